@@ -1,0 +1,47 @@
+//! Where the `oomph` under test is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The repository's root folder.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace")
+}
+
+/// The folder of the test programs.
+pub fn programs() -> PathBuf {
+    root().join("acceptance/programs")
+}
+
+/// The `oomph` binary of the profile that this test was built with, built if it is missing or old.
+///
+/// `OOMPH_BIN` names another one, which is then taken as it is.
+pub fn oomph() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("OOMPH_BIN") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+/// Cargo does not build another package's binary for a test, nor the library that the binary preloads. It holds no
+/// lock while tests run, so they can ask it to; where all is fresh that takes a fraction of a second.
+fn build() -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    // The test is `<target>/<profile>/deps/acceptance-<hash>`; with --target, <target> has one more level.
+    let folder = test.ancestors().nth(2).expect("a test lies in <profile>/deps").to_owned();
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--workspace", "--profile", profile])
+        .current_dir(root())
+        .status()
+        .expect("cargo started this test, so it can be started");
+    assert!(status.success(), "cargo build of the workspace failed");
+    let binary = folder.join("oomph");
+    assert!(binary.is_file(), "cargo built the workspace, but there is no {}", binary.display());
+    binary
+}

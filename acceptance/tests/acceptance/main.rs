@@ -1,0 +1,39 @@
+//! Starts the real `oomph` on real programs (`acceptance/programs`) and compares its report with what the programs
+//! themselves print.
+//!
+//! Each row of the table in `programs.rs` is a test, and so is each function of `scenarios.rs`. The usual arguments
+//! work: `cargo test -p acceptance -- flux` runs the rows with that in their name.
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod binary;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod check;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod programs;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod run;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod scenarios;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // The programs are large and the machine may be small: two at a time, and a heavy one alone (`run::Turn`).
+    arguments.test_threads = Some(arguments.test_threads.unwrap_or(2).min(2));
+    libtest_mimic::run(&arguments, trials()).exit();
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+fn trials() -> Vec<Trial> {
+    let mut trials = scenarios::trials();
+    trials.extend(programs::trials());
+    trials
+}
+
+/// The virtual GPU stands in for the libraries of the Linux wheels of PyTorch, so there is nothing to run elsewhere.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
+fn trials() -> Vec<Trial> {
+    eprintln!("acceptance: skipped, because programs run on the virtual GPU only on Linux x86-64 with glibc");
+    Vec::new()
+}

@@ -1,0 +1,311 @@
+//! What the command does around a program: streams, signals, files, wrong usage.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+
+use crate::check;
+use crate::run::{Finished, Run, Started, TORCH_2_15, processes_with, tree};
+
+/// Shapes that make GPT-2 so small that a checkpoint has a few megabytes.
+const TINY: [&str; 8] = ["--layers", "1", "--width", "32", "--heads", "2", "--seq-len", "32"];
+
+/// A name and what is done under it.
+type Scenario = (&'static str, fn() -> Result<()>);
+
+/// All scenarios.
+pub fn trials() -> Vec<Trial> {
+    let all: [Scenario; 16] = [
+        ("streams-pass-through", streams_pass_through),
+        ("failure-passes-through", failure_passes_through),
+        ("report-goes-to-a-file", report_goes_to_a_file),
+        ("ctrl-c-leaves-nothing", ctrl_c_leaves_nothing),
+        ("sigterm-leaves-nothing", sigterm_leaves_nothing),
+        ("timeout-leaves-nothing", timeout_leaves_nothing),
+        ("checkpoint-survives", checkpoint_survives),
+        ("checkpoint-survives-resuming", checkpoint_survives_resuming),
+        ("example-fits-at-4", example_fits_at_4),
+        ("example-dies-at-16", example_dies_at_16),
+        ("example-writes-nothing", example_writes_nothing),
+        ("vram-sets-the-capacity", vram_sets_the_capacity),
+        ("no-card-is-named", no_card_is_named),
+        ("unknown-card", unknown_card),
+        ("missing-program", missing_program),
+        ("python-without-torch", python_without_torch),
+    ];
+    all.into_iter()
+        .map(|(name, test)| Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}")))))
+        .collect()
+}
+
+/// In text mode the program has oomph's streams: every byte of it, in and out.
+fn streams_pass_through() -> Result<()> {
+    let input = b"one line\nand \xff no newline";
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--until-exit"]).with(TORCH_2_15);
+    let finished = run.input(input).program(&["passthrough.py"]).finish()?;
+    finished.ensure(finished.status.code() == Some(0), "the exit status is not 0")?;
+    let bytes: Vec<u8> = (0..=255).collect();
+    let expected = [input.as_slice(), b"<out>", &bytes, b"</out>"].concat();
+    finished.ensure(contains(&finished.stdout, &expected), "stdout was changed")?;
+    let expected = [b"<err>".as_slice(), &bytes, b"</err>"].concat();
+    finished.ensure(contains(&finished.stderr, &expected), "stderr was changed")?;
+    no_run_folder(&finished)
+}
+
+/// A program that fails by itself keeps its traceback; what oomph says is that it failed.
+fn failure_passes_through() -> Result<()> {
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060"]).with(TORCH_2_15);
+    let finished = run.program(&["fails.py"]).finish()?;
+    finished.ensure(finished.status.code() == Some(3), "the exit status is not 3")?;
+    finished.ensure(contains(&finished.stdout, b"a line on stdout\n"), "stdout was lost")?;
+    finished.ensure(contains(&finished.stderr, b"a line on stderr\n"), "stderr was lost")?;
+    let last = b"ValueError: the learning rate is missing from the configuration\n";
+    finished.ensure(contains(&finished.stderr, last), "the traceback was lost")
+}
+
+fn report_goes_to_a_file() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit", "--report"]);
+    let path = run.folder().join("report.json");
+    let mut run = run.args([&path]).program(&["mlp.py", "--width", "256"]);
+    let finished = run.finish()?;
+    finished.ensure(finished.status.code() == Some(0), "the exit status is not 0")?;
+    let text = fs::read(&path).with_context(|| finished.story())?;
+    let report = serde_json::from_slice(&text)?;
+    check::contract(&report)?;
+    ensure!(report["verdict"] == "fits", "{report:#}");
+    Ok(())
+}
+
+/// Ctrl-C reaches all processes of the terminal's group at once.
+fn ctrl_c_leaves_nothing() -> Result<()> {
+    interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT))
+}
+
+/// A supervisor ends oomph alone, and oomph ends its children.
+fn sigterm_leaves_nothing() -> Result<()> {
+    interrupted("sigterm", |started| started.signal(libc::SIGTERM))
+}
+
+fn interrupted(marker: &str, interrupt: fn(&Started)) -> Result<()> {
+    let marker = format!("OOMPH_ACCEPTANCE_MARKER={marker}-{}", std::process::id());
+    let (name, value) = marker.split_once('=').context("the marker is an assignment")?;
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--until-exit"]).with(TORCH_2_15).env(name, value);
+    let ready = run.folder().join("ready");
+    let mut run = run.env("OOMPH_ACCEPTANCE_READY", ready.to_str().context("a temporary path is UTF-8")?);
+    run = run.args(["--allow-writes"]).program(&["endless.py"]);
+    let started = run.start()?;
+    wait_for(&ready, &started)?;
+    let told = fs::read_to_string(&ready)?;
+    let run_folder = told.trim();
+    ensure!(
+        Path::new(run_folder).is_dir(),
+        "the program was told of the run folder {run_folder:?}, which is not there"
+    );
+    interrupt(&started);
+    let begun = Instant::now();
+    let finished = started.finish()?;
+    finished.ensure(!finished.status.success(), "an interrupted run is no success")?;
+    finished.ensure(begun.elapsed() < Duration::from_secs(30), "it took too long to end")?;
+    finished.ensure(!Path::new(run_folder).exists(), format!("{run_folder} was left behind"))?;
+    let left = processes_with(&marker);
+    finished.ensure(left.is_empty(), format!("processes were left behind: {left:#?}"))
+}
+
+/// Waits until the program has written the file, which it does once it trains.
+fn wait_for(path: &Path, started: &Started) -> Result<()> {
+    let begun = Instant::now();
+    while fs::read(path).map_or(true, |text| !text.ends_with(b"\n")) {
+        if begun.elapsed() > Duration::from_secs(300) {
+            started.signal_group(libc::SIGKILL);
+            anyhow::bail!("the program did not begin to train");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn timeout_leaves_nothing() -> Result<()> {
+    let marker = format!("timeout-{}", std::process::id());
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit", "--timeout", "20"]);
+    let finished = run.env("OOMPH_ACCEPTANCE_MARKER", &marker).program(&["endless.py"]).finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    finished.ensure(report["stopped"] == "timeout", format!("stopped is {}", report["stopped"]))?;
+    let left = processes_with(&format!("OOMPH_ACCEPTANCE_MARKER={marker}"));
+    finished.ensure(left.is_empty(), format!("processes were left behind: {left:#?}"))?;
+    no_run_folder(&finished)
+}
+
+/// A Trainer that saves, and with its limit also deletes, does neither to what was there before.
+fn checkpoint_survives() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit"]);
+    let out = run.folder().join("out");
+    for step in [1, 2, 100] {
+        let checkpoint = out.join(format!("checkpoint-{step}"));
+        fs::create_dir_all(checkpoint.join("nested"))?;
+        for name in ["model.safetensors", "optimizer.pt", "trainer_state.json", "config.json", "nested/rng_state.pth"] {
+            fs::File::create(checkpoint.join(name))?.write_all(format!("precious {step} {name}").as_bytes())?;
+        }
+    }
+    fs::write(out.join("model.safetensors"), "precious, at the top")?;
+    std::os::unix::fs::symlink("checkpoint-100", out.join("latest"))?;
+
+    let before = tree(run.folder())?;
+    let folder = out.to_str().context("a temporary path is UTF-8")?.to_owned();
+    let mut words = vec!["trainer_gpt2.py", "--output-dir", &folder, "--save-total-limit", "1", "--save-steps", "1"];
+    words.extend(TINY);
+    unchanged(run.program(&words), &before)
+}
+
+/// The same with real checkpoints, written with `--allow-writes`, from which the dry run then goes on.
+fn checkpoint_survives_resuming() -> Result<()> {
+    let keeper = tempfile::tempdir()?;
+    let folder = keeper.path().join("out").to_str().context("a temporary path is UTF-8")?.to_owned();
+    let mut words = vec!["trainer_gpt2.py", "--output-dir", &folder, "--save-total-limit", "1", "--save-steps", "2"];
+    words.extend(TINY);
+
+    let first = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit", "--allow-writes"]).program(&words).finish()?;
+    first.ensure(first.status.code() == Some(0), "the run that writes failed")?;
+    let before = tree(keeper.path())?;
+    let saved = before.iter().any(|(path, _)| path.ends_with("checkpoint-5/model.safetensors"));
+    first.ensure(saved, format!("--allow-writes wrote no checkpoint: {:?}", names(&before)))?;
+
+    words.extend(["--resume", "--max-steps", "8"]);
+    let second = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit"]).program(&words).finish()?;
+    let report = second.report()?;
+    second.ensure(report["verdict"] == "fits", format!("{report:#}"))?;
+    let after = tree(keeper.path())?;
+    second.ensure(before == after, format!("{:?} became {:?}", names(&before), names(&after)))
+}
+
+fn unchanged(mut run: Run, before: &[(std::path::PathBuf, Vec<u8>)]) -> Result<()> {
+    let finished = run.finish()?;
+    let report = finished.report()?;
+    finished.ensure(report["verdict"] == "fits", format!("{report:#}"))?;
+    let after = tree(run.folder())?;
+    finished.ensure(before == after, format!("{:?} became {:?}", names(before), names(&after)))
+}
+
+fn names(tree: &[(std::path::PathBuf, Vec<u8>)]) -> Vec<String> {
+    tree.iter().map(|(path, contents)| format!("{} ({} bytes)", path.display(), contents.len())).collect()
+}
+
+/// The README's command, where the batch fits: it is stopped when the peak is stable.
+fn example_fits_at_4() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?;
+    let finished = run.program(&["examples/finetune_gpt2.py", "--batch-size", "4"]).finish()?;
+    finished.ensure(finished.status.code() == Some(0), "the exit status is not 0")?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    finished.ensure(report["verdict"] == "fits", format!("{report:#}"))?;
+    finished.ensure(report["stopped"] == "peak-stable", format!("{report:#}"))?;
+    let steps = report["steps"].as_u64().unwrap_or(0);
+    finished.ensure((3..=20).contains(&steps), format!("it was stopped after {steps} steps"))?;
+    tell("example --batch-size 4", &finished);
+    Ok(())
+}
+
+/// The README's command: it dies, and the report says where and what would hold it.
+fn example_dies_at_16() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?;
+    let finished = run.program(&["examples/finetune_gpt2.py", "--batch-size", "16"]).finish()?;
+    finished.ensure(finished.status.code() == Some(1), "the exit status is not 1")?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    finished.ensure(report["verdict"] == "oom", format!("{report:#}"))?;
+    let oom = &check::device(&report, 0)?["oom"];
+    finished.ensure(oom["site"]["function"] == "train", format!("{oom:#}"))?;
+    finished.ensure(oom["step"] == 1, format!("{oom:#}"))?;
+    let file = oom["site"]["file"].as_str().unwrap_or_default();
+    finished.ensure(file.ends_with("finetune_gpt2.py"), format!("{oom:#}"))?;
+    finished.ensure(oom["would_need_bytes"].as_u64() > oom["reserved_bytes"].as_u64(), format!("{oom:#}"))?;
+    finished.ensure(report["fits_on"].as_array().is_some_and(|cards| !cards.is_empty()), format!("{report:#}"))?;
+    tell("example --batch-size 16", &finished);
+    Ok(())
+}
+
+/// Run to its end, the example saves a checkpoint over an older one; the older one stays.
+fn example_writes_nothing() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit"]);
+    let checkpoint = run.folder().join("gpt2-finetuned/epoch-0");
+    fs::create_dir_all(&checkpoint)?;
+    fs::write(checkpoint.join("model.safetensors"), "precious")?;
+    fs::write(checkpoint.join("optimizer.pt"), "precious too")?;
+    let before = tree(run.folder())?;
+    let mut words = vec!["examples/finetune_gpt2.py", "--blocks", "16", "--epochs", "2"];
+    words.extend(TINY);
+    unchanged(run.program(&words), &before)
+}
+
+/// `--vram` makes the card smaller, and PyTorch's own message names that size.
+fn vram_sets_the_capacity() -> Result<()> {
+    let run = Run::json("rtx-4090", TORCH_2_15)?.args(["--vram", "2GiB", "--until-exit", "--no-probe"]);
+    let finished = run.program(&["mlp.py"]).finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    let device = check::device(&report, 0)?;
+    finished.ensure(report["verdict"] == "oom", format!("{report:#}"))?;
+    finished.ensure(device["capacity_bytes"] == 2_u64 << 30, format!("{device:#}"))?;
+    let message = device["oom"]["message"].as_str().unwrap_or_default();
+    finished.ensure(message.contains("total capacity of 2.00 GiB"), format!("the message is {message:?}"))?;
+    finished.ensure(device["oom"]["would_need_bytes"].is_null(), "--no-probe made a second run")
+}
+
+/// Without a card the answer is the peak and the cards that hold it. (On a machine with a real card that card is
+/// taken, and then the program has to fit on it or not.)
+fn no_card_is_named() -> Result<()> {
+    let run = Run::dry_run()?.args(["--format", "json", "--until-exit"]).with(TORCH_2_15);
+    let finished = run.program(&["mlp.py"]).finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    let device = check::device(&report, 0)?;
+    if Path::new("/dev/nvidiactl").exists() {
+        return finished.ensure(device["capacity_bytes"].is_u64(), format!("{device:#}"));
+    }
+    finished.ensure(report["verdict"] == "fits", format!("{report:#}"))?;
+    finished.ensure(device["capacity_bytes"].is_null(), format!("{device:#}"))?;
+    finished.ensure(report["fits_on"].as_array().is_some_and(|cards| cards.len() > 20), format!("{report:#}"))
+}
+
+fn unknown_card() -> Result<()> {
+    let finished = Run::dry_run()?.args(["--gpu", "rtx-3061", "--", "python", "x.py"]).finish()?;
+    finished.ensure(finished.status.code() == Some(2), "the exit status is not 2")?;
+    finished.ensure(contains(&finished.stderr, b"rtx-3061"), "the name is not repeated")?;
+    finished.ensure(contains(&finished.stderr, b"rtx-3060"), "the nearest name is not offered")
+}
+
+fn missing_program() -> Result<()> {
+    let finished = Run::dry_run()?.args(["--gpu", "rtx-3060", "--", "no-such-program-anywhere"]).finish()?;
+    finished.ensure(finished.status.code() == Some(2), "the exit status is not 2")?;
+    finished.ensure(contains(&finished.stderr, b"no-such-program-anywhere"), "the program is not named")
+}
+
+/// One line says what is missing and what to do about it.
+fn python_without_torch() -> Result<()> {
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060"]);
+    let folder = run.folder().join("bare");
+    let made = std::process::Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&folder).status()?;
+    ensure!(made.success(), "python3 -m venv failed");
+    let mut run = run.args(["--"]).args([folder.join("bin/python")]).args(["-c", "print(1)"]);
+    let finished = run.finish()?;
+    finished.ensure(finished.status.code() == Some(2), "the exit status is not 2")?;
+    finished.ensure(contains(&finished.stderr, b"--with torch"), "it is not said what to do")
+}
+
+fn no_run_folder(finished: &Finished) -> Result<()> {
+    let folder = finished.printed("run_folder")?;
+    finished.ensure(!folder.is_empty(), "the program was told of no run folder")?;
+    finished.ensure(!Path::new(&folder).exists(), format!("{folder} was left behind"))
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn tell(what: &str, finished: &Finished) {
+    eprintln!("{:<10} {what:<26} {:.1} s", TORCH_2_15.name, finished.wall.as_secs_f64());
+}

@@ -1,0 +1,24 @@
+//! What a GPU is.
+//!
+//! - [`Catalogue`] holds the cards that oomph knows, from `data/gpus.toml`, and finds one by whatever people call it.
+//! - [`size`] reads and writes sizes the way PyTorch users mean them.
+//! - [`nvml`] lists the cards that are really installed.
+//!
+//! Design constraints:
+//!
+//! - A figure is what CUDA reports on Linux, and says where it came from. What nobody has measured says so.
+//! - Nothing here needs a GPU, a driver or a network.
+//! - No unsafe code.
+
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod gpu;
+mod lookup;
+pub mod nvml;
+pub mod size;
+
+pub use catalogue::{Catalogue, CatalogueError};
+pub use gpu::{Architecture, ComputeCapability, ContextCost, Gpu, Kind, UnknownComputeCapability};
+pub use lookup::UnknownGpu;
+pub use size::{Size, SizeError};

@@ -1,0 +1,379 @@
+//! Python environments for `--with`: made once for a list of requirements, kept in the cache, reused at once.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::inspect::{self, Answer};
+use crate::installer::{Installer, InstallerOutput, Work, settings};
+use crate::program::{is_executable, real_path};
+use crate::{CacheDir, LaunchError, PythonFacts, cleanup};
+
+/// Changes when environments are made differently, so that old ones are not taken for new ones.
+const FORMAT_VERSION: &str = "oomph-environment-1";
+
+/// Written last; an environment without it is half-made. It holds what is to be known about the environment.
+const MARKER: &str = "oomph-environment.json";
+
+/// A finished environment.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    path: PathBuf,
+    facts: PythonFacts,
+    created: bool,
+}
+
+impl Environment {
+    /// Its folder: the value of `VIRTUAL_ENV`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder of its programs.
+    pub fn bin(&self) -> PathBuf {
+        bin(&self.path)
+    }
+
+    /// Its interpreter.
+    pub fn python(&self) -> PathBuf {
+        self.bin().join("python")
+    }
+
+    /// What it has for GPUs.
+    pub fn facts(&self) -> &PythonFacts {
+        &self.facts
+    }
+
+    /// Whether it was made just now rather than reused.
+    pub fn created(&self) -> bool {
+        self.created
+    }
+
+    /// A program that one of its packages brought.
+    pub fn program(&self, name: &OsStr) -> Option<PathBuf> {
+        Some(self.bin().join(name)).filter(|path| is_executable(path))
+    }
+}
+
+fn bin(environment: &Path) -> PathBuf {
+    environment.join(if cfg!(windows) { "Scripts" } else { "bin" })
+}
+
+/// What an environment is to be.
+pub struct EnvironmentRequest<'a> {
+    /// pip requirements, as typed. None of them is an option.
+    pub requirements: &'a [String],
+    /// The Python to make it with.
+    pub base: &'a Path,
+    /// The folder that relative paths among the requirements start from.
+    pub directory: &'a Path,
+    /// What happens to the installer's messages.
+    pub installer_output: InstallerOutput,
+    /// Told what takes time, one line each.
+    pub notify: &'a dyn Fn(&str),
+}
+
+/// The contents of the marker.
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    requirements: Vec<String>,
+    facts: PythonFacts,
+}
+
+impl EnvironmentRequest<'_> {
+    /// Finds the environment in the cache, or makes it.
+    ///
+    /// # Errors
+    /// When a requirement is none, the base does not work, or the installer fails.
+    pub fn make(&self, cache: &CacheDir) -> Result<Environment, LaunchError> {
+        let requirements = normalise_all(self.requirements, self.directory)?;
+        let folder = cache.folder("environments")?;
+        let base = Base::of(self.base, self.directory, &folder)?;
+        let key = key(&requirements, &base, &settings());
+        let path = folder.join(&key);
+        if let Some(facts) = finished(&path) {
+            return Ok(Environment { path, facts, created: false });
+        }
+
+        // The lock is a file beside the environment: one inside would go when a half-made environment is removed.
+        let lock_path = folder.join(format!("{key}.lock"));
+        let unusable = |source| LaunchError::cache(&lock_path, source);
+        let lock = File::create(&lock_path).map_err(unusable)?;
+        if lock.try_lock().is_err() {
+            (self.notify)("another run is making the same Python environment; waiting for it");
+            lock.lock().map_err(unusable)?;
+        }
+        if let Some(facts) = finished(&path) {
+            return Ok(Environment { path, facts, created: false });
+        }
+        let facts = self.build(&path, &requirements)?;
+        Ok(Environment { path, facts, created: true })
+    }
+
+    /// Makes the environment in its place: scripts in it name that place, so it cannot be moved there later.
+    fn build(&self, path: &Path, requirements: &[String]) -> Result<PythonFacts, LaunchError> {
+        // The memory of what the base is may be old. Before minutes are spent it is asked again.
+        let base = inspect::ask(self.base, self.directory)?;
+        let installer = Installer::find(&base.base, base.has_venv, self.directory)?;
+        if path.exists() {
+            cleanup::remove_folder(path);
+        }
+        let start = Instant::now();
+        (self.notify)(&format!(
+            "making a Python {} environment with {} (once; it is kept in the cache)",
+            base.version,
+            self.requirements.join(", ")
+        ));
+        let python = bin(path).join("python");
+        let work = Work { directory: self.directory, output: self.installer_output };
+        let built = installer.build(&base.base, path, &python, requirements, &work);
+        let facts = built.and_then(|()| PythonFacts::of(&python, path));
+        let facts = match facts {
+            Ok(facts) => facts,
+            Err(error) => {
+                // It may hold gigabytes, and the disk may be full because of them.
+                cleanup::remove_folder(path);
+                return Err(error);
+            }
+        };
+        let marker = Marker { requirements: requirements.to_vec(), facts };
+        write_whole(&path.join(MARKER), &marker)?;
+        (self.notify)(&format!("the environment is ready after {:.1} s", start.elapsed().as_secs_f64()));
+        Ok(marker.facts)
+    }
+}
+
+/// Writes a file so that it is either whole or not there.
+fn write_whole(path: &Path, value: &impl Serialize) -> Result<(), LaunchError> {
+    let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
+    let text = serde_json::to_vec_pretty(value).map_err(io::Error::from);
+    text.and_then(|text| fs::write(&temporary, text))
+        .and_then(|()| fs::rename(&temporary, path))
+        .map_err(|source| LaunchError::cache(path, source))
+}
+
+/// What is known of an environment, if it is whole. Its interpreter is a link to the base, which may have been
+/// removed since.
+fn finished(path: &Path) -> Option<PythonFacts> {
+    let marker: Marker = serde_json::from_slice(&fs::read(path.join(MARKER)).ok()?).ok()?;
+    is_executable(&bin(path).join("python")).then_some(marker.facts)
+}
+
+/// The Python below an environment, as far as it decides what gets installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Base {
+    executable: PathBuf,
+    version: String,
+    implementation: String,
+}
+
+/// What was learnt about an interpreter, and how to tell that it is still the same one.
+#[derive(Serialize, Deserialize)]
+struct Remembered {
+    size: u64,
+    modified_nanoseconds: u128,
+    base: Base,
+}
+
+impl Base {
+    /// Asking an interpreter takes tens of milliseconds, so the answer is remembered by the file that gave it.
+    fn of(python: &Path, directory: &Path, environments: &Path) -> Result<Self, LaunchError> {
+        let real = real_path(python);
+        let identity = is_machine_code(&real).then(|| identity(&real)).flatten();
+        let Some((size, modified_nanoseconds)) = identity else {
+            // A script, such as a version manager's stand-in, decides anew each time which Python it starts.
+            return inspect::ask(python, directory).map(Self::from);
+        };
+        let name = short_hash([real.as_os_str().as_encoded_bytes()]);
+        let memory = environments.join(format!("{name}.python.json"));
+        let remembered = fs::read(&memory).ok().and_then(|text| serde_json::from_slice::<Remembered>(&text).ok());
+        if let Some(remembered) = remembered
+            && (remembered.size, remembered.modified_nanoseconds) == (size, modified_nanoseconds)
+        {
+            return Ok(remembered.base);
+        }
+        let base = Self::from(inspect::ask(python, directory)?);
+        // Not to be able to remember costs time and nothing else; a cache that cannot be written is found out later.
+        let _ = write_whole(&memory, &Remembered { size, modified_nanoseconds, base: base.clone() });
+        Ok(base)
+    }
+}
+
+impl From<Answer> for Base {
+    fn from(answer: Answer) -> Self {
+        let executable = real_path(&answer.base);
+        Self { executable, version: answer.version, implementation: answer.implementation }
+    }
+}
+
+fn is_machine_code(file: &Path) -> bool {
+    let mut start = [0; 4];
+    File::open(file).and_then(|mut file| io::Read::read_exact(&mut file, &mut start)).is_ok() && start == *b"\x7fELF"
+}
+
+fn identity(file: &Path) -> Option<(u64, u128)> {
+    let found = fs::metadata(file).ok()?;
+    let modified = found.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some((found.len(), modified.as_nanos()))
+}
+
+fn normalise_all(requirements: &[String], directory: &Path) -> Result<Vec<String>, LaunchError> {
+    let mut all: Vec<String> =
+        requirements.iter().map(|requirement| normalise(requirement, directory)).collect::<Result<_, _>>()?;
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// One spelling for all spellings of a requirement: `Torch >= 2.0` is `torch>=2.0`.
+fn normalise(requirement: &str, directory: &Path) -> Result<String, LaunchError> {
+    let bad = |reason| LaunchError::BadRequirement { requirement: requirement.to_owned(), reason };
+    let text = requirement.trim();
+    if text.is_empty() {
+        return Err(bad("it is empty; write for example `--with torch`"));
+    }
+    if text.starts_with('-') {
+        return Err(bad("it is an option; write packages as `--with torch --with transformers`"));
+    }
+    if text.contains(['\n', '\r', '\0']) {
+        return Err(bad("it has more than one line; repeat --with for each package"));
+    }
+    let path = directory.join(text);
+    if text.starts_with(['.', '/']) || (text.contains('/') && path.exists()) || text.ends_with(".whl") && path.is_file()
+    {
+        let path = fs::canonicalize(path).map_err(|_| bad("there is no such file or folder"))?;
+        return path.into_os_string().into_string().map_err(|_| bad("its path is not text"));
+    }
+    let end =
+        text.find(|letter: char| !letter.is_ascii_alphanumeric() && !"-_.".contains(letter)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    if name.is_empty() {
+        return Err(bad("it does not begin with the name of a package"));
+    }
+    if name.ends_with(".txt") {
+        return Err(bad("it is a file of requirements; name the packages themselves"));
+    }
+    // The rule of PEP 503: runs of -, _ and . are one dash.
+    let mut normal = String::with_capacity(text.len());
+    for letter in name.chars() {
+        match letter {
+            '-' | '_' | '.' if normal.ends_with('-') => {}
+            '-' | '_' | '.' => normal.push('-'),
+            other => normal.push(other.to_ascii_lowercase()),
+        }
+    }
+    // Blanks mean nothing in versions and extras. They do in URLs and markers.
+    if rest.contains(['@', ';']) {
+        normal.push_str(rest);
+    } else {
+        normal.extend(rest.chars().filter(|letter| !letter.is_whitespace()));
+    }
+    Ok(normal)
+}
+
+/// The name of the environment's folder.
+fn key(requirements: &[String], base: &Base, settings: &[(&str, std::ffi::OsString)]) -> String {
+    let mut parts: Vec<Vec<u8>> = vec![
+        FORMAT_VERSION.into(),
+        base.executable.as_os_str().as_encoded_bytes().into(),
+        base.version.clone().into(),
+        base.implementation.clone().into(),
+        std::env::consts::ARCH.into(),
+    ];
+    for requirement in requirements {
+        parts.push(requirement.clone().into());
+        // A file or folder of the user's changes without changing its name.
+        let file = Path::new(requirement);
+        let watched = if file.is_dir() { file.join("pyproject.toml") } else { file.to_owned() };
+        if file.is_absolute()
+            && let Some(identity) = identity(&watched)
+        {
+            parts.push(format!("{identity:?}").into());
+        }
+    }
+    for (name, value) in settings {
+        parts.push([name.as_bytes(), b"=", without_password(&value.to_string_lossy()).as_bytes()].concat());
+    }
+    short_hash(parts.iter().map(Vec::as_slice))
+}
+
+/// Passwords in index URLs change from job to job and install the same packages.
+fn without_password(value: &str) -> String {
+    let strip = |word: &str| match word.split_once("://") {
+        Some((scheme, rest)) => {
+            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+            format!("{scheme}://{}/{path}", host.rsplit('@').next().unwrap_or(host))
+        }
+        None => word.to_owned(),
+    };
+    value.split_whitespace().map(strip).collect::<Vec<_>>().join(" ")
+}
+
+fn short_hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(10).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normal(requirement: &str) -> String {
+        normalise(requirement, Path::new("/nowhere")).unwrap()
+    }
+
+    #[test]
+    fn spellings_of_one_requirement_are_one() {
+        assert_eq!(normal(" Torch >= 2.0, <3 "), "torch>=2.0,<3");
+        assert_eq!(normal("Flash__Attn"), "flash-attn");
+        assert_eq!(normal("ruamel.yaml"), "ruamel-yaml");
+        assert_eq!(normal("transformers[torch, sentencepiece]==4.40"), "transformers[torch,sentencepiece]==4.40");
+        assert_eq!(normal("six ; python_version > '3'"), "six ; python_version > '3'");
+        assert_eq!(normal("pkg @ git+https://host/a b"), "pkg @ git+https://host/a b");
+    }
+
+    #[test]
+    fn what_is_no_requirement_is_refused() {
+        for bad in ["", "-r requirements.txt", "--index-url=x", "==2.0", "a\nb", "./missing", "requirements.txt"] {
+            let error = normalise(bad, Path::new("/nowhere")).unwrap_err().to_string();
+            assert!(error.contains("is not a package requirement"), "{error}");
+        }
+    }
+
+    #[test]
+    fn local_packages_are_known_by_their_place_and_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("project");
+        fs::create_dir(&project).unwrap();
+        fs::write(project.join("pyproject.toml"), "[project]").unwrap();
+        let requirement = normalise("./project", folder.path()).unwrap();
+        assert_eq!(Path::new(&requirement), fs::canonicalize(&project).unwrap());
+        let base = Base { executable: "/p".into(), version: "3".into(), implementation: "cpython".into() };
+        let before = key(std::slice::from_ref(&requirement), &base, &[]);
+        fs::write(project.join("pyproject.toml"), "[project] # changed").unwrap();
+        assert_ne!(before, key(&[requirement], &base, &[]));
+    }
+
+    #[test]
+    fn the_key_knows_what_matters() {
+        let base = Base { executable: "/p".into(), version: "3.11.7".into(), implementation: "cpython".into() };
+        let newer = Base { version: "3.12.0".into(), ..base.clone() };
+        let six = ["six".to_owned()];
+        let plain = key(&six, &base, &[]);
+        assert_eq!(plain, key(&six, &base, &[]));
+        assert_ne!(plain, key(&six, &newer, &[]));
+        assert_ne!(plain, key(&["seven".to_owned()], &base, &[]));
+        let index = |url: &str| key(&six, &base, &[("UV_INDEX_URL", url.into())]);
+        assert_ne!(plain, index("https://host/simple"));
+        assert_eq!(index("https://me:one@host/simple"), index("https://me:two@host/simple"));
+    }
+}

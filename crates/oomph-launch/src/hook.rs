@@ -1,0 +1,169 @@
+//! What the launcher tells the Python hook, and what the hook tells back. `ARCHITECTURE.md` describes both files.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// `hook.json`: what the hook is to do in each Python process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookConfig {
+    /// When the run has seen enough.
+    pub stop: Stop,
+    /// Which small results are computed for real.
+    pub values: Values,
+    /// Whether files are written where the program says.
+    pub allow_writes: bool,
+    /// Whether missing weights are replaced by a model built from its config.
+    pub random_weights: bool,
+    /// The folder of the user's program: files below it are the user's own lines.
+    pub program_root: PathBuf,
+}
+
+/// The rule by which the hook ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// What is waited for.
+    pub mode: StopMode,
+    /// For how many optimizer steps.
+    pub steps: u32,
+}
+
+/// What a run waits for before it is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopMode {
+    /// The peak of reserved memory has not moved for that many steps.
+    PeakStable,
+    /// That many steps were made.
+    Steps,
+    /// The program ends by itself.
+    Exit,
+}
+
+/// Which results of kernels are computed on the CPU, so that a host that reads them back reads the truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Values {
+    /// None.
+    Off,
+    /// Those of small tensors.
+    Small,
+    /// All of them, in host memory.
+    AllHost,
+}
+
+/// `hook/PID.json`: what the hook saw in one process. Every field may be missing: a process may die at any time, and
+/// an older hook knows fewer of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookReport {
+    /// The process.
+    pub pid: u32,
+    /// Its command line.
+    pub argv: Vec<String>,
+    /// Its rank among the processes of a distributed run.
+    pub rank: Option<u32>,
+    /// Versions of what it imported, by name.
+    pub frameworks: BTreeMap<String, String>,
+    /// Why the hook ended the program, if it did: `peak-stable` or `steps`.
+    pub stopped: Option<String>,
+    /// How many optimizer steps were made.
+    pub optimizer_steps: u64,
+    /// The framework's own peaks on each device.
+    pub devices: Vec<HookDevice>,
+    /// The last out-of-memory error that the framework raised.
+    pub oom: Option<HookOom>,
+    /// One sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// The peaks of one device as the framework counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookDevice {
+    /// The device's index as the process sees it.
+    pub index: u32,
+    /// The peak of reserved memory.
+    pub reserved_peak_bytes: u64,
+    /// The peak of allocated memory.
+    pub allocated_peak_bytes: u64,
+}
+
+/// An out-of-memory error as the framework raised it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookOom {
+    /// The device's index as the process sees it.
+    pub device: u32,
+    /// The bytes that were asked for.
+    pub requested_bytes: u64,
+    /// The bytes allocated at that moment.
+    pub allocated_bytes: u64,
+    /// The bytes reserved at that moment.
+    pub reserved_bytes: u64,
+    /// The bytes that the card had left.
+    pub free_bytes: u64,
+    /// The framework's message.
+    pub message: String,
+    /// The optimizer step in which it happened, counted from 1.
+    pub step: u64,
+    /// `forward`, `backward`, `optimizer`, `load`, `eval`, `generate` or `other`.
+    pub phase: String,
+    /// The user's innermost line.
+    pub site: Option<HookSite>,
+    /// Whether the error ended the program rather than being caught.
+    pub fatal: bool,
+}
+
+/// A line of the user's program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookSite {
+    /// The file.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+/// What all processes of a run left behind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HookReports {
+    /// The reports that could be read, ordered by rank and then by process.
+    pub reports: Vec<HookReport>,
+    /// The files that could not be read or were no reports.
+    pub unreadable: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hook_json_is_what_the_contract_says() {
+        let config = HookConfig {
+            stop: Stop { mode: StopMode::PeakStable, steps: 3 },
+            values: Values::AllHost,
+            allow_writes: false,
+            random_weights: true,
+            program_root: PathBuf::from("/cwd"),
+        };
+        assert_eq!(
+            serde_json::to_string(&config).unwrap(),
+            r#"{"stop":{"mode":"peak-stable","steps":3},"values":"all-host","allow_writes":false,"random_weights":true,"program_root":"/cwd"}"#
+        );
+    }
+
+    #[test]
+    fn a_report_may_lack_or_add_fields() {
+        let report: HookReport = serde_json::from_str(
+            r#"{"pid":7,"later":[1],"rank":null,"oom":{"requested_bytes":5,"site":{"file":"a.py","line":3}}}"#,
+        )
+        .unwrap();
+        assert_eq!(report.pid, 7);
+        let oom = report.oom.unwrap();
+        assert_eq!((oom.requested_bytes, oom.site.unwrap().line), (5, 3));
+    }
+}

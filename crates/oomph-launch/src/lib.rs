@@ -1,0 +1,49 @@
+//! Starting a program on the virtual GPU, watching over it, and leaving nothing behind.
+//!
+//! A run goes through these steps, each a module of its own:
+//!
+//! 1. [`prepare`] finds the program, makes its Python environment when packages were asked for
+//!    ([`environment`]), and looks at what it will run with ([`inspect`]).
+//! 2. [`RuntimeFiles::unpack`] puts the virtual GPU and the Python hook where a program can load them.
+//! 3. [`RunFolder::create`] makes the folder in which the processes of the run meet.
+//! 4. [`Launch::run`] starts the program, passes signals on, and ends every process that it left.
+//!
+//! # Design constraints
+//!
+//! - The program is the user's: its standard streams, its terminal, its signals and its exit status are its
+//!   own. It therefore stays in our process group and our session.
+//! - Whatever ends a run (its end, Ctrl-C, a timeout, an error), no process and no folder of it remains. Only a
+//!   SIGKILL to this process can prevent that, and then the next run sweeps the folders.
+//! - No unsafe code: what must happen between `fork` and `exec` is not done at all.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod cleanup;
+mod elf;
+pub mod environment;
+mod error;
+mod hook;
+pub mod inspect;
+mod installer;
+#[cfg(target_os = "linux")]
+mod interrupts;
+mod prepare;
+#[cfg(target_os = "linux")]
+mod processes;
+mod program;
+mod run_folder;
+mod runtime_files;
+mod supervise;
+
+pub use cache::CacheDir;
+pub use environment::Environment;
+pub use error::LaunchError;
+pub use hook::{HookConfig, HookDevice, HookOom, HookReport, HookReports, HookSite, Stop, StopMode, Values};
+pub use inspect::{Problem, PythonFacts, TorchFacts};
+pub use installer::InstallerOutput;
+pub use prepare::{Prepared, Request, prepare};
+pub use program::{ProgramKind, find_program};
+pub use run_folder::RunFolder;
+pub use runtime_files::{Runtime, RuntimeFiles};
+pub use supervise::{Exit, Launch, Outcome, Output, handle_signals};

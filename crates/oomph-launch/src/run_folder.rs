@@ -1,0 +1,341 @@
+//! The folder in which the processes of one run meet: the ledger, what the hook is told, what it tells back.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, TryLockError};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::runtime_files::Runtime;
+use crate::{HookConfig, HookReport, HookReports, LaunchError, cleanup};
+
+/// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
+/// because containers share /dev/shm and /tmp and not their process numbers.
+const LOCK_FILE: &str = "launcher.lock";
+
+/// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
+const SWEEP_AFTER: Duration = Duration::from_secs(60);
+
+/// No report of the hook comes near this size; a program's file of that name may.
+const LARGEST_REPORT: u64 = 16 << 20;
+
+/// The run folder. It is removed when this value is dropped, and when a signal ends the process before that.
+#[derive(Debug)]
+pub struct RunFolder {
+    main: OwnedFolder,
+    /// Where `scratch` points when the run folder itself is in memory.
+    _scratch: Option<OwnedFolder>,
+}
+
+impl RunFolder {
+    /// Makes the folder in `$XDG_RUNTIME_DIR`, `/dev/shm` or the temporary folder, the first that can be written, and
+    /// sweeps the folders of launchers that were killed. The ledger is the caller's to make.
+    ///
+    /// # Errors
+    /// When none of these folders can be written.
+    pub fn create(config: &HookConfig) -> Result<Self, LaunchError> {
+        let bases = bases();
+        let scratch_bases = scratch_bases();
+        for base in bases.iter().chain(&scratch_bases) {
+            sweep(base, SWEEP_AFTER);
+        }
+        Self::create_in(&bases, &scratch_bases, config)
+    }
+
+    fn create_in(bases: &[PathBuf], scratch_bases: &[PathBuf], config: &HookConfig) -> Result<Self, LaunchError> {
+        let main = OwnedFolder::create_in_first(bases)?;
+        let hook = main.path.join("hook");
+        fs::create_dir(&hook).map_err(|source| LaunchError::run_folder(&hook, source))?;
+
+        // A dry run's checkpoints can be as large as real ones. In memory they would take what the program needs.
+        let scratch_path = main.path.join("scratch");
+        let scratch = if in_memory(&main.path) { OwnedFolder::create_in_first(scratch_bases).ok() } else { None };
+        let linked = scratch.filter(|scratch| link(&scratch.path, &scratch_path).is_ok());
+        if linked.is_none() {
+            fs::create_dir(&scratch_path).map_err(|source| LaunchError::run_folder(&scratch_path, source))?;
+        }
+
+        let config_path = main.path.join("hook.json");
+        let text = serde_json::to_vec(config).map_err(io::Error::from);
+        text.and_then(|text| fs::write(&config_path, text))
+            .map_err(|source| LaunchError::run_folder(&config_path, source))?;
+        Ok(Self { main, _scratch: linked })
+    }
+
+    /// The folder itself: the value of `OOMPH_RUN`.
+    pub fn path(&self) -> &Path {
+        &self.main.path
+    }
+
+    /// Where the ledger belongs.
+    pub fn ledger(&self) -> PathBuf {
+        self.main.path.join("ledger")
+    }
+
+    /// Where a dry run's writes go.
+    pub fn scratch(&self) -> PathBuf {
+        self.main.path.join("scratch")
+    }
+
+    /// Forgets the reports of an earlier program, so that the folder can serve a second one.
+    pub fn clear_reports(&self) {
+        for path in self.report_files() {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// What the hook saw in each process. Nothing here is an error: a process may have died at any moment.
+    pub fn reports(&self) -> HookReports {
+        let mut found = HookReports::default();
+        for path in self.report_files() {
+            match read_report(&path) {
+                Some(report) => found.reports.push(report),
+                None => found.unreadable.push(path),
+            }
+        }
+        found.reports.sort_by_key(|report| (report.rank.unwrap_or(0), report.pid));
+        found.unreadable.sort();
+        found
+    }
+
+    fn report_files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.main.path.join("hook")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+    }
+
+    /// The runtime under names that can be written in `LD_PRELOAD`: that variable has no way to quote a space or a
+    /// colon, and a cache in "/home/Jane Doe" has one.
+    pub(crate) fn preloadable(&self, runtime: &Runtime) -> Result<Runtime, LaunchError> {
+        let needs_quoting = |path: &Path| path.to_string_lossy().contains([' ', ':', ';', '$', '\t', '\n']);
+        if !needs_quoting(runtime.folder()) || needs_quoting(&self.main.path) {
+            return Ok(runtime.clone());
+        }
+        let path = self.main.path.join("runtime");
+        match link(runtime.folder(), &path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(LaunchError::run_folder(path, source)),
+        }
+        Ok(Runtime::at(path))
+    }
+}
+
+/// A folder `oomph-PID-RANDOM` that this process removes at its end, and whose lock it holds until then.
+#[derive(Debug)]
+struct OwnedFolder {
+    path: PathBuf,
+    /// Held, never read: the lock goes with the process.
+    _lock: File,
+}
+
+impl OwnedFolder {
+    fn create_in_first(bases: &[PathBuf]) -> Result<Self, LaunchError> {
+        let mut failure = None;
+        for base in bases {
+            match Self::create(base) {
+                Ok(folder) => return Ok(folder),
+                Err(source) => failure = Some(LaunchError::run_folder(base, source)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| LaunchError::run_folder(std::env::temp_dir(), io::ErrorKind::NotFound.into())))
+    }
+
+    fn create(base: &Path) -> io::Result<Self> {
+        // The standard library seeds its hash maps from the system's randomness; the name need only be new.
+        let random = RandomState::new().build_hasher().finish();
+        let path = base.join(format!("oomph-{}-{random:016x}", std::process::id()));
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path)?;
+        cleanup::register(&path);
+        let lock = File::create(path.join(LOCK_FILE)).and_then(|file| file.lock().map(|()| file));
+        match lock {
+            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Err(error) => {
+                cleanup::remove(&path);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for OwnedFolder {
+    fn drop(&mut self) {
+        cleanup::remove(&self.path);
+    }
+}
+
+fn read_report(path: &Path) -> Option<HookReport> {
+    // A pipe or a device of that name would block for ever.
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(LARGEST_REPORT).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Where a run folder may be, best first: in memory, because every process writes to the ledger all the time.
+fn bases() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let shared_memory = cfg!(target_os = "linux").then(|| PathBuf::from("/dev/shm"));
+    runtime.into_iter().chain(shared_memory).chain([std::env::temp_dir()]).collect()
+}
+
+/// Where the scratch folder may be, best first: on a disk.
+fn scratch_bases() -> Vec<PathBuf> {
+    let mut bases = vec![std::env::temp_dir()];
+    if cfg!(unix) {
+        bases.push(PathBuf::from("/var/tmp"));
+    }
+    bases.sort_by_key(|base| in_memory(base));
+    bases
+}
+
+#[cfg(target_os = "linux")]
+fn in_memory(path: &Path) -> bool {
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of the kernel's headers.
+    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    #[expect(clippy::cast_sign_loss, reason = "the type differs between architectures and the magic is 32 bits wide")]
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    rustix::fs::statfs(path).is_ok_and(|found| IN_MEMORY.contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn in_memory(_path: &Path) -> bool {
+    false
+}
+
+#[cfg(unix)]
+pub(crate) fn link(target: &Path, name: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, name)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn link(_target: &Path, _name: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Removes the run folders of this user whose launchers are gone.
+fn sweep(base: &Path, older_than: Duration) {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_run_folder_name(&entry.file_name().to_string_lossy())) {
+        let path = entry.path();
+        let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+        if !metadata.is_dir() || !is_mine(&metadata) {
+            continue;
+        }
+        let young = metadata.modified().ok().and_then(|time| time.elapsed().ok()).is_none_or(|age| age < older_than);
+        match File::open(path.join(LOCK_FILE)).map(|lock| lock.try_lock()) {
+            // Nobody holds the lock: whoever made the folder is dead.
+            Ok(Ok(())) if !young => cleanup::remove_folder(&path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !young => cleanup::remove_folder(&path),
+            Ok(Ok(()) | Err(TryLockError::WouldBlock | TryLockError::Error(_))) | Err(_) => {}
+        }
+    }
+}
+
+fn is_run_folder_name(name: &str) -> bool {
+    let Some((pid, random)) = name.strip_prefix("oomph-").and_then(|rest| rest.split_once('-')) else { return false };
+    pid.parse::<u32>().is_ok() && random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(unix)]
+fn is_mine(metadata: &fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::uid(metadata) == rustix::process::geteuid().as_raw()
+}
+
+#[cfg(not(unix))]
+fn is_mine(_metadata: &fs::Metadata) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Stop, StopMode, Values};
+
+    fn config() -> HookConfig {
+        HookConfig {
+            stop: Stop { mode: StopMode::Steps, steps: 2 },
+            values: Values::Small,
+            allow_writes: false,
+            random_weights: false,
+            program_root: PathBuf::from("/program"),
+        }
+    }
+
+    #[test]
+    fn the_folder_is_private_and_goes_with_the_value() {
+        use std::os::unix::fs::PermissionsExt;
+        let run = RunFolder::create(&config()).unwrap();
+        let path = run.path().to_owned();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        let written: HookConfig = serde_json::from_slice(&fs::read(path.join("hook.json")).unwrap()).unwrap();
+        assert_eq!(written, config());
+        fs::write(run.scratch().join("checkpoint"), "x").unwrap();
+        let scratch = fs::canonicalize(run.scratch()).unwrap();
+        drop(run);
+        assert!(!path.exists() && !scratch.exists());
+    }
+
+    #[test]
+    fn scratch_is_not_kept_in_memory() {
+        let memory = PathBuf::from("/dev/shm");
+        let disk = tempfile::tempdir().unwrap();
+        if !in_memory(&memory) || in_memory(disk.path()) {
+            return;
+        }
+        let run = RunFolder::create_in(&[memory], &[disk.path().to_owned()], &config()).unwrap();
+        let scratch = fs::canonicalize(run.scratch()).unwrap();
+        assert!(scratch.starts_with(fs::canonicalize(disk.path()).unwrap()), "{}", scratch.display());
+        drop(run);
+        assert!(!scratch.exists());
+    }
+
+    #[test]
+    fn garbled_reports_are_set_aside() {
+        let run = RunFolder::create(&config()).unwrap();
+        let hook = run.path().join("hook");
+        fs::write(hook.join("12.json"), r#"{"pid":12,"rank":1}"#).unwrap();
+        fs::write(hook.join("15.json"), r#"{"pid":15,"rank":0}"#).unwrap();
+        fs::write(hook.join("13.json"), r#"{"pid":13,"#).unwrap();
+        fs::write(hook.join("14.json.tmp"), "half").unwrap();
+        fs::create_dir(hook.join("16.json")).unwrap();
+        let found = run.reports();
+        assert_eq!(found.reports.iter().map(|report| report.pid).collect::<Vec<_>>(), [15, 12]);
+        assert_eq!(found.unreadable, [hook.join("13.json"), hook.join("16.json")]);
+        run.clear_reports();
+        assert!(run.reports().reports.is_empty());
+    }
+
+    #[test]
+    fn only_dead_folders_are_swept() {
+        let base = tempfile::tempdir().unwrap();
+        let alive = OwnedFolder::create(base.path()).unwrap();
+        let dead = base.path().join("oomph-4242-0123456789abcdef");
+        fs::create_dir_all(dead.join("hook")).unwrap();
+        File::create(dead.join(LOCK_FILE)).unwrap();
+        let unlocked = base.path().join("oomph-4243-0123456789abcdef");
+        fs::create_dir(&unlocked).unwrap();
+        let others = base.path().join("oomph-notes");
+        fs::create_dir(&others).unwrap();
+        sweep(base.path(), SWEEP_AFTER);
+        assert!(dead.exists() && unlocked.exists(), "young folders are left alone");
+        sweep(base.path(), Duration::ZERO);
+        assert!(!dead.exists() && !unlocked.exists());
+        assert!(alive.path.exists() && others.exists());
+    }
+
+    #[test]
+    fn a_base_that_cannot_be_written_is_passed_over() {
+        let good = tempfile::tempdir().unwrap();
+        let bases = [PathBuf::from("/proc/none"), good.path().to_owned()];
+        let run = RunFolder::create_in(&bases, &bases, &config()).unwrap();
+        assert!(run.path().starts_with(good.path()));
+        let error = RunFolder::create_in(&bases[..1], &[], &config()).unwrap_err().to_string();
+        assert!(error.contains("/proc/none") && error.contains("TMPDIR"), "{error}");
+    }
+}

@@ -1,0 +1,297 @@
+//! The virtual GPU and the hook, carried inside the program's own binary and unpacked where they can be loaded.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::run_folder::link;
+use crate::{CacheDir, LaunchError, cleanup};
+
+/// The one real library file.
+const LIBRARY: &str = "libcuda.so.1";
+
+/// Names that belong to the driver: on a machine without one they are missing for every program.
+const DRIVER_NAMES: &[&str] = &["libcuda.so", "libnvidia-ml.so.1"];
+
+/// Names that programs link against and usually bring along themselves. They lie in a folder of their own, for
+/// programs whose libraries are not installed: in the search path of others they would hide real ones.
+const ABSENT_NAMES: &[&str] = &[
+    "libcudart.so.11.0",
+    "libcudart.so.12",
+    "libcudart.so.13",
+    "libcublas.so.11",
+    "libcublas.so.12",
+    "libcublas.so.13",
+    "libcublasLt.so.11",
+    "libcublasLt.so.12",
+    "libcublasLt.so.13",
+    "libcurand.so.10",
+    "libcudnn.so.8",
+    "libcudnn.so.9",
+    "libcufft.so.10",
+    "libcufft.so.11",
+    "libcufft.so.12",
+    "libcusolver.so.11",
+    "libcusolver.so.12",
+    "libcusparse.so.11",
+    "libcusparse.so.12",
+    "libcupti.so.11.8",
+    "libcupti.so.12",
+    "libcupti.so.13",
+    "libnccl.so.2",
+];
+
+/// Written last; a folder without it is half-made.
+const MARKER: &str = "complete";
+
+/// Changes when the layout of the folder does.
+const LAYOUT_VERSION: &str = "oomph-runtime-1";
+
+/// What is to be unpacked.
+#[derive(Debug, Clone, Copy)]
+pub struct RuntimeFiles<'a> {
+    /// The preload library.
+    pub vgpu_library: &'a [u8],
+    /// The Python hook: paths relative to the folder that goes on `PYTHONPATH`, and contents.
+    pub python: &'a [(&'a str, &'a [u8])],
+}
+
+/// The runtime as it lies on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    folder: PathBuf,
+}
+
+impl Runtime {
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The library to preload.
+    pub fn library(&self) -> PathBuf {
+        self.driver_folder().join(LIBRARY)
+    }
+
+    /// The folder that holds the driver's libraries and nothing else.
+    pub fn driver_folder(&self) -> PathBuf {
+        self.folder.join("lib")
+    }
+
+    /// The folder that holds the same file under the names of the CUDA toolkit's libraries.
+    pub fn absent_folder(&self) -> PathBuf {
+        self.folder.join("libs-absent")
+    }
+
+    /// The folder for `PYTHONPATH`.
+    pub fn python_folder(&self) -> PathBuf {
+        self.folder.join("python")
+    }
+}
+
+impl RuntimeFiles<'_> {
+    /// Unpacks into the cache, or finds what an earlier run unpacked.
+    ///
+    /// # Errors
+    /// When the cache cannot be written, its disk is full, or libraries cannot be loaded from it.
+    pub fn unpack(&self, cache: &CacheDir) -> Result<Runtime, LaunchError> {
+        let parent = cache.folder("runtime")?;
+        if mounted_noexec(&parent) {
+            return Err(LaunchError::CacheNoExec { path: parent });
+        }
+        let runtime = Runtime::at(parent.join(self.key()));
+        if self.is_whole(&runtime) {
+            return Ok(runtime);
+        }
+
+        // Made beside its place and moved there, so that no other run ever sees a half-made folder.
+        let temporary = tempfile_name(&parent);
+        cleanup::register(&temporary);
+        let result = self
+            .write(&temporary)
+            .map_err(|source| LaunchError::cache(&temporary, source))
+            .and_then(|()| self.settle(&temporary, &runtime));
+        cleanup::remove(&temporary);
+        result.map(|()| runtime)
+    }
+
+    /// The name of the folder: the same contents give the same name.
+    fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(LAYOUT_VERSION.as_bytes());
+        add(self.vgpu_library);
+        for (name, content) in self.python {
+            add(name.as_bytes());
+            add(content);
+        }
+        hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether an earlier run left the folder whole. Sizes are compared and not contents: that costs microseconds and
+    /// finds what a full disk or a cleaner of caches leaves.
+    fn is_whole(&self, runtime: &Runtime) -> bool {
+        let has_size = |path: PathBuf, size: usize| {
+            fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size as u64)
+        };
+        let library = self.vgpu_library.len();
+        runtime.folder.join(MARKER).exists()
+            && has_size(runtime.library(), library)
+            && DRIVER_NAMES.iter().all(|name| has_size(runtime.driver_folder().join(name), library))
+            && ABSENT_NAMES.iter().all(|name| has_size(runtime.absent_folder().join(name), library))
+            && self.python.iter().all(|(name, content)| has_size(runtime.python_folder().join(name), content.len()))
+    }
+
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        let unfinished = Runtime::at(folder.to_owned());
+        fs::create_dir_all(unfinished.driver_folder())?;
+        fs::create_dir_all(unfinished.absent_folder())?;
+        fs::write(unfinished.library(), self.vgpu_library)?;
+        // Links and not copies: the dynamic loader takes two names of one inode for one library, and two copies
+        // for two libraries with books of their own.
+        for name in DRIVER_NAMES {
+            link_to(&unfinished.library(), Path::new(LIBRARY), &unfinished.driver_folder().join(name))?;
+        }
+        for name in ABSENT_NAMES {
+            let target = Path::new("..").join("lib").join(LIBRARY);
+            link_to(&unfinished.library(), &target, &unfinished.absent_folder().join(name))?;
+        }
+        for (name, content) in self.python {
+            let relative = Path::new(name);
+            if !relative.components().all(|part| matches!(part, Component::Normal(_))) {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("bad path in the runtime: {name}")));
+            }
+            let path = unfinished.python_folder().join(relative);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(path, content)?;
+        }
+        fs::create_dir_all(unfinished.python_folder())?;
+        fs::write(folder.join(MARKER), LAYOUT_VERSION)
+    }
+
+    /// Moves the finished folder to its place, unless another run was faster.
+    fn settle(&self, temporary: &Path, runtime: &Runtime) -> Result<(), LaunchError> {
+        for _ in 0..3 {
+            match fs::rename(temporary, &runtime.folder) {
+                Ok(()) => return Ok(()),
+                Err(_) if self.is_whole(runtime) => return Ok(()),
+                // Something is there and it is damaged. It is moved away first, so that it goes all at once.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) =>
+                {
+                    let damaged = temporary.with_extension("damaged");
+                    let _ = fs::rename(&runtime.folder, &damaged);
+                    cleanup::remove_folder(&damaged);
+                }
+                Err(source) => return Err(LaunchError::cache(&runtime.folder, source)),
+            }
+        }
+        let source = io::Error::other("other runs keep changing it");
+        Err(LaunchError::cache(&runtime.folder, source))
+    }
+}
+
+/// A symbolic link where the file system knows them, else a hard one.
+fn link_to(file: &Path, relative: &Path, name: &Path) -> io::Result<()> {
+    link(relative, name).or_else(|_| fs::hard_link(file, name))
+}
+
+fn tempfile_name(parent: &Path) -> PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    parent.join(format!(".tmp-{}-{number}-{now:x}", std::process::id()))
+}
+
+#[cfg(unix)]
+fn mounted_noexec(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
+}
+
+#[cfg(not(unix))]
+fn mounted_noexec(_path: &Path) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILES: RuntimeFiles<'_> = RuntimeFiles {
+        vgpu_library: b"library",
+        python: &[("sitecustomize.py", b"import oomph"), ("oomph/__init__.py", b"")],
+    };
+
+    #[test]
+    fn every_name_is_the_same_file() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = FILES.unpack(&CacheDir::at(folder.path()).unwrap()).unwrap();
+        let inode = fs::metadata(runtime.library()).unwrap().ino();
+        let all = DRIVER_NAMES.iter().map(|name| runtime.driver_folder().join(name));
+        for path in all.chain(ABSENT_NAMES.iter().map(|name| runtime.absent_folder().join(name))) {
+            assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "{}", path.display());
+        }
+        assert_eq!(fs::read_dir(runtime.driver_folder()).unwrap().count(), 3);
+        assert_eq!(fs::read(runtime.python_folder().join("sitecustomize.py")).unwrap(), b"import oomph");
+        assert_eq!(fs::read_dir(folder.path().join("runtime")).unwrap().count(), 1, "no temporary folder is left");
+    }
+
+    #[test]
+    fn damage_is_repaired_and_what_is_whole_is_reused() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = CacheDir::at(folder.path()).unwrap();
+        let runtime = FILES.unpack(&cache).unwrap();
+        let written = || fs::metadata(runtime.folder.join(MARKER)).unwrap().modified().unwrap();
+        let first = written();
+        assert_eq!(FILES.unpack(&cache).unwrap(), runtime);
+        assert_eq!(written(), first);
+        for damage in ["lib/libcuda.so.1", "python/oomph/__init__.py", "libs-absent/libnccl.so.2", "complete"] {
+            fs::remove_file(runtime.folder.join(damage)).unwrap();
+            FILES.unpack(&cache).unwrap();
+            assert!(FILES.is_whole(&runtime), "{damage}");
+        }
+        fs::write(runtime.library(), "lib").unwrap();
+        FILES.unpack(&cache).unwrap();
+        assert_eq!(fs::read(runtime.library()).unwrap(), b"library");
+    }
+
+    #[test]
+    fn other_contents_get_another_folder() {
+        let other = RuntimeFiles { vgpu_library: b"Library", ..FILES };
+        assert_ne!(other.key(), FILES.key());
+        let moved = RuntimeFiles { python: &[("a", b"bc")], ..FILES };
+        let split = RuntimeFiles { python: &[("ab", b"c")], ..FILES };
+        assert_ne!(moved.key(), split.key());
+    }
+
+    #[test]
+    fn racing_runs_agree() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = CacheDir::at(folder.path()).unwrap();
+        let found: Vec<Runtime> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..8).map(|_| scope.spawn(|| FILES.unpack(&cache).unwrap())).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        assert!(found.iter().all(|runtime| *runtime == found[0] && FILES.is_whole(runtime)));
+        assert_eq!(fs::read_dir(folder.path().join("runtime")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_path_that_leaves_the_folder_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let hostile = RuntimeFiles { python: &[("../escape", b"")], ..FILES };
+        assert!(hostile.unpack(&CacheDir::at(folder.path()).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! Supervision on Linux.
+//!
+//! The program stays in our process group, so that the terminal treats both as one job: it reads the terminal, Ctrl-C
+//! and Ctrl-Z reach it from the kernel, and nothing has to be handed over and back. A signal that was sent to us
+//! alone is forwarded to it, once.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{Exit, Launch, Outcome, Output};
+use crate::interrupts::{Event, Subscription};
+use crate::program::spawn_error;
+use crate::{LaunchError, processes};
+
+/// The children of a process cannot be told apart when two programs are supervised at once.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Two signals in so short a time are one wish: `timeout` signals its child and then the child's group.
+const ONE_WISH: Duration = Duration::from_millis(200);
+
+/// How long nothing may happen before the program is looked at all the same. No wake-up is known to get lost.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Before the program starts, so that not even its earliest end goes unnoticed.
+    let signals = Subscription::start()?;
+    processes::become_subreaper()
+        .map_err(|source| LaunchError::System { action: "become the parent of orphaned processes", source })?;
+
+    let start = Instant::now();
+    let mut child = command(&launch)?.spawn().map_err(|source| spawn_error(launch.program_path(), &source))?;
+    let tail = child.stderr.take().map(|stderr| Tail::follow(stderr, launch.tail_bytes));
+    let mut run = Run::new(child, &launch);
+    let status = run.watch(signals.events())?;
+    let elapsed = start.elapsed();
+    run.end_leftovers(signals.events());
+
+    Ok(Outcome {
+        exit: exit(status),
+        elapsed,
+        timed_out: run.timed_out,
+        interrupted: run.interrupted.map(|(signal, _)| signal),
+        stderr_tail: tail.map(Tail::finish).unwrap_or_default(),
+    })
+}
+
+fn exit(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+    }
+}
+
+fn command(launch: &Launch) -> Result<Command, LaunchError> {
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.arguments);
+    if let Some(directory) = &launch.directory {
+        command.current_dir(directory);
+    }
+    for (name, variable) in &launch.variables {
+        match Launch::value(variable, std::env::var_os(name)) {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    match launch.output {
+        Output::Inherit => {}
+        Output::StdoutToStderr => {
+            command.stdout(Stdio::from(io::stderr()));
+        }
+        Output::Discard => {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        Output::Capture => {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        }
+    }
+    Ok(command)
+}
+
+struct Run {
+    child: Child,
+    pid: i32,
+    grace: Duration,
+    time_is_up: Option<Instant>,
+    /// When everything that is left is killed.
+    kill_at: Option<Instant>,
+    timed_out: bool,
+    /// The signal that ends the run, and when it came.
+    interrupted: Option<(i32, Instant)>,
+}
+
+impl Run {
+    fn new(child: Child, launch: &Launch) -> Self {
+        Self {
+            pid: i32::try_from(child.id()).unwrap_or(0),
+            child,
+            grace: launch.grace,
+            time_is_up: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            kill_at: None,
+            timed_out: false,
+            interrupted: None,
+        }
+    }
+
+    /// Waits for the program's end.
+    fn watch(&mut self, events: &Receiver<Event>) -> Result<ExitStatus, LaunchError> {
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => {}
+                Err(source) => {
+                    processes::kill_all(None);
+                    return Err(LaunchError::System { action: "wait for the program", source });
+                }
+            }
+            let now = Instant::now();
+            if self.kill_at.is_some_and(|at| at <= now) {
+                processes::kill_all(Some(self.pid));
+                // In case it cannot be killed (it waits for a broken disk), it is looked at now and then.
+                self.kill_at = Some(now + LOOK);
+                continue;
+            }
+            if self.time_is_up.is_some_and(|at| at <= now) {
+                self.time_is_up = None;
+                self.timed_out = true;
+                processes::send(self.pid, Signal::TERM.as_raw());
+                self.kill_within(self.grace);
+            }
+            let next = [self.kill_at, self.time_is_up].into_iter().flatten().min();
+            let patience = next.map_or(LOOK, |at| at.saturating_duration_since(now).min(LOOK));
+            match events.recv_timeout(patience) {
+                Ok(event) => self.handle(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The thread that feeds us is gone; looking once in a while still works.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(patience.min(Duration::from_millis(50))),
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            // Only orphans are waited for here: while the program lives, only it can say when its children may go.
+            Event::Child => drop(processes::descendants(Some(self.pid))),
+            Event::PassOn(signal) => processes::send(self.pid, signal),
+            Event::End { signal, from_terminal, sender } => match self.interrupted {
+                // A program that signals its own group, to end its workers, also hits us. That is its own affair.
+                None if sender.is_some_and(|sender| processes::belongs_to(self.pid, sender)) => {}
+                None => {
+                    self.interrupted = Some((signal, Instant::now()));
+                    if !(from_terminal && processes::shares_our_group(self.pid)) {
+                        processes::send(self.pid, signal);
+                    }
+                    self.kill_within(self.grace);
+                }
+                Some((_, first)) if first.elapsed() >= ONE_WISH => self.kill_within(Duration::ZERO),
+                Some(_) => {}
+            },
+        }
+    }
+
+    fn kill_within(&mut self, grace: Duration) {
+        let at = Instant::now() + grace;
+        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Ends what the program left running.
+    fn end_leftovers(&mut self, events: &Receiver<Event>) {
+        processes::wind_down(None, || {
+            while let Ok(event) = events.try_recv() {
+                if let Event::End { signal, .. } = event {
+                    // The program has ended, so there is nobody to forward it to and nothing to wait for.
+                    self.interrupted.get_or_insert((signal, Instant::now()));
+                    self.kill_within(Duration::ZERO);
+                }
+            }
+            self.kill_at.is_some_and(|at| at <= Instant::now())
+        });
+    }
+}
+
+/// The end of what comes through a pipe.
+struct Tail {
+    finished: Receiver<Vec<u8>>,
+}
+
+impl Tail {
+    fn follow(mut source: impl Read + Send + 'static, limit: usize) -> Self {
+        let (sender, finished) = channel();
+        std::thread::spawn(move || {
+            let mut kept = VecDeque::new();
+            let mut buffer = [0; 8192];
+            loop {
+                match source.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        kept.extend(&buffer[..count]);
+                        kept.drain(..kept.len().saturating_sub(limit));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+            let _ = sender.send(kept.into());
+        });
+        Self { finished }
+    }
+
+    fn finish(self) -> String {
+        // All writers have been ended. Should one have got away, the tail is given up rather than waited for.
+        let bytes = self.finished.recv_timeout(LOOK).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}

@@ -1,0 +1,304 @@
+//! Running the program: its environment variables, its streams, its signals, its end.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::{Environment, LaunchError, Prepared, RunFolder, Runtime};
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as platform;
+
+#[cfg(not(target_os = "linux"))]
+mod platform {
+    pub(super) fn run(_launch: super::Launch) -> Result<super::Outcome, crate::LaunchError> {
+        Err(crate::LaunchError::UnsupportedPlatform)
+    }
+}
+
+/// How long a program may take to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How much of a captured standard error is kept.
+const TAIL_BYTES: usize = 64 << 10;
+
+/// Where the program's output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// To our own standard output and error, terminal or not.
+    #[default]
+    Inherit,
+    /// All of it to our standard error, because our standard output holds a document.
+    StdoutToStderr,
+    /// Nowhere. Standard input is empty.
+    Discard,
+    /// Standard output nowhere, the end of standard error into [`Outcome::stderr_tail`]. Standard input is empty.
+    Capture,
+}
+
+/// A program that is about to be started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    directory: Option<PathBuf>,
+    variables: BTreeMap<OsString, Variable>,
+    output: Output,
+    timeout: Option<Duration>,
+    grace: Duration,
+    tail_bytes: usize,
+}
+
+/// What is done to one environment variable. What is not named is inherited.
+#[derive(Debug, Clone)]
+enum Variable {
+    Set(OsString),
+    Remove,
+    /// Put in front of what is inherited, first one first.
+    Prepend(Vec<OsString>),
+}
+
+impl Launch {
+    /// A program to be started in the current folder with the current environment.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            directory: None,
+            variables: BTreeMap::new(),
+            output: Output::default(),
+            timeout: None,
+            grace: GRACE,
+            tail_bytes: TAIL_BYTES,
+        }
+    }
+
+    /// The program that [`crate::prepare`] found, in its environment.
+    pub fn prepared(prepared: &Prepared) -> Self {
+        let launch = Self::new(&prepared.program).args(&prepared.arguments).directory(&prepared.directory);
+        match &prepared.environment {
+            Some(environment) => launch.environment(environment),
+            None => launch,
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// The folder to start in.
+    #[must_use]
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.insert(name.into(), Variable::Set(value.into()));
+        self
+    }
+
+    /// Removes an environment variable.
+    #[must_use]
+    pub fn env_remove(mut self, name: impl Into<OsString>) -> Self {
+        self.variables.insert(name.into(), Variable::Remove);
+        self
+    }
+
+    /// Puts an entry in front of a list such as `PATH`, be it inherited or set before. Of two calls the later one ends
+    /// up in front.
+    #[must_use]
+    pub fn env_prepend(mut self, name: impl Into<OsString>, entry: impl Into<OsString>) -> Self {
+        let entry = entry.into();
+        match self.variables.entry(name.into()).or_insert(Variable::Prepend(Vec::new())) {
+            Variable::Prepend(entries) => entries.insert(0, entry),
+            Variable::Set(value) => *value = join(&[entry], Some(std::mem::take(value))),
+            removed @ Variable::Remove => *removed = Variable::Set(entry),
+        }
+        self
+    }
+
+    /// Runs the program in a Python environment.
+    #[must_use]
+    pub fn environment(self, environment: &Environment) -> Self {
+        self.env_prepend("PATH", environment.bin())
+            .env("VIRTUAL_ENV", environment.path())
+            // It would make the environment's Python look for its library in another one's.
+            .env_remove("PYTHONHOME")
+    }
+
+    /// Runs the program on the virtual GPU. With `absent_libraries` the CUDA toolkit's libraries are found as well by
+    /// a program that does not bring them along.
+    ///
+    /// # Errors
+    /// When the run folder cannot be written.
+    pub fn virtual_gpu(self, runtime: &Runtime, run: &RunFolder, absent_libraries: bool) -> Result<Self, LaunchError> {
+        let runtime = run.preloadable(runtime)?;
+        let mut launch = self.env_prepend("LD_PRELOAD", runtime.library());
+        if absent_libraries {
+            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.absent_folder());
+        }
+        Ok(launch
+            .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())
+            // Triton links a helper against libcuda and looks for it here first.
+            .env("TRITON_LIBCUDA_PATH", runtime.driver_folder())
+            .env_prepend("PYTHONPATH", runtime.python_folder())
+            .env("OOMPH_RUN", run.path())
+            // With it set, torch counts cards through NVML instead of the runtime, and the two number them
+            // differently when CUDA_VISIBLE_DEVICES is set.
+            .env_remove("PYTORCH_NVML_BASED_CUDA_CHECK"))
+    }
+
+    /// Where the output goes.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Ends the program after this time.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long the program may take to end after it was asked to, before it is killed. Two seconds by default.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How many bytes of a captured standard error are kept.
+    #[must_use]
+    pub fn tail_bytes(mut self, bytes: usize) -> Self {
+        self.tail_bytes = bytes;
+        self
+    }
+
+    /// Runs the program to its end and ends every process that it left behind.
+    ///
+    /// One program is supervised at a time; a second call waits for the first. While it runs, other code of this
+    /// process must start no children of its own: they could not be told from the program's.
+    ///
+    /// # Errors
+    /// When the program cannot be started or watched.
+    pub fn run(self) -> Result<Outcome, LaunchError> {
+        platform::run(self)
+    }
+
+    /// The value of a variable in the program's environment; `None` removes it.
+    fn value(variable: &Variable, inherited: Option<OsString>) -> Option<OsString> {
+        match variable {
+            Variable::Set(value) => Some(value.clone()),
+            Variable::Remove => None,
+            Variable::Prepend(entries) => Some(join(entries, inherited)),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn program_path(&self) -> &Path {
+        &self.program
+    }
+}
+
+/// A list of folders or libraries with more of them behind it.
+fn join(entries: &[OsString], rest: Option<OsString>) -> OsString {
+    // An empty entry of these lists means the current folder, so an empty rest is taken for none.
+    let rest = rest.filter(|value| !value.is_empty());
+    let mut list = OsString::new();
+    for (index, entry) in entries.iter().chain(&rest).enumerate() {
+        if index > 0 {
+            list.push(":");
+        }
+        list.push(entry);
+    }
+    list
+}
+
+/// From now on a signal that ends this process also ends its children and removes its run folder.
+///
+/// Supervision does this by itself; a caller that makes an environment or a run folder first calls it early.
+///
+/// # Errors
+/// When the system does not let us watch for signals.
+pub fn handle_signals() -> Result<(), LaunchError> {
+    #[cfg(target_os = "linux")]
+    crate::interrupts::install()?;
+    Ok(())
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Code(i32),
+    /// Killed by this signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The status as a shell shows it: 128 + N for signal N.
+    pub fn shell_status(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// Whether the program says that all went well.
+    pub fn success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How the program ended.
+    pub exit: Exit,
+    /// From its start to its end.
+    pub elapsed: Duration,
+    /// It was ended because its time was up.
+    pub timed_out: bool,
+    /// The signal to this process that ended the run. The caller cleans up and exits with 128 + this.
+    pub interrupted: Option<i32>,
+    /// The end of its standard error, with [`Output::Capture`]; empty otherwise.
+    pub stderr_tail: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn value(launch: &Launch, name: &str, inherited: Option<&str>) -> Option<OsString> {
+        Launch::value(&launch.variables[OsStr::new(name)], inherited.map(OsString::from))
+    }
+
+    #[test]
+    fn lists_are_extended_in_front() {
+        let launch = Launch::new("x").env_prepend("LD_PRELOAD", "/a").env_prepend("LD_PRELOAD", "/b");
+        assert_eq!(value(&launch, "LD_PRELOAD", Some("/theirs")), Some("/b:/a:/theirs".into()));
+        assert_eq!(value(&launch, "LD_PRELOAD", Some("")), Some("/b:/a".into()));
+        assert_eq!(value(&launch, "LD_PRELOAD", None), Some("/b:/a".into()));
+    }
+
+    #[test]
+    fn variables_are_set_and_removed() {
+        let launch = Launch::new("x").env("A", "1").env_remove("B").env("C", "/c").env_prepend("C", "/d");
+        assert_eq!(value(&launch, "C", Some("/theirs")), Some("/d:/c".into()));
+        assert_eq!(value(&launch, "A", Some("0")), Some("1".into()));
+        assert_eq!(value(&launch, "B", Some("0")), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! Environments made by `--with`, through the fixture. What needs a package index is passed over without one.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Place, signal, text, wait_for_end};
+
+/// A package without dependencies, small enough to be written here as a wheel: a zip archive of stored files.
+const MAKE_WHEEL: &str = r#"
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1] + "/oomphtest-1.0-py3-none-any.whl", "w")
+wheel.writestr("oomphtest.py", "def main():\n    print('hello from the package')\n")
+info = "oomphtest-1.0.dist-info/"
+wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: oomphtest\nVersion: 1.0\n")
+wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+wheel.writestr(info + "entry_points.txt", "[console_scripts]\noomphhello = oomphtest:main\n")
+wheel.writestr(info + "RECORD", "".join(f"{name},,\n" for name in wheel.namelist()) + info + "RECORD,,\n")
+wheel.close()
+"#;
+
+const WHEEL: &str = "--with=./oomphtest-1.0-py3-none-any.whl";
+
+fn place() -> Place {
+    let place = Place::new();
+    let done = Command::new("python3").args(["-c", MAKE_WHEEL]).arg(place.path("work")).status().unwrap();
+    assert!(done.success());
+    place
+}
+
+/// A folder for PATH with `python3` in it and nothing else: no uv.
+fn only_python(place: &Place) -> PathBuf {
+    let found = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    let folder = place.path("bin");
+    fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink(text(&found.stdout).trim(), folder.join("python3")).unwrap();
+    folder
+}
+
+fn environments(place: &Place) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place.path("cache").join("environments")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+}
+
+#[test]
+fn an_environment_is_made_once_and_reused() {
+    let place = place();
+    let show = "import os, sys, oomphtest; print(sys.prefix, os.environ['VIRTUAL_ENV'])";
+    let first = place.run(&[WHEEL, "--", "python", "-c", show]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let made = text(&first.stderr);
+    assert!(made.contains("making a Python 3") && made.contains("ready after"), "{made}");
+    let environment = environments(&place).pop().unwrap();
+    assert_eq!(text(&first.stdout), format!("{0} {0}\n", environment.display()));
+
+    let second = place.run(&[WHEEL, "--", "python", "-c", show]);
+    assert_eq!((&second.stdout, text(&second.stderr).as_str()), (&first.stdout, ""));
+}
+
+#[test]
+fn programs_of_its_packages_are_found_first() {
+    let place = place();
+    let output = place.run(&[WHEEL, "--", "oomphhello"]);
+    assert_eq!(text(&output.stdout), "hello from the package\n", "{}", text(&output.stderr));
+    // Another program finds the environment's Python on PATH.
+    let output = place.run(&[WHEEL, "--", "sh", "-c", "python3 -c 'import oomphtest; oomphtest.main()'"]);
+    assert_eq!(text(&output.stdout), "hello from the package\n");
+    // A Python that is named by its path stands for its version.
+    let usual = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    let output = place.run(&[WHEEL, "--", text(&usual.stdout).trim(), "-c", "import oomphtest; oomphtest.main()"]);
+    assert_eq!(text(&output.stdout), "hello from the package\n", "{}", text(&output.stderr));
+    let output = place.run(&[WHEEL, "--", "torchrum"]);
+    assert!(text(&output.stderr).contains("add the package that brings it with --with"));
+}
+
+#[test]
+fn two_runs_that_race_share_one_environment() {
+    let place = place();
+    let start =
+        || place.fixture(&[WHEEL, "--", "oomphhello"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let runs: Vec<_> = [start(), start(), start()].into_iter().map(|run| run.wait_with_output().unwrap()).collect();
+    let made = runs.iter().filter(|run| text(&run.stderr).contains("making a Python")).count();
+    assert!(runs.iter().all(|run| text(&run.stdout) == "hello from the package\n"), "{runs:?}");
+    assert_eq!((made, environments(&place).len()), (1, 1), "{runs:?}");
+}
+
+#[test]
+fn a_half_made_environment_is_made_again() {
+    let place = place();
+    assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success());
+    let environment = environments(&place).pop().unwrap();
+    fs::remove_file(environment.join("oomph-environment.json")).unwrap();
+    fs::remove_file(environment.join("bin/oomphhello")).unwrap();
+    fs::write(environment.join("rubbish"), "").unwrap();
+    let again = place.run(&[WHEEL, "--", "oomphhello"]);
+    assert_eq!(text(&again.stdout), "hello from the package\n", "{}", text(&again.stderr));
+    assert!(!environment.join("rubbish").exists());
+
+    // The interpreter that it was made with is gone.
+    fs::remove_file(environment.join("bin/python")).unwrap();
+    std::os::unix::fs::symlink("/nowhere/python", environment.join("bin/python")).unwrap();
+    assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success());
+}
+
+#[test]
+fn without_uv_pip_does_it() {
+    let place = place();
+    let path = only_python(&place);
+    let output = place
+        .fixture(&[WHEEL, "--", "python3", "-c", "import oomphtest; oomphtest.main()"])
+        .env("PATH", &path)
+        .env_remove("UV")
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "hello from the package\n", "{}", text(&output.stderr));
+    assert!(environments(&place)[0].join("bin/pip").exists());
+}
+
+#[test]
+fn without_uv_and_venv_it_says_what_to_install() {
+    let place = place();
+    let path = only_python(&place);
+    // A sitecustomize that hides the module is as good as a distribution that leaves it out.
+    fs::write(
+        place.path("work").join("sitecustomize.py"),
+        "import sys\nclass Hide:\n    def find_spec(name, *rest):\n        if name == 'ensurepip': raise ImportError(name)\nsys.meta_path.insert(0, Hide)\n",
+    )
+    .unwrap();
+    let output = place
+        .fixture(&[WHEEL, "--", "python3", "-c", "1"])
+        .env("PATH", &path)
+        .env("PYTHONPATH", place.path("work"))
+        .env_remove("UV")
+        .output()
+        .unwrap();
+    let message = text(&output.stderr);
+    assert!(message.contains("install uv") && message.contains("python3-venv"), "{message}");
+    assert_eq!((message.lines().count(), output.status.code()), (1, Some(2)));
+}
+
+#[test]
+fn failures_are_one_line_and_the_installers_last_words() {
+    let place = place();
+    fs::write(place.path("work").join("broken-1.0-py3-none-any.whl"), "no wheel").unwrap();
+    let output = place.run(&["--with=./broken-1.0-py3-none-any.whl", "--", "python", "-c", "1"]);
+    let message = text(&output.stderr);
+    let line = message.lines().find(|line| line.contains("could not install")).unwrap_or_default();
+    assert!(line.contains("broken-1.0"), "{message}");
+    assert!(output.stdout.is_empty());
+    assert!(environments(&place).is_empty(), "a failed environment is removed");
+    for (with, expected) in [("-rreq.txt", "it is an option"), ("./missing", "there is no such file")] {
+        let output = place.run(&[&format!("--with={with}"), "--", "python"]);
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn an_unusable_cache_is_named() {
+    let place = place();
+    let file = place.path("work").join("file");
+    fs::write(&file, "").unwrap();
+    let output = place.fixture(&[WHEEL, "--", "python"]).env("OOMPH_CACHE_DIR", file.join("cache")).output().unwrap();
+    let message = text(&output.stderr);
+    assert!(message.contains("cannot be used") && message.contains("OOMPH_CACHE_DIR"), "{message}");
+    assert_eq!(message.lines().count(), 1);
+}
+
+/// An installer that never ends, and that ignores polite requests.
+const SLOW_UV: &str = "#!/bin/sh\ncase $1 in --version) exit 0;; esac\ntrap '' INT TERM\necho $$ > uvpid\nsleep 600\n";
+
+#[test]
+fn an_interrupted_installation_leaves_no_process() {
+    let place = place();
+    let uv = place.path("slow-uv");
+    fs::write(&uv, SLOW_UV).unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(&uv).status().unwrap().success());
+    let mut fixture = place
+        .fixture(&[WHEEL, "--", "oomphhello"])
+        .env("UV", &uv)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let installer = place.wait_for_pid("uvpid");
+    signal(i32::try_from(fixture.id()).unwrap(), "INT");
+    let status = wait_for_end(&mut fixture);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2));
+    assert!(!Path::new(&format!("/proc/{installer}")).exists());
+    place.assert_no_run_folder();
+    assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success(), "the next run makes it anew");
+}
+
+#[test]
+fn a_package_of_the_index_is_installed() {
+    let place = place();
+    let output = place.run(&["--with=six", "--", "python", "-c", "import six; print(six.__name__)"]);
+    if !output.status.success() {
+        // Without a network there is nothing to test here; the message must still be a clear one.
+        assert!(text(&output.stderr).contains("could not install six"), "{}", text(&output.stderr));
+        return;
+    }
+    let start = Instant::now();
+    let again = place.run(&["--with= SIX", "--", "python", "-c", "import six; print(six.__name__)"]);
+    assert_eq!(text(&again.stdout), "six\n");
+    assert!(text(&again.stderr).is_empty(), "it was made twice: {}", text(&again.stderr));
+    assert!(start.elapsed() < Duration::from_secs(5));
+}

@@ -1,0 +1,350 @@
+//! The answer of `oomph dry-run`, `oomph.dry-run/1`.
+
+use std::collections::BTreeMap;
+
+use oomph_gpu::Kind;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The `gpu` of a device that had no limit.
+pub const UNBOUNDED: &str = "unbounded";
+
+/// The document's name and version. It is written as `"oomph.dry-run/1"`, and reading anything else is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DryRunSchema;
+
+impl DryRunSchema {
+    /// The name and version as they are written.
+    pub const NAME: &str = "oomph.dry-run/1";
+}
+
+impl Serialize for DryRunSchema {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(Self::NAME)
+    }
+}
+
+impl<'de> Deserialize<'de> for DryRunSchema {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name == Self::NAME {
+            Ok(Self)
+        } else {
+            Err(D::Error::custom(format_args!("the document is {name:?}, not {:?}", Self::NAME)))
+        }
+    }
+}
+
+/// Whether a program fits, what it needs, and where it died if it did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DryRunReport {
+    /// Name and version of this document.
+    pub schema: DryRunSchema,
+    /// The answer in one word.
+    pub verdict: Verdict,
+    /// The program's exit status; 128 + N where signal N ended it, as a shell reports it. 0 where oomph ended the
+    /// program because it had seen enough.
+    pub exit_status: i32,
+    /// Why the run ended.
+    pub stopped: Stopped,
+    /// Optimizer steps taken, the most of any process.
+    pub steps: u64,
+    /// Wall time of the program on the virtual GPU, in seconds, without the second run after an OOM.
+    pub elapsed_seconds: f64,
+    /// Frameworks that were seen, with their versions.
+    pub frameworks: BTreeMap<String, String>,
+    /// The virtual cards, by CUDA index.
+    pub devices: Vec<DeviceReport>,
+    /// Identifiers of all catalogue cards that hold the program, smallest first. Where the program used several
+    /// cards, a card is listed when that many of it hold the program. Empty also where the need is not known
+    /// (`would_need_bytes` is `null` after an OOM).
+    pub fits_on: Vec<String>,
+    /// What weakens the answer, one sentence each.
+    pub warnings: Vec<String>,
+    /// The program and its arguments.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The smallest cards of `fits_on`, with their figures.
+    #[serde(default)]
+    pub smallest: Vec<CardThatHolds>,
+    /// What one would run next.
+    #[serde(default)]
+    pub next: Vec<NextStep>,
+}
+
+/// The answer in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The program ran, and the cards held it.
+    Fits,
+    /// The program died because a card could not hold what it asked for.
+    Oom,
+    /// The program failed for another reason.
+    Failed,
+    /// No process of the program created a CUDA context.
+    NoGpuUse,
+}
+
+/// Why the run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stopped {
+    /// The peak of reserved memory had not moved for some optimizer steps.
+    PeakStable,
+    /// The number of steps that was asked for was reached.
+    Steps,
+    /// The program ended by itself.
+    Exit,
+    /// The time that was allowed ran out.
+    Timeout,
+    /// An out-of-memory error ended the program.
+    Oom,
+}
+
+/// One virtual card and what the program did on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// The card's CUDA index.
+    pub index: u32,
+    /// The card's identifier in the catalogue, or [`UNBOUNDED`].
+    pub gpu: String,
+    /// What CUDA reports as the card's total, in bytes; `null` for a card without a limit.
+    pub capacity_bytes: Option<u64>,
+    /// The program's peak on this card. After an OOM: up to then.
+    pub peak: Peak,
+    /// The out-of-memory error that ended the program, if it arose on this card.
+    pub oom: Option<Oom>,
+    /// The card's name as CUDA prints it.
+    #[serde(default)]
+    pub gpu_name: String,
+    /// How many processes had a context on this card.
+    #[serde(default)]
+    pub processes: u32,
+    /// The peak of the second run on cards without a limit, after an OOM.
+    #[serde(default)]
+    pub needed: Option<Peak>,
+    /// Whether the second run ended early for another reason, so that `needed` is the least that it needs.
+    #[serde(default)]
+    pub needed_is_minimum: bool,
+    /// The parts of the peak that were modelled and not executed, with their bounds.
+    #[serde(default)]
+    pub modelled: Vec<ModelledTerm>,
+    /// Out-of-memory errors that the program caught and survived, the last of each process.
+    #[serde(default)]
+    pub caught_ooms: Vec<Oom>,
+}
+
+/// The most memory that was in use on a card, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peak {
+    /// Everything on the card at the card's fullest moment, contexts included: what `nvidia-smi` would show. With
+    /// one process on the card this is the process's peak; with several, the peak of their sum.
+    pub process_bytes: u64,
+    /// The framework's own peak of reserved memory; with several processes on the card, their sum. `null` where no
+    /// framework told it.
+    pub reserved_bytes: Option<u64>,
+    /// The framework's own peak of allocated memory, likewise.
+    pub allocated_bytes: Option<u64>,
+    /// The CUDA contexts with their modules (modelled).
+    pub context_bytes: u64,
+    /// What is left: libraries that take memory outside the framework's allocator, and other allocators.
+    pub other_bytes: u64,
+    /// The least that `process_bytes` may be on a real card.
+    pub low_bytes: u64,
+    /// The most that `process_bytes` may be on a real card.
+    pub high_bytes: u64,
+}
+
+/// A part of the peak that comes from a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelledTerm {
+    /// What it is: `"context"`, for example.
+    pub what: String,
+    /// The figure that was used, in bytes.
+    pub bytes: u64,
+    /// The least that it may be, in bytes.
+    pub low_bytes: u64,
+    /// The most that it may be, in bytes.
+    pub high_bytes: u64,
+    /// Where the figures come from.
+    pub source: String,
+}
+
+/// An out-of-memory error, as the framework raised it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Oom {
+    /// What was asked for, in bytes.
+    pub requested_bytes: u64,
+    /// What the framework had allocated at that moment, in bytes.
+    pub allocated_bytes: Option<u64>,
+    /// What the framework had reserved at that moment, in bytes.
+    pub reserved_bytes: Option<u64>,
+    /// What was free on the card at that moment, in bytes.
+    pub free_bytes: Option<u64>,
+    /// The framework's own words.
+    pub message: String,
+    /// The optimizer step in which it happened, from 1; `null` where nobody counted.
+    pub step: Option<u64>,
+    /// The part of the program in which it happened.
+    pub phase: Phase,
+    /// The user's innermost line.
+    pub site: Option<Site>,
+    /// What the card would have to hold for the program to run, contexts included, in bytes; `null` where it was not
+    /// tried.
+    pub would_need_bytes: Option<u64>,
+}
+
+/// A part of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// A forward pass.
+    Forward,
+    /// A backward pass.
+    Backward,
+    /// The optimizer's step.
+    Optimizer,
+    /// Loading or building the model.
+    Load,
+    /// An evaluation.
+    Eval,
+    /// Generating.
+    Generate,
+    /// Anything else, or not known.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// A line of the user's program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// The file, as the program named it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u64,
+    /// The function that the line is in.
+    pub function: String,
+    /// The line's text, where the file could be read.
+    #[serde(default)]
+    pub text: Option<String>,
+}
+
+/// A card that holds the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardThatHolds {
+    /// The card's identifier in the catalogue.
+    pub gpu: String,
+    /// The card's name as CUDA prints it.
+    pub gpu_name: String,
+    /// What kind of card it is: one cannot simply buy a slice of a card, or a laptop's.
+    pub kind: Kind,
+    /// What CUDA reports as its total, in bytes.
+    pub capacity_bytes: u64,
+    /// What would be left free on it, in bytes.
+    pub spare_bytes: u64,
+}
+
+/// A command that one would run next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextStep {
+    /// What it is for.
+    pub why: String,
+    /// The command, ready for a shell.
+    pub command: String,
+}
+
+impl DryRunReport {
+    /// The device whose out-of-memory error ended the program.
+    #[must_use]
+    pub fn oom_device(&self) -> Option<(&DeviceReport, &Oom)> {
+        self.devices.iter().find_map(|device| Some((device, device.oom.as_ref()?)))
+    }
+}
+
+impl DeviceReport {
+    /// What this card has to hold for the program to run, as far as it is known: the peak of the second run where
+    /// there was one, else the peak where nothing was refused.
+    #[must_use]
+    pub fn need(&self) -> Option<Peak> {
+        match (self.needed, &self.oom) {
+            (Some(needed), _) => Some(needed),
+            (None, Some(_)) => None,
+            (None, None) => Some(self.peak),
+        }
+    }
+}
+
+impl Peak {
+    /// What the framework reserved beyond what was allocated, in bytes; 0 where no framework told it.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.reserved_bytes.unwrap_or(0).saturating_sub(self.allocated_bytes.unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_has_its_fields_in_order() -> Result<(), serde_json::Error> {
+        let report = DryRunReport {
+            schema: DryRunSchema,
+            verdict: Verdict::NoGpuUse,
+            exit_status: 0,
+            stopped: Stopped::PeakStable,
+            steps: 3,
+            elapsed_seconds: 5.1,
+            frameworks: BTreeMap::from([("torch".into(), "2.15.0+cu132".into())]),
+            devices: vec![DeviceReport {
+                index: 0,
+                gpu: "rtx-3060".into(),
+                capacity_bytes: Some(1),
+                peak: Peak::default(),
+                oom: Some(Oom {
+                    requested_bytes: 1,
+                    allocated_bytes: Some(2),
+                    reserved_bytes: None,
+                    free_bytes: Some(3),
+                    message: "out of memory".into(),
+                    step: Some(1),
+                    phase: Phase::Backward,
+                    site: Some(Site { file: "a.py".into(), line: 1, function: "f".into(), text: None }),
+                    would_need_bytes: None,
+                }),
+                gpu_name: String::new(),
+                processes: 1,
+                needed: None,
+                needed_is_minimum: false,
+                modelled: vec![],
+                caught_ooms: vec![],
+            }],
+            fits_on: vec![],
+            warnings: vec![],
+            command: vec![],
+            smallest: vec![],
+            next: vec![],
+        };
+        let text = serde_json::to_string(&report)?;
+        let contract = concat!(
+            r#"{"schema":"oomph.dry-run/1","verdict":"no-gpu-use","exit_status":0,"stopped":"peak-stable","steps":3,"#,
+            r#""elapsed_seconds":5.1,"frameworks":{"torch":"2.15.0+cu132"},"#,
+            r#""devices":[{"index":0,"gpu":"rtx-3060","capacity_bytes":1,"#,
+            r#""peak":{"process_bytes":0,"reserved_bytes":null,"allocated_bytes":null,"context_bytes":0,"#,
+            r#""other_bytes":0,"low_bytes":0,"high_bytes":0},"#,
+            r#""oom":{"requested_bytes":1,"allocated_bytes":2,"reserved_bytes":null,"free_bytes":3,"#,
+            r#""message":"out of memory","step":1,"phase":"backward","#,
+            r#""site":{"file":"a.py","line":1,"function":"f","text":null},"would_need_bytes":null},"#,
+        );
+        assert!(text.starts_with(contract), "{text}");
+        assert_eq!(serde_json::from_str::<DryRunReport>(&text)?, report);
+        Ok(())
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        assert!(serde_json::from_str::<DryRunSchema>("\"oomph.dry-run/2\"").is_err());
+    }
+}

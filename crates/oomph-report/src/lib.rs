@@ -1,0 +1,24 @@
+//! The answers that `oomph` gives: their types, which are the JSON contract, and how they look in a terminal.
+//!
+//! Design constraints:
+//! - One document per command, named and versioned by its `schema` field. Within a version, fields keep their names,
+//!   their meaning and their order; new fields may be added, and a reader must ignore those that it does not know.
+//! - Every size is in bytes and says what it is: *allocated* (live tensors), *reserved* (what the framework's allocator
+//!   took from the card) or *process* (everything the process took, which is what `nvidia-smi` shows).
+//! - A figure that is not known is `null`, never 0.
+//! - Text fits one screen, says the verdict first, and never says anything by colour alone. Strings that come from the
+//!   program (file names, messages) are neutralised on their way to a terminal; in JSON they are as they were.
+#![forbid(unsafe_code)]
+
+mod clean;
+mod dry_run;
+mod gpus;
+mod text;
+
+pub use clean::clean;
+pub use dry_run::{
+    CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site, Stopped,
+    UNBOUNDED, Verdict,
+};
+pub use gpus::{GpusReport, GpusSchema};
+pub use text::{Style, render_dry_run, render_gpu, render_gpus};

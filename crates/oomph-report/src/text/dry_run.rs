@@ -1,0 +1,408 @@
+//! The answer of a dry run on one screen.
+
+use super::bar::{Part, draw};
+use super::page::{Ink, Page, Style};
+use crate::clean;
+use crate::dry_run::{DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, Verdict};
+use oomph_gpu::size::format as size;
+
+/// More cards than these are not drawn one by one.
+const MOST_BARS: usize = 4;
+/// More warnings than these are counted and not printed; JSON has all of them.
+const MOST_WARNINGS: usize = 8;
+/// A bar wider than this is no easier to read.
+const WIDEST_BAR: usize = 96;
+
+/// Writes the report for a terminal: the verdict, the cards, the line, what it would have needed, the smallest cards
+/// that hold it, warnings, and the way on. The text ends with a line break.
+#[must_use]
+pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
+    let mut page = Page::new(style);
+    verdict(&mut page, report);
+    if report.verdict != Verdict::NoGpuUse {
+        devices(&mut page, report);
+    }
+    run(&mut page, report);
+    smallest(&mut page, report);
+    warnings(&mut page, report);
+    way_on(&mut page, report);
+    page.finish()
+}
+
+fn verdict(page: &mut Page, report: &DryRunReport) {
+    match report.verdict {
+        Verdict::Fits => verdict_fits(page, report),
+        Verdict::Oom => {
+            let (device, oom) = match report.oom_device() {
+                Some((device, oom)) => (Some(device), Some(oom)),
+                None => (None, None),
+            };
+            let step = oom.and_then(|oom| oom.step).map(|step| format!(" in step {step}"));
+            let phase = oom.and_then(|oom| phase(oom.phase));
+            let mut text = match (step, phase) {
+                (Some(step), Some(phase)) => format!(" it dies{step}, {phase}"),
+                (Some(step), None) => format!(" it dies{step}"),
+                (None, Some(phase)) => format!(" it dies {phase}"),
+                (None, None) => " it dies of an allocation that the card refused".into(),
+            };
+            if let Some(device) = device {
+                text += &format!(", on {}", place(device, report.devices.len()));
+            }
+            page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
+        }
+        Verdict::Failed => {
+            let text = match (report.stopped, report.exit_status) {
+                (_, status @ 129..=192) => format!(" the program was ended by signal {}", status - 128),
+                (_, status) => format!(" the program ended with exit status {status}"),
+            };
+            page.paragraph(
+                0,
+                2,
+                &[
+                    (Ink::Bad, "failed:"),
+                    (Ink::Strong, &text),
+                    (Ink::Plain, ", and not for lack of GPU memory; its own message is above"),
+                ],
+            );
+        }
+        Verdict::NoGpuUse => {
+            page.paragraph(
+                0,
+                2,
+                &[(Ink::Care, "no GPU use:"), (Ink::Strong, " the program ended without using a GPU")],
+            );
+        }
+    }
+}
+
+fn verdict_fits(page: &mut Page, report: &DryRunReport) {
+    // The card with the least room decides.
+    let tightest = report
+        .devices
+        .iter()
+        .filter_map(|device| Some((device, i128::from(device.capacity_bytes?) - i128::from(device.peak.process_bytes))))
+        .min_by_key(|(_, room)| *room);
+    let Some((device, room)) = tightest else {
+        let most = report.devices.iter().map(|device| device.peak.process_bytes).max().unwrap_or(0);
+        let each = if report.devices.len() > 1 { " on the fullest card" } else { "" };
+        let text = format!(" {} of GPU memory{each}", size(most));
+        page.paragraph(0, 2, &[(Ink::Good, "needs"), (Ink::Strong, &text)]);
+        return;
+    };
+    let room = u64::try_from(room).unwrap_or(0);
+    let text = format!(" {} to spare on {}", size(room), place(device, report.devices.len()));
+    page.paragraph(0, 2, &[(Ink::Good, "fits:"), (Ink::Strong, &text)]);
+    if device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity) {
+        let doubt = size(device.peak.high_bytes - device.peak.process_bytes);
+        let text = format!(" it is close. What had to be modelled may be {doubt} more, which this card does not have");
+        page.paragraph(0, 2, &[(Ink::Care, "careful:"), (Ink::Plain, &text)]);
+    }
+}
+
+fn place(device: &DeviceReport, devices: usize) -> String {
+    let name = clean(if device.gpu_name.is_empty() { &device.gpu } else { &device.gpu_name });
+    if devices > 1 { format!("GPU {}, {name}", device.index) } else { name.into_owned() }
+}
+
+fn phase(phase: Phase) -> Option<&'static str> {
+    Some(match phase {
+        Phase::Forward => "in the forward pass",
+        Phase::Backward => "in the backward pass",
+        Phase::Optimizer => "in the optimizer's step",
+        Phase::Load => "while loading the model",
+        Phase::Eval => "during evaluation",
+        Phase::Generate => "while generating",
+        Phase::Other => return None,
+    })
+}
+
+fn devices(page: &mut Page, report: &DryRunReport) {
+    let mut shown: Vec<&DeviceReport> = report.devices.iter().collect();
+    if shown.len() > MOST_BARS {
+        shown.sort_by_key(|device| {
+            (device.oom.is_none(), std::cmp::Reverse(device.need().unwrap_or(device.peak).process_bytes))
+        });
+        shown.truncate(MOST_BARS);
+        shown.sort_by_key(|device| device.index);
+    }
+    for device in &shown {
+        page.gap();
+        one_device(page, device, report.devices.len());
+    }
+    let hidden = report.devices.len() - shown.len();
+    if hidden > 0 {
+        page.gap();
+        page.paragraph(0, 2, &[(Ink::Faint, &format!("and {hidden} more, none of them fuller than these"))]);
+    }
+}
+
+fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
+    let mut title = vec![(Ink::Strong, place(device, devices))];
+    match device.capacity_bytes {
+        Some(capacity) => {
+            if device.gpu != device.gpu_name && !device.gpu_name.is_empty() {
+                title.push((Ink::Faint, format!(" ({})", clean(&device.gpu))));
+            }
+            title.push((Ink::Plain, format!(", {}", size(capacity))));
+        }
+        None => title.push((Ink::Plain, ", without a limit".into())),
+    }
+    if device.processes > 1 {
+        title.push((Ink::Plain, format!(", {} processes", device.processes)));
+    }
+    let title: Vec<(Ink, &str)> = title.iter().map(|(ink, text)| (*ink, text.as_str())).collect();
+    page.paragraph(0, 2, &title);
+
+    let now = device.oom.as_ref().map_or(device.peak, |oom| at_oom(device, oom));
+    bars(page, device, &now);
+    legend(page, device, &now);
+    if devices <= 2 {
+        figures(page, device);
+    }
+    if let Some(oom) = &device.oom {
+        death(page, device, oom);
+    }
+    for oom in &device.caught_ooms {
+        let place = oom.site.as_ref().map_or(String::new(), |site| format!(" at {}:{}", clean(&site.file), site.line));
+        let text = format!(
+            " an out-of-memory error{place}, which the program caught ({} asked for)",
+            size(oom.requested_bytes)
+        );
+        page.paragraph(2, 4, &[(Ink::Care, "survived"), (Ink::Plain, &text)]);
+    }
+}
+
+/// The card at the moment of the error. It differs from the peak, because the allocator gives its cache back before it
+/// gives up.
+fn at_oom(device: &DeviceReport, oom: &Oom) -> Peak {
+    Peak {
+        allocated_bytes: oom.allocated_bytes.or(device.peak.allocated_bytes),
+        reserved_bytes: oom.reserved_bytes.or(device.peak.reserved_bytes),
+        ..device.peak
+    }
+}
+
+/// The parts of a card in use. Where no framework told what it reserved, everything but the context counts as
+/// allocated.
+fn parts(peak: &Peak) -> [(Part, u64); 3] {
+    let known = peak.reserved_bytes.is_some() || peak.allocated_bytes.is_some();
+    let allocated = peak.allocated_bytes.or(peak.reserved_bytes).unwrap_or(peak.other_bytes);
+    let other = if known { peak.other_bytes } else { 0 };
+    [
+        (Part::Allocated, allocated),
+        (Part::Cached, peak.cached_bytes()),
+        (Part::Context, peak.context_bytes.saturating_add(other)),
+    ]
+}
+
+fn bars(page: &mut Page, device: &DeviceReport, now: &Peak) {
+    let used: u64 = parts(now).iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let capacity = device.capacity_bytes.unwrap_or(used).max(1);
+    let with_free = |peak: &Peak| {
+        let parts = parts(peak);
+        let used: u64 = parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        [parts[0], parts[1], parts[2], (Part::Free, capacity.saturating_sub(used))]
+    };
+    let needed = device.needed.filter(|needed| device.oom.is_some() && needed.process_bytes > capacity);
+    let Some(needed) = needed else {
+        let cells = page.width().saturating_sub(4).clamp(8, WIDEST_BAR);
+        draw(page, "", &with_free(now), capacity.max(used), None, cells);
+        return;
+    };
+    // Two bars to one scale, with the card's end marked on both.
+    let (labels, taken) = if page.width() >= 60 { (["it had   ", "it needs "], 9) } else { (["", ""], 0) };
+    let cells = page.width().saturating_sub(5 + taken).clamp(8, WIDEST_BAR - taken);
+    let scale = needed.process_bytes.max(used);
+    if u128::from(capacity) * (cells as u128) < 8 * u128::from(scale) {
+        // The card would be a speck at the bar's left end: only what it had is worth a picture.
+        draw(page, "", &with_free(now), capacity.max(used), None, cells + taken);
+        return;
+    }
+    draw(page, labels[0], &with_free(now), scale, Some(capacity), cells);
+    draw(page, labels[1], &with_free(&needed)[..3], scale, Some(capacity), cells);
+}
+
+fn legend(page: &mut Page, device: &DeviceReport, now: &Peak) {
+    let unicode = page.unicode();
+    let known = now.reserved_bytes.is_some();
+    let parts = parts(now);
+    let used: u64 = parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let mut items = Vec::new();
+    let mut item = |part: Part, name: &str, bytes: u64| {
+        items
+            .push(vec![(part.ink(), part.glyph(unicode).to_owned()), (Ink::Plain, format!(" {name} {}", size(bytes)))]);
+    };
+    item(Part::Allocated, if known { "allocated" } else { "the program's" }, parts[0].1);
+    if known {
+        item(Part::Cached, "cached", parts[1].1);
+    }
+    let context = if known && now.other_bytes > 0 { "context, other" } else { "context" };
+    item(Part::Context, context, parts[2].1);
+    if let Some(capacity) = device.capacity_bytes {
+        let free = device.oom.as_ref().and_then(|oom| oom.free_bytes);
+        item(Part::Free, "free", free.unwrap_or(capacity.saturating_sub(used)));
+    }
+    page.items(2, &items);
+}
+
+fn figures(page: &mut Page, device: &DeviceReport) {
+    let peak = &device.peak;
+    if device.oom.is_some() {
+        return;
+    }
+    let mut text = format!(" {}", size(peak.process_bytes));
+    if size(peak.low_bytes) != size(peak.high_bytes) {
+        text += &format!(" (between {} and {} on a real card)", size(peak.low_bytes), size(peak.high_bytes));
+    }
+    text += if device.processes > 1 {
+        ": all processes together, as nvidia-smi would show"
+    } else {
+        ": the whole process, as nvidia-smi would show it"
+    };
+    page.paragraph(2, 4, &[(Ink::Strong, "peak"), (Ink::Plain, &text)]);
+    if let (Some(reserved), Some(allocated)) = (peak.reserved_bytes, peak.allocated_bytes) {
+        let text = format!("reserved {}, allocated {}: the framework's own peaks", size(reserved), size(allocated));
+        page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+    }
+}
+
+fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
+    if let Some(site) = &oom.site {
+        page.gap();
+        let place = format!(" {}:{}", clean(&site.file), site.line);
+        let function = format!(" in {}", clean(&site.function));
+        page.paragraph(2, 4, &[(Ink::Plain, "at"), (Ink::Strong, &place), (Ink::Plain, &function)]);
+        if let Some(text) = &site.text {
+            let text = clean(text.trim());
+            let room = page.width().saturating_sub(6);
+            page.line(6, &[(Ink::Plain, &shortened(&text, room, page.unicode()))]);
+        }
+    }
+    page.gap();
+    let mut text = format!(" {}", size(oom.requested_bytes));
+    if let Some(free) = oom.free_bytes {
+        text += &format!(" with {} free", size(free));
+    }
+    page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, &text)]);
+    let Some(capacity) = device.capacity_bytes else { return };
+    match (oom.would_need_bytes, device.needed) {
+        (Some(need), needed) => {
+            let least = if device.needed_is_minimum { " at least" } else { "" };
+            let mut text = format!("{least} {} in all", size(need));
+            if let Some(needed) = needed.filter(|needed| size(needed.low_bytes) != size(needed.high_bytes)) {
+                text += &format!(" (between {} and {})", size(needed.low_bytes), size(needed.high_bytes));
+            }
+            text += &if need > capacity {
+                format!(", {} more than the card's {}", size(need - capacity), size(capacity))
+            } else {
+                format!(
+                    ", which is no more than the card's {}: the program chose differently without a limit",
+                    size(capacity)
+                )
+            };
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, &text)]);
+        }
+        (None, _) => {
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not looked for")]);
+        }
+    }
+}
+
+fn run(page: &mut Page, report: &DryRunReport) {
+    page.gap();
+    let steps = match report.steps {
+        0 => String::new(),
+        1 => " after 1 optimizer step".into(),
+        steps => format!(" after {steps} optimizer steps"),
+    };
+    let why = match report.stopped {
+        Stopped::PeakStable => format!("stopped{steps}, the peak having settled,"),
+        Stopped::Steps => format!("stopped{steps}, as asked,"),
+        Stopped::Exit => format!("ended by itself{steps},"),
+        Stopped::Timeout => format!("stopped{steps}, the time being up,"),
+        Stopped::Oom => format!("died{steps},"),
+    };
+    let mut frameworks: Vec<(&String, &String)> = report.frameworks.iter().collect();
+    // The framework itself goes before the libraries under it.
+    frameworks.sort_by_key(|(name, _)| name.as_str() != "torch");
+    let frameworks: Vec<String> =
+        frameworks.iter().map(|(name, version)| format!("{} {}", clean(name), clean(version))).collect();
+    let with = if frameworks.is_empty() { String::new() } else { format!("; {}", frameworks.join(", ")) };
+    let text = format!("{why} in {:.1} s{with}", report.elapsed_seconds.max(0.0));
+    page.paragraph(0, 2, &[(Ink::Faint, &text)]);
+}
+
+fn smallest(page: &mut Page, report: &DryRunReport) {
+    let known = !report.devices.is_empty() && report.devices.iter().all(|device| device.need().is_some());
+    if report.verdict == Verdict::NoGpuUse || report.verdict == Verdict::Failed || !known {
+        return;
+    }
+    page.gap();
+    let count = report.devices.len();
+    let each = if count > 1 { format!(" ({count} of them)") } else { String::new() };
+    if report.smallest.is_empty() {
+        page.paragraph(0, 2, &[(Ink::Strong, "no card of the catalogue holds it"), (Ink::Plain, &each)]);
+        return;
+    }
+    let title = format!("smallest cards that hold it{each}:");
+    page.paragraph(0, 2, &[(Ink::Strong, &title)]);
+    let name_width = report.smallest.iter().map(|card| card.gpu.chars().count()).max().unwrap_or(0);
+    for card in &report.smallest {
+        let mut text = format!(
+            "{:<name_width$}  {:>9}, {} to spare",
+            clean(&card.gpu),
+            size(card.capacity_bytes),
+            size(card.spare_bytes)
+        );
+        if let Some(mark) = super::mark(card.kind) {
+            text += &format!(" ({mark})");
+        }
+        page.line(2, &[(Ink::Plain, &text)]);
+    }
+    let more = report.fits_on.len().saturating_sub(report.smallest.len());
+    if more > 0 {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("and {more} more"))]);
+    }
+}
+
+fn warnings(page: &mut Page, report: &DryRunReport) {
+    if report.warnings.is_empty() {
+        return;
+    }
+    page.gap();
+    for warning in report.warnings.iter().take(MOST_WARNINGS) {
+        page.paragraph(0, 2, &[(Ink::Care, "warning:"), (Ink::Plain, &format!(" {}", clean(warning)))]);
+    }
+    let hidden = report.warnings.len().saturating_sub(MOST_WARNINGS);
+    if hidden > 0 {
+        page.paragraph(0, 2, &[(Ink::Care, &format!("and {hidden} more warnings; --format json has them all"))]);
+    }
+}
+
+fn way_on(page: &mut Page, report: &DryRunReport) {
+    for next in &report.next {
+        page.gap();
+        page.paragraph(0, 2, &[(Ink::Strong, &format!("{}:", clean(&next.why)))]);
+        page.line(2, &[(Ink::Plain, &clean(&next.command))]);
+    }
+}
+
+/// Cuts a line of source at `room` columns, saying so.
+fn shortened(text: &str, room: usize, unicode: bool) -> String {
+    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let dots = if unicode { "…" } else { "..." };
+    let room = room.saturating_sub(dots.width());
+    let mut columns = 0;
+    let mut cut: String = text
+        .chars()
+        .take_while(|character| {
+            columns += character.width().unwrap_or(0);
+            columns <= room
+        })
+        .collect();
+    cut += dots;
+    cut
+}

@@ -1,0 +1,22 @@
+//! How answers look in a terminal.
+
+mod bar;
+mod dry_run;
+mod gpus;
+mod page;
+
+use oomph_gpu::Kind;
+
+pub use dry_run::render_dry_run;
+pub use gpus::{render_gpu, render_gpus};
+pub use page::Style;
+
+/// A word for the kinds that are not ordinary cards.
+fn mark(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Consumer | Kind::Professional | Kind::Datacenter => None,
+        Kind::Laptop => Some("laptop"),
+        Kind::Mig => Some("MIG slice"),
+        Kind::Jetson => Some("shares the host's memory"),
+    }
+}

@@ -1,0 +1,322 @@
+//! How answers look: one snapshot per situation and width.
+
+#![allow(missing_docs)]
+
+use std::collections::BTreeMap;
+
+use oomph_gpu::{Catalogue, Kind};
+use oomph_report::{
+    CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep, Oom, Peak,
+    Phase, Site, Stopped, Style, UNBOUNDED, Verdict, render_dry_run, render_gpu, render_gpus,
+};
+
+const MIB: u64 = 1 << 20;
+const WIDE: Style = Style { width: 160, colour: false, unicode: true };
+const NORMAL: Style = Style { width: 80, colour: false, unicode: true };
+const NARROW: Style = Style { width: 40, colour: false, unicode: true };
+const ASCII: Style = Style { width: 80, colour: false, unicode: false };
+
+fn peak(allocated: u64, reserved: u64) -> Peak {
+    Peak {
+        process_bytes: (reserved + 300) * MIB,
+        reserved_bytes: Some(reserved * MIB),
+        allocated_bytes: Some(allocated * MIB),
+        context_bytes: 236 * MIB,
+        other_bytes: 64 * MIB,
+        low_bytes: (reserved + 270) * MIB,
+        high_bytes: (reserved + 340) * MIB,
+    }
+}
+
+fn device(index: u32, peak: Peak) -> DeviceReport {
+    DeviceReport {
+        index,
+        gpu: "rtx-3060".into(),
+        capacity_bytes: Some(12_043 * MIB),
+        peak,
+        oom: None,
+        gpu_name: "NVIDIA GeForce RTX 3060".into(),
+        processes: 1,
+        needed: None,
+        needed_is_minimum: false,
+        modelled: vec![ModelledTerm {
+            what: "context".into(),
+            bytes: 236 * MIB,
+            low_bytes: 206 * MIB,
+            high_bytes: 276 * MIB,
+            source: "catalogue".into(),
+        }],
+        caught_ooms: vec![],
+    }
+}
+
+fn card(gpu: &str, kind: Kind, capacity: u64, spare: u64) -> CardThatHolds {
+    CardThatHolds {
+        gpu: gpu.into(),
+        gpu_name: gpu.to_uppercase(),
+        kind,
+        capacity_bytes: capacity * MIB,
+        spare_bytes: spare * MIB,
+    }
+}
+
+fn fits() -> DryRunReport {
+    DryRunReport {
+        schema: DryRunSchema,
+        verdict: Verdict::Fits,
+        exit_status: 0,
+        stopped: Stopped::PeakStable,
+        steps: 5,
+        elapsed_seconds: 5.13,
+        frameworks: BTreeMap::from([
+            ("torch".to_owned(), "2.15.0+cu132".to_owned()),
+            ("cudnn".to_owned(), "9.26.0".to_owned()),
+        ]),
+        devices: vec![device(0, peak(7256, 7640))],
+        fits_on: vec!["rtx-3080-10gb".into(), "a100-40gb-mig-2g.10gb".into(), "rtx-3060".into(), "h100-sxm".into()],
+        warnings: vec![],
+        command: vec!["python".into(), "train.py".into()],
+        smallest: vec![
+            card("rtx-3080-10gb", Kind::Consumer, 10_009, 2069),
+            card("a100-40gb-mig-2g.10gb", Kind::Mig, 9_984, 2044),
+            card("rtx-3060", Kind::Consumer, 12_043, 4103),
+        ],
+        next: vec![],
+    }
+}
+
+fn oom() -> DryRunReport {
+    let mut dying = device(0, peak(10_752, 11_264));
+    dying.oom = Some(Oom {
+        requested_bytes: 1536 * MIB,
+        allocated_bytes: Some(10_752 * MIB),
+        reserved_bytes: Some(11_264 * MIB),
+        free_bytes: Some(310 * MIB),
+        message: "CUDA out of memory. Tried to allocate 1.50 GiB.".into(),
+        step: Some(1),
+        phase: Phase::Backward,
+        site: Some(Site {
+            file: "examples/finetune_gpt2.py".into(),
+            line: 62,
+            function: "main".into(),
+            text: Some("    loss.backward()".into()),
+        }),
+        would_need_bytes: Some(15_864 * MIB),
+    });
+    dying.needed = Some(peak(15_000, 15_564));
+    let mut report = fits();
+    report.verdict = Verdict::Oom;
+    report.exit_status = 1;
+    report.stopped = Stopped::Oom;
+    report.steps = 0;
+    report.devices = vec![dying];
+    report.fits_on = vec!["rtx-4060-ti-16gb".into()];
+    report.smallest =
+        vec![card("rtx-4060-ti-16gb", Kind::Consumer, 15_987, 123), card("rtx-4090-laptop", Kind::Laptop, 16_022, 158)];
+    report.next = vec![NextStep {
+        why: "see it run on the smallest".into(),
+        command: "oomph dry-run --gpu rtx-4060-ti-16gb -- python examples/finetune_gpt2.py --batch-size 16".into(),
+    }];
+    report
+}
+
+/// Renders at the usual widths and checks what must hold for every page.
+fn looks(name: &str, report: &DryRunReport) {
+    for (suffix, style) in [("80", NORMAL), ("160", WIDE)] {
+        let text = render_dry_run(report, style);
+        assert!(text.lines().count() <= 40, "{name} does not fit one screen:\n{text}");
+        assert!(!text.contains('\x1b'));
+        insta::assert_snapshot!(format!("{name}-{suffix}"), text);
+    }
+    // Any width and alphabet renders, and ASCII pages of ASCII reports are ASCII.
+    for width in [0, 1, 20, 33, 79, 81, 400] {
+        let text = render_dry_run(report, Style { width, colour: true, unicode: false });
+        assert!(text.is_ascii(), "{text}");
+        assert!(text.ends_with('\n'));
+    }
+}
+
+#[test]
+fn it_fits() {
+    looks("fits", &fits());
+    insta::assert_snapshot!("fits-40", render_dry_run(&fits(), NARROW));
+    insta::assert_snapshot!("fits-ascii", render_dry_run(&fits(), ASCII));
+}
+
+#[test]
+fn it_fits_but_only_just() {
+    let mut report = fits();
+    report.devices[0].peak = peak(11_300, 11_720);
+    looks("close", &report);
+}
+
+#[test]
+fn it_does_not_fit() {
+    looks("oom", &oom());
+    insta::assert_snapshot!("oom-40", render_dry_run(&oom(), NARROW));
+    insta::assert_snapshot!("oom-ascii", render_dry_run(&oom(), ASCII));
+    insta::assert_snapshot!("oom-colour", render_dry_run(&oom(), Style { colour: true, ..NORMAL }));
+}
+
+#[test]
+fn it_does_not_fit_and_nobody_probed() {
+    let mut report = oom();
+    report.devices[0].needed = None;
+    if let Some(oom) = &mut report.devices[0].oom {
+        oom.would_need_bytes = None;
+        oom.site = None;
+        oom.step = None;
+        oom.phase = Phase::Other;
+    }
+    report.fits_on.clear();
+    report.smallest.clear();
+    looks("oom-no-probe", &report);
+}
+
+#[test]
+fn it_does_not_fit_anywhere() {
+    let mut report = oom();
+    report.devices[0].needed = Some(peak(400_000, 410_000));
+    report.devices[0].needed_is_minimum = true;
+    if let Some(oom) = &mut report.devices[0].oom {
+        oom.would_need_bytes = Some(410_300 * MIB);
+    }
+    report.fits_on.clear();
+    report.smallest.clear();
+    report.next.clear();
+    looks("oom-nowhere", &report);
+}
+
+#[test]
+fn it_fails_by_itself() {
+    let mut report = fits();
+    report.verdict = Verdict::Failed;
+    report.exit_status = 1;
+    report.stopped = Stopped::Exit;
+    report.steps = 1;
+    looks("failed", &report);
+    report.exit_status = 139;
+    looks("failed-signal", &report);
+}
+
+#[test]
+fn it_never_touches_a_gpu() {
+    let mut report = fits();
+    report.verdict = Verdict::NoGpuUse;
+    report.stopped = Stopped::Exit;
+    report.steps = 0;
+    report.devices = vec![device(0, Peak::default())];
+    report.fits_on.clear();
+    report.smallest.clear();
+    looks("no-gpu-use", &report);
+}
+
+#[test]
+fn no_card_was_named() {
+    let mut report = fits();
+    report.devices[0].gpu = UNBOUNDED.into();
+    report.devices[0].capacity_bytes = None;
+    looks("unbounded", &report);
+}
+
+#[test]
+fn two_cards() {
+    let mut report = fits();
+    report.devices.push(device(1, peak(2048, 2560)));
+    report.devices[1].processes = 2;
+    looks("two-devices", &report);
+}
+
+#[test]
+fn many_cards_and_one_of_them_is_full() {
+    let mut report = oom();
+    let dying = report.devices.remove(0);
+    report.devices = (0..8).map(|index| device(index, peak(4000, 5000))).collect();
+    report.devices[5] = DeviceReport { index: 5, ..dying };
+    let text = render_dry_run(&report, NORMAL);
+    assert!(text.contains(", on GPU 5,"), "{text}");
+    assert!(text.contains("and 4 more"), "{text}");
+}
+
+#[test]
+fn with_warnings() {
+    let mut report = fits();
+    report.warnings = vec![
+        "the size of a tensor at train.py:31 depends on a value that was never computed, so that the peak may differ \
+         with real data"
+            .into(),
+        "cudaFooBar is not supported by the virtual GPU".into(),
+    ];
+    report.devices[0].caught_ooms = vec![Oom {
+        requested_bytes: 1 << 40,
+        allocated_bytes: None,
+        reserved_bytes: None,
+        free_bytes: None,
+        message: "CUDA out of memory.".into(),
+        step: None,
+        phase: Phase::Other,
+        site: Some(Site { file: "auto.py".into(), line: 7, function: "search".into(), text: None }),
+        would_need_bytes: None,
+    }];
+    looks("warnings", &report);
+}
+
+#[test]
+fn a_long_path_and_a_long_line() {
+    let mut report = oom();
+    if let Some(site) = report.devices[0].oom.as_mut().and_then(|oom| oom.site.as_mut()) {
+        site.file = format!("/home/someone/{}/train.py", "a-folder-with-a-long-name/".repeat(5));
+        site.text = Some(format!("loss = criterion({})", "model(inputs), ".repeat(12)));
+    }
+    looks("long-path", &report);
+}
+
+#[test]
+fn no_framework_told_anything() {
+    let mut report = fits();
+    report.frameworks.clear();
+    report.steps = 0;
+    report.stopped = Stopped::Exit;
+    let peak = &mut report.devices[0].peak;
+    (peak.reserved_bytes, peak.allocated_bytes) = (None, None);
+    peak.other_bytes = peak.process_bytes - peak.context_bytes;
+    looks("no-framework", &report);
+}
+
+#[test]
+fn hostile_strings_cannot_steer_the_terminal() {
+    let evil = "\u{1b}]0;owned\u{7}\r\n\u{9b}2J\u{202e}";
+    let mut report = oom();
+    report.warnings = vec![evil.into()];
+    report.frameworks.insert(evil.into(), evil.into());
+    report.next[0].command = evil.into();
+    report.smallest[0].gpu = evil.into();
+    report.devices[0].gpu = evil.into();
+    report.devices[0].gpu_name = evil.into();
+    if let Some(oom) = &mut report.devices[0].oom {
+        oom.message = evil.into();
+        oom.site = Some(Site { file: evil.into(), line: 1, function: evil.into(), text: Some(evil.into()) });
+    }
+    let text = render_dry_run(&report, NORMAL);
+    assert!(text.chars().all(|character| character == '\n' || !character.is_control()), "{text:?}");
+    assert!(!text.contains('\u{202e}'));
+}
+
+/// A catalogue of three cards, so that these pages do not change with the real one.
+fn small_catalogue() -> Catalogue {
+    Catalogue::parse(include_str!("three-cards.toml")).expect("the test's catalogue can be read")
+}
+
+#[test]
+fn the_catalogue() {
+    let catalogue = small_catalogue();
+    let report = GpusReport { schema: GpusSchema, gpus: catalogue.iter().collect() };
+    insta::assert_snapshot!("gpus-80", render_gpus(&report, NORMAL));
+    insta::assert_snapshot!("gpus-40", render_gpus(&report, NARROW));
+    insta::assert_snapshot!("gpus-160", render_gpus(&report, WIDE));
+    insta::assert_snapshot!("gpus-json", serde_json::to_string_pretty(&report).unwrap_or_default());
+    for gpu in catalogue.iter() {
+        let variants: Vec<_> = catalogue.variants(gpu).collect();
+        insta::assert_snapshot!(format!("gpu-{}", gpu.id), render_gpu(gpu, &variants, NORMAL));
+    }
+}

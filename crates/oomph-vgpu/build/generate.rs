@@ -1,0 +1,263 @@
+//! Writes the Rust code of the exported functions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use crate::table::{Class, Entry, Line, Return, Type, Value};
+
+/// What each library returns for a function that it does not support. The cuRAND and NCCL interfaces have no such
+/// status, so these say that the argument's type or the usage is wrong.
+fn not_supported(library: &str) -> u32 {
+    match library {
+        "cublas" | "cublaslt" => 15,
+        "cudnn" => 3000,
+        "cufft" => 16,
+        "curand" => 103,
+        "cusolver" => 9,
+        "cusparse" | "cusparselt" => 10,
+        "cupti" => 27,
+        "nccl" => 5,
+        "nvml" => 3,
+        _ => 801,
+    }
+}
+
+struct Function<'a> {
+    id: usize,
+    library: &'a str,
+    class: Class,
+    params: &'a [(String, Type)],
+    returns: Return,
+}
+
+/// The whole of `exports.rs`.
+pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, String> {
+    let mut functions: BTreeMap<&str, Function<'_>> = BTreeMap::new();
+    let mut aliases: Vec<(&str, &str, &str)> = Vec::new();
+    let mut order: Vec<(&str, &str, Class)> = Vec::new();
+    for (library, lines) in tables {
+        for line in lines {
+            match &line.entry {
+                Entry::Alias(target) => aliases.push((&line.name, target, library)),
+                Entry::Function { class, params, returns } => {
+                    let function = Function { id: order.len(), library, class: *class, params, returns: *returns };
+                    order.push((&line.name, library, *class));
+                    if let Some(twin) = functions.insert(&line.name, function) {
+                        return Err(format!("{} is declared in {} and in {library}", line.name, twin.library));
+                    }
+                }
+            }
+        }
+    }
+
+    let mut code = String::from("use core::ffi::{c_char, c_void};\n\n");
+    write_abi(&mut code, functions.values());
+    let mut addresses: BTreeSet<&str> = BTreeSet::new();
+    for (name, library, class) in &order {
+        let function = &functions[name];
+        debug_assert_eq!((function.library, function.class), (*library, *class));
+        write_function(&mut code, name, name, function);
+        addresses.insert(name);
+    }
+    for (name, target, library) in aliases {
+        let function =
+            functions.get(target).ok_or_else(|| format!("{library}: {name} is an alias of {target}, which is none"))?;
+        if !addresses.insert(name) {
+            return Err(format!("{library}: {name} is declared twice"));
+        }
+        write_alias(&mut code, name, target, function);
+    }
+    write_lists(&mut code, &order, &addresses);
+    write_versions(&mut code, versions, &addresses)?;
+    Ok(code)
+}
+
+fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function<'a>>) {
+    let mut sizes = BTreeSet::new();
+    for function in functions {
+        let returned = if let Return::Value(value) = function.returns { Some(value) } else { None };
+        let passed = function.params.iter().map(|(_, kind)| kind.passed());
+        sizes.extend(passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }));
+    }
+    code.push_str("/// Structs that cross the boundary by value.\npub mod abi {\n");
+    for size in sizes {
+        // The widest integers that fill the struct, so that its alignment is that of the struct it stands for.
+        let (item, width) = match size {
+            _ if size % 8 == 0 => ("u64", 8),
+            _ if size % 4 == 0 => ("u32", 4),
+            _ => ("u8", 1),
+        };
+        let _ = writeln!(
+            code,
+            "    #[repr(C)]\n    #[derive(Clone, Copy, Debug)]\n    pub struct Bytes{size}(pub [{item}; {}]);",
+            size / width
+        );
+    }
+    for (name, number) in [("C32", "f32"), ("C64", "f64")] {
+        let _ = writeln!(
+            code,
+            "    #[repr(C)]\n    #[derive(Clone, Copy, Debug)]\n    pub struct {name} {{ pub re: {number}, pub im: {number} }}"
+        );
+    }
+    code.push_str("}\n\n");
+}
+
+fn rust_type(value: Value) -> String {
+    match value {
+        Value::Ptr => "*mut c_void".to_owned(),
+        Value::Number(number) => number.to_owned(),
+        Value::Bytes(size) => format!("abi::Bytes{size}"),
+        Value::C32 => "abi::C32".to_owned(),
+        Value::C64 => "abi::C64".to_owned(),
+    }
+}
+
+fn rust_return(returns: Return) -> String {
+    match returns {
+        Return::Status => " -> u32".to_owned(),
+        Return::Void => String::new(),
+        Return::Str => " -> *const c_char".to_owned(),
+        Return::Value(value) => format!(" -> {}", rust_type(value)),
+    }
+}
+
+/// `#[no_mangle]` is left out of unit tests, which would otherwise replace the symbols of the test program itself.
+fn write_head(code: &mut String, name: &str, function: &Function<'_>) {
+    let _ = write!(code, "#[cfg_attr(not(test), unsafe(no_mangle))]\npub unsafe extern \"C\" fn {name}(");
+    for (index, (_, kind)) in function.params.iter().enumerate() {
+        let _ = write!(code, "{}p{index}: {}", if index == 0 { "" } else { ", " }, rust_type(kind.passed()));
+    }
+    let _ = writeln!(code, "){} {{", rust_return(function.returns));
+}
+
+fn write_function(code: &mut String, name: &str, symbol: &str, function: &Function<'_>) {
+    write_head(code, symbol, function);
+    let id = function.id;
+    match function.class {
+        Class::Answered => {
+            let _ = writeln!(code, "    crate::trace::called({id});");
+            let _ = write!(code, "    unsafe {{ crate::{}::{name}(", function.library);
+            for (index, (_, kind)) in function.params.iter().enumerate() {
+                let cast = if kind.passed() == Value::Ptr { ".cast()" } else { "" };
+                let _ = write!(code, "{}p{index}{cast}", if index == 0 { "" } else { ", " });
+            }
+            let cast = match function.returns {
+                Return::Value(Value::Ptr) => ".cast::<c_void>()",
+                _ => "",
+            };
+            let _ = writeln!(code, "){cast} }}");
+        }
+        Class::Compute => {
+            let _ = writeln!(code, "    crate::trace::called({id});");
+            write_outs(code, function);
+            write_answer(code, function, 0);
+        }
+        Class::Unsupported => {
+            let _ = writeln!(code, "    crate::trace::unsupported({id});");
+            write_outs(code, function);
+            write_answer(code, function, not_supported(function.library));
+        }
+    }
+    code.push_str("}\n");
+}
+
+fn write_outs(code: &mut String, function: &Function<'_>) {
+    for (index, (_, kind)) in function.params.iter().enumerate() {
+        // Callers may pass pointers into packed structs, so no alignment is taken for granted.
+        let value = match kind {
+            Type::In(_) => continue,
+            Type::OutHandle => "p.cast::<*mut c_void>().write_unaligned(crate::handle::fresh())".to_owned(),
+            Type::OutStr => "p.cast::<*const c_char>().write_unaligned(c\"\".as_ptr())".to_owned(),
+            Type::OutSized => format!("p.cast::<u8>().write_bytes(0, p{})", index + 1),
+            Type::OutNowhere => "p.cast::<i32>().write_unaligned(-1)".to_owned(),
+            Type::Out(Value::Ptr) => "p.cast::<*mut c_void>().write_unaligned(core::ptr::null_mut())".to_owned(),
+            Type::Out(Value::Number(number)) => {
+                let zero = if number.starts_with('f') { "0.0" } else { "0" };
+                format!("p.cast::<{number}>().write_unaligned({zero})")
+            }
+            Type::Out(Value::Bytes(size)) => format!("p.cast::<u8>().write_bytes(0, {size})"),
+            Type::Out(Value::C32) => "p.cast::<u8>().write_bytes(0, 8)".to_owned(),
+            Type::Out(Value::C64) => "p.cast::<u8>().write_bytes(0, 16)".to_owned(),
+        };
+        let _ = writeln!(code, "    let p = p{index}; if !p.is_null() {{ unsafe {{ {value} }} }}");
+    }
+}
+
+fn write_answer(code: &mut String, function: &Function<'_>, status: u32) {
+    let answer = match function.returns {
+        Return::Status => format!("{status}"),
+        Return::Void => return,
+        Return::Str => "c\"\".as_ptr()".to_owned(),
+        Return::Value(Value::Ptr) => "core::ptr::null_mut()".to_owned(),
+        Return::Value(Value::Number(number)) => if number.starts_with('f') { "0.0" } else { "0" }.to_owned(),
+        Return::Value(other) => format!("unsafe {{ core::mem::zeroed::<{}>() }}", rust_type(other)),
+    };
+    let _ = writeln!(code, "    {answer}");
+}
+
+/// Another name calls the same function, so that it is counted and answered under one id.
+fn write_alias(code: &mut String, name: &str, target: &str, function: &Function<'_>) {
+    write_head(code, name, function);
+    let _ = write!(code, "    unsafe {{ {target}(");
+    for index in 0..function.params.len() {
+        let _ = write!(code, "{}p{index}", if index == 0 { "" } else { ", " });
+    }
+    code.push_str(") }\n}\n");
+}
+
+fn write_lists(code: &mut String, order: &[(&str, &str, Class)], addresses: &BTreeSet<&str>) {
+    code.push_str("\n/// The functions, by id.\npub static FUNCTIONS: &[crate::trace::Function] = {\n");
+    code.push_str("    use crate::trace::{Class, Function};\n    &[\n");
+    for (name, library, class) in order {
+        let _ = writeln!(code, "        Function {{ name: {name:?}, library: {library:?}, class: Class::{class:?} }},");
+    }
+    code.push_str("    ]\n};\n\n");
+    code.push_str(
+        "/// The address of an exported function.\n#[derive(Clone, Copy, Debug)]\npub struct Address(pub *const ());\n\
+         // SAFETY: the address of a function is the same in every thread, and reading it changes nothing.\n\
+         unsafe impl Sync for Address {}\n\n\
+         /// The address of every exported name, aliases too, sorted by name.\n\
+         pub static ADDRESSES: &[(&str, Address)] = &[\n",
+    );
+    for name in addresses {
+        let _ = writeln!(code, "    ({name:?}, Address({name} as *const ())),");
+    }
+    code.push_str("];\n\n");
+    code.push_str(
+        "/// The address of the exported function of this name.\n\
+         pub fn address(name: &str) -> Option<*const ()> {\n    \
+         ADDRESSES.binary_search_by(|(known, _)| (*known).cmp(name)).ok().and_then(|at| ADDRESSES.get(at)).map(|(_, address)| address.0)\n\
+         }\n\n",
+    );
+}
+
+/// Lines of `BASE VERSION SYMBOL`; every symbol must be exported.
+fn write_versions(code: &mut String, versions: &str, addresses: &BTreeSet<&str>) -> Result<(), String> {
+    let mut sorted = BTreeSet::new();
+    for line in versions.lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (&[base, version, symbol], Some(number)) =
+            (words.as_slice(), words.get(1).and_then(|word| word.parse::<u32>().ok()))
+        else {
+            return Err(format!("driver-versions.txt: `{line}` is not BASE VERSION SYMBOL"));
+        };
+        let _ = version;
+        if !addresses.contains(symbol) {
+            return Err(format!("driver-versions.txt: {symbol} is in no table"));
+        }
+        sorted.insert((base, number, symbol));
+    }
+    code.push_str(
+        "/// What `cuGetProcAddress` answers: the base name, the first CUDA version, the exported symbol from there on.\n\
+         /// Sorted by base name, then by version.\npub static PROC_VERSIONS: &[(&str, u32, &str)] = &[\n",
+    );
+    for (base, version, symbol) in sorted {
+        let _ = writeln!(code, "    ({base:?}, {version}, {symbol:?}),");
+    }
+    code.push_str("];\n");
+    Ok(())
+}

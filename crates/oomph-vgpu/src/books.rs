@@ -1,0 +1,292 @@
+//! The books: every byte is charged to a card and a process, in the ledger that all processes of the run share.
+
+use std::ffi::c_void;
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use oomph_ledger::{
+    DeviceDescription, DeviceWord, FILE_BYTES, HeaderWord, Kind, LEDGER_FILE, MAGIC, MAX_DEVICES, MAX_NOTES,
+    MAX_PROCESSES, NOTE_BYTES, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, PROCESS_USED, RUN_FOLDER_VARIABLE, VERSION,
+    description_offset, device_word, note_offset, process_device_word, process_word,
+};
+
+use crate::trace;
+
+/// A slot number that no process has: this process has not used a card yet, or found the ledger full.
+const NO_SLOT: usize = usize::MAX;
+
+struct Books {
+    base: NonNull<u8>,
+    cards: Vec<DeviceDescription>,
+    slot: AtomicUsize,
+    /// Which process took the slot; a forked child must not write in its parent's.
+    owner: AtomicU32,
+    /// Serialises slot taking and the copy of a peak's composition.
+    lock: Mutex<()>,
+}
+
+// SAFETY: `base` is a shared mapping that lives as long as the process; all access to it is by atomic words, and the
+// other fields are synchronised types.
+unsafe impl Send for Books {}
+// SAFETY: as above.
+unsafe impl Sync for Books {}
+
+static BOOKS: OnceLock<Option<Books>> = OnceLock::new();
+
+fn books() -> Option<&'static Books> {
+    BOOKS.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<Books> {
+    let folder = std::env::var_os(RUN_FOLDER_VARIABLE)?;
+    let file = OpenOptions::new().read(true).write(true).open(Path::new(&folder).join(LEDGER_FILE)).ok()?;
+    if file.metadata().ok()?.len() != FILE_BYTES as u64 {
+        return None;
+    }
+    // SAFETY: a new shared mapping of a file whose size was just checked; only oomph's own processes know it.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            FILE_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return None;
+    }
+    let mut books = Books {
+        base: NonNull::new(base.cast())?,
+        cards: Vec::new(),
+        slot: AtomicUsize::new(NO_SLOT),
+        owner: AtomicU32::new(0),
+        lock: Mutex::new(()),
+    };
+    let header = |word: HeaderWord| books.word(word as usize).load(Ordering::Relaxed);
+    if header(HeaderWord::Magic) != MAGIC || header(HeaderWord::Version) != VERSION {
+        return None;
+    }
+    let count = usize::try_from(header(HeaderWord::Devices)).ok().filter(|count| *count <= MAX_DEVICES)?;
+    for device in 0..count {
+        let at = description_offset(device);
+        // SAFETY: the record lies inside the mapping, and nobody writes descriptions after the launcher did.
+        let bytes = unsafe { std::slice::from_raw_parts(books.base.as_ptr().add(at), process_word(0) * 8 - at) };
+        books.cards.push(DeviceDescription::decode(bytes)?);
+    }
+    trace::start();
+    // SAFETY: `forked` is an `extern "C"` function that only touches atomics.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: `closed` is an `extern "C"` function that may run while the process ends.
+    unsafe { libc::atexit(closed) };
+    Some(books)
+}
+
+/// In a forked child: what the parent holds is the parent's.
+extern "C" fn forked() {
+    if let Some(Some(books)) = BOOKS.get() {
+        books.slot.store(NO_SLOT, Ordering::Relaxed);
+        crate::device::forget_contexts();
+    }
+}
+
+/// When the process ends in good order: what it held is free again for the others.
+extern "C" fn closed() {
+    trace::finish();
+    let Some(Some(books)) = BOOKS.get() else { return };
+    let slot = books.slot.swap(NO_SLOT, Ordering::Relaxed);
+    if slot != NO_SLOT && books.owner.load(Ordering::Relaxed) == std::process::id() {
+        books.clear(slot);
+    }
+}
+
+impl Books {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: indices come from the layout, so they lie inside the mapping; it is page-aligned and lives as long as
+        // the process, and every access to these words is atomic.
+        unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(index) }
+    }
+
+    /// This process's slot, taken at its first use of a card.
+    fn slot(&self) -> Option<usize> {
+        let slot = self.slot.load(Ordering::Relaxed);
+        if slot != NO_SLOT {
+            return Some(slot);
+        }
+        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot.load(Ordering::Relaxed);
+        if slot != NO_SLOT {
+            return Some(slot);
+        }
+        let slot = self.word(HeaderWord::Processes as usize).fetch_add(1, Ordering::Relaxed) as usize;
+        if slot >= MAX_PROCESSES {
+            return None;
+        }
+        let pid = std::process::id();
+        self.word(process_word(slot) + 1).store(start_time(pid).unwrap_or(0), Ordering::Relaxed);
+        self.word(process_word(slot)).store(u64::from(pid), Ordering::Release);
+        self.owner.store(pid, Ordering::Relaxed);
+        self.slot.store(slot, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// Gives back what a slot's process holds on every card.
+    fn clear(&self, slot: usize) {
+        for device in 0..self.cards.len() {
+            let at = process_device_word(slot, device);
+            let held = self.word(at).swap(0, Ordering::Relaxed);
+            self.word(device_word(device, DeviceWord::Used)).fetch_sub(held, Ordering::Relaxed);
+            for kind in Kind::ALL {
+                self.word(at + PROCESS_USED + kind as usize).store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives back what processes hold that died without saying so. Returns whether there were any.
+    fn sweep(&self) -> bool {
+        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = (self.word(HeaderWord::Processes as usize).load(Ordering::Relaxed) as usize).min(MAX_PROCESSES);
+        let mut found = false;
+        for slot in 0..taken {
+            let pid = self.word(process_word(slot)).load(Ordering::Acquire) as u32;
+            let started = self.word(process_word(slot) + 1).load(Ordering::Relaxed);
+            let holds = (0..self.cards.len())
+                .any(|device| self.word(process_device_word(slot, device)).load(Ordering::Relaxed) > 0);
+            if holds && pid != 0 && start_time(pid) != Some(started) {
+                self.clear(slot);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// Takes bytes from a card if it has them.
+    fn take(&self, device: usize, bytes: u64) -> bool {
+        let Some(card) = self.cards.get(device) else { return false };
+        let used = self.word(device_word(device, DeviceWord::Used));
+        let taken = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|used| *used <= card.capacity_bytes)
+        });
+        if let Ok(before) = taken {
+            self.word(device_word(device, DeviceWord::Peak)).fetch_max(before + bytes, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+}
+
+/// When a living process started, in clock ticks since boot; `None` for a process that is gone or a zombie.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything, so the fields are counted from its end.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// The cards of the run, by ledger index; none without a ledger.
+pub fn cards() -> &'static [DeviceDescription] {
+    books().map_or(&[], |books| &books.cards)
+}
+
+/// Charges `bytes` on a card to this process, or refuses what the card cannot hold.
+pub fn charge(device: usize, kind: Kind, bytes: u64) -> bool {
+    let Some(books) = books() else { return false };
+    let slot = books.slot();
+    if !books.take(device, bytes) && !(books.sweep() && books.take(device, bytes)) {
+        if device < MAX_DEVICES {
+            books.word(device_word(device, DeviceWord::Refusals)).fetch_add(1, Ordering::Relaxed);
+            books.word(device_word(device, DeviceWord::RefusedBytes)).store(bytes, Ordering::Relaxed);
+            if let Some(slot) = slot {
+                books.word(process_device_word(slot, device) + PROCESS_REFUSALS).fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        return false;
+    }
+    let Some(slot) = slot else { return true };
+    let at = process_device_word(slot, device);
+    books.word(at + PROCESS_USED + kind as usize).fetch_add(bytes, Ordering::Relaxed);
+    let held = books.word(at).fetch_add(bytes, Ordering::Relaxed) + bytes;
+    if held > books.word(at + 1).load(Ordering::Relaxed) {
+        let _guard = books.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held > books.word(at + 1).load(Ordering::Relaxed) {
+            books.word(at + 1).store(held, Ordering::Relaxed);
+            for kind in Kind::ALL {
+                let used = books.word(at + PROCESS_USED + kind as usize).load(Ordering::Relaxed);
+                books.word(at + PROCESS_AT_PEAK + kind as usize).store(used, Ordering::Relaxed);
+            }
+        }
+    }
+    true
+}
+
+/// Gives back what [`charge`] took. A forked child, which charged nothing, gives nothing back.
+pub fn release(device: usize, kind: Kind, bytes: u64) {
+    let Some(books) = books() else { return };
+    let slot = books.slot.load(Ordering::Relaxed);
+    if slot == NO_SLOT || device >= MAX_DEVICES {
+        return;
+    }
+    let at = process_device_word(slot, device);
+    books.word(at).fetch_sub(bytes, Ordering::Relaxed);
+    books.word(at + PROCESS_USED + kind as usize).fetch_sub(bytes, Ordering::Relaxed);
+    books.word(device_word(device, DeviceWord::Used)).fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Bytes of a card that nobody holds.
+pub fn free_bytes(device: usize) -> u64 {
+    let Some(books) = books() else { return 0 };
+    let Some(card) = books.cards.get(device) else { return 0 };
+    card.capacity_bytes.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
+}
+
+/// Bytes that this process holds on a card.
+pub fn held_bytes(device: usize) -> u64 {
+    let Some(books) = books() else { return 0 };
+    let slot = books.slot.load(Ordering::Relaxed);
+    if slot == NO_SLOT || device >= MAX_DEVICES {
+        return 0;
+    }
+    books.word(process_device_word(slot, device)).load(Ordering::Relaxed)
+}
+
+/// Every process that holds memory on a card, with the bytes it holds.
+pub fn holders(device: usize) -> Vec<(u32, u64)> {
+    let Some(books) = books() else { return Vec::new() };
+    let taken = (books.word(HeaderWord::Processes as usize).load(Ordering::Relaxed) as usize).min(MAX_PROCESSES);
+    let mut holders = Vec::new();
+    for slot in 0..taken {
+        let pid = books.word(process_word(slot)).load(Ordering::Acquire) as u32;
+        let held = books.word(process_device_word(slot, device)).load(Ordering::Relaxed);
+        if held > 0 {
+            holders.push((pid, held));
+        }
+    }
+    holders
+}
+
+/// Leaves a note in the ledger; beyond [`MAX_NOTES`] it is dropped.
+pub fn note(kind: NoteKind, text: &str) {
+    let Some(books) = books() else { return };
+    let index = books.word(HeaderWord::Notes as usize).fetch_add(1, Ordering::Relaxed) as usize;
+    if index >= MAX_NOTES {
+        return;
+    }
+    let mut length = text.len().min(NOTE_BYTES - 2);
+    while !text.is_char_boundary(length) {
+        length -= 1;
+    }
+    // SAFETY: the record lies inside the mapping, its place was taken by this call alone, and one byte is left for the
+    // terminator, which is there because the file starts as zeros.
+    unsafe {
+        let at = books.base.as_ptr().add(note_offset(index));
+        ptr::copy_nonoverlapping(text.as_ptr(), at.add(1), length);
+        at.cast::<c_void>().cast::<u8>().write_volatile(kind as u8);
+    }
+}

@@ -1,0 +1,1 @@
+//! cuBLAS: what its callers need an answer for.

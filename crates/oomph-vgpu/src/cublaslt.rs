@@ -1,0 +1,1 @@
+//! cuBLASLt: what its callers need an answer for.

@@ -1,0 +1,41 @@
+//! cuDNN.
+//!
+//! - `backend`: the graph API, by which frameworks ask for convolutions and attention. The program's own libcudnn
+//!   answers (`real`, in its own `namespace`), told of the card by a description (`props`) instead of a handle; where none can be asked,
+//!   `model` does.
+//! - The older API, by which frameworks still ask for recurrent networks (`rnn`, `rnn_v6`, `rnn_sizes`), batch
+//!   normalization (`norm`), classification losses (`loss`) and some convolutions (`convolution`, which asks the graph
+//!   API through `graph`). Its descriptors are structures of this library (`object`, `tensor`, `layers`, `attention`).
+//! - `library`: versions, handles, errors.
+
+// The functions mirror those of cuDNN's headers, whose contract is the caller's.
+#![allow(clippy::missing_safety_doc)]
+
+mod attention;
+mod backend;
+mod convolution;
+mod graph;
+mod layers;
+mod library;
+mod loss;
+mod model;
+mod namespace;
+mod norm;
+mod object;
+mod props;
+mod real;
+mod rnn;
+mod rnn_sizes;
+mod rnn_v6;
+mod tensor;
+
+pub use attention::*;
+pub use backend::*;
+pub use convolution::*;
+pub use layers::*;
+pub use library::*;
+pub use loss::*;
+pub use norm::*;
+pub use rnn::*;
+pub use rnn_v6::*;
+pub use tensor::*;

@@ -1,0 +1,184 @@
+//! A link namespace of its own for a library, and what makes it safe to call.
+//!
+//! A library in another namespace has its own libc, and two libcs in one process share one thing that neither knows of:
+//! the thread's table of thread-specific data. Each libc numbers its keys from 0, so the values of one would be taken
+//! for those of the other; and whichever libc first uses a part of the table allocates it, while the program's own libc
+//! frees it at the thread's end. cuDNN creates some forty keys, enough for both to be seen.
+//!
+//! So the two are kept apart. In the new libc, the first [`FIRST`] numbers are taken before the library is loaded; its
+//! keys then lie where the program has none. In the program's libc, one key is kept in each part of the table that the
+//! library may use, and every thread sets these before it enters, so that the program's libc is the one that allocates.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+/// The first key number that the library may get. Programs use a few dozen keys, and a libc has 1,024.
+const FIRST: u32 = 512;
+/// Keys in a part of the table that glibc allocates at once.
+const PART: u32 = 32;
+/// Parts that are set aside: room for 124 keys.
+const PARTS: usize = 4;
+
+type Key = libc::pthread_key_t;
+type KeyCreate = unsafe extern "C" fn(*mut Key, Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
+type KeyDelete = unsafe extern "C" fn(Key) -> c_int;
+
+/// Whether a number is the first of a part that is set aside: the program's libc keeps it.
+fn is_programs(key: Key) -> bool {
+    key >= FIRST && (key - FIRST).is_multiple_of(PART)
+}
+
+/// Takes all free numbers up to the last part that is set aside, and gives back those that are not wanted. Returns what
+/// is kept.
+///
+/// # Safety
+/// The functions are `pthread_key_create` and `pthread_key_delete` of one libc.
+unsafe fn reserve(create: KeyCreate, delete: KeyDelete, wanted: impl Fn(Key) -> bool) -> Vec<Key> {
+    let last = FIRST + PART * (PARTS as u32 - 1);
+    let mut keys: Vec<Key> = Vec::new();
+    for _ in 0..=last {
+        let mut key = 0;
+        // SAFETY: the caller's promise; the out-parameter is a local variable.
+        if unsafe { create(&raw mut key, None) } != 0 {
+            break;
+        }
+        keys.push(key);
+        if key >= last {
+            break;
+        }
+    }
+    keys.retain(|key| {
+        if !wanted(*key) {
+            // SAFETY: the caller's promise; the key was created above and nobody knows of it.
+            unsafe { delete(*key) };
+        }
+        wanted(*key)
+    });
+    keys
+}
+
+/// The keys of the program's libc, one in each part that is set aside.
+fn programs_keys() -> &'static [Key] {
+    static KEYS: OnceLock<Vec<Key>> = OnceLock::new();
+    // SAFETY: both functions are of the libc that this library is linked with.
+    KEYS.get_or_init(|| unsafe { reserve(libc::pthread_key_create, libc::pthread_key_delete, is_programs) })
+}
+
+/// Prepares this thread for calls into a namespace. Cheap after the first time.
+#[inline]
+pub fn enter() {
+    thread_local! {
+        // `const` and without a destructor, so that a thread's end runs no code of this library.
+        static PREPARED: Cell<bool> = const { Cell::new(false) };
+    }
+    if !PREPARED.replace(true) {
+        for key in programs_keys() {
+            // A value that is not null makes libc allocate the part; nobody reads it.
+            // SAFETY: the key is valid, and the value is never followed.
+            unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(1)) };
+        }
+    }
+}
+
+/// A namespace.
+pub struct Namespace(libc::Lmid_t);
+
+impl Namespace {
+    /// Makes a namespace that holds a libc and nothing else.
+    pub fn new() -> Result<Namespace, String> {
+        let libc = open(libc::LM_ID_NEWLM, c"libc.so.6")?;
+        let mut id: libc::Lmid_t = 0;
+        // SAFETY: the handle is open, and the request writes one `Lmid_t`.
+        if unsafe { libc::dlinfo(libc, libc::RTLD_DI_LMID, (&raw mut id).cast()) } != 0 {
+            return Err(error());
+        }
+        enter();
+        let find = |name: &CStr| {
+            // SAFETY: the handle is open.
+            let address = unsafe { libc::dlsym(libc, name.as_ptr()) };
+            if address.is_null() { Err(format!("its libc has no {}", name.to_string_lossy())) } else { Ok(address) }
+        };
+        // SAFETY: the types are those that POSIX gives the functions.
+        let (create, delete) = unsafe {
+            (
+                std::mem::transmute::<*mut c_void, KeyCreate>(find(c"pthread_key_create")?),
+                std::mem::transmute::<*mut c_void, KeyDelete>(find(c"pthread_key_delete")?),
+            )
+        };
+        // The numbers below belong to the program, as do the first ones of every part.
+        // SAFETY: both functions are of the namespace's libc.
+        unsafe { reserve(create, delete, |key| key < FIRST || is_programs(key)) };
+        Ok(Namespace(id))
+    }
+
+    /// Loads a library into the namespace. It is never unloaded.
+    pub fn load(&self, path: &CStr) -> Result<*mut c_void, String> {
+        enter();
+        open(self.0, path)
+    }
+}
+
+fn open(namespace: libc::Lmid_t, path: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: the name is a terminated string. Running the library's initializers is what loading it means.
+    let handle = unsafe { libc::dlmopen(namespace, path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() { Err(error()) } else { Ok(handle) }
+}
+
+/// What the loader complains of.
+fn error() -> String {
+    // SAFETY: the function returns null or a terminated string that stays until this thread's next such call.
+    unsafe {
+        let text = libc::dlerror();
+        if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_two_libcs_lie_apart() {
+        let namespace = Namespace::new().expect("a namespace can be made");
+        let libc = namespace.load(c"libc.so.6").expect("its libc can be found");
+        for key in programs_keys() {
+            assert!(is_programs(*key));
+        }
+        // SAFETY: functions of the namespace's libc by their POSIX types, and local variables.
+        unsafe {
+            let create: KeyCreate = std::mem::transmute(libc::dlsym(libc, c"pthread_key_create".as_ptr()));
+            let mut keys = [0; 40];
+            for key in &mut keys {
+                assert_eq!(create(key, None), 0);
+            }
+            assert!(keys.iter().all(|key| *key > FIRST && !is_programs(*key)), "{keys:?}");
+            let mut own = 0;
+            assert_eq!(libc::pthread_key_create(&raw mut own, None), 0);
+            assert!(own < FIRST, "the program's numbers are given back");
+            assert_eq!(libc::pthread_key_delete(own), 0);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_entered_can_end() {
+        let namespace = Namespace::new().expect("a namespace can be made");
+        let libc = namespace.load(c"libc.so.6").expect("its libc can be found") as usize;
+        let thread = std::thread::spawn(move || {
+            enter();
+            type Set = unsafe extern "C" fn(Key, *const c_void) -> c_int;
+            // SAFETY: as above; the value is never followed.
+            unsafe {
+                let libc = libc as *mut c_void;
+                let create: KeyCreate = std::mem::transmute(libc::dlsym(libc, c"pthread_key_create".as_ptr()));
+                let set: Set = std::mem::transmute(libc::dlsym(libc, c"pthread_setspecific".as_ptr()));
+                for _ in 0..60 {
+                    let mut key = 0;
+                    assert_eq!(create(&raw mut key, None), 0);
+                    assert_eq!(set(key, std::ptr::without_provenance(8)), 0);
+                }
+            }
+        });
+        assert!(thread.join().is_ok());
+    }
+}

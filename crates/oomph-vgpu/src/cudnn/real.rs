@@ -1,0 +1,289 @@
+//! The user's own libcudnn, loaded beside this library and asked what it knows without a GPU.
+//!
+//! It lives in a link namespace of its own: its internal calls must not come back to the preloaded symbols, and the
+//! preloaded symbols must not be taken for its own. Its sub-libraries (`libcudnn_graph.so.9` and the others) find each
+//! other there through their own search paths. A `libcuda.so.1` that it finds there is a second, inert instance of this
+//! library, which is no matter: the deviceless mode does not need one.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::namespace::{self, Namespace};
+use super::props;
+
+/// The first version with a deviceless mode.
+const FIRST_DEVICELESS: usize = 90_800;
+/// What a program hears where no libcudnn is found at all: the newest version that this crate was checked with, because
+/// frameworks refuse an older one than they were built for.
+const DEFAULT_VERSION: usize = 92_600;
+
+type Create = unsafe extern "C" fn(i32, *mut *mut c_void) -> u32;
+type Descriptor = unsafe extern "C" fn(*mut c_void) -> u32;
+type Set = unsafe extern "C" fn(*mut c_void, i32, i32, i64, *const c_void) -> u32;
+type Get = unsafe extern "C" fn(*mut c_void, i32, i32, i64, *mut i64, *mut c_void) -> u32;
+type Number = unsafe extern "C" fn() -> usize;
+type LastError = unsafe extern "C" fn(*mut c_char, usize);
+
+/// The functions of a loaded libcudnn that need no GPU.
+pub struct Real {
+    create: Create,
+    destroy: Descriptor,
+    finalize: Descriptor,
+    set: Set,
+    get: Get,
+    /// Libraries before 9 have none.
+    last_error: Option<LastError>,
+    /// What the library says that it is, 92600 for 9.26.
+    pub version: usize,
+}
+
+impl Real {
+    /// `cudnnBackendCreateDescriptor`
+    ///
+    /// # Safety
+    /// The function's own contract, for this and the next four.
+    pub unsafe fn create(&self, kind: i32, out: *mut *mut c_void) -> u32 {
+        namespace::enter();
+        // SAFETY: the caller's promise.
+        unsafe { (self.create)(kind, out) }
+    }
+
+    /// `cudnnBackendDestroyDescriptor`
+    pub unsafe fn destroy(&self, descriptor: *mut c_void) -> u32 {
+        namespace::enter();
+        // SAFETY: the caller's promise.
+        unsafe { (self.destroy)(descriptor) }
+    }
+
+    /// `cudnnBackendFinalize`
+    pub unsafe fn finalize(&self, descriptor: *mut c_void) -> u32 {
+        namespace::enter();
+        // SAFETY: the caller's promise.
+        unsafe { (self.finalize)(descriptor) }
+    }
+
+    /// `cudnnBackendSetAttribute`
+    pub unsafe fn set(
+        &self,
+        descriptor: *mut c_void,
+        name: i32,
+        kind: i32,
+        count: i64,
+        elements: *const c_void,
+    ) -> u32 {
+        namespace::enter();
+        // SAFETY: the caller's promise.
+        unsafe { (self.set)(descriptor, name, kind, count, elements) }
+    }
+
+    /// `cudnnBackendGetAttribute`
+    pub unsafe fn get(
+        &self,
+        descriptor: *mut c_void,
+        name: i32,
+        kind: i32,
+        requested: i64,
+        count: *mut i64,
+        elements: *mut c_void,
+    ) -> u32 {
+        namespace::enter();
+        // SAFETY: the caller's promise.
+        unsafe { (self.get)(descriptor, name, kind, requested, count, elements) }
+    }
+
+    /// What the library last complained of on this thread.
+    pub fn last_error(&self) -> String {
+        let Some(last_error) = self.last_error else { return String::new() };
+        namespace::enter();
+        let mut text = [0_u8; 1024];
+        // SAFETY: the function's contract: it writes at most that many bytes, with a terminator.
+        unsafe { last_error(text.as_mut_ptr().cast(), text.len()) };
+        CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().trim().to_owned()).unwrap_or_default()
+    }
+
+    /// Writes what the library last complained of; whether it could be asked.
+    ///
+    /// # Safety
+    /// `message` has room for `size` bytes.
+    pub unsafe fn write_last_error(&self, message: *mut c_char, size: usize) -> bool {
+        namespace::enter();
+        match self.last_error {
+            // SAFETY: the caller's promise is the function's contract.
+            Some(last_error) => unsafe { last_error(message, size) },
+            None => return false,
+        }
+        true
+    }
+
+    /// Whether the library answers without a GPU.
+    pub fn is_deviceless(&self) -> bool {
+        self.version >= FIRST_DEVICELESS
+    }
+}
+
+/// The library that the program itself uses.
+pub fn users() -> Option<&'static Real> {
+    static USERS: OnceLock<Option<Real>> = OnceLock::new();
+    USERS
+        .get_or_init(|| mapped().or_else(beside_packages).or_else(in_library_folders).and_then(|path| load(&path)))
+        .as_ref()
+}
+
+/// The library that is asked: the program's own if it answers without a GPU, or the newer one that `OOMPH_CUDNN` names.
+/// Descriptors' numbers never change between versions, so a newer library understands an older program.
+pub fn asked() -> Option<&'static Real> {
+    static NEWER: OnceLock<Option<Real>> = OnceLock::new();
+    match users() {
+        Some(own) if own.is_deviceless() => Some(own),
+        _ => NEWER
+            .get_or_init(|| load(Path::new(&std::env::var_os("OOMPH_CUDNN")?)).filter(Real::is_deviceless))
+            .as_ref(),
+    }
+}
+
+/// The version that the program hears: its own library's, whichever one is asked, because frameworks compare it with
+/// the one they were built for.
+pub fn version() -> usize {
+    users().or_else(asked).map_or(DEFAULT_VERSION, |real| real.version)
+}
+
+/// Whether a file is a libcudnn and not a link to this library under its name.
+fn is_libcudnn(path: &Path) -> bool {
+    let real = path.canonicalize();
+    real.is_ok_and(|real| real.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libcudnn.so")))
+}
+
+/// The libcudnn that is mapped already: a library that a framework was linked with is loaded even where the preloaded
+/// symbols precede it.
+fn mapped() -> Option<PathBuf> {
+    files_in_maps().into_iter().find(|path| is_libcudnn(path))
+}
+
+/// The libcudnn of the Python environment that something in this process was loaded from. JAX and TensorFlow open it
+/// at run time, which the preloaded library answers with itself, so that it is never mapped.
+fn beside_packages() -> Option<PathBuf> {
+    files_in_maps().into_iter().find_map(|path| {
+        let folder = path
+            .ancestors()
+            .find(|folder| folder.file_name().is_some_and(|name| name == "site-packages" || name == "dist-packages"))?;
+        ["libcudnn.so.9", "libcudnn.so.8"]
+            .iter()
+            .map(|name| folder.join("nvidia/cudnn/lib").join(name))
+            .find(|path| is_libcudnn(path))
+    })
+}
+
+/// The libcudnn of the system.
+fn in_library_folders() -> Option<PathBuf> {
+    let listed = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/cuda/lib64", "/usr/lib64"];
+    std::env::split_paths(&listed)
+        .chain(usual.iter().map(PathBuf::from))
+        .flat_map(|folder| ["libcudnn.so.9", "libcudnn.so.8"].map(|name| folder.join(name)))
+        .find(|path| is_libcudnn(path))
+}
+
+/// The files that are mapped into this process.
+fn files_in_maps() -> Vec<PathBuf> {
+    // The kernel's list can hold names that are not UTF-8.
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    let mut files: Vec<PathBuf> = maps
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.iter().position(|byte| *byte == b'/').and_then(|at| line.get(at..)))
+        .map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)))
+        .collect();
+    files.dedup();
+    files
+}
+
+/// Loads a libcudnn into a namespace of its own. What goes wrong is left as a sentence for the report.
+pub fn load(path: &Path) -> Option<Real> {
+    match try_load(path) {
+        Ok(real) => Some(real),
+        Err(why) => {
+            crate::trace::warn(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
+            None
+        }
+    }
+}
+
+/// The sub-libraries that answer questions, in the order of their needs. They are loaded by their full paths before
+/// cuDNN looks for them, because it would look in `LD_LIBRARY_PATH` first, where another version may lie.
+const SUBLIBRARIES: [&str; 5] = [
+    "libcudnn_graph.so.9",
+    "libcudnn_heuristic.so.9",
+    "libcudnn_engines_precompiled.so.9",
+    "libcudnn_engines_runtime_compiled.so.9",
+    "libcudnn_engines_tensor_ir.so.9",
+];
+
+fn try_load(path: &Path) -> Result<Real, String> {
+    let terminated =
+        |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(|_| "its name holds a zero".to_owned());
+    let namespace = Namespace::new()?;
+    for name in SUBLIBRARIES {
+        // Not every version has all of them, and one that is missing is missed by cuDNN itself.
+        let beside = path.with_file_name(name);
+        if beside.exists() {
+            let _ = namespace.load(&terminated(&beside)?);
+        }
+    }
+    let handle = namespace.load(&terminated(path)?)?;
+    let find = |name: &CStr| {
+        // SAFETY: the handle is open, and it is never closed.
+        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        if address.is_null() { Err(format!("it has no {}", name.to_string_lossy())) } else { Ok(address) }
+    };
+    // SAFETY: the types are those of `cudnn_graph.h`, which have not changed since cuDNN 8.0.
+    unsafe {
+        Ok(Real {
+            create: std::mem::transmute::<*mut c_void, Create>(find(c"cudnnBackendCreateDescriptor")?),
+            destroy: std::mem::transmute::<*mut c_void, Descriptor>(find(c"cudnnBackendDestroyDescriptor")?),
+            finalize: std::mem::transmute::<*mut c_void, Descriptor>(find(c"cudnnBackendFinalize")?),
+            set: std::mem::transmute::<*mut c_void, Set>(find(c"cudnnBackendSetAttribute")?),
+            get: std::mem::transmute::<*mut c_void, Get>(find(c"cudnnBackendGetAttribute")?),
+            last_error: find(c"cudnnGetLastErrorString")
+                .ok()
+                .map(|address| std::mem::transmute::<*mut c_void, LastError>(address)),
+            version: std::mem::transmute::<*mut c_void, Number>(find(c"cudnnGetVersion")?)(),
+        })
+    }
+}
+
+/// The CUDA runtime that the program uses, 13000 for CUDA 13, by the name of the library that is mapped; 0 where none
+/// is. libcudnn has a function that tells, which would wake the runtime inside libcudnn.
+pub fn runtime_version() -> usize {
+    files_in_maps()
+        .iter()
+        .filter_map(|path| path.file_name()?.to_str()?.strip_prefix("libcudart.so.")?.split('.').next()?.parse().ok())
+        .map(|major: usize| major * 1000)
+        .next()
+        .unwrap_or(0)
+}
+
+const DEVICEPROP_DESCRIPTOR: i32 = 38;
+const ATTR_DEVICEPROP_JSON: i32 = 2702;
+const TYPE_CHAR: i32 = 24;
+
+/// A finalized device-properties descriptor for a card.
+pub fn describe(real: &Real, props: &props::Props) -> Result<*mut c_void, String> {
+    let json = props::props_json(props);
+    let mut descriptor = std::ptr::null_mut();
+    // SAFETY: the out-parameter is a local variable; the text is as long as it is said to be.
+    let status = unsafe {
+        match real.create(DEVICEPROP_DESCRIPTOR, &raw mut descriptor) {
+            0 => match real.set(descriptor, ATTR_DEVICEPROP_JSON, TYPE_CHAR, json.len() as i64, json.as_ptr().cast()) {
+                0 => real.finalize(descriptor),
+                status => status,
+            },
+            status => status,
+        }
+    };
+    if status == 0 && !descriptor.is_null() {
+        Ok(descriptor)
+    } else {
+        Err(format!("status {status}: {}", real.last_error()))
+    }
+}

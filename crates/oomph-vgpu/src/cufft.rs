@@ -1,0 +1,1 @@
+//! cuFFT: what its callers need an answer for.

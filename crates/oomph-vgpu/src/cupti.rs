@@ -1,0 +1,1 @@
+//! CUPTI: what its callers need an answer for.

@@ -1,0 +1,1 @@
+//! cuRAND: what its callers need an answer for.

@@ -1,0 +1,1 @@
+//! cuSOLVER: what its callers need an answer for.

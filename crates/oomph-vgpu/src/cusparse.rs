@@ -1,0 +1,1 @@
+//! cuSPARSE: what its callers need an answer for.

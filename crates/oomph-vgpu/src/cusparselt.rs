@@ -1,0 +1,1 @@
+//! cuSPARSELt: what its callers need an answer for.

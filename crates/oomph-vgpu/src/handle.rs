@@ -1,0 +1,37 @@
+//! Handles for objects that have no state here.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes between two handles: room for a program that looks into an object it should not know.
+const STEP: usize = 256;
+/// Bytes of address space for handles: four million of them. After that the addresses repeat, which only a program
+/// that creates and destroys objects without end will ever see.
+const REGION: usize = 1 << 30;
+
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// The address of a new, zeroed object that is never freed. It is not null, unless the process has no address space.
+pub fn fresh() -> *mut c_void {
+    static BASE: OnceLock<usize> = OnceLock::new();
+    let base = *BASE.get_or_init(|| {
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                REGION,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED { 0 } else { at as usize }
+    });
+    if base == 0 {
+        return ptr::null_mut();
+    }
+    (base + (NEXT.fetch_add(1, Ordering::Relaxed) * STEP) % REGION) as *mut c_void
+}

@@ -1,0 +1,228 @@
+//! `cudaMalloc` and its kin, for the driver and the runtime alike.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use oomph_ledger::{Kind, MAX_DEVICES};
+
+use crate::device::{self, Device};
+use crate::space::{self, Block, FreeRanges, GRANULE, Place};
+use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::{books, capture, pool};
+
+/// Requests below this share a granule, as the driver lets them; in bytes.
+const SMALL: usize = 1 << 20;
+/// Alignment of what shares a granule, in bytes.
+const SMALL_ALIGNMENT: usize = 512;
+
+/// The granules of small requests, one set for each card and kind that uses them.
+struct Slabs {
+    free: FreeRanges,
+}
+
+static SLABS: [Mutex<Slabs>; MAX_DEVICES] =
+    [const { Mutex::new(Slabs { free: FreeRanges::EMPTY }) }; MAX_DEVICES];
+
+/// Allocates device memory on the current card. A size of 0 gives a null pointer.
+pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
+    let device = device::activate_current()?;
+    capture::check_unsafe_call()?;
+    allocate_on(device, device::current_ordinal(), size, kind)
+}
+
+/// Allocates device memory on a card.
+pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> Result<*mut c_void, u32> {
+    if size == 0 {
+        return Ok(ptr::null_mut());
+    }
+    // Managed memory may exceed the card: its pages migrate. Only what fits is charged.
+    let (start, span) = if size < SMALL && kind == Kind::Malloc {
+        let span = size.next_multiple_of(SMALL_ALIGNMENT);
+        (small(device, span)?, span)
+    } else {
+        let span = size.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+        if kind != Kind::Managed && !books::charge(device.card, kind, span as u64) {
+            return Err(OUT_OF_MEMORY);
+        }
+        match space::lock().take(span) {
+            Some(start) => (start, span),
+            None => {
+                if kind != Kind::Managed {
+                    books::release(device.card, kind, span as u64);
+                }
+                return Err(OUT_OF_MEMORY);
+            }
+        }
+    };
+    let block = Block { start, size, span, place: Place::Device(kind), card: device.card, ordinal, id: 0 };
+    space::lock().insert(block);
+    Ok(start as *mut c_void)
+}
+
+/// Takes a piece of a shared granule, a new one if none has room.
+fn small(device: Device, span: usize) -> Result<usize, u32> {
+    let Some(slabs) = SLABS.get(device.card) else { return Err(INVALID_VALUE) };
+    let mut slabs = slabs.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(start) = slabs.free.take(span) {
+        return Ok(start);
+    }
+    if !books::charge(device.card, Kind::Malloc, GRANULE as u64) {
+        return Err(OUT_OF_MEMORY);
+    }
+    let Some(start) = space::lock().take(GRANULE) else {
+        books::release(device.card, Kind::Malloc, GRANULE as u64);
+        return Err(OUT_OF_MEMORY);
+    };
+    slabs.free.give(start, GRANULE);
+    slabs.free.take(span).ok_or(OUT_OF_MEMORY)
+}
+
+/// Frees what [`allocate`], a pool or managed allocation handed out. Null is allowed.
+pub fn free(pointer: *mut c_void) -> u32 {
+    if pointer.is_null() {
+        return SUCCESS;
+    }
+    let block = {
+        let mut space = space::lock();
+        match space.find(pointer as usize) {
+            Some(block) if block.start == pointer as usize && matches!(block.place, Place::Device(_)) => {
+                space.remove(block.start);
+                block
+            }
+            Some(Block { start, place: Place::Pool(_), .. }) if start == pointer as usize => {
+                drop(space);
+                return pool::free(pointer);
+            }
+            _ => return INVALID_VALUE,
+        }
+    };
+    let Place::Device(kind) = block.place else { return INVALID_VALUE };
+    if block.span % GRANULE != 0 {
+        free_small(block);
+        return SUCCESS;
+    }
+    space::lock().give(block.start, block.span);
+    if kind != Kind::Managed {
+        books::release(block.card, kind, block.span as u64);
+    }
+    SUCCESS
+}
+
+/// Gives a piece of a granule back, and the granule to the card once all of it is free.
+fn free_small(block: Block) {
+    let Some(slabs) = SLABS.get(block.card) else { return };
+    let mut slabs = slabs.lock().unwrap_or_else(PoisonError::into_inner);
+    let (start, size) = slabs.free.give(block.start, block.span);
+    // Free pieces of neighbouring granules are joined, so the whole granules inside the range are what can go.
+    let first = start.next_multiple_of(GRANULE);
+    let last = (start + size) / GRANULE * GRANULE;
+    if first >= last {
+        return;
+    }
+    slabs.free.remove(start, size);
+    if start < first {
+        slabs.free.give(start, first - start);
+    }
+    if last < start + size {
+        slabs.free.give(last, start + size - last);
+    }
+    space::lock().give(first, last - first);
+    books::release(block.card, Kind::Malloc, (last - first) as u64);
+}
+
+/// Allocates page-locked host memory.
+pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
+    let device = device::activate_current()?;
+    if size == 0 {
+        return Ok(ptr::null_mut());
+    }
+    let span = size.checked_next_multiple_of(4096).ok_or(OUT_OF_MEMORY)?;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            span,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(OUT_OF_MEMORY);
+    }
+    let block = Block {
+        start: at as usize,
+        size,
+        span,
+        place: Place::Host,
+        card: device.card,
+        ordinal: device::current_ordinal(),
+        id: 0,
+    };
+    space::lock().insert(block);
+    Ok(at)
+}
+
+/// Frees page-locked host memory.
+pub fn free_host(pointer: *mut c_void) -> u32 {
+    if pointer.is_null() {
+        return SUCCESS;
+    }
+    let mut space = space::lock();
+    match space.find(pointer as usize) {
+        Some(block) if block.start == pointer as usize && block.place == Place::Host => {
+            space.remove(block.start);
+            // SAFETY: the mapping is the one that `allocate_host` made for this block, which nobody may use any more.
+            unsafe { libc::munmap(pointer, block.span) };
+            SUCCESS
+        }
+        _ => INVALID_VALUE,
+    }
+}
+
+/// Remembers the program's own memory as page-locked.
+pub fn register_host(pointer: *mut c_void, size: usize) -> u32 {
+    let device = match device::activate_current() {
+        Ok(device) => device,
+        Err(status) => return status,
+    };
+    if pointer.is_null() || size == 0 {
+        return INVALID_VALUE;
+    }
+    let block = Block {
+        start: pointer as usize,
+        size,
+        span: size,
+        place: Place::Registered,
+        card: device.card,
+        ordinal: device::current_ordinal(),
+        id: 0,
+    };
+    space::lock().insert(block);
+    SUCCESS
+}
+
+/// Forgets memory that was registered.
+pub fn unregister_host(pointer: *mut c_void) -> u32 {
+    let mut space = space::lock();
+    match space.find(pointer as usize) {
+        Some(block) if block.start == pointer as usize && block.place == Place::Registered => {
+            space.remove(block.start);
+            SUCCESS
+        }
+        _ => INVALID_VALUE,
+    }
+}
+
+/// The block that a pointer lies in, whatever kind it is.
+pub fn find(pointer: *const c_void) -> Option<Block> {
+    space::lock().find(pointer as usize)
+}
+
+/// Free and total bytes of the current card.
+pub fn info() -> Result<(usize, usize), u32> {
+    let device = device::activate_current()?;
+    Ok((books::free_bytes(device.card) as usize, device.description.capacity_bytes as usize))
+}

@@ -1,0 +1,205 @@
+//! Modules, kernels and what is known of them.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::device::{self, Device};
+use crate::status::{INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND};
+use crate::{cubin, handle, trace};
+
+const KERNEL_MAGIC: u64 = 0x6b65_726e_656c_6f6f;
+
+/// What frameworks ask about a kernel. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Most threads of a block.
+    pub max_threads: u32,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Static shared memory.
+    pub shared: u32,
+    /// Local memory per thread: what spilled.
+    pub local: u32,
+    /// Architecture of the machine code, as 10 * major + minor.
+    pub arch: u32,
+}
+
+impl Attributes {
+    /// What is assumed of a kernel whose code cannot be read: nothing unusual.
+    pub fn ordinary() -> Self {
+        Self { max_threads: 1024, registers: 32, shared: 0, local: 0, arch: code_architecture() }
+    }
+}
+
+/// A kernel handle's object.
+pub struct Kernel {
+    magic: u64,
+    /// Its name, for `cuFuncGetName`.
+    pub name: CString,
+    /// What is known of it.
+    pub attributes: Attributes,
+    module: usize,
+}
+
+/// Images that were loaded, by handle: their kernels, if the image could be read.
+static MODULES: Mutex<BTreeMap<usize, Option<BTreeMap<Vec<u8>, Attributes>>>> = Mutex::new(BTreeMap::new());
+/// Kernels handed out, by module and name, so that asking twice gives the same handle.
+static KERNELS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
+/// Globals handed out, by module and name: address and size.
+static GLOBALS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
+
+/// Loads an image: a cubin, a fat binary or PTX.
+///
+/// # Safety
+/// `image` must point to a whole image, as CUDA requires.
+pub unsafe fn load(image: *const c_void) -> Result<*mut c_void, u32> {
+    let image = NonNull::new(image.cast_mut().cast::<u8>()).ok_or(INVALID_VALUE)?;
+    // SAFETY: the caller's promise; the reader looks at headers first and at no more than they announce.
+    let kernels = unsafe { cubin::kernels(image) };
+    if kernels.as_ref().is_some_and(BTreeMap::is_empty) {
+        return Err(INVALID_IMAGE);
+    }
+    let module = handle::fresh();
+    MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, kernels);
+    Ok(module)
+}
+
+/// Makes a module whose contents are unknown.
+pub fn opaque() -> *mut c_void {
+    let module = handle::fresh();
+    MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, None);
+    module
+}
+
+/// Forgets a module.
+pub fn unload(module: *mut c_void) -> Result<(), u32> {
+    MODULES.lock().unwrap_or_else(PoisonError::into_inner).remove(&(module as usize)).map(drop).ok_or(INVALID_HANDLE)
+}
+
+/// The kernel of a name. In an image that could be read, an unknown name is an error.
+pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
+    let attributes = {
+        let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        match modules.get(&(module as usize)).ok_or(INVALID_HANDLE)? {
+            Some(kernels) => *kernels.get(name.to_bytes()).ok_or(NOT_FOUND)?,
+            None => Attributes::ordinary(),
+        }
+    };
+    let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = *kernels.entry((module as usize, name.to_bytes().to_vec())).or_insert_with(|| {
+        let kernel = Kernel { magic: KERNEL_MAGIC, name: name.to_owned(), attributes, module: module as usize };
+        ptr::from_ref::<Kernel>(Box::leak(Box::new(kernel))) as usize
+    });
+    Ok(address as *mut c_void)
+}
+
+/// Names of the kernels of a module, where its image could be read.
+pub fn names(module: *mut c_void) -> Vec<Vec<u8>> {
+    let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    modules.get(&(module as usize)).and_then(Option::as_ref).map_or_else(Vec::new, |map| map.keys().cloned().collect())
+}
+
+/// The kernel behind a handle, if it is one of this module's; the runtime's kernels are host functions.
+pub fn kernel(handle: *mut c_void) -> Option<&'static Kernel> {
+    let known = KERNELS.lock().unwrap_or_else(PoisonError::into_inner).values().any(|address| *address == handle as usize);
+    if !known {
+        return None;
+    }
+    // SAFETY: the address is one of the leaked kernels in the table.
+    let kernel = unsafe { &*handle.cast::<Kernel>() };
+    (kernel.magic == KERNEL_MAGIC).then_some(kernel)
+}
+
+impl Kernel {
+    /// The module that it came from.
+    pub fn module(&self) -> *mut c_void {
+        self.module as *mut c_void
+    }
+}
+
+/// A global variable of a module: an address with room for what hosts copy there.
+pub fn global(module: *mut c_void, name: &CStr) -> (*mut c_void, usize) {
+    const ROOM: usize = 64 << 10;
+    let mut globals = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = *globals.entry((module as usize, name.to_bytes().to_vec())).or_insert_with(|| {
+        Box::leak(vec![0_u64; ROOM / size_of::<u64>()].into_boxed_slice()).as_ptr() as usize
+    });
+    (address as *mut c_void, ROOM)
+}
+
+/// Architectures for which the program registered machine code (first half) or PTX (second half), by number.
+static ARCHITECTURES: [AtomicBool; 512] = [const { AtomicBool::new(false) }; 512];
+/// How many fat binaries were looked at. One library's binaries are all built for the same list, so the first few of
+/// each are enough, and torch registers thousands while it loads.
+static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
+const LOOK_AT: usize = 4096;
+
+#[repr(C)]
+struct FatBinaryWrapper {
+    magic: u32,
+    version: u32,
+    data: *const u8,
+    file: *const c_char,
+}
+
+const WRAPPER_MAGIC: u32 = 0x4662_43b1;
+
+/// Notes for which architectures a fat binary holds code.
+///
+/// # Safety
+/// `wrapper` must be what nvcc passes to `__cudaRegisterFatBinary`.
+pub unsafe fn register(wrapper: *const c_void) {
+    if wrapper.is_null() || LOOKED_AT.fetch_add(1, Ordering::Relaxed) >= LOOK_AT {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let wrapper = unsafe { &*wrapper.cast::<FatBinaryWrapper>() };
+    if wrapper.magic != WRAPPER_MAGIC {
+        return;
+    }
+    // SAFETY: the wrapper's data is a fat binary.
+    for (arch, is_code) in unsafe { cubin::architectures(wrapper.data) } {
+        let index = arch as usize + if is_code { 0 } else { 256 };
+        if let Some(known) = ARCHITECTURES.get(index) {
+            known.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn has(arch: u32, is_code: bool) -> bool {
+    let index = arch as usize + if is_code { 0 } else { 256 };
+    ARCHITECTURES.get(index).is_some_and(|known| known.load(Ordering::Relaxed))
+}
+
+/// The architecture of the code that the current card would run of the program's own: machine code of its major
+/// version up to its minor one, else the newest PTX that is not newer than the card.
+pub fn code_architecture() -> u32 {
+    let Some(device) = device::current() else { return 80 };
+    let (major, minor) = (device.description.cc_major as u32, device.description.cc_minor as u32);
+    let code = (0..=minor).rev().map(|minor| major * 10 + minor).find(|arch| has(*arch, true));
+    let ptx = || (30..=major * 10 + minor).rev().find(|arch| has(*arch, false));
+    match code.or_else(ptx) {
+        Some(arch) => arch,
+        None => {
+            if LOOKED_AT.load(Ordering::Relaxed) > 0 {
+                warn_of_missing_code(device);
+            }
+            major * 10 + minor
+        }
+    }
+}
+
+/// Says once that a real card would refuse to run the program.
+fn warn_of_missing_code(device: Device) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let card = device.description;
+        trace::warn(&format!(
+            "the program has no code for compute capability {}.{} ({}): a real card would refuse to run it",
+            card.cc_major, card.cc_minor, card.name
+        ));
+    }
+}

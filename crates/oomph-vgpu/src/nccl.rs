@@ -1,0 +1,1 @@
+//! NCCL: what its callers need an answer for.

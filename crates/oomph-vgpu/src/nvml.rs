@@ -1,0 +1,1 @@
+//! NVML: what its callers need an answer for.

@@ -1,0 +1,225 @@
+//! Stream-ordered pools: `cudaMallocAsync` and `cudaMemPool*`.
+//!
+//! A pool takes memory from the card in granules and keeps up to its release threshold of it when blocks are freed,
+//! until the next synchronisation or trim. Work on the virtual card is done the moment it is launched, so a freed block
+//! is at once free to reuse on any stream.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use oomph_ledger::{Kind, MAX_DEVICES};
+
+use crate::device::{self, Device};
+use crate::space::{self, Block, FreeRanges, GRANULE, Place};
+use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::{books, handle};
+
+/// Alignment of a pool's blocks, in bytes.
+const ALIGNMENT: usize = 512;
+/// The least that a pool takes from the card at once, in bytes, as drivers do.
+const GROWTH: usize = 32 << 20;
+
+/// Attributes of a pool, by the numbers that both APIs give them: bytes it may keep when all is free, bytes held of the
+/// card, the most of it, bytes in blocks, the most of it.
+const RELEASE_THRESHOLD: i32 = 4;
+const RESERVED: i32 = 5;
+const RESERVED_HIGH: i32 = 6;
+const USED: i32 = 7;
+const USED_HIGH: i32 = 8;
+
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    threshold: u64,
+    reserved: u64,
+    reserved_high: u64,
+    used: u64,
+    used_high: u64,
+}
+
+struct Pool {
+    handle: usize,
+    card: usize,
+    ordinal: usize,
+    free: FreeRanges,
+    /// Ranges taken from the address space, as start and size.
+    ranges: Vec<(usize, usize)>,
+    counters: Counters,
+}
+
+static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
+static DEFAULTS: Mutex<[usize; MAX_DEVICES]> = Mutex::new([0; MAX_DEVICES]);
+
+fn pools() -> MutexGuard<'static, Vec<Pool>> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Creates a pool on a card.
+pub fn create(device: Device, ordinal: usize) -> *mut c_void {
+    let handle = handle::fresh();
+    pools().push(Pool {
+        handle: handle as usize,
+        card: device.card,
+        ordinal,
+        free: FreeRanges::EMPTY,
+        ranges: Vec::new(),
+        counters: Counters::default(),
+    });
+    handle
+}
+
+/// The default pool of a card.
+pub fn default_of(device: Device, ordinal: usize) -> *mut c_void {
+    let mut defaults = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match defaults.get_mut(ordinal) {
+        Some(handle) if *handle == 0 => {
+            let made = create(device, ordinal);
+            *handle = made as usize;
+            made
+        }
+        Some(handle) => *handle as *mut c_void,
+        None => ptr::null_mut(),
+    }
+}
+
+/// Allocates from a pool; the current card's default one where `pool` is null.
+pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
+    let device = device::activate_current()?;
+    if size == 0 {
+        return Ok(ptr::null_mut());
+    }
+    let pool = if pool.is_null() { default_of(device, device::current_ordinal()) } else { pool };
+    let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
+    let mut pools = pools();
+    let Some(pool) = pools.iter_mut().find(|candidate| candidate.handle == pool as usize) else {
+        return Err(INVALID_VALUE);
+    };
+    let start = match pool.free.take(span) {
+        Some(start) => start,
+        None => pool.grow(span)?,
+    };
+    pool.counters.used += span as u64;
+    pool.counters.used_high = pool.counters.used_high.max(pool.counters.used);
+    let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
+    drop(pools);
+    space::lock().insert(Block { start, size, span, place: Place::Pool(handle), card, ordinal, id: 0 });
+    Ok(start as *mut c_void)
+}
+
+impl Pool {
+    /// Takes more of the card and a block out of it.
+    fn grow(&mut self, span: usize) -> Result<usize, u32> {
+        let exact = span.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+        let wanted = exact.max(GROWTH);
+        // A card that is nearly full still gives what is needed, after the pool's own free ranges went back.
+        let size = if books::charge(self.card, Kind::Pool, wanted as u64) {
+            wanted
+        } else {
+            self.trim(0);
+            if !books::charge(self.card, Kind::Pool, exact as u64) {
+                return Err(OUT_OF_MEMORY);
+            }
+            exact
+        };
+        let Some(start) = space::lock().take(size) else {
+            books::release(self.card, Kind::Pool, size as u64);
+            return Err(OUT_OF_MEMORY);
+        };
+        self.ranges.push((start, size));
+        self.counters.reserved += size as u64;
+        self.counters.reserved_high = self.counters.reserved_high.max(self.counters.reserved);
+        if size > span {
+            self.free.give(start + span, size - span);
+        }
+        Ok(start)
+    }
+
+    /// Gives back ranges that are wholly free, until no more than `keep` bytes are held.
+    fn trim(&mut self, keep: u64) {
+        let mut kept = Vec::new();
+        for (start, size) in std::mem::take(&mut self.ranges) {
+            if self.counters.reserved > keep && self.free.take_exact(start, size) {
+                space::lock().give(start, size);
+                books::release(self.card, Kind::Pool, size as u64);
+                self.counters.reserved -= size as u64;
+            } else {
+                kept.push((start, size));
+            }
+        }
+        self.ranges = kept;
+    }
+}
+
+/// Frees a block of a pool.
+pub fn free(pointer: *mut c_void) -> u32 {
+    if pointer.is_null() {
+        return SUCCESS;
+    }
+    let removed = space::lock().remove(pointer as usize);
+    let Some(Block { start, span, place: Place::Pool(handle), .. }) = removed else {
+        return INVALID_VALUE;
+    };
+    let mut pools = pools();
+    if let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle) {
+        pool.free.give(start, span);
+        pool.counters.used -= span as u64;
+    }
+    SUCCESS
+}
+
+/// At a synchronisation, pools let go of what their threshold does not keep.
+pub fn synchronized() {
+    for pool in pools().iter_mut() {
+        if pool.counters.reserved > pool.counters.threshold.max(pool.counters.used) {
+            pool.trim(pool.counters.threshold);
+        }
+    }
+}
+
+/// Trims a pool to at least `keep` bytes.
+pub fn trim(handle: *mut c_void, keep: usize) -> u32 {
+    match pools().iter_mut().find(|pool| pool.handle == handle as usize) {
+        Some(pool) => {
+            pool.trim(keep as u64);
+            SUCCESS
+        }
+        None => INVALID_VALUE,
+    }
+}
+
+/// Destroys a pool; its blocks keep their memory until the process ends.
+pub fn destroy(handle: *mut c_void) -> u32 {
+    let mut pools = pools();
+    let Some(index) = pools.iter().position(|pool| pool.handle == handle as usize) else { return INVALID_VALUE };
+    let mut pool = pools.swap_remove(index);
+    pool.trim(0);
+    SUCCESS
+}
+
+/// Reads an attribute as the 64-bit number that both APIs use for sizes; other attributes are switches.
+pub fn attribute(handle: *mut c_void, attribute: i32) -> Option<u64> {
+    let pools = pools();
+    let counters = pools.iter().find(|pool| pool.handle == handle as usize)?.counters;
+    Some(match attribute {
+        RELEASE_THRESHOLD => counters.threshold,
+        RESERVED => counters.reserved,
+        RESERVED_HIGH => counters.reserved_high,
+        USED => counters.used,
+        USED_HIGH => counters.used_high,
+        _ => 1,
+    })
+}
+
+/// Sets the threshold, or resets a high-water mark.
+pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> u32 {
+    let mut pools = pools();
+    let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle as usize) else { return INVALID_VALUE };
+    if attribute == RELEASE_THRESHOLD {
+        pool.counters.threshold = value;
+    } else if attribute == RESERVED_HIGH {
+        pool.counters.reserved_high = pool.counters.reserved;
+    } else if attribute == USED_HIGH {
+        pool.counters.used_high = pool.counters.used;
+    }
+    SUCCESS
+}

@@ -1,0 +1,279 @@
+//! Fat binaries, kernels, launches and occupancy.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::abi::Bytes12;
+use crate::driver::attributes;
+use crate::module::{self, Attributes};
+use crate::runtime::{answer, fail, put};
+use crate::status::{INVALID_VALUE, SUCCESS};
+use crate::{capture, device, handle};
+
+/// What `<<<...>>>` pushed and the stub of the kernel pops.
+#[derive(Clone, Copy)]
+struct Configuration {
+    grid: Bytes12,
+    block: Bytes12,
+    shared: usize,
+    stream: *mut c_void,
+}
+
+thread_local! {
+    static CONFIGURATION: Cell<Configuration> = const {
+        Cell::new(Configuration { grid: Bytes12([0; 12]), block: Bytes12([0; 12]), shared: 0, stream: std::ptr::null_mut() })
+    };
+}
+
+pub unsafe fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: *mut c_void) -> c_uint {
+    CONFIGURATION.set(Configuration { grid, block, shared, stream });
+    0
+}
+
+pub unsafe fn __cudaPopCallConfiguration(
+    grid: *mut Bytes12,
+    block: *mut Bytes12,
+    shared: *mut usize,
+    stream: *mut c_void,
+) -> u32 {
+    let configuration = CONFIGURATION.get();
+    unsafe {
+        put(grid, configuration.grid);
+        put(block, configuration.block);
+        put(shared, configuration.shared);
+        put(stream.cast(), configuration.stream);
+    }
+    SUCCESS
+}
+
+pub unsafe fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut c_void {
+    unsafe { module::register(wrapper) };
+    handle::fresh()
+}
+
+pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void) -> u32 {
+    unsafe { put(kernel, function.cast_mut()) };
+    SUCCESS
+}
+
+pub unsafe fn __cudaLaunchKernel(
+    _kernel: *mut c_void,
+    _grid: Bytes12,
+    _block: Bytes12,
+    _arguments: *mut *mut c_void,
+    _shared: usize,
+    stream: *mut c_void,
+) -> u32 {
+    capture::launched(stream);
+    SUCCESS
+}
+
+pub unsafe fn cudaLaunchKernel(
+    _function: *const c_void,
+    _grid: Bytes12,
+    _block: Bytes12,
+    _arguments: *mut *mut c_void,
+    _shared: usize,
+    stream: *mut c_void,
+) -> u32 {
+    capture::launched(stream);
+    SUCCESS
+}
+
+pub unsafe fn cudaLaunchCooperativeKernel(
+    function: *const c_void,
+    grid: Bytes12,
+    block: Bytes12,
+    arguments: *mut *mut c_void,
+    shared: usize,
+    stream: *mut c_void,
+) -> u32 {
+    unsafe { cudaLaunchKernel(function, grid, block, arguments, shared, stream) }
+}
+
+/// The beginning of `cudaLaunchConfig_t`.
+#[repr(C)]
+pub struct LaunchConfiguration {
+    grid: Bytes12,
+    block: Bytes12,
+    shared: usize,
+    stream: *mut c_void,
+}
+
+pub unsafe fn cudaLaunchKernelExC(
+    configuration: *const LaunchConfiguration,
+    _function: *const c_void,
+    _arguments: *mut *mut c_void,
+) -> u32 {
+    if configuration.is_null() {
+        return fail(INVALID_VALUE);
+    }
+    capture::launched(unsafe { (*configuration).stream });
+    SUCCESS
+}
+
+/// `cudaFuncAttributes`, up to the members that all versions share.
+#[repr(C)]
+pub struct FunctionAttributes {
+    shared: usize,
+    constant: usize,
+    local: usize,
+    max_threads: c_int,
+    registers: c_int,
+    ptx_version: c_int,
+    binary_version: c_int,
+    cache_mode: c_int,
+    max_dynamic_shared: c_int,
+    preferred_carveout: c_int,
+}
+
+/// What a kernel of the program is like. Its code is not looked at: CUB and others ask only for the architecture, to
+/// choose among what they were compiled for.
+pub unsafe fn cudaFuncGetAttributes(to: *mut FunctionAttributes, function: *const c_void) -> u32 {
+    if to.is_null() {
+        return fail(INVALID_VALUE);
+    }
+    let Attributes { max_threads, registers, shared, local, arch } =
+        module::kernel(function.cast_mut()).map_or_else(Attributes::ordinary, |kernel| kernel.attributes);
+    let block = device::current().map_or(49_152, |device| device.description.shared_per_block);
+    unsafe {
+        to.write(FunctionAttributes {
+            shared: shared as usize,
+            constant: 0,
+            local: local as usize,
+            max_threads: max_threads as c_int,
+            registers: registers as c_int,
+            ptx_version: arch as c_int,
+            binary_version: arch as c_int,
+            cache_mode: 0,
+            max_dynamic_shared: block as c_int - shared as c_int,
+            preferred_carveout: -1,
+        });
+    }
+    SUCCESS
+}
+
+pub unsafe fn cudaGetFuncBySymbol(function: *mut *mut c_void, symbol: *const c_void) -> u32 {
+    unsafe { put(function, symbol.cast_mut()) };
+    SUCCESS
+}
+
+pub unsafe fn cudaFuncGetName(name: *mut *const c_char, function: *const c_void) -> u32 {
+    let known = module::kernel(function.cast_mut());
+    unsafe { put(name, known.map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr())) };
+    SUCCESS
+}
+
+pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut c_int,
+    function: *const c_void,
+    threads: c_int,
+    shared: usize,
+) -> u32 {
+    unsafe { cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0) }
+}
+
+pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    blocks: *mut c_int,
+    function: *const c_void,
+    threads: c_int,
+    shared: usize,
+    _flags: c_uint,
+) -> u32 {
+    let kernel = module::kernel(function.cast_mut()).map_or_else(Attributes::ordinary, |kernel| kernel.attributes);
+    unsafe { put(blocks, attributes::resident_blocks(&kernel, threads, shared)) };
+    SUCCESS
+}
+
+pub unsafe fn cudaOccupancyAvailableDynamicSMemPerBlock(
+    bytes: *mut usize,
+    _function: *const c_void,
+    blocks: c_int,
+    _threads: c_int,
+) -> u32 {
+    let shared = device::current().map_or(49_152, |device| device.description.shared_per_sm as usize);
+    unsafe { put(bytes, shared / blocks.max(1) as usize) };
+    SUCCESS
+}
+
+pub unsafe fn cudaOccupancyMaxPotentialClusterSize(
+    size: *mut c_int,
+    _function: *const c_void,
+    _configuration: *const c_void,
+) -> u32 {
+    unsafe { put(size, 8) };
+    SUCCESS
+}
+
+pub unsafe fn cudaOccupancyMaxActiveClusters(
+    clusters: *mut c_int,
+    _function: *const c_void,
+    _configuration: *const c_void,
+) -> u32 {
+    unsafe { put(clusters, attributes::max_clusters()) };
+    SUCCESS
+}
+
+pub unsafe fn cudaLibraryLoadData(
+    library: *mut *mut c_void,
+    code: *const c_void,
+    _jit_options: *mut c_void,
+    _jit_values: *mut *mut c_void,
+    _jit_count: c_uint,
+    _options: *mut c_void,
+    _values: *mut *mut c_void,
+    _count: c_uint,
+) -> u32 {
+    let loaded = unsafe { module::load(code) };
+    unsafe { put(library, loaded.unwrap_or(std::ptr::null_mut())) };
+    answer(loaded.map(drop))
+}
+
+pub unsafe fn cudaLibraryLoadFromFile(
+    library: *mut *mut c_void,
+    _file: *const c_char,
+    _jit_options: *mut c_void,
+    _jit_values: *mut *mut c_void,
+    _jit_count: c_uint,
+    _options: *mut c_void,
+    _values: *mut *mut c_void,
+    _count: c_uint,
+) -> u32 {
+    unsafe { put(library, module::opaque()) };
+    SUCCESS
+}
+
+pub unsafe fn cudaLibraryUnload(library: *mut c_void) -> u32 {
+    answer(module::unload(library))
+}
+
+pub unsafe fn cudaLibraryGetKernel(kernel: *mut *mut c_void, library: *mut c_void, name: *const c_char) -> u32 {
+    if name.is_null() {
+        return fail(INVALID_VALUE);
+    }
+    let found = module::function(library, unsafe { CStr::from_ptr(name) });
+    unsafe { put(kernel, found.unwrap_or(std::ptr::null_mut())) };
+    answer(found.map(drop))
+}
+
+pub unsafe fn cudaLibraryGetKernelCount(count: *mut c_uint, library: *mut c_void) -> u32 {
+    unsafe { put(count, module::names(library).len() as c_uint) };
+    SUCCESS
+}
+
+pub unsafe fn cudaLibraryGetGlobal(
+    address: *mut *mut c_void,
+    size: *mut usize,
+    library: *mut c_void,
+    name: *const c_char,
+) -> u32 {
+    if name.is_null() {
+        return fail(INVALID_VALUE);
+    }
+    let (found, bytes) = module::global(library, unsafe { CStr::from_ptr(name) });
+    unsafe {
+        put(address, found);
+        put(size, bytes);
+    }
+    SUCCESS
+}

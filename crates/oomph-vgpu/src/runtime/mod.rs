@@ -1,0 +1,68 @@
+//! The CUDA runtime API (`cuda*`), over the same objects as the driver API.
+//!
+//! Every function here has the contract of the CUDA function whose name it bears: pointers are what that function
+//! requires, and its results are CUDA's. Out-parameters may be null unless CUDA says otherwise, and are always written
+//! on success.
+#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+
+mod devices;
+mod graphs;
+mod kernels;
+mod memory;
+mod pools;
+mod properties;
+mod streams;
+
+pub use devices::*;
+pub use graphs::*;
+pub use kernels::*;
+pub use memory::*;
+pub use pools::*;
+pub use properties::*;
+pub use streams::*;
+
+use std::cell::Cell;
+
+use crate::status::SUCCESS;
+
+thread_local! {
+    static LAST_ERROR: Cell<u32> = const { Cell::new(SUCCESS) };
+}
+
+/// Turns a result into a status and remembers a failure for `cudaGetLastError`.
+fn answer(result: Result<(), u32>) -> u32 {
+    match result {
+        Ok(()) => SUCCESS,
+        Err(status) => fail(status),
+    }
+}
+
+/// Remembers a failure for `cudaGetLastError`.
+#[cold]
+fn fail(status: u32) -> u32 {
+    LAST_ERROR.set(status);
+    status
+}
+
+/// Passes a status on and remembers it if it is a failure.
+fn status(status: u32) -> u32 {
+    if status == SUCCESS { SUCCESS } else { fail(status) }
+}
+
+/// Writes an out-parameter that may be null.
+unsafe fn put<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: a non-null out-parameter is writable by the contract of every function here.
+        unsafe { to.write_unaligned(value) };
+    }
+}
+
+/// The last failure of this thread, which it forgets.
+pub unsafe fn cudaGetLastError() -> u32 {
+    LAST_ERROR.replace(SUCCESS)
+}
+
+/// The last failure of this thread.
+pub unsafe fn cudaPeekAtLastError() -> u32 {
+    LAST_ERROR.get()
+}

@@ -1,0 +1,164 @@
+//! Reserved addresses and the physical memory mapped to them: `cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`.
+//!
+//! A mapping needs no work here, because all addresses are usable from the start. What counts is that physical memory
+//! is charged while its handle lives or is mapped, and that unmapped pages are let go.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use oomph_ledger::Kind;
+
+use crate::device::Device;
+use crate::space::{self, Block, GRANULE, Place};
+use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::{books, device};
+
+/// A piece of physical memory.
+struct Physical {
+    size: usize,
+    /// The card that is charged; `None` for memory on the host.
+    card: Option<usize>,
+    /// Handles and mappings that keep it alive.
+    references: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    physical: BTreeMap<u64, Physical>,
+    /// Mapped ranges: start to size and handle.
+    mapped: BTreeMap<usize, (usize, u64)>,
+    next: u64,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table { physical: BTreeMap::new(), mapped: BTreeMap::new(), next: 1 });
+
+/// Reserves a range of addresses. An alignment of 0 is the granularity.
+pub fn reserve(size: usize, alignment: usize) -> Result<usize, u32> {
+    if size == 0 || size % GRANULE != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let alignment = alignment.max(GRANULE);
+    if !alignment.is_power_of_two() {
+        return Err(INVALID_VALUE);
+    }
+    let span = size.checked_add(alignment - GRANULE).ok_or(OUT_OF_MEMORY)?;
+    let mut space = space::lock();
+    let start = space.take(span).ok_or(OUT_OF_MEMORY)?;
+    let aligned = start.next_multiple_of(alignment);
+    let ordinal = device::current_ordinal();
+    let card = device::current().map_or(0, |device| device.card);
+    // What lies outside the aligned range can be used for something else.
+    if aligned > start {
+        space.give(start, aligned - start);
+    }
+    if start + span > aligned + size {
+        space.give(aligned + size, start + span - aligned - size);
+    }
+    space.insert(Block { start: aligned, size, span: size, place: Place::Reserved, card, ordinal, id: 0 });
+    Ok(aligned)
+}
+
+/// Gives a reserved range back.
+pub fn unreserve(start: usize) -> u32 {
+    let mut space = space::lock();
+    match space.find(start) {
+        Some(block) if block.start == start && block.place == Place::Reserved => {
+            space.remove(start);
+            space.give(start, block.span);
+            SUCCESS
+        }
+        _ => INVALID_VALUE,
+    }
+}
+
+/// Creates physical memory on a card, or on the host where `device` is `None`.
+pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
+    if size == 0 || size % GRANULE != 0 {
+        return Err(INVALID_VALUE);
+    }
+    if let Some(device) = device
+        && !books::charge(device.card, Kind::Mapped, size as u64)
+    {
+        return Err(OUT_OF_MEMORY);
+    }
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let handle = table.next;
+    table.next += 1;
+    table.physical.insert(handle, Physical { size, card: device.map(|device| device.card), references: 1 });
+    Ok(handle)
+}
+
+/// Drops one reference and gives the memory back with the last.
+fn drop_reference(table: &mut Table, handle: u64) -> u32 {
+    let Some(physical) = table.physical.get_mut(&handle) else { return INVALID_VALUE };
+    physical.references -= 1;
+    if physical.references == 0
+        && let Some(physical) = table.physical.remove(&handle)
+        && let Some(card) = physical.card
+    {
+        books::release(card, Kind::Mapped, physical.size as u64);
+    }
+    SUCCESS
+}
+
+/// Releases a handle; mapped memory lives on until it is unmapped.
+pub fn release(handle: u64) -> u32 {
+    drop_reference(&mut TABLE.lock().unwrap_or_else(PoisonError::into_inner), handle)
+}
+
+/// Counts one more handle to the memory behind a mapped address.
+pub fn retain(address: usize) -> Result<u64, u32> {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let handle = table
+        .mapped
+        .range(..=address)
+        .next_back()
+        .filter(|(start, (size, _))| address < **start + *size)
+        .map(|(_, (_, handle))| *handle)
+        .ok_or(INVALID_VALUE)?;
+    if let Some(physical) = table.physical.get_mut(&handle) {
+        physical.references += 1;
+    }
+    Ok(handle)
+}
+
+/// Maps physical memory to reserved addresses.
+pub fn map(start: usize, size: usize, handle: u64) -> u32 {
+    let inside = space::lock()
+        .find(start)
+        .is_some_and(|block| block.place == Place::Reserved && start + size <= block.start + block.size);
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let overlaps = table.mapped.range(..start + size).next_back().is_some_and(|(at, (length, _))| at + length > start);
+    match table.physical.get_mut(&handle) {
+        Some(physical) if inside && !overlaps && size > 0 => physical.references += 1,
+        _ => return INVALID_VALUE,
+    }
+    table.mapped.insert(start, (size, handle));
+    SUCCESS
+}
+
+/// Unmaps every mapping that starts in a range.
+pub fn unmap(start: usize, size: usize) -> u32 {
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let found: Vec<(usize, usize, u64)> =
+        table.mapped.range(start..start + size).map(|(at, (length, handle))| (*at, *length, *handle)).collect();
+    if found.is_empty() {
+        return INVALID_VALUE;
+    }
+    for (at, length, handle) in found {
+        table.mapped.remove(&at);
+        drop_reference(&mut table, handle);
+        space::forget(at, length);
+    }
+    SUCCESS
+}
+
+/// The ledger index of the card on which a mapped address has its memory, if it is mapped.
+pub fn card_of(address: usize) -> Option<usize> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (start, (size, handle)) = table.mapped.range(..=address).next_back()?;
+    if address >= start + size {
+        return None;
+    }
+    table.physical.get(handle)?.card
+}

@@ -1,0 +1,68 @@
+//! Where words go: data to stdout, talk to stderr. A reader that has gone away is no error.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use oomph_report::Style;
+
+/// Writes data to stdout. When whoever reads it has seen enough, that is a success.
+///
+/// # Errors
+/// When stdout cannot be written for another reason, such as a full disk.
+pub fn data(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
+    }
+}
+
+/// Says one line on stderr. There is nobody to tell when that fails.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// What stdout can show.
+pub fn style() -> Style {
+    let stdout = io::stdout();
+    let terminal = stdout.is_terminal();
+    let columns = || terminal_size::terminal_size_of(&stdout).map(|(width, _)| usize::from(width.0));
+    let typed = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    Style {
+        width: if terminal { columns().or(typed) } else { typed }.unwrap_or(Style::default().width),
+        colour: terminal && !set("NO_COLOR") && !dumb,
+        unicode: !dumb && is_utf8(|name| std::env::var(name).ok()),
+    }
+}
+
+/// Whether the locale's characters are UTF-8: the first of the three variables that is set decides.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_utf8;
+
+    #[test]
+    fn the_first_locale_variable_decides() {
+        let with = |all: &str, kind: &str, lang: &str| {
+            let (all, kind, lang) = (all.to_owned(), kind.to_owned(), lang.to_owned());
+            is_utf8(move |name| match name {
+                "LC_ALL" => Some(all.clone()),
+                "LC_CTYPE" => Some(kind.clone()),
+                _ => Some(lang.clone()),
+            })
+        };
+        assert!(with("", "", "en_US.UTF-8"));
+        assert!(with("C.utf8", "C", "C"));
+        assert!(!with("C", "", "en_US.UTF-8"));
+        assert!(!with("", "", ""));
+    }
+}

@@ -1,0 +1,198 @@
+"""How a process ends: exceptions that end it, exits it asks for, and the stop when its peak has been seen."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+from oomph import hook, sites
+
+_exit = os._exit
+
+
+def install(watcher):
+    """Put guarded wrappers around every door through which a Python process leaves."""
+    import atexit
+
+    atexit.register(watcher.record.write)
+    _wrap_excepthook(watcher)
+    _wrap_thread_excepthook(watcher)
+    _wrap_exits(watcher)
+    hook.on_import("IPython.core.interactiveshell", lambda module: _wrap_ipython(module, watcher))
+    hook.on_import("multiprocessing.process", lambda module: _wrap_bootstrap(module, watcher))
+
+
+def _safely(function, *args):
+    try:
+        function(*args)
+    except Exception:
+        pass
+
+
+def _wrap_excepthook(watcher):
+    previous = sys.excepthook
+
+    def excepthook(kind, value, tb):
+        _safely(watcher.failed, value)
+        try:
+            # The program's traceback is shown as it would be without us.
+            tb = sites.without_own_frames(tb)
+            value.__traceback__ = tb
+        except Exception:
+            pass
+        previous(kind, value, tb)
+
+    sys.excepthook = excepthook
+
+
+def _wrap_thread_excepthook(watcher):
+    previous = getattr(threading, "excepthook", None)
+    if previous is None:
+        return
+
+    def excepthook(args, /):
+        _safely(watcher.failed, args.exc_value)
+        previous(args)
+
+    threading.excepthook = excepthook
+
+
+def _wrap_exits(watcher):
+    """A program that prints its traceback itself leaves through sys.exit or os._exit with a status that is not 0."""
+    original_exit = sys.exit
+    original_now = os._exit
+
+    def exit(status=None, /):
+        _safely(watcher.leaving, status)
+        original_exit(status)
+
+    def _exit(status):
+        _safely(watcher.leaving, status)
+        _safely(watcher.record.write_if_used)
+        original_now(status)
+
+    exit.__doc__, _exit.__doc__ = original_exit.__doc__, original_now.__doc__
+    exit.__module__, _exit.__module__ = "sys", "os"
+    sys.exit = exit
+    os._exit = _exit
+
+
+def _wrap_ipython(module, watcher):
+    shell = module.InteractiveShell
+    original = shell.showtraceback
+
+    def showtraceback(self, *args, **kwargs):
+        _safely(watcher.failed, sys.exc_info()[1])
+        return original(self, *args, **kwargs)
+
+    shell.showtraceback = showtraceback
+
+
+def _wrap_bootstrap(module, watcher):
+    """A process started by multiprocessing prints its own traceback and returns its status from `_bootstrap`."""
+    process = module.BaseProcess
+    original = process._bootstrap
+
+    def _bootstrap(self, *args, **kwargs):
+        status = original(self, *args, **kwargs)
+        _safely(watcher.leaving, status)
+        _safely(watcher.record.write_if_used)
+        return status
+
+    process._bootstrap = _bootstrap
+
+
+class Agreement:
+    """Lets the ranks of one job on this machine stop together.
+
+    Ranks see slightly different peaks. One that left while others still want to go on could take a store or a
+    collective away from them, so a rank that has seen its peak says so in the run folder and goes on until all have.
+    """
+
+    PATIENCE = 50
+
+    def __init__(self, folder):
+        self.folder = os.path.join(folder, "hook", "ready")
+        self.world = _local_world()
+        self.since = None
+
+    def all_ready(self, step):
+        """Say that this rank is ready at `step`; tell whether every rank is, or waiting has been long enough."""
+        if self.world <= 1:
+            return True
+        if self.since is None:
+            self.since = step
+            os.makedirs(self.folder, exist_ok=True)
+            with open(self._mine(), "w"):
+                pass
+        return len(os.listdir(self.folder)) >= self.world or step - self.since >= self.PATIENCE
+
+    def withdraw(self):
+        """The peak has moved after all."""
+        try:
+            os.unlink(self._mine())
+        except OSError:
+            pass
+
+    def _mine(self):
+        return os.path.join(self.folder, str(os.environ.get("LOCAL_RANK") or os.environ.get("RANK") or os.getpid()))
+
+
+def _local_world():
+    for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 1
+
+
+def stop(record, reason):
+    """End this process with status 0 because its peak has been seen. Does not return."""
+    try:
+        record.stopped = reason
+        record.write()
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            _safely(getattr(stream, "flush", lambda: None))
+        _end_children()
+    finally:
+        _exit(0)
+
+
+def _children():
+    found = set()
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % task) as file:
+                found.update(int(pid) for pid in file.read().split())
+    except (OSError, ValueError):
+        pass
+    return found
+
+
+def _end_children(patience=1.5):
+    """Ask this process's children to end, wait a little, and end those that do not.
+
+    Data loading workers, compiler pools and trackers' helpers would otherwise outlive a parent that leaves without
+    running its clean-up.
+    """
+    children = _children()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in children:
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+        until = time.monotonic() + patience
+        while children and time.monotonic() < until:
+            for pid in list(children):
+                try:
+                    if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                        children.discard(pid)
+                except OSError:
+                    # Somebody else has waited for it.
+                    children.discard(pid)
+            if children:
+                time.sleep(0.01)
+        if not children:
+            return

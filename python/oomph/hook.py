@@ -1,0 +1,234 @@
+"""Entry of the hook: read what the launcher wants and attach to modules as they are imported.
+
+Nothing here imports torch or any other library. Work is hung on module names with `on_import` and happens when the
+program itself imports them, so a process that never uses torch pays for one small JSON file and nothing else.
+"""
+
+import os
+import sys
+
+_DEFAULTS = {
+    "stop": {"mode": "peak-stable", "steps": 3},
+    "values": "off",
+    "allow_writes": False,
+    "random_weights": False,
+    "program_root": None,
+}
+
+config = dict(_DEFAULTS)
+"""The contents of hook.json over the defaults."""
+
+_after = {}
+_before = {}
+_finder = None
+_installed = False
+
+
+def _guarded(callback, *args):
+    """Call and swallow: a fault of the hook must never become a fault of the program."""
+    try:
+        return callback(*args)
+    except Exception:
+        if os.environ.get("OOMPH_HOOK_DEBUG"):
+            import traceback
+
+            traceback.print_exc()
+        return None
+
+
+class _Finder:
+    """A meta path finder that answers only for modules somebody waits for, and steps aside for all others.
+
+    The wrapped thing is the loader *instance* that the ordinary finders made for this one import, so the module sees
+    its true loader, with all its resources, before and after.
+    """
+
+    def __init__(self):
+        self._busy = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in _after and name not in _before:
+            return None
+        if name in self._busy:
+            return None
+        self._busy.add(name)
+        try:
+            for callback in _before.pop(name, ()):
+                _guarded(callback)
+            spec = None
+            for finder in list(sys.meta_path):
+                if finder is self or not hasattr(finder, "find_spec"):
+                    continue
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    break
+            if spec is not None and name in _after:
+                _guarded(_watch_loader, spec)
+            return spec
+        finally:
+            self._busy.discard(name)
+            self._retire()
+
+    def invalidate_caches(self):
+        """Nothing is cached here; the import system may ask all the same."""
+
+    def _retire(self):
+        if not _after and not _before:
+            try:
+                sys.meta_path.remove(self)
+            except ValueError:
+                pass
+
+
+def _watch_loader(spec):
+    """Make the loader of `spec` run the waiting callbacks once the module's own execution is complete."""
+    loader = spec.loader
+    if loader is None or not hasattr(loader, "exec_module"):
+        return
+    original = loader.exec_module
+    name = spec.name
+
+    def exec_module(module):
+        try:
+            del loader.exec_module
+        except AttributeError:
+            pass
+        original(module)
+        _run_after(name, module)
+
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:
+        # A loader without a __dict__ (built-in, frozen): none of the modules hooked today has one.
+        pass
+
+
+def _run_after(name, module):
+    callbacks = _after.pop(name, ())
+    # Packages such as transformers replace themselves in sys.modules while they execute.
+    module = sys.modules.get(name, module)
+    for callback in callbacks:
+        _guarded(callback, module)
+    if _finder is not None:
+        _finder._retire()
+
+
+def on_import(name, callback):
+    """Call `callback(module)` once, after the module called `name` has been executed.
+
+    A module that is already there is handed over at once. Callbacks run in the order of registration, before the
+    importing statement gets the module, so `from name import thing` sees what they changed.
+    """
+    module = sys.modules.get(name)
+    if module is not None and not _initializing(module):
+        _guarded(callback, module)
+        return
+    _after.setdefault(name, []).append(callback)
+    _attach()
+
+
+def before_import(name, callback):
+    """Call `callback()` once, right before the module called `name` is looked for; at once if it is there already."""
+    if name in sys.modules:
+        _guarded(callback)
+        return
+    _before.setdefault(name, []).append(callback)
+    _attach()
+
+
+def _initializing(module):
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _attach():
+    global _finder
+    if _finder is None:
+        _finder = _Finder()
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def run_folder():
+    """The run folder of this process, or None outside a run."""
+    return os.environ.get("OOMPH_RUN") or None
+
+
+def _read_config(folder):
+    import json
+
+    result = dict(_DEFAULTS)
+    try:
+        with open(os.path.join(folder, "hook.json"), "rb") as file:
+            given = json.loads(file.read().decode("utf-8"))
+        for key, value in given.items():
+            if key == "stop" and isinstance(value, dict):
+                result["stop"] = dict(_DEFAULTS["stop"], **value)
+            else:
+                result[key] = value
+    except Exception:
+        pass
+    return result
+
+
+def install():
+    """Attach the hook to this process according to $OOMPH_RUN/hook.json. Safe to call twice; never raises."""
+    global config, _installed
+    folder = run_folder()
+    if _installed or not folder or not os.path.isdir(folder):
+        return
+    _installed = True
+    config = _read_config(folder)
+    if not config["allow_writes"]:
+        _guarded(_install_harmless, folder)
+    on_import("torch", _torch_imported)
+    if config["random_weights"]:
+        _guarded(_install_weights)
+
+
+def _install_harmless(folder):
+    from oomph import overlay, trackers
+
+    trackers.install()
+    overlay.install(folder, config.get("program_root"))
+    # What opens files by itself waits for its library; none of it is loaded before.
+    before_import("torch", _install_savers)
+    for name in _EARLY_LIBRARIES:
+        before_import(name, _install_savers)
+
+
+_EARLY_LIBRARIES = ("safetensors", "tokenizers", "sqlite3", "h5py", "cv2", "soundfile", "pyarrow")
+_savers_installed = False
+
+
+def _install_savers():
+    global _savers_installed
+    if not _savers_installed:
+        _savers_installed = True
+        from oomph import savers
+
+        savers.install_libraries()
+
+
+def _install_weights():
+    from oomph import record, weights
+
+    weights.install(record.current())
+
+
+def _torch_imported(torch):
+    from oomph import record, watch
+
+    rec = record.current()
+    _guarded(watch.install, torch, rec, config)
+    if not config["allow_writes"]:
+        from oomph import savers
+
+        _guarded(savers.install_torch, torch)
+    if config["values"] != "off":
+        _guarded(_install_values, torch, rec)
+
+
+def _install_values(torch, rec):
+    from oomph import values
+
+    values.install(torch, config["values"], rec)

@@ -1,0 +1,627 @@
+"""The overlay under Python's file functions: wrappers around open and the functions of os.
+
+Each wrapper takes the original's arguments. As long as nothing was redirected in the whole run, a read costs one
+comparison of eight bytes. Errors carry the path that the program gave, never one of the scratch folder.
+"""
+
+import errno
+import os
+import stat
+import sys
+
+from oomph.overlay import LOWER, NOTHING, UPPER, fail
+from oomph.places import is_special
+
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_TMPFILE = getattr(os, "O_TMPFILE", 0)
+
+
+class _Shown:
+    """Puts the program's own path into an OSError that was raised for a path of ours."""
+
+    __slots__ = ("path", "path2")
+
+    def __init__(self, path, path2=None):
+        self.path, self.path2 = path, path2
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, tb):
+        if isinstance(error, OSError) and error.filename is not None:
+            error.filename = self.path
+            if error.filename2 is not None:
+                error.filename2 = self.path2
+        return False
+
+
+def _is_path(value):
+    return isinstance(value, (str, bytes)) or (hasattr(value, "__fspath__") and not isinstance(value, int))
+
+
+class Entry:
+    """An entry of a merged directory, with the interface of os.DirEntry."""
+
+    __slots__ = ("name", "path", "_real", "_lstat", "_stat", "_follow")
+
+    def __init__(self, name, path, real, info, follow):
+        self.name, self.path, self._real, self._lstat, self._follow = name, path, real, info, follow
+        self._stat = None
+
+    def __fspath__(self):
+        return self.path
+
+    def __repr__(self):
+        return "<DirEntry %r>" % (self.name,)
+
+    def inode(self):
+        """The inode of the entry itself."""
+        return self._lstat.st_ino
+
+    def is_symlink(self):
+        """Whether the entry is a symbolic link."""
+        return stat.S_ISLNK(self._lstat.st_mode)
+
+    def is_junction(self):
+        """Never: junctions are of Windows."""
+        return False
+
+    def stat(self, *, follow_symlinks=True):
+        """The status of the entry, or of what it points to."""
+        if not follow_symlinks or not self.is_symlink():
+            return self._lstat
+        if self._stat is None:
+            self._stat = self._follow(self.path)
+        return self._stat
+
+    def _kind(self, test, follow_symlinks):
+        try:
+            return test(self.stat(follow_symlinks=follow_symlinks).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def is_dir(self, *, follow_symlinks=True):
+        """Whether the entry is a directory."""
+        return self._kind(stat.S_ISDIR, follow_symlinks)
+
+    def is_file(self, *, follow_symlinks=True):
+        """Whether the entry is a regular file."""
+        return self._kind(stat.S_ISREG, follow_symlinks)
+
+
+class _Scan:
+    """What scandir gives for a merged directory: an iterator that is also a context manager."""
+
+    def __init__(self, entries):
+        self._entries = iter(entries)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._entries)
+
+    def close(self):
+        """Give nothing more."""
+        self._entries = iter(())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def make_open(ov, original):
+    """builtins.open over the overlay. The file's `name` stays what the program gave."""
+    os_open = os.open
+
+    def open(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None):
+        if opener is not None or file.__class__ is int or mode.__class__ is not str:
+            return original(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        if "w" not in mode and "a" not in mode and "+" not in mode and "x" not in mode:
+            if (ov._page[:] == ov._seen and not ov.touched and not ov.hidden) or not ov.dirty() or not _is_path(file):
+                return original(file, mode, buffering, encoding, errors, newline, closefd)
+            real = ov.readable(file)
+        elif not _is_path(file):
+            return original(file, mode, buffering, encoding, errors, newline, closefd)
+        else:
+            real = _place(file, "w" in mode, "a" in mode or "w" in mode, "x" in mode)
+        if real is None:
+            return original(file, mode, buffering, encoding, errors, newline, closefd)
+
+        def redirected(path, flags):
+            with _Shown(path):
+                return os_open(real, flags, 0o666)
+
+        return original(file, mode, buffering, encoding, errors, newline, closefd, redirected)
+
+    def _place(file, truncate, create, exclusive):
+        return place_for_writing(ov, file, None, truncate, create or exclusive, exclusive)
+
+    return open
+
+
+def place_for_writing(ov, file, dir_fd, truncate, create, exclusive, nofollow=False):
+    """Decide where an open for writing goes: a real path, or None for the path as it is."""
+    key = ov.key(file, dir_fd, follow=not (exclusive or nofollow))
+    if ov.places.allowed(key):
+        return key if ov.dirty() and key != os.fspath(file) and dir_fd is None else None
+    where, real, info = ov.find(key)
+    if info is not None:
+        if exclusive:
+            fail(errno.EEXIST, file)
+        if stat.S_ISDIR(info.st_mode):
+            fail(errno.EISDIR, file)
+        if is_special(info):
+            return real
+    elif not create:
+        fail(errno.ENOENT, file)
+    elif os.fspath(file)[-1:] in ("/", b"/"):
+        fail(errno.EISDIR, file)
+    with _Shown(file):
+        return ov.writable(key, file, content=not truncate)
+
+
+def install(ov):
+    """Replace the functions of builtins, io and os in this process."""
+    import builtins
+    import io
+
+    originals = {name: getattr(os, name) for name in _WRAPPED if hasattr(os, name)}
+    wrappers = _make(ov, dict(originals))
+    _early_pathlib(originals, wrappers)
+    opened = make_open(ov, io.open)
+    opened.__module__, opened.__qualname__, opened.__doc__ = "io", "open", io.open.__doc__
+    builtins.open = io.open = opened
+    for name, wrapper in wrappers.items():
+        original = originals[name]
+        wrapper.__module__, wrapper.__name__, wrapper.__qualname__ = "os", name, name
+        wrapper.__doc__ = original.__doc__
+        text = getattr(original, "__text_signature__", None)
+        if text:
+            wrapper.__text_signature__ = text
+        for capability in ("supports_dir_fd", "supports_fd", "supports_follow_symlinks", "supports_effective_ids"):
+            if original in getattr(os, capability, ()):
+                getattr(os, capability).add(wrapper)
+        setattr(os, name, wrapper)
+    _after(ov)
+
+
+def _early_pathlib(originals, wrappers):
+    """Up to Python 3.10 pathlib keeps the functions of os in a class of its own, where a plain function would turn
+    into a method. It is imported first, with the originals, and then given the wrappers explicitly."""
+    if sys.version_info >= (3, 11):
+        return
+    import io
+    import pathlib
+
+    accessor = getattr(pathlib, "_NormalAccessor", None)
+    for name in list(vars(accessor) if accessor else ()):
+        held = vars(accessor)[name]
+        held = getattr(held, "__func__", held)
+        for known, original in originals.items():
+            if held is original:
+                setattr(accessor, name, staticmethod(_later(known)))
+        if held is io.open:
+            setattr(accessor, name, staticmethod(lambda *args, **kwargs: io.open(*args, **kwargs)))
+
+
+def _later(name):
+    return lambda *args, **kwargs: getattr(os, name)(*args, **kwargs)
+
+
+def _after(ov):
+    """Modules that were imported before and keep something of their own."""
+    from oomph import hook
+
+    def plain_rmtree(shutil):
+        # The variant with directory descriptors is a protection against races; by paths it does the same work.
+        shutil._use_fd_functions = False
+
+    hook.on_import("shutil", plain_rmtree)
+    hook.on_import("subprocess", lambda module: _wrap_popen(ov, module))
+
+
+def _wrap_popen(ov, module):
+    """A child started in a directory that exists only in the union starts in its scratch twin."""
+    original = module.Popen.__init__
+
+    def __init__(self, args, *rest, **kwargs):
+        cwd = kwargs.get("cwd")
+        try:
+            if cwd is not None and ov.dirty():
+                kwargs["cwd"] = ov.readable(cwd) or cwd
+        except (OSError, TypeError):
+            pass
+        original(self, args, *rest, **kwargs)
+
+    __init__.__wrapped__ = original
+    module.Popen.__init__ = __init__
+
+
+_WRAPPED = (
+    "open", "stat", "lstat", "access", "listdir", "scandir", "readlink", "statvfs", "chdir", "getcwd", "getcwdb",
+    "mkdir", "rmdir", "unlink", "remove", "rename", "replace", "link", "symlink", "truncate", "utime", "chmod", "chown",
+    "lchown", "setxattr", "getxattr", "listxattr", "removexattr", "mkfifo", "mknod",
+)
+
+
+def _make(ov, real):
+    made = {}
+    made.update(_readers(ov, real))
+    made.update(_directories(ov, real))
+    made.update(_changers(ov, real))
+    made.update(_movers(ov, real))
+    return {name: made[name] for name in made if name in real}
+
+
+def _readers(ov, real):
+    dirty = ov.dirty
+    r_open, r_stat, r_lstat, r_access = real["open"], real["stat"], real["lstat"], real["access"]
+
+    def open(path, flags, mode=0o777, *, dir_fd=None):
+        if not _is_path(path):
+            return r_open(path, flags, mode, dir_fd=dir_fd)
+        if flags & _WRITE_FLAGS == 0:
+            place = ov.readable(path, dir_fd) if dirty() else None
+        elif _TMPFILE and flags & _TMPFILE == _TMPFILE:
+            key = ov.key(path, dir_fd)
+            place = None if ov.places.allowed(key) else ov.root
+        else:
+            place = place_for_writing(
+                ov, path, dir_fd, flags & os.O_TRUNC, flags & os.O_CREAT, flags & os.O_EXCL and flags & os.O_CREAT,
+                flags & getattr(os, "O_NOFOLLOW", 0),
+            )
+        if place is None:
+            return r_open(path, flags, mode, dir_fd=dir_fd)
+        with _Shown(path):
+            return r_open(place, flags, mode)
+
+    def stat(path, *, dir_fd=None, follow_symlinks=True):
+        if not dirty() or not _is_path(path):
+            return r_stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        place = ov.readable(path, dir_fd, follow_symlinks)
+        if place is None:
+            return r_stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        with _Shown(path):
+            return r_stat(place, follow_symlinks=follow_symlinks)
+
+    def lstat(path, *, dir_fd=None):
+        place = ov.readable(path, dir_fd, False) if dirty() else None
+        if place is None:
+            return r_lstat(path, dir_fd=dir_fd)
+        with _Shown(path):
+            return r_lstat(place)
+
+    def access(path, mode, *, dir_fd=None, effective_ids=False, follow_symlinks=True):
+        place = None
+        if dirty() and _is_path(path):
+            try:
+                place = ov.readable(path, dir_fd, follow_symlinks)
+            except OSError:
+                return False
+        if place is None:
+            return r_access(path, mode, dir_fd=dir_fd, effective_ids=effective_ids, follow_symlinks=follow_symlinks)
+        return r_access(place, mode)
+
+    def _read_only(name):
+        original = real.get(name)
+
+        def reader(path, *args, **kwargs):
+            place = None
+            if dirty() and _is_path(path):
+                follow = name not in ("readlink",) and kwargs.get("follow_symlinks", True)
+                place = ov.readable(path, kwargs.get("dir_fd"), follow)
+            if place is None:
+                return original(path, *args, **kwargs)
+            kwargs.pop("dir_fd", None)
+            with _Shown(path):
+                value = original(place, *args, **kwargs)
+            return os.fsencode(value) if isinstance(path, bytes) and isinstance(value, str) else value
+
+        return reader
+
+    made = {"open": open, "stat": stat, "lstat": lstat, "access": access}
+    for name in ("readlink", "statvfs", "getxattr", "listxattr"):
+        made[name] = _read_only(name)
+    return made
+
+
+def _directories(ov, real):
+    dirty = ov.dirty
+    r_listdir, r_scandir, r_chdir, r_getcwd = real["listdir"], real["scandir"], real["chdir"], real["getcwd"]
+
+    def _merged(path):
+        """Key, names of the union (or None when the lower tree alone is right) and the real directory."""
+        if path.__class__ is int:
+            key = ov.logical(ov.absolute(".", path)[:-2])
+        elif ov.places.never_redirected(path):
+            return None, None, None
+        else:
+            key = ov.key(path)
+        if ov.places.allowed(key):
+            return key, None, None
+        where, place, info = ov.find(key)
+        if info is None:
+            fail(errno.ENOENT, path)
+        if not stat.S_ISDIR(info.st_mode):
+            fail(errno.ENOTDIR, path)
+        return key, ov.names(key), place
+
+    def listdir(path=None):
+        if not dirty():
+            return r_listdir(path)
+        names = _merged("." if path is None else path)[1]
+        if names is None:
+            return r_listdir(path)
+        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+    def scandir(path=None):
+        if not dirty():
+            return r_scandir(path)
+        key, names, place = _merged("." if path is None else path)
+        if names is None:
+            return r_scandir(path)
+        if path.__class__ is int:
+            shown = ""
+        else:
+            shown = os.fspath("." if path is None else path)
+        binary = isinstance(shown, bytes)
+        entries = []
+        for name in names:
+            _, at, info = ov.find((key if key != "/" else "") + "/" + name)
+            if info is None:
+                continue
+            name = os.fsencode(name) if binary else name
+            whole = os.path.join(shown, name) if shown else name
+            entries.append(Entry(name, whole, at, info, os.stat))
+        return _Scan(entries)
+
+    def chdir(path):
+        place = None
+        if _is_path(path) and dirty():
+            place = ov.readable(path)
+        with _Shown(path):
+            r_chdir(path if place is None else place)
+
+    def getcwd():
+        return ov.logical(r_getcwd())
+
+    def getcwdb():
+        return os.fsencode(ov.logical(r_getcwd()))
+
+    return {"listdir": listdir, "scandir": scandir, "chdir": chdir, "getcwd": getcwd, "getcwdb": getcwdb}
+
+
+def _changers(ov, real):
+    allowed = ov.places.allowed
+    r_mkdir, r_rmdir, r_unlink = real["mkdir"], real["rmdir"], real["unlink"]
+    r_symlink, r_truncate = real["symlink"], real["truncate"]
+
+    def _real_place(key, path, dir_fd):
+        """The arguments for a change that may really happen; through a link of the union if there is one."""
+        return (key, None) if ov.dirty() else (path, dir_fd)
+
+    def mkdir(path, mode=0o777, *, dir_fd=None):
+        key = ov.key(path, dir_fd, follow=False)
+        if allowed(key):
+            path, dir_fd = _real_place(key, path, dir_fd)
+            return r_mkdir(path, mode, dir_fd=dir_fd)
+        if ov.exists(key):
+            fail(errno.EEXIST, path)
+        with _Shown(path):
+            ov.make_directory(key, path, mode | 0o700)
+
+    def rmdir(path, *, dir_fd=None):
+        key = ov.key(path, dir_fd, follow=False)
+        if allowed(key):
+            path, dir_fd = _real_place(key, path, dir_fd)
+            return r_rmdir(path, dir_fd=dir_fd)
+        info = ov.find(key)[2]
+        if info is None:
+            fail(errno.ENOENT, path)
+        if not stat.S_ISDIR(info.st_mode):
+            fail(errno.ENOTDIR, path)
+        if os.listdir(key):
+            fail(errno.ENOTEMPTY, path)
+        with _Shown(path):
+            ov.remove(key)
+
+    def unlink(path, *, dir_fd=None):
+        key = ov.key(path, dir_fd, follow=False)
+        if allowed(key):
+            path, dir_fd = _real_place(key, path, dir_fd)
+            return r_unlink(path, dir_fd=dir_fd)
+        info = ov.find(key)[2]
+        if info is None:
+            fail(errno.ENOENT, path)
+        if stat.S_ISDIR(info.st_mode):
+            fail(errno.EISDIR, path)
+        with _Shown(path):
+            ov.remove(key)
+
+    def remove(path, *, dir_fd=None):
+        unlink(path, dir_fd=dir_fd)
+
+    def symlink(src, dst, target_is_directory=False, *, dir_fd=None):
+        key = ov.key(dst, dir_fd, follow=False)
+        if allowed(key):
+            return r_symlink(src, dst, target_is_directory, dir_fd=dir_fd)
+        if ov.exists(key):
+            fail(errno.EEXIST, src, dst)
+        with _Shown(src, dst):
+            upper, parent = ov.prepare(key, dst)
+            r_symlink(src, upper)
+            ov.touch(parent)
+
+    def truncate(path, length):
+        if not _is_path(path):
+            return r_truncate(path, length)
+        place = place_for_writing(ov, path, None, False, False, False)
+        with _Shown(path):
+            r_truncate(path if place is None else place, length)
+
+    def _special(name):
+        original = real.get(name)
+
+        def maker(path, *args, **kwargs):
+            key = ov.key(path, kwargs.get("dir_fd"), follow=False)
+            if allowed(key):
+                return original(path, *args, **kwargs)
+            if ov.exists(key):
+                fail(errno.EEXIST, path)
+            kwargs.pop("dir_fd", None)
+            upper, parent = ov.prepare(key, path)
+            with _Shown(path):
+                original(upper, *args, **kwargs)
+            ov.touch(parent)
+
+        return maker
+
+    def _attributes(name):
+        original = real.get(name)
+        follows = name != "lchown"
+
+        def setter(path, *args, **kwargs):
+            if not _is_path(path):
+                return original(path, *args, **kwargs)
+            key = ov.key(path, kwargs.get("dir_fd"), follows and kwargs.get("follow_symlinks", True))
+            if allowed(key):
+                return original(path, *args, **kwargs)
+            where, place, info = ov.find(key)
+            if where == NOTHING:
+                fail(errno.ENOENT, path)
+            if where == UPPER:
+                kwargs.pop("dir_fd", None)
+                with _Shown(path):
+                    return original(place, *args, **kwargs)
+            # The attributes of a real file stay as they are: nothing a program computes depends on them, and a copy
+            # only to carry them could be of any size.
+            return None
+
+        return setter
+
+    made = {"mkdir": mkdir, "rmdir": rmdir, "unlink": unlink, "remove": remove, "symlink": symlink, "truncate": truncate}
+    for name in ("mkfifo", "mknod"):
+        made[name] = _special(name)
+    for name in ("utime", "chmod", "chown", "lchown", "setxattr", "removexattr"):
+        made[name] = _attributes(name)
+    return made
+
+
+def _movers(ov, real):
+    allowed = ov.places.allowed
+    r_link = real["link"]
+
+    def _ends(src, dst, src_dir_fd, dst_dir_fd):
+        return ov.key(src, src_dir_fd, follow=False), ov.key(dst, dst_dir_fd, follow=False)
+
+    def _move(original, src, dst, src_dir_fd, dst_dir_fd):
+        source, target = _ends(src, dst, src_dir_fd, dst_dir_fd)
+        free, into = allowed(source), allowed(target)
+        if free and into:
+            return original(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        _, place, info = ov.find(source)
+        if info is None:
+            fail(errno.ENOENT, src, dst)
+        _, _, there = ov.find(target)
+        directory = stat.S_ISDIR(info.st_mode)
+        if source == target:
+            return None
+        if directory and (target + "/").startswith(source + "/"):
+            fail(errno.EINVAL, src, dst)
+        if there is not None:
+            if stat.S_ISDIR(there.st_mode):
+                if not directory:
+                    fail(errno.EISDIR, src, dst)
+                if os.listdir(target):
+                    fail(errno.ENOTEMPTY, src, dst)
+            elif directory:
+                fail(errno.ENOTDIR, src, dst)
+        with _Shown(src, dst):
+            if into:
+                _carry_out(place, source, target, directory)
+            else:
+                ov.parent_of(target, dst)
+                if there is not None:
+                    ov.remove(target)
+                if free:
+                    _carry_in(place, target, info, dst)
+                else:
+                    ov.transplant(source, target, dst)
+            if free:
+                _delete(place)
+            else:
+                ov.remove(source)
+
+    def _carry_in(place, target, info, shown):
+        """From a temporary place into the union: the content has to move, since the source goes away."""
+        if stat.S_ISDIR(info.st_mode):
+            ov.make_directory(target, shown)
+            for name in real["listdir"](place):
+                inner = place + "/" + name
+                _carry_in(inner, target + "/" + name, real["lstat"](inner), shown)
+            return
+        upper, parent = ov.prepare(target, shown)
+        if stat.S_ISLNK(info.st_mode):
+            real["symlink"](real["readlink"](place), upper)
+        else:
+            try:
+                r_link(place, upper)
+            except OSError:
+                ov._copy(place, upper, info)
+        ov.touch(parent)
+
+    def _carry_out(place, source, target, directory):
+        """From the union to a place where writing is allowed: a copy, since the source may be the user's."""
+        if directory:
+            if not os.path.isdir(target):
+                real["mkdir"](target)
+            for name in os.listdir(source):
+                inner = source + "/" + name
+                _, at, info = ov.find(inner)
+                _carry_out(at, inner, target + "/" + name, stat.S_ISDIR(info.st_mode))
+            return
+        part = "%s.%d.oomph-part" % (target, os.getpid())
+        ov._copy(place, part, real["stat"](place))
+        real["replace"](part, target)
+
+    def _delete(place):
+        info = real["lstat"](place)
+        if stat.S_ISDIR(info.st_mode):
+            for name in real["listdir"](place):
+                _delete(place + "/" + name)
+            real["rmdir"](place)
+        else:
+            real["unlink"](place)
+
+    def rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
+        return _move(real["rename"], src, dst, src_dir_fd, dst_dir_fd)
+
+    def replace(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
+        return _move(real["replace"], src, dst, src_dir_fd, dst_dir_fd)
+
+    def link(src, dst, *, src_dir_fd=None, dst_dir_fd=None, follow_symlinks=True):
+        source, target = _ends(src, dst, src_dir_fd, dst_dir_fd)
+        if allowed(target) and allowed(source):
+            return r_link(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks)
+        where, place, info = ov.find(source)
+        if info is None:
+            fail(errno.ENOENT, src, dst)
+        with _Shown(src, dst):
+            if allowed(target):
+                if where == LOWER:
+                    # A hard link to a real file would let a later write through it reach the real file.
+                    fail(errno.EXDEV, src, dst)
+                return r_link(place, target)
+            if ov.exists(target):
+                fail(errno.EEXIST, src, dst)
+            if where == LOWER:
+                ov.reference(target, place, dst)
+            else:
+                upper, parent = ov.prepare(target, dst)
+                r_link(place, upper)
+                ov.touch(parent)
+
+    return {"rename": rename, "replace": replace, "link": link}

@@ -1,0 +1,106 @@
+"""Which places a dry run may write to: temporary files and caches, but nothing the user would miss."""
+
+import os
+import stat
+import sys
+
+_TEMPORARY_CACHES = ("torchinductor_", "triton", "torch_extensions", "matplotlib", "numba", "pymp-", ".")
+"""Names in a temporary folder that are caches, which programs share between runs."""
+
+_CACHE_VARIABLES = (
+    "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "HF_DATASETS_CACHE",
+    "HF_MODULES_CACHE", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_HOME", "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "MPLCONFIGDIR", "NUMBA_CACHE_DIR", "PYTHONPYCACHEPREFIX", "UV_CACHE_DIR",
+    "PIP_CACHE_DIR", "KERAS_HOME", "NLTK_DATA", "XDG_RUNTIME_DIR", "JAX_COMPILATION_CACHE_DIR", "VLLM_CACHE_ROOT",
+)
+
+
+def _forms(path):
+    """A path as given and with its links resolved, without a trailing slash."""
+    path = os.path.abspath(os.path.expanduser(path))
+    return {path, os.path.realpath(path)}
+
+
+class Places:
+    """Tells by its key whether a path may be changed for real."""
+
+    def __init__(self, run_folder, program_root, private):
+        temporary = set()
+        for variable in ("TMPDIR", "TEMP", "TMP"):
+            if os.environ.get(variable):
+                temporary |= _forms(os.environ[variable])
+        temporary |= _forms("/tmp") | _forms("/var/tmp") | {"/dev/shm"}
+        temporary.discard("/")
+        allowed = {"/dev", "/proc", "/sys"} | _forms(run_folder) | temporary
+        allowed |= _forms("~/.cache") | _forms("~/.triton") | _forms("~/.nv") | _forms("~/.config/matplotlib")
+        for variable in _CACHE_VARIABLES:
+            for value in filter(None, os.environ.get(variable, "").split(os.pathsep)):
+                allowed |= _forms(value)
+        if getattr(sys, "pycache_prefix", None):
+            allowed |= _forms(sys.pycache_prefix)
+        allowed.discard("/")
+        self._allowed = tuple(sorted(path + "/" for path in allowed))
+        self._temporary = tuple(sorted(path + "/" for path in temporary))
+        # A program that lives in a temporary folder has its own files there, and they are as dear as anywhere.
+        self._protected = tuple(
+            path + "/" for path in (_forms(program_root) if program_root else ()) if (path + "/").startswith(self._allowed)
+            and path + "/" not in self._allowed
+        )
+        self._older = self._names_before_the_run(private)
+        never = [path for path in ("/proc", "/sys", "/dev", "/usr", "/lib", "/etc", os.path.realpath(run_folder))]
+        self._never = tuple(path + "/" for path in never)
+
+    def _names_before_the_run(self, private):
+        """What lay in the temporary folders when the run began. It is somebody's, so it is not changed either.
+
+        The first process of the run looks; the others read what it found.
+        """
+        path = os.path.join(private, "temporary")
+        try:
+            with open(path, "rb") as file:
+                return set(map(os.fsdecode, file.read().split(b"\0")))
+        except OSError:
+            pass
+        names = set()
+        for folder in self._temporary:
+            if folder == "/dev/shm/":
+                continue
+            try:
+                names.update(folder + name for name in os.listdir(folder) if not name.startswith(_TEMPORARY_CACHES))
+            except OSError:
+                pass
+        try:
+            part = "%s.%d" % (path, os.getpid())
+            with open(part, "wb") as file:
+                file.write(b"\0".join(os.fsencode(name) for name in names))
+            os.rename(part, path)
+        except OSError:
+            pass
+        return names
+
+    def allowed(self, key):
+        """Say whether `key` may be written to for real."""
+        slashed = key + "/"
+        if not slashed.startswith(self._allowed):
+            return "/__pycache__/" in slashed or "/site-packages/" in key or "/dist-packages/" in key
+        best = max(len(root) for root in self._allowed if slashed.startswith(root))
+        for root in self._protected:
+            if slashed.startswith(root) and len(root) > best:
+                return "/__pycache__/" in slashed or "/site-packages/" in key or "/dist-packages/" in key
+        for root in self._temporary:
+            if len(root) == best and slashed.startswith(root):
+                return root + key[best:].split("/", 1)[0] not in self._older or "/__pycache__/" in slashed \
+                    or "/site-packages/" in key
+        return True
+
+    def never_redirected(self, path):
+        """A cheap first look at a path that is to be read: certainly nothing of the overlay."""
+        if type(path) is not str:
+            return False
+        return path.startswith(self._never) or "/site-packages/" in path
+
+
+def is_special(info):
+    """Say whether an entry is a pipe, a socket or a device: writing to it is talking, not storing."""
+    mode = info.st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))

@@ -1,0 +1,166 @@
+"""What the hook saw in this process, and its writing to $OOMPH_RUN/hook/PID.json.
+
+The file is replaced as a whole each time, so whoever reads it sees one consistent state, however the process dies.
+"""
+
+import os
+import sys
+import threading
+import time
+
+# The overlay replaces the public names of these; the record is written with the originals.
+from io import open as _open
+
+_replace = os.replace
+_mkdir = os.makedirs
+
+_MIN_INTERVAL = 0.2
+_current = None
+
+
+def _rank():
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 0
+
+
+class Record:
+    """The record of one process. Every method may be called from any thread and none of them raises."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self):
+        self.frameworks = {}
+        self.stopped = None
+        self.steps = 0
+        self.oom = None
+        self.oom_at_step = None
+        self.warnings = []
+        self.peaks = {}
+        self.current_memory = None
+        """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the framework's watcher."""
+        self._written = 0.0
+
+    def forked(self):
+        """Begin anew in a forked child: what the parent saw is the parent's."""
+        frameworks = self.frameworks
+        memory = self.current_memory
+        self._lock = threading.RLock()
+        self._begin()
+        self.frameworks = dict(frameworks)
+        self.current_memory = memory
+
+    def warn(self, sentence):
+        """Add one sentence for the report; the same sentence is kept once."""
+        with self._lock:
+            if sentence not in self.warnings and len(self.warnings) < 50:
+                self.warnings.append(sentence)
+
+    def keep_peak(self, device, reserved, allocated):
+        """Remember a peak that the framework is about to forget."""
+        with self._lock:
+            old = self.peaks.get(device, (0, 0))
+            self.peaks[device] = (max(old[0], int(reserved)), max(old[1], int(allocated)))
+
+    def refresh_peaks(self):
+        """Take over the framework's present peaks; give {device: (reserved, allocated)}."""
+        memory = self.current_memory
+        if memory is not None:
+            try:
+                for device, (reserved, allocated) in memory().items():
+                    self.keep_peak(device, reserved, allocated)
+            except Exception:
+                pass
+        return self.peaks
+
+    def note_oom(self, facts):
+        """Remember the newest out-of-memory error; one that was followed by another was evidently survived."""
+        with self._lock:
+            if self.oom is not None and not self.oom["fatal"]:
+                self._warn_caught(self.oom)
+            self.oom = facts
+            self.oom_at_step = self.steps
+
+    def mark_fatal(self, message=None, site=None):
+        """Say that the last out-of-memory error ended the program."""
+        with self._lock:
+            if self.oom is None:
+                return
+            self.oom["fatal"] = True
+            if message:
+                self.oom["message"] = message
+            if site:
+                self.oom["site"] = site
+
+    def _warn_caught(self, oom):
+        site = oom.get("site")
+        place = "%s:%d" % (site["file"], site["line"]) if site else "an unknown line"
+        self.warn(
+            "The program caught an out-of-memory error at %s (%.2f GiB asked for in the %s phase, step %d) and went on."
+            % (place, oom["requested_bytes"] / 2.0**30, oom["phase"], oom["step"])
+        )
+
+    def as_dict(self):
+        """The record in the form of ARCHITECTURE.md."""
+        with self._lock:
+            peaks = self.refresh_peaks()
+            warnings = list(self.warnings)
+            if self.oom is not None and not self.oom["fatal"]:
+                self._warn_caught(self.oom)
+                warnings, self.warnings = self.warnings, warnings
+            return {
+                "pid": os.getpid(),
+                "argv": [str(argument) for argument in getattr(sys, "argv", None) or []],
+                "rank": _rank(),
+                "frameworks": dict(self.frameworks),
+                "stopped": self.stopped,
+                "optimizer_steps": self.steps,
+                "devices": [
+                    {"index": index, "reserved_peak_bytes": peaks[index][0], "allocated_peak_bytes": peaks[index][1]}
+                    for index in sorted(peaks)
+                ],
+                "oom": self.oom,
+                "warnings": warnings,
+            }
+
+    def write(self, force=True):
+        """Write the file; without `force` at most a few times a second."""
+        try:
+            now = time.monotonic()
+            if not force and now - self._written < _MIN_INTERVAL:
+                return
+            with self._lock:
+                self._written = now
+                import json
+
+                text = json.dumps(self.as_dict())
+                folder = os.path.join(self.folder, "hook")
+                _mkdir(folder, exist_ok=True)
+                path = os.path.join(folder, "%d.json" % os.getpid())
+                part = "%s.%d.part" % (path, threading.get_ident())
+                with _open(part, "w", encoding="utf-8") as file:
+                    file.write(text)
+                _replace(part, path)
+        except Exception:
+            # The launcher may have removed the folder already, or the disk is full: the program goes on.
+            pass
+
+    def write_if_used(self):
+        """Write the file unless this process never did anything worth reporting, like a data loading worker."""
+        if self._written or self.steps or self.oom or self.refresh_peaks():
+            self.write()
+
+
+def current():
+    """The record of this process, made on first use; in a forked child a fresh one."""
+    global _current
+    if _current is None:
+        _current = Record(os.environ.get("OOMPH_RUN") or os.curdir)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_current.forked)
+    return _current

@@ -1,0 +1,348 @@
+"""Libraries that write or read files without Python's `open`, brought under the overlay.
+
+Two jobs: paths are translated before compiled code sees them, and the payload of large checkpoints is left out
+(`sparsezip`, and the same for safetensors), so that a dry run of a 70 B model does not write 140 GB of zeros.
+"""
+
+import functools
+import json
+import os
+import struct
+
+from oomph import overlay
+from oomph.sparsezip import HOLE_FROM, REAL_BYTES, SparseZipWriter
+
+_DTYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+    "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "uint16": "U16", "uint32": "U32", "uint64": "U64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64",
+}
+
+
+def _is_path(value):
+    return isinstance(value, (str, os.PathLike))
+
+
+# -- torch -----------------------------------------------------------------------------------------------------
+
+
+class _SparseFile:
+    """What torch.save enters to get its writer."""
+
+    def __init__(self, target):
+        if _is_path(target):
+            name = os.path.basename(os.fspath(target))
+            self._file = self._owned = open(target, "wb")
+            stem = name.rsplit(".", 1)[0] or "archive"
+        else:
+            self._file, self._owned, stem = target, None, "archive"
+        self.file_like = SparseZipWriter(self._file, stem)
+
+    def __enter__(self):
+        return self.file_like
+
+    def __exit__(self, *error):
+        try:
+            self.file_like.write_end_of_file()
+            self._file.flush()
+        finally:
+            if self._owned is not None:
+                self._owned.close()
+
+
+def _sparse_target(target):
+    """Say whether a target of torch.save is an ordinary file that is written from its beginning."""
+    import io
+    import stat
+
+    if _is_path(target):
+        parent = os.path.dirname(os.fspath(target)) or os.curdir
+        return os.path.isdir(parent) and not os.path.isdir(target)
+    if not isinstance(target, (io.BufferedWriter, io.BufferedRandom)):
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(target.fileno()).st_mode) and target.seekable() and target.tell() == 0
+    except (OSError, ValueError):
+        return False
+
+
+def _is_holey(path):
+    try:
+        info = os.stat(path)
+        return info.st_size > REAL_BYTES and info.st_blocks * 512 < info.st_size // 2
+    except (OSError, TypeError):
+        return False
+
+
+def install_torch(torch):
+    """Attach to a torch that has just been imported, and wait for the libraries that save beside it."""
+    serialization = torch.serialization
+    _wrap_writer(serialization)
+    _wrap_load(torch, serialization)
+    for name in ("PyTorchFileReader", "PyTorchFileWriter"):
+        _translate_class(torch._C, name, name.endswith("Writer"))
+    _translate(torch.jit, "save", 1, True)
+    _translate(torch.jit, "load", 0, False)
+    _translate(torch.jit.RecursiveScriptModule, "save", 1, True)
+
+
+def _wrap_writer(serialization):
+    original = serialization._open_zipfile_writer
+
+    def _open_zipfile_writer(name_or_buffer):
+        if _sparse_target(name_or_buffer):
+            return _SparseFile(name_or_buffer)
+        return original(name_or_buffer)
+
+    serialization._open_zipfile_writer = _open_zipfile_writer
+
+
+def _wrap_load(torch, serialization):
+    original = serialization.load
+
+    @functools.wraps(original)
+    def load(f, *args, **kwargs):
+        if _is_path(f):
+            real = overlay.real_path(f)
+            if real is not f:
+                # Reading the holes of a large file of ours would turn them into memory; mapping them does not.
+                if _is_holey(real) and kwargs.get("mmap") is None and "mmap" in (original.__kwdefaults__ or ()):
+                    try:
+                        return original(os.fspath(real), *args, **dict(kwargs, mmap=True))
+                    except RuntimeError:
+                        pass
+                f = real
+        return original(f, *args, **kwargs)
+
+    serialization.load = load
+    torch.load = load
+
+
+def _translate_class(module, name, writing):
+    """Replace a compiled class by a subclass whose first argument, where it is a path, is translated."""
+    original = getattr(module, name, None)
+    if original is None:
+        return
+
+    def __init__(self, target, *args, **kwargs):
+        if _is_path(target):
+            target = os.fspath(overlay.real_path(target, writing))
+        original.__init__(self, target, *args, **kwargs)
+
+    derived = type(name, (original,), {"__init__": __init__, "__module__": original.__module__, "__doc__": original.__doc__})
+    setattr(module, name, derived)
+
+
+def _translate(owner, name, index, writing):
+    """Wrap a function so that its argument number `index`, where it is a path, is translated."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def translated(*args, **kwargs):
+        if len(args) > index and _is_path(args[index]):
+            real = overlay.real_path(args[index], writing)
+            if real is not args[index]:
+                args = args[:index] + (real,) + args[index + 1 :]
+        else:
+            for key in ("f", "filename", "file", "path", "uri", "where", "source"):
+                if _is_path(kwargs.get(key)):
+                    kwargs[key] = overlay.real_path(kwargs[key], writing)
+                    break
+        return original(*args, **kwargs)
+
+    setattr(owner, name, translated)
+
+
+# -- safetensors -----------------------------------------------------------------------------------------------
+
+
+def _safetensors(module):
+    _translate(module, "serialize_file", 1, True)
+    original = module.safe_open
+    try:
+        _translate_new(module, "safe_open")
+    except TypeError:
+        module.safe_open = original
+        _translate(module, "safe_open", 0, False)
+
+
+def _translate_new(module, name):
+    original = getattr(module, name)
+
+    def __new__(cls, filename, *args, **kwargs):
+        if _is_path(filename):
+            filename = overlay.real_path(filename)
+        return original.__new__(cls, filename, *args, **kwargs)
+
+    setattr(module, name, type(name, (original,), {"__new__": __new__, "__module__": original.__module__, "__doc__": original.__doc__}))
+
+
+def _safetensors_torch(module):
+    original = module.save_file
+
+    @functools.wraps(original)
+    def save_file(tensors, filename, metadata=None):
+        try:
+            plan = _plan(module, tensors, metadata)
+        except Exception:
+            plan = None
+        if plan is None:
+            return original(tensors, filename, metadata)
+        _write_plan(plan, tensors, filename)
+        return None
+
+    module.save_file = save_file
+
+
+def _plan(module, tensors, metadata):
+    """The header and order of a large safetensors file, or None when the library should write (or refuse) it."""
+    sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()}
+    if sum(sizes.values()) <= REAL_BYTES:
+        return None
+    dtypes = {name: _DTYPES[str(tensor.dtype).split(".")[-1]] for name, tensor in tensors.items()}
+    for tensor in tensors.values():
+        if str(tensor.layout) != "torch.strided" or not tensor.is_contiguous():
+            return None
+    if any(len(names) > 1 for names in module._find_shared_tensors(tensors)):
+        return None
+    # The library sorts by the width of the elements, widest first, and then by name.
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header = {"__metadata__": metadata} if metadata is not None else {}
+    at = 0
+    for name in order:
+        header[name] = {
+            "dtype": dtypes[name], "shape": list(tensors[name].shape), "data_offsets": [at, at + sizes[name]],
+        }
+        at += sizes[name]
+    text = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    return text + b" " * (-len(text) % 8), order, sizes, at
+
+
+def _write_plan(plan, tensors, filename):
+    text, order, sizes, total = plan
+    left = REAL_BYTES
+    with open(filename, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            size = sizes[name]
+            if size >= HOLE_FROM and size > left:
+                file.seek(size, os.SEEK_CUR)
+                continue
+            left -= size
+            file.write(_bytes_of(tensors[name], size))
+        file.flush()
+        file.truncate(8 + len(text) + total)
+
+
+def _bytes_of(tensor, size):
+    import ctypes
+
+    host = tensor.detach().cpu().contiguous()
+    return ctypes.string_at(host.data_ptr(), size) if size else b""
+
+
+# -- others ----------------------------------------------------------------------------------------------------
+
+
+def _patch_type(cls, name, wrap):
+    """Replace a method of a compiled class that refuses assignment, in the dictionary behind its `__dict__`."""
+    import ctypes
+    import gc
+
+    try:
+        setattr(cls, name, wrap(cls.__dict__[name]))
+        return
+    except TypeError:
+        pass
+    members = gc.get_referents(cls.__dict__)[0]
+    if isinstance(members, dict) and name in members:
+        members[name] = wrap(members[name])
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
+
+
+def _tokenizers(module):
+    """The tokenizers of Hugging Face write and read their files in Rust, and every checkpoint holds one."""
+
+    def saving(original):
+        def save(self, path, *args, **kwargs):
+            return original(self, os.fspath(overlay.real_path(path, True)), *args, **kwargs)
+
+        return save
+
+    def loading(original):
+        function = original.__func__ if isinstance(original, staticmethod) else original
+
+        def from_file(path):
+            return function(os.fspath(overlay.real_path(path)))
+
+        return staticmethod(from_file)
+
+    def saving_model(original):
+        def save(self, folder, *args, **kwargs):
+            state = overlay.state
+            key = state.key(folder) if state is not None else None
+            if key is None or state.places.allowed(key) or not state.is_directory(key):
+                return original(self, folder, *args, **kwargs)
+            # The folder's upper twin is made ready; the names written there are told as the program knows them.
+            place = overlay.real_path(os.path.join(folder, ".oomph"), True)
+            written = original(self, os.path.dirname(place), *args, **kwargs)
+            return [state.logical(path) for path in written]
+
+        return save
+
+    _patch_type(module.Tokenizer, "save", saving)
+    _patch_type(module.Tokenizer, "from_file", loading)
+    _patch_type(module.models.Model, "save", saving_model)
+
+
+def _sqlite(module):
+    original = module.connect
+
+    @functools.wraps(original)
+    def connect(database, *args, **kwargs):
+        if _is_path(database):
+            name = os.fspath(database)
+            if name and name != ":memory:" and not name.startswith("file:"):
+                database = overlay.real_path(database, True)
+        return original(database, *args, **kwargs)
+
+    module.connect = connect
+    if getattr(module, "dbapi2", None) is not None:
+        module.dbapi2.connect = connect
+
+
+def _h5py(module):
+    original = module.File.__init__
+
+    @functools.wraps(original)
+    def __init__(self, name, mode="r", *args, **kwargs):
+        if _is_path(name):
+            name = overlay.real_path(name, mode != "r")
+        original(self, name, mode, *args, **kwargs)
+
+    module.File.__init__ = __init__
+
+
+_FUNCTIONS = (
+    ("cv2", "imwrite", 0, True), ("cv2", "imread", 0, False), ("soundfile", "write", 0, True),
+    ("soundfile", "read", 0, False), ("torchaudio", "save", 0, True), ("torchaudio", "load", 0, False),
+    ("torchvision.io.image", "write_file", 0, True), ("torchvision.io.image", "read_file", 0, False),
+    ("torchvision.io.video", "write_video", 0, True), ("pyarrow", "memory_map", 0, False),
+    ("pyarrow", "output_stream", 0, True), ("pyarrow", "input_stream", 0, False),
+    ("pyarrow.parquet.core", "read_table", 0, False),
+)
+
+
+def install_libraries():
+    """Wait for every library that opens files by itself."""
+    from oomph.hook import on_import
+
+    on_import("safetensors", _safetensors)
+    on_import("safetensors.torch", _safetensors_torch)
+    on_import("tokenizers", _tokenizers)
+    on_import("sqlite3", _sqlite)
+    on_import("h5py._hl.files", _h5py)
+    for module, name, index, writing in _FUNCTIONS:
+        on_import(module, lambda found, n=name, i=index, w=writing: _translate(found, n, i, w))

@@ -1,0 +1,266 @@
+"""Reading stacks: which line of the user's, which phase of training, is this an out-of-memory error.
+
+Everything works on frames and code objects alone and imports nothing of torch, so it can be used inside the
+allocator's observer and tested on stacks that were made by hand.
+"""
+
+import os
+import sys
+import sysconfig
+
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OOM_TEXTS = (
+    "cuda out of memory",
+    "hip out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "cusparse_status_insufficient_resources",
+    "cudaerrormemoryallocation",
+    "cuda_error_out_of_memory",
+    "nccl_out_of_memory",
+)
+_OOM_NAMES = ("OutOfMemoryError", "CUDAOutOfMemoryError")
+_library_roots = None
+
+
+def _roots():
+    global _library_roots
+    if _library_roots is None:
+        paths = sysconfig.get_paths()
+        roots = set()
+        for key in ("stdlib", "platstdlib", "purelib", "platlib"):
+            if paths.get(key):
+                roots.add(os.path.abspath(paths[key]) + os.sep)
+                roots.add(os.path.realpath(paths[key]) + os.sep)
+        # A virtual environment runs the standard library of the interpreter it was made from.
+        roots.add(os.path.dirname(os.path.abspath(os.__file__)) + os.sep)
+        roots.add(os.path.dirname(os.path.realpath(os.__file__)) + os.sep)
+        _library_roots = tuple(roots)
+    return _library_roots
+
+
+def is_user_file(filename):
+    """Say whether code of this file is the user's rather than a library's, the interpreter's or ours."""
+    if not filename:
+        return False
+    if filename.startswith("<"):
+        # `<stdin>`, `<string>` and notebook cells (`<ipython-input-...>`) are the user's; `<frozen ...>` and
+        # generated code (`<eval_with_key>`, `<__array_function__ internals>`) are not.
+        return filename in ("<stdin>", "<string>") or filename.startswith("<ipython")
+    path = os.path.abspath(filename)
+    if path.startswith(_OWN):
+        return False
+    if "/site-packages/" in path or "/dist-packages/" in path:
+        return False
+    base = os.path.basename(os.path.dirname(path))
+    if base.startswith("torchinductor_") or "/torchinductor_" in path:
+        return False
+    return not path.startswith(_roots())
+
+
+def _site(code, line):
+    filename = code.co_filename
+    if not filename.startswith("<"):
+        filename = os.path.abspath(filename)
+    return {"file": filename, "line": int(line or code.co_firstlineno), "function": code.co_name}
+
+
+def site_of_frame(frame):
+    """The innermost line of the user's on the stack that ends in `frame`, or None."""
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            return _site(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def site_of_traceback(tb):
+    """The innermost line of the user's in a traceback, or None."""
+    found = None
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if is_user_file(code.co_filename):
+            found = _site(code, tb.tb_lineno)
+        tb = tb.tb_next
+    return found
+
+
+def is_oom(error):
+    """Say whether one exception is an out-of-memory error of a GPU, by type or by the texts that libraries use."""
+    if error is None:
+        return False
+    if type(error).__name__ in _OOM_NAMES and (type(error).__module__ or "").split(".")[0] == "torch":
+        return True
+    if isinstance(error, (SyntaxError, ImportError)):
+        return False
+    try:
+        text = str(error).lower()
+    except Exception:
+        return False
+    if any(known in text for known in _OOM_TEXTS):
+        return True
+    # bitsandbytes and other extensions report through a plain text and name CUDA or the GPU beside it.
+    return "out of memory" in text and ("cuda" in text or "gpu" in text)
+
+
+def find_oom(error):
+    """Find the out-of-memory error in the chain of an exception (`__cause__`, `__context__`, groups), or None."""
+    seen = set()
+    waiting = [error]
+    while waiting:
+        current = waiting.pop(0)
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        if is_oom(current):
+            inner = find_oom(current.__cause__ or current.__context__)
+            # A wrapper that repeats the text is not the place where it happened; the innermost one is.
+            return inner or current
+        waiting.append(current.__cause__)
+        waiting.append(current.__context__)
+        waiting.extend(getattr(current, "exceptions", None) or ())
+    return None
+
+
+def message_of(error):
+    """The text of an error on one line, without the advice and the C++ stack that follow it."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        return type(error).__name__
+    lines = []
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line.startswith(("Exception raised from", "frame #", "CUDA kernel errors might")):
+            break
+        lines.append(line)
+    return " ".join(lines) or type(error).__name__
+
+
+def without_own_frames(tb):
+    """Drop oomph's frames from a traceback that is about to be shown to the user."""
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OWN):
+        tb = tb.tb_next
+    current = tb
+    while current is not None:
+        following = current.tb_next
+        while following is not None and following.tb_frame.f_code.co_filename.startswith(_OWN):
+            following = following.tb_next
+        if following is not current.tb_next:
+            current.tb_next = following
+        current = following
+    return tb
+
+
+_LOAD_NAMES = ("from_pretrained", "load_state_dict", "from_single_file", "dispatch_model", "load_checkpoint_and_dispatch")
+_EVAL_NAMES = ("evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "predict", "validation_step", "validate")
+
+
+def classify(filename, function):
+    """Name the phase that one frame stands for, or None when it says nothing."""
+    path = filename.replace("\\", "/")
+    if "/torch/autograd/" in path and ("backward" in function or function in ("grad", "_engine_run_backward")):
+        return "backward"
+    if path.endswith("/torch/_tensor.py") and function == "backward":
+        return "backward"
+    if "/torch/optim/" in path and not path.endswith("lr_scheduler.py") and not path.endswith("swa_utils.py"):
+        return None if function in ("__init__", "add_param_group", "zero_grad") else "optimizer"
+    if "/bitsandbytes/optim/" in path and function != "__init__":
+        return "optimizer"
+    if function == "step" and ("optim" in path.rsplit("/", 1)[-1] or "/optimizers/" in path):
+        return "optimizer"
+    if "/transformers/" in path and "/generation/" in path and function in ("generate", "_sample", "_beam_search"):
+        return "generate"
+    if function == "generate" and ("/transformers/" in path or "/peft/" in path or "/vllm/" in path):
+        return "generate"
+    if function in _LOAD_NAMES:
+        return "load"
+    if path.endswith("/torch/serialization.py") and "load" in function:
+        return "load"
+    if path.endswith("/torch/nn/modules/module.py") and function in ("_apply", "to", "cuda", "half", "bfloat16", "float"):
+        return "load"
+    if function in _EVAL_NAMES:
+        return "eval"
+    if path.endswith("/torch/nn/modules/module.py") and function in ("_call_impl", "_wrapped_call_impl", "_slow_forward"):
+        return "forward"
+    return None
+
+
+def phase_of_stack(frames, grad_enabled=True):
+    """Name the phase of one stack, given as (filename, function) pairs from the innermost outwards.
+
+    The innermost telling frame decides; a module call only counts when nothing around it says more, except that a
+    module called from a closure of an optimizer is a forward.
+    """
+    forward = False
+    for filename, function in frames:
+        phase = classify(filename, function)
+        if phase is None:
+            continue
+        if phase == "forward":
+            forward = True
+            continue
+        if phase == "optimizer" and forward:
+            break
+        return phase
+    if forward:
+        return "forward" if grad_enabled else "eval"
+    return None
+
+
+def _pairs(frame):
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def where(grad_enabled=True):
+    """Phase and site of what the process is doing now: a pair (phase, site or None).
+
+    The backward pass runs in threads of the autograd engine, which have no Python frames of the user's; then the
+    thread that waits in `backward` tells. An activation that is recomputed in backward counts as backward.
+    """
+    import threading
+
+    stacks = sys._current_frames()
+    own = threading.get_ident()
+    main = threading.main_thread().ident
+    here = stacks.pop(own, None)
+    phase = phase_of_stack(_pairs(here), grad_enabled)
+    site = site_of_frame(here)
+    if phase in ("backward", "optimizer", "load", "generate") or (phase and own == main):
+        return phase, site
+    order = [stacks.pop(main, None)] + list(stacks.values())
+    if site is None or phase is None or own != main:
+        # Called from another thread than the program's own: look whether somebody waits for a backward pass.
+        for frame in order:
+            if frame is not None and phase_of_stack(_pairs(frame)) == "backward":
+                return "backward", site_of_frame(frame) if _engine_thread(here) else site or site_of_frame(frame)
+    if site is None:
+        for frame in order:
+            site = site_of_frame(frame) if frame is not None else None
+            if site is not None:
+                phase = phase or phase_of_stack(_pairs(frame), grad_enabled)
+                break
+    return phase or "other", site
+
+
+def _engine_thread(frame):
+    """Say whether a stack belongs to the autograd engine: it was not started by Python's threading module."""
+    last = None
+    while frame is not None:
+        last = frame.f_code.co_filename
+        frame = frame.f_back
+    return last is None or not last.endswith("threading.py")
+
+
+def requested_of(message):
+    """The size that a message says was asked for, in bytes; 0 when it names none."""
+    import re
+
+    found = re.search(r"[Tt]ried to allocate ([0-9.]+) ?(bytes|[KMGT]i?B)", message)
+    if not found:
+        return 0
+    scale = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}[found.group(2)[0].lower()]
+    return int(float(found.group(1)) * scale)

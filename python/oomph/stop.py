@@ -1,0 +1,60 @@
+"""When a training run has shown its peak: counting optimizer steps and deciding to stop.
+
+This module knows nothing of torch; the memory comes in as plain numbers, so the rule can be tested without a GPU.
+"""
+
+import weakref
+
+
+class StepCounter:
+    """Counts iterations from the calls of any number of optimizers.
+
+    A window holds the optimizers that have stepped in the current iteration. When one of them steps again, a new
+    iteration has begun. A GAN with two optimizers therefore counts one step per iteration, and five critic updates
+    per generator update count five, which is the number of calls of the most-stepped optimizer.
+    """
+
+    def __init__(self):
+        self.steps = 0
+        self._window = weakref.WeakSet()
+
+    def stepped(self, optimizer):
+        """Note one call of `optimizer.step`; say whether it began a new iteration."""
+        if self.steps and optimizer not in self._window:
+            self._window.add(optimizer)
+            return False
+        self._window = weakref.WeakSet((optimizer,))
+        self.steps += 1
+        return True
+
+
+class StopRule:
+    """Decides after which optimizer step a run has shown what it needs."""
+
+    def __init__(self, mode, steps):
+        self.mode = mode
+        self.steps = max(1, int(steps))
+        self._peaks = None
+        self._unmoved = 0
+
+    def after_step(self, count, peaks):
+        """Say why to stop after step `count`, or None.
+
+        `peaks` is the peak of reserved bytes per device up to now. The first step sets the mark; the run ends when
+        `steps` further steps have left it where it was, so that everything between two steps (a whole accumulation
+        window, an evaluation, the saving of a checkpoint) was seen that often.
+        """
+        if self.mode == "steps":
+            return "steps" if count >= self.steps else None
+        if self.mode != "peak-stable":
+            return None
+        peaks = tuple(peaks)
+        if not any(peaks):
+            # Without device memory there is no peak to wait for: a program that never uses the GPU runs to its end.
+            return None
+        if peaks == self._peaks:
+            self._unmoved += 1
+        else:
+            self._peaks = peaks
+            self._unmoved = 0
+        return "peak-stable" if self._unmoved >= self.steps else None

@@ -1,0 +1,244 @@
+"""Values: what the host reads back from a GPU whose kernels do nothing.
+
+Every operation runs on CUDA first, so that the real allocator makes its real decision; results that are small are then
+computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScaler and `generate()` behave.
+`install` is the way in; nothing happens before the program initialises CUDA.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import types
+
+_installed = None
+
+
+def install(torch, mode, record):
+    """Arranges for small tensors (`mode` "small") or all tensors ("all-host") to have values.
+
+    `record.warn(sentence)` hears of every line where the program depends on a value that was never computed.
+    """
+    global _installed
+    if mode not in ("small", "all-host") or _installed is not None:
+        return _installed
+    if not hasattr(torch._C, "_dispatch_tls_set_dispatch_key_included") or not hasattr(torch.version, "cuda"):
+        record.warn("Values are not computed: PyTorch %s is too old for it." % torch.__version__)
+        return None
+    _installed = _Session(torch, mode, record)
+    _installed.wait()
+    return _installed
+
+
+class _Session:
+    """The kernels of one process, and the threads that use them."""
+
+    def __init__(self, torch, mode, record):
+        self.torch = torch
+        self.mode = mode
+        self.record = record
+        self.kernels = None
+        self.main = None
+        self._callback = None
+
+    # -- beginning -------------------------------------------------------------------------------------------------
+
+    def wait(self):
+        """Begins when the program initialises CUDA, so that one that never does pays nothing."""
+        cuda = self.torch.cuda
+        if getattr(cuda, "_initialized", False):
+            self.begin()
+            return
+        queue = getattr(cuda, "_queued_calls", None)
+        if isinstance(queue, list):
+            queue.append((self.begin, []))
+        else:
+            cuda._lazy_call(self.begin)
+
+    def begin(self, kernels=None):
+        """Registers the kernels and puts this thread, the main thread and all later threads under them."""
+        if self.kernels is not None:
+            self.enter()
+            return
+        try:
+            self._begin(kernels)
+        except Exception as error:
+            self.kernels = None
+            self.record.warn("Values are not computed with PyTorch %s: %s" % (self.torch.__version__, error))
+
+    def _begin(self, kernels):
+        from oomph.values import unknown
+        from oomph.values.kernels import Kernels
+
+        if kernels is None:
+            kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record))
+        kernels.register()
+        self.kernels = kernels
+        self._hide_from_dynamo()
+        self._let_higher_order_operators_pass()
+        self._see_operators_that_load_later()
+        self._see_what_inductor_allocates()
+        self._follow_threads()
+        self._trim_tracebacks()
+        if hasattr(os, "register_at_fork"):
+            # A forked child cannot use CUDA (torch refuses); its data loading need not pay for the kernels.
+            os.register_at_fork(after_in_child=self._forked)
+        self.enter()
+        if threading.current_thread() is not threading.main_thread():
+            self._enter_main_thread()
+
+    def enter(self):
+        """Puts the calling thread under the kernels.  Autograd's own threads inherit it with each backward."""
+        if self.kernels is not None:
+            self.kernels.include(self.kernels.key, True)
+
+    def leave(self):
+        """Takes the calling thread out."""
+        if self.kernels is not None:
+            self.kernels.include(self.kernels.key, False)
+
+    def _forked(self):
+        self.leave()
+        self.kernels.unknowns.forget()
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    def _follow_threads(self):
+        session = self
+        original = getattr(threading.Thread, "_bootstrap_inner", None)
+        if original is None:
+            return
+
+        def _bootstrap_inner(thread):
+            session.enter()
+            return original(thread)
+
+        threading.Thread._bootstrap_inner = _bootstrap_inner
+
+    def _enter_main_thread(self):
+        """CUDA was initialised elsewhere: have the interpreter call `enter` in the main thread when it can."""
+        session = self
+
+        def pending(_):
+            try:
+                session.enter()
+            except Exception:
+                pass
+            return 0
+
+        self._callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(pending)
+        ctypes.pythonapi.Py_AddPendingCall(self._callback, None)
+
+    # -- torch -----------------------------------------------------------------------------------------------------
+
+    def _hide_from_dynamo(self):
+        """Tells dynamo to leave our frames alone: they run inside compiled programs and are no part of them."""
+        try:
+            skip = self.torch._C._dynamo.eval_frame.skip_code
+        except AttributeError:
+            return
+        from oomph.values import dynamic, kernels, memory, unknown
+
+        seen = set()
+
+        def visit(code):
+            if code in seen:
+                return
+            seen.add(code)
+            skip(code)
+            for constant in code.co_consts:
+                if isinstance(constant, types.CodeType):
+                    visit(constant)
+
+        for module in (sys.modules[__name__], dynamic, kernels, memory, unknown):
+            for value in list(vars(module).values()):
+                if isinstance(value, types.FunctionType):
+                    visit(value.__code__)
+                elif isinstance(value, type) and value.__module__ == module.__name__:
+                    for member in vars(value).values():
+                        if isinstance(member, types.FunctionType):
+                            visit(member.__code__)
+
+    def _let_higher_order_operators_pass(self):
+        """Higher-order operators dispatch in Python, where a key without a rule is an error."""
+        operators = getattr(self.torch, "_ops", None)
+        key = self.kernels.key
+        defaults = getattr(operators, "_HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS", None)
+        if isinstance(defaults, list):
+            defaults.append(key)
+        existing = getattr(operators, "_higher_order_ops", None)
+        for operator in list(existing.values()) if isinstance(existing, dict) else ():
+            try:
+                operator.fallthrough(key)
+            except Exception:
+                pass
+
+    def _see_operators_that_load_later(self):
+        """torchvision and others bring operators of their own, and may be imported after CUDA is initialised."""
+        session, libraries = self, self.torch.ops
+        original = libraries.load_library
+
+        def load_library(*args, **kwargs):
+            result = original(*args, **kwargs)
+            try:
+                session.kernels.register_others()
+            except Exception:
+                pass
+            return result
+
+        try:
+            libraries.load_library = load_library
+        except AttributeError:
+            pass
+
+    def _see_what_inductor_allocates(self):
+        """Compiled code allocates its results below the dispatcher; small ones are given zeros as well."""
+        try:
+            guards = self.torch._C._dynamo.guards
+            original = guards._empty_strided_cuda
+        except AttributeError:
+            return
+        from oomph.values.kernels import SMALL
+        from oomph.values.unknown import UNKNOWN
+
+        kernels = self.kernels
+
+        def empty_strided_cuda(size, stride, dtype):
+            out = original(size, stride, dtype)
+            if out.numel() <= SMALL and kernels.usable(out):
+                kernels.fill_unknown(out, UNKNOWN)
+            return out
+
+        try:
+            guards._empty_strided_cuda = empty_strided_cuda
+        except AttributeError:
+            pass
+
+    def _trim_tracebacks(self):
+        """The user's traceback should end where the user's would: at the line that called torch."""
+        original = sys.excepthook
+
+        def excepthook(kind, error, traceback):
+            try:
+                traceback = without_our_frames(traceback)
+                error.__traceback__ = traceback
+            except Exception:
+                pass
+            original(kind, error, traceback)
+
+        sys.excepthook = excepthook
+
+
+def without_our_frames(traceback):
+    """A traceback with the entries of this package left out."""
+    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    kept = []
+    entry = traceback
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(own):
+            kept.append(entry)
+        entry = entry.tb_next
+    result = None
+    for entry in reversed(kept):
+        result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result

@@ -1,0 +1,92 @@
+"""Which values were never computed, and what that means for the user's program.
+
+Kernels of the virtual GPU do nothing, so the result of an operation on large tensors has no value.  What is then
+computed from it is not to be trusted either.  This is kept per block of device memory, by address, and only for blocks
+that are small enough to be computed at all; everything in a large block counts as unknown.
+"""
+
+import os
+import sys
+
+from oomph import sites
+
+#: The value is what a real GPU would have computed.
+KNOWN = 0
+#: The value is plausible (a token id within range, an even routing), and not what a real GPU would have computed.
+GUESS = 1
+#: Memory that `torch.empty` handed out and that nothing has been seen to write.
+BLANK = 2
+#: The value stands for the result of an operation that did not run.
+UNKNOWN = 3
+
+
+class Unknowns:
+    """Levels of knowledge per storage address."""
+
+    def __init__(self, small_bytes):
+        self._levels = {}
+        self._small_bytes = small_bytes
+
+    def level(self, tensor):
+        """What is known of the values of `tensor`."""
+        if not tensor.numel():
+            return KNOWN
+        storage = tensor.untyped_storage()
+        # A small view of a large block shows memory that no operation wrote.
+        if storage.nbytes() > self._small_bytes:
+            return UNKNOWN
+        return self._levels.get(storage.data_ptr(), KNOWN)
+
+    def mark(self, tensor, level):
+        """Records the level of the block that `tensor` lies in."""
+        address = tensor.untyped_storage().data_ptr()
+        if level:
+            self._levels[address] = level
+        elif self._levels:
+            self._levels.pop(address, None)
+
+    def forget(self):
+        """Drops everything, as after a fork."""
+        self._levels.clear()
+
+
+def user_line():
+    """The innermost line of the user's own code as `file:line`, or None (as in a backward thread)."""
+    site = sites.site_of_frame(sys._getframe(1))
+    if site is None:
+        return None
+    shown = site["file"]
+    try:
+        near = os.path.relpath(shown)
+        if not near.startswith(os.pardir):
+            shown = near
+    except (OSError, ValueError):
+        pass
+    return "%s:%d" % (shown, site["line"])
+
+
+class Warner:
+    """Says each thing once per line of the user's program."""
+
+    def __init__(self, record):
+        self._record = record
+        self._said = set()
+
+    def selected(self):
+        """The size of a result depends on something unknown."""
+        self._say("the number of selected elements depends on a value that was never computed")
+
+    def branched(self):
+        """The host read a number or a flag that is unknown."""
+        self._say("the program reads a number or a flag that was never computed")
+
+    def _say(self, what):
+        key = (user_line() or "in backward", what)
+        if key in self._said:
+            return
+        self._said.add(key)
+        try:
+            self._record.warn("%s: %s; the peak may differ" % key)
+        except Exception:
+            # A broken report must not end the user's program.
+            pass

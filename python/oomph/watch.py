@@ -1,0 +1,270 @@
+"""Watching PyTorch: true peaks, optimizer steps, the end of a run that has shown its peak.
+
+Nothing here initialises CUDA. What needs an initialised device waits in torch's own queue of lazy calls, which torch
+empties when the program first uses a GPU.
+"""
+
+import os
+import sys
+import threading
+
+from oomph import ends, hook, sites, stop
+
+
+class Watcher:
+    """Joins torch to the record of this process."""
+
+    def __init__(self, torch, record, config):
+        self.torch = torch
+        self.record = record
+        self.config = config
+        self.counter = stop.StepCounter()
+        self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
+        self.ready = None
+        self._outer = threading.local()
+
+    def forked(self):
+        """Begin anew in a forked child."""
+        self.counter = stop.StepCounter()
+        self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
+        self.ready = None
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _usable(self):
+        cuda = getattr(self.torch, "cuda", None)
+        if cuda is None or not getattr(cuda, "_initialized", False):
+            return False
+        bad_fork = getattr(self.torch._C, "_cuda_isInBadFork", None)
+        return bad_fork is None or not bad_fork()
+
+    def peaks(self):
+        """The framework's present peaks: {device: (reserved, allocated)}; empty while CUDA is not in use."""
+        if not self._usable():
+            return {}
+        result = {}
+        for index in range(self.torch._C._cuda_getDeviceCount()):
+            stats = self.torch._C._cuda_memoryStats(index)
+            reserved = stats["reserved_bytes"]["all"]["peak"]
+            allocated = stats["allocated_bytes"]["all"]["peak"]
+            if reserved or allocated:
+                result[index] = (reserved, allocated)
+        return result
+
+    def keep_across_resets(self):
+        """Wrap the functions that make torch forget its peaks, so that they are remembered first."""
+        native = self.torch._C
+        for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+            original = getattr(native, name, None)
+            if original is not None:
+                setattr(native, name, self._remembering(original, name))
+
+    def _remembering(self, original, name):
+        record = self.record
+
+        def reset(*args):
+            record.refresh_peaks()
+            return original(*args)
+
+        reset.__name__ = reset.__qualname__ = name
+        return reset
+
+    # -- the first use of a device -----------------------------------------------------------------------------
+
+    def when_cuda_starts(self):
+        """Arrange for `cuda_started` to be called when the program initialises CUDA, in this or a forked process."""
+        cuda = self.torch.cuda
+        if getattr(cuda, "_initialized", False):
+            self.cuda_started()
+            return
+        queue = getattr(cuda, "_queued_calls", None)
+        if isinstance(queue, list):
+            # `_lazy_call` would format the present stack for a message that can never be needed.
+            queue.append((self.cuda_started, []))
+        else:
+            cuda._lazy_call(self.cuda_started)
+
+    def cuda_started(self):
+        """CUDA has just been initialised: attach to the allocator and write the first record."""
+        try:
+            attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
+            if attach is not None:
+                attach(self.out_of_memory)
+            self._versions()
+        except Exception:
+            pass
+        self.record.write()
+
+    def _versions(self):
+        """Name cuDNN by the number that the library itself gives; nothing is loaded that torch has not loaded."""
+        native = getattr(self.torch._C, "_cudnn", None)
+        if native is not None:
+            self.record.frameworks["cudnn"] = format_cudnn(int(native.getVersionInt()))
+
+    # -- out of memory -----------------------------------------------------------------------------------------
+
+    def out_of_memory(self, device, requested, total, free):
+        """The allocator's observer: called before the exception is raised, in whatever thread asked for memory."""
+        try:
+            self._note_oom(int(device), int(requested), int(free), None)
+        except Exception:
+            pass
+
+    def _note_oom(self, device, requested, free, error):
+        torch = self.torch
+        phase, site = sites.where(grad_enabled=torch.is_grad_enabled())
+        allocated = reserved = 0
+        if self._usable():
+            stats = torch._C._cuda_memoryStats(device)
+            allocated = stats["allocated_bytes"]["all"]["current"]
+            reserved = stats["reserved_bytes"]["all"]["current"]
+        message = sites.message_of(error) if error is not None else (
+            "CUDA out of memory. Tried to allocate %.2f MiB. GPU %d has %.2f MiB free."
+            % (requested / 2.0**20, device, free / 2.0**20)
+        )
+        self.record.note_oom(
+            {
+                "device": device,
+                "requested_bytes": requested,
+                "allocated_bytes": int(allocated),
+                "reserved_bytes": int(reserved),
+                "free_bytes": free,
+                "message": message,
+                "step": self.record.steps + 1,
+                "phase": phase,
+                "site": site,
+                "fatal": False,
+            }
+        )
+        self.record.write()
+
+    def failed(self, error):
+        """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""
+        cause = sites.find_oom(error)
+        if cause is not None:
+            site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
+            known = self.record.oom
+            if known is None or known["fatal"]:
+                # The allocator was not asked: the driver or a library ran out of memory by itself.
+                device = free = 0
+                if self._usable():
+                    device = self.torch.cuda.current_device()
+                    free = int(self.torch.cuda.mem_get_info(device)[0])
+                self._note_oom(device, sites.requested_of(sites.message_of(cause)), free, cause)
+            self.record.mark_fatal(sites.message_of(cause), site)
+        self.record.write()
+
+    def leaving(self, code):
+        """The program asks to end with `code`: a failure right after an out-of-memory error was caused by it."""
+        oom = self.record.oom
+        if code in (None, 0, False) or oom is None or oom["fatal"]:
+            return
+        handled = sites.find_oom(sys.exc_info()[1])
+        if handled is not None:
+            self.failed(handled)
+        elif self.record.oom_at_step == self.record.steps:
+            # It printed the traceback itself and left; no optimizer step has succeeded since.
+            self.record.mark_fatal()
+            self.record.write()
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def count_steps(self):
+        """Have every optimizer's step reported to `stepped`."""
+        optimizer = self.torch.optim.optimizer
+        register = getattr(optimizer, "register_optimizer_step_post_hook", None)
+        if register is not None:
+            register(lambda opt, args, kwargs: self.stepped(opt))
+        else:
+            self._wrap_optimizer(optimizer.Optimizer)
+        hook.on_import("deepspeed.runtime.engine", self._deepspeed)
+
+    def _wrap_optimizer(self, base):
+        original = base.__init__
+        watcher = self
+
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            watcher._wrap_step(type(self))
+
+        base.__init__ = __init__
+
+    def _wrap_step(self, cls):
+        step = cls.step
+        if getattr(step, "_oomph", False):
+            return
+        watcher = self
+
+        def counted(self, *args, **kwargs):
+            result = step(self, *args, **kwargs)
+            watcher.stepped(self)
+            return result
+
+        counted.__name__ = "step"
+        counted.__wrapped__ = step
+        counted._oomph = True
+        # torch marks a step that its profiler has wrapped already.
+        counted.hooked = getattr(step, "hooked", None)
+        cls.step = counted
+
+    def _deepspeed(self, module):
+        """DeepSpeed steps its inner optimizer once per parameter group; its own step is the one that counts."""
+        engine = module.DeepSpeedEngine
+        original = engine._take_model_step
+        watcher = self
+
+        def _take_model_step(self, *args, **kwargs):
+            watcher._outer.busy = True
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                watcher._outer.busy = False
+            watcher.stepped(self)
+            return result
+
+        engine._take_model_step = _take_model_step
+
+    def stepped(self, optimizer):
+        """One optimizer has stepped: count, write, and stop when the peak has been seen."""
+        try:
+            if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
+                return
+            self.record.steps = self.counter.steps
+            peaks = self.record.refresh_peaks()
+            reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
+            if reason == "peak-stable":
+                self.ready = self.ready or ends.Agreement(hook.run_folder())
+                if not self.ready.all_ready(self.counter.steps):
+                    reason = None
+            elif self.ready is not None:
+                self.ready.withdraw()
+                self.ready = None
+            if reason is None:
+                self.record.write(force=False)
+        except Exception:
+            return
+        if reason is not None:
+            ends.stop(self.record, reason)
+
+
+def format_cudnn(number):
+    """92600 -> 9.26.0, and the older scheme 8902 -> 8.9.2."""
+    if number >= 90000:
+        return "%d.%d.%d" % (number // 10000, number % 10000 // 100, number % 100)
+    return "%d.%d.%d" % (number // 1000, number % 1000 // 100, number % 100)
+
+
+def install(torch, record, config):
+    """Attach to a torch that has just been imported."""
+    record.frameworks["torch"] = str(torch.__version__)
+    watcher = Watcher(torch, record, config)
+    record.current_memory = watcher.peaks
+    for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
+        try:
+            attach()
+        except Exception:
+            pass
+    ends.install(watcher)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=watcher.forked)
+    return watcher

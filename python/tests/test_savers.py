@@ -1,0 +1,146 @@
+"""Checkpoints: small ones are real, large ones take no room, both can be read back and none reaches its place."""
+
+import io
+import os
+import sys
+import tempfile
+import unittest
+import zipfile
+import zlib
+
+import support
+from oomph import sparsezip
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class SparseZip(unittest.TestCase):
+    def test_crc_of_zeros(self):
+        for count in (0, 1, 65536, 65537, 1000003, 5 << 20):
+            self.assertEqual(sparsezip.crc_of_zeros(count), zlib.crc32(bytes(count)), count)
+
+    def test_is_an_ordinary_archive(self):
+        with tempfile.TemporaryFile() as file:
+            writer = sparsezip.SparseZipWriter(file, "model")
+            writer.write_record("data.pkl", b"pickle", 6)
+            writer.write_record("data/0", bytearray(b"\1" * (60 << 20)), 60 << 20)
+            writer.write_record("data/1", bytearray(b"\1" * (9 << 20)), 9 << 20)
+            writer.write_record("data/2", None, 5 << 30)
+            writer.write_record("data/3", "text", 4)
+            writer.write_end_of_file()
+            file.flush()
+            self.assertLess(os.fstat(file.fileno()).st_blocks * 512, 70 << 20)
+            archive = zipfile.ZipFile(file)
+            self.assertEqual(archive.read("model/data.pkl"), b"pickle")
+            self.assertEqual(archive.read("model/data/0")[:2], b"\1\1")
+            self.assertEqual(archive.read("model/data/1"), bytes(9 << 20))
+            self.assertEqual(archive.getinfo("model/data/2").file_size, 5 << 30)
+            self.assertEqual((archive.read("model/data/3"), archive.read("model/version")), (b"text", b"3\n"))
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Checkpoints(support.RunCase):
+    def setUp(self):
+        super().setUp()
+        self.before = self.snapshot()
+        self.addCleanup(lambda: self.assertEqual(self.snapshot(), self.before))
+
+    def usage(self):
+        total = 0
+        for folder, _, files in os.walk(os.path.join(self.run_folder, "scratch")):
+            total += sum(os.stat(os.path.join(folder, name)).st_blocks * 512 for name in files)
+        return total
+
+    def test_small(self):
+        out = self.passes(
+            """
+            import io, torch
+            value = {"w": torch.arange(5.0), "step": 3, "t": torch.ones(3, 3).t()}
+            torch.save(value, "out/checkpoint-1/model.bin")
+            back = torch.load("out/checkpoint-1/model.bin"); print(back["w"].tolist(), back["step"], back["t"].sum().item())
+            with open("m.pt", "wb") as f: torch.save(value, f)
+            with open("m.pt", "rb") as f: print(torch.load(f)["step"])
+            b = io.BytesIO(); torch.save(value, b); b.seek(0); print(torch.load(b)["step"])
+            try: torch.save(value, "none/m.pt")
+            except RuntimeError as e: print(e)
+            m = torch.jit.script(torch.nn.Linear(2, 2)); torch.jit.save(m, "s.pt"); print(torch.jit.load("s.pt").weight.shape)
+            torch.save(value, "old.pt", _use_new_zipfile_serialization=False); print(torch.load("old.pt")["step"])
+            """
+        )
+        self.assertEqual(out.splitlines()[:3], ["[0.0, 1.0, 2.0, 3.0, 4.0] 3 9.0", "3", "3"])
+        self.assertIn("Parent directory none does not exist", out)
+
+    def test_large(self):
+        out = self.passes(
+            """
+            import os, torch
+            value = {"a": torch.ones(30 << 20), "b": torch.ones(1 << 30, dtype=torch.float16), "n": torch.arange(4)}
+            torch.save(value, "model.pt"); print(os.path.getsize("model.pt") >> 20)
+            back = torch.load("model.pt"); print(back["b"].shape, back["b"].dtype, back["n"].tolist(), back["b"][5].item())
+            """
+        )
+        self.assertEqual(out, "2168\ntorch.Size([1073741824]) torch.float16 [0, 1, 2, 3] 0.0\n")
+        self.assertLess(self.usage(), 70 << 20)
+
+    def test_safetensors(self):
+        if self.python("import safetensors.torch").returncode:
+            self.skipTest("safetensors is not installed")
+        out = self.passes(
+            """
+            import os, torch
+            from safetensors import safe_open
+            from safetensors.torch import load_file, save_file
+            save_file({"w": torch.arange(3)}, "s.safetensors"); print(load_file("s.safetensors")["w"].tolist())
+            big = {"b": torch.ones(1 << 30, dtype=torch.bfloat16), "n": torch.arange(4), "s": torch.tensor(2.5)}
+            save_file(big, "out/big.safetensors", metadata={"format": "pt"}); print(os.path.getsize("out/big.safetensors") >> 20)
+            back = load_file("out/big.safetensors"); print(back["b"].shape, back["n"].tolist(), back["s"].item())
+            with safe_open("out/big.safetensors", framework="pt") as f: print(sorted(f.keys()), f.metadata(), f.get_slice("b").get_shape())
+            w = torch.ones(20 << 20)
+            try: save_file({"a": w, "b": w}, "x.safetensors")
+            except RuntimeError as e: print("share memory" in str(e))
+            """
+        )
+        self.assertEqual(
+            out.splitlines(),
+            ["[0, 1, 2]", "2048", "torch.Size([1073741824]) [0, 1, 2, 3] 2.5", "['b', 'n', 's'] {'format': 'pt'} [1073741824]", "True"],
+        )
+        self.assertLess(self.usage(), 10 << 20)
+
+    def test_tokenizers(self):
+        if self.python("import tokenizers").returncode:
+            self.skipTest("tokenizers is not installed")
+        out = self.passes(
+            """
+            import os, tokenizers
+            t = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
+            os.makedirs("tok"); t.save("tok/tokenizer.json"); t.save("data.txt")
+            print(os.listdir("tok"), tokenizers.Tokenizer.from_file("tok/tokenizer.json").get_vocab())
+            print([os.path.relpath(p) for p in t.model.save("tok")], sorted(os.listdir("tok")))
+            """
+        )
+        self.assertEqual(out, "['tokenizer.json'] {'a': 0}\n['tok/vocab.json'] ['tokenizer.json', 'vocab.json']\n")
+
+    def test_exit_and_steps_are_recorded(self):
+        out = self.python(
+            """
+            import sys, torch
+            model = torch.nn.Linear(2, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(5):
+                model(torch.ones(1, 2)).sum().backward(); optimizer.step()
+            try: raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            except RuntimeError as e: raise ValueError("wrapped") from e
+            """
+        )
+        self.assertEqual(out.returncode, 1)
+        self.assertNotIn("oomph", out.stderr)
+        found = self.records()[0]
+        self.assertEqual((found["optimizer_steps"], found["frameworks"]["torch"]), (5, str(torch.__version__)))
+        self.assertEqual((found["oom"]["fatal"], found["oom"]["requested_bytes"], found["oom"]["step"]), (True, 2 << 30, 6))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,408 @@
+"""Values of small tensors: on the CPU with kernels that forget their results, and on a virtual GPU where there is one."""
+
+import os
+import sys
+import unittest
+import warnings
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+if torch is not None:
+    from oomph import values
+    from oomph.values import unknown
+    from oomph.values.kernels import Kernels, Operation
+
+
+class Heard:
+    """Stands for the record of a run."""
+
+    def __init__(self):
+        self.sentences = []
+
+    def warn(self, sentence):
+        self.sentences.append(sentence)
+
+
+def forgetful(kernels, operation):
+    """The operator as a GPU without arithmetic has it: right shapes, right effects on no memory at all."""
+    native = operation.call
+
+    def call(keyset, *args, **kwargs):
+        if keyset is kernels.cpu:
+            return native(keyset, *args, **kwargs)
+        before = [
+            (tensor, tensor.clone())
+            for tensor in operation.mutates(args, kwargs)
+            if isinstance(tensor, torch.Tensor)
+        ]
+        out = native(keyset, *args, **kwargs)
+        for tensor, old in before:
+            if tensor.size() == old.size():
+                tensor.copy_(old)
+        for tensor in kernels.results(out):
+            if not any(tensor is one for one, _ in before) and tensor.numel():
+                tensor.untyped_storage().fill_(0x5A)
+        return out
+
+    return call
+
+
+if torch is not None:
+
+    class ForgetfulKernels(Kernels):
+        """The kernels with the CPU in the place of the GPU."""
+
+        def on_device(self, tensor):
+            return tensor.device.type == "cpu"
+
+        def _operation(self, name):
+            operation = super()._operation(name)
+            operation.call = forgetful(self, operation)
+            return operation
+
+
+session = None
+heard = Heard() if torch is not None else None
+
+
+def setUpModule():
+    global session
+    if torch is None:
+        raise unittest.SkipTest("torch is not installed")
+    if torch.cuda.is_available():
+        session = values.install(torch, "small", heard)
+        torch.zeros(1, device="cuda")
+    else:
+        session = values._Session(torch, "small", heard)
+        session.begin(ForgetfulKernels(torch, "small", unknown.Warner(heard)))
+        if session.kernels is None:
+            raise AssertionError(heard.sentences)
+        session.leave()
+
+
+DEVICE = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        heard.sentences.clear()
+        session.kernels.warn._said.clear()
+        if DEVICE == "cpu":
+            session.enter()
+            self.addCleanup(session.leave)
+
+    def read(self, tensor):
+        """The values of a device tensor as nested lists, without going through a kernel."""
+        session.leave()
+        try:
+            return session.kernels.memory.alias(tensor.detach()).tolist()
+        finally:
+            session.enter()
+
+    def close(self, tensor, expected, tolerance=1e-5):
+        got = self.read(tensor)
+        session.leave()
+        try:
+            a, b = torch.tensor(got, dtype=torch.float64), torch.tensor(expected, dtype=torch.float64)
+            self.assertEqual(a.shape, b.shape)
+            self.assertTrue(torch.allclose(a, b, atol=tolerance, rtol=tolerance), "%s is not %s" % (got, expected))
+        finally:
+            session.enter()
+
+
+class Small(Case):
+    def test_factories_and_arithmetic(self):
+        x = torch.arange(6, device=DEVICE)
+        self.assertEqual(self.read(x), [0, 1, 2, 3, 4, 5])
+        self.assertEqual(self.read(torch.ones(3, device=DEVICE) * 2 + 1), [3.0, 3.0, 3.0])
+        self.assertEqual(self.read(torch.full((2,), 7, device=DEVICE)), [7, 7])
+        self.assertEqual(int(x.sum()), 15)
+        self.assertEqual(self.read(x.view(2, 3).t().contiguous()), [[0, 3], [1, 4], [2, 5]])
+        self.assertEqual(self.read(torch.cat([x, x])[4:8]), [4, 5, 0, 1])
+        self.assertEqual(self.read(torch.eye(2, device=DEVICE)), [[1.0, 0.0], [0.0, 1.0]])
+
+    def test_in_place_out_views_and_scalars(self):
+        x = torch.zeros(4, device=DEVICE)
+        x[1:3].add_(5)
+        x.t()
+        self.assertEqual(self.read(x), [0.0, 5.0, 5.0, 0.0])
+        x[0] = 9
+        torch.mul(x, 2, out=x)
+        self.assertEqual(self.read(x), [18.0, 10.0, 10.0, 0.0])
+        y = torch.empty(4, device=DEVICE)
+        torch.add(x, 1, out=y)
+        self.assertEqual(self.read(y), [19.0, 11.0, 11.0, 1.0])
+        x += y
+        self.assertEqual(x[0].item(), 37.0)
+        self.assertTrue(bool((x > 0).all()))
+
+    def test_lists_and_several_results(self):
+        items = [torch.ones(2, device=DEVICE), torch.ones(3, device=DEVICE)]
+        torch._foreach_add_(items, 1)
+        self.assertEqual([self.read(one) for one in items], [[2.0, 2.0], [2.0, 2.0, 2.0]])
+        made = torch._foreach_mul(items, 3.0)
+        self.assertEqual(self.read(made[1]), [6.0, 6.0, 6.0])
+        value, index = torch.tensor([3, 9, 4], device=DEVICE).max(0)
+        self.assertEqual((value.item(), index.item()), (9, 1))
+        top = torch.tensor([3.0, 9.0, 4.0], device=DEVICE).topk(2)
+        self.assertEqual(self.read(top.indices), [1, 2])
+
+    def test_sizes_that_depend_on_values(self):
+        x = torch.arange(6, device=DEVICE)
+        mask = x % 2 == 0
+        self.assertEqual(self.read(mask.nonzero()), [[0], [2], [4]])
+        self.assertEqual(self.read(x[mask]), [0, 2, 4])
+        self.assertEqual(self.read(torch.masked_select(x, mask)), [0, 2, 4])
+        self.assertEqual(self.read(torch.where(mask)[0]), [0, 2, 4])
+        found, inverse, counts = torch.tensor([3, 1, 3], device=DEVICE).unique(return_inverse=True, return_counts=True)
+        self.assertEqual([self.read(one) for one in (found, inverse, counts)], [[1, 3], [1, 0, 1], [1, 2]])
+        self.assertEqual(self.read(torch.unique_consecutive(torch.tensor([1, 1, 2], device=DEVICE))), [1, 2])
+        repeats = torch.tensor([1, 0, 2], device=DEVICE)
+        self.assertEqual(self.read(torch.tensor([7, 8, 9], device=DEVICE).repeat_interleave(repeats)), [7, 9, 9])
+        self.assertEqual(self.read(torch.bincount(repeats)), [1, 1, 1])
+        self.assertEqual(self.read(torch.histc(torch.tensor([1.0, 2.0, 1.0], device=DEVICE), 2)), [2.0, 1.0])
+        self.assertTrue(torch.equal(x, x.clone()))
+        self.assertFalse(torch.equal(x, x + 1))
+        self.assertEqual(heard.sentences, [])
+
+    def test_assignment_through_masks(self):
+        x = torch.arange(4, device=DEVICE)
+        mask = x > 1
+        x[mask] = torch.tensor([10, 20], device=DEVICE)
+        self.assertEqual(self.read(x), [0, 1, 10, 20])
+        x[mask] = 0
+        self.assertEqual(self.read(x), [0, 1, 0, 0])
+        two = torch.zeros(2, 2, device=DEVICE)
+        two[torch.tensor([True, False], device=DEVICE)] = torch.ones(1, 2, device=DEVICE)
+        self.assertEqual(self.read(two), [[1.0, 1.0], [0.0, 0.0]])
+
+    def test_backward_through_a_mask(self):
+        x = torch.arange(4.0, device=DEVICE).requires_grad_()
+        (x[x > 1] * 3).sum().backward()
+        self.assertEqual(self.read(x.grad), [0.0, 0.0, 3.0, 3.0])
+
+    def test_training_step(self):
+        torch.manual_seed(0)
+        w = torch.ones(3, 1, device=DEVICE, requires_grad=True)
+        x = torch.tensor([[1.0, 2.0, 3.0]], device=DEVICE)
+        optimizer = torch.optim.Adam([w], lr=0.1)
+        for _ in range(3):
+            loss = ((x @ w) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        self.assertLess(loss.item(), 36.0)
+        self.assertGreater(loss.item(), 10.0)
+
+    def test_half_precision(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            x = torch.tensor([1.0, 2.0], device=DEVICE).to(dtype)
+            self.assertEqual(self.read((x * 2).float()), [2.0, 4.0])
+            self.close(torch.linalg.vector_norm(x).float(), 5.0**0.5, 1e-2)
+            self.close(torch.cumsum(x, 0).float(), [1.0, 3.0])
+            self.close(torch.softmax(x, 0).sum().float(), 1.0, 1e-2)
+
+    def test_random_numbers_leave_the_seed_alone(self):
+        session.leave()
+        torch.manual_seed(3)
+        expected = torch.rand(2).tolist()
+        torch.manual_seed(3)
+        session.enter()
+        for make in (
+            lambda: torch.randn(8, device=DEVICE),
+            lambda: torch.rand_like(torch.zeros(4, device=DEVICE)),
+            lambda: torch.randperm(8, device=DEVICE),
+            lambda: torch.nn.functional.dropout(torch.ones(8, device=DEVICE), 0.5),
+            lambda: torch.zeros(4, device=DEVICE).normal_(),
+            lambda: torch.multinomial(torch.ones(8, device=DEVICE), 3),
+            lambda: torch.bernoulli(torch.full((4,), 0.5, device=DEVICE)),
+        ):
+            make()
+        order = torch.randperm(8, device=DEVICE)
+        self.assertEqual(sorted(self.read(order)), list(range(8)))
+        session.leave()
+        if DEVICE == "cuda":
+            self.assertEqual(torch.rand(2).tolist(), expected)
+
+    def test_vmap_and_inference_mode(self):
+        with torch.inference_mode():
+            x = torch.arange(3.0, device=DEVICE)
+            x.mul_(2)
+            self.assertEqual(self.read(x), [0.0, 2.0, 4.0])
+        y = torch.vmap(lambda row: row.sum())(torch.ones(2, 3, device=DEVICE))
+        self.assertEqual(self.read(y), [3.0, 3.0])
+        gradient = torch.func.grad(lambda t: (t * t).sum())(torch.tensor([2.0], device=DEVICE))
+        self.assertEqual(self.read(gradient), [4.0])
+
+    def test_user_modes_see_each_operation_once(self):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Counting(TorchDispatchMode):
+            seen = 0
+
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                Counting.seen += 1
+                return func(*args, **(kwargs or {}))
+
+        x = torch.ones(2, device=DEVICE)
+        with Counting():
+            x.add_(1)
+        self.assertEqual(Counting.seen, 1)
+        self.assertEqual(self.read(x), [2.0, 2.0])
+
+    def test_fake_tensors_stay_fake(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode():
+            x = torch.ones(4, device="cpu") + 1
+            self.assertEqual(type(x).__name__, "FakeTensor")
+        self.assertEqual(torch.ones(3, device="meta").add(1).device.type, "meta")
+
+    def test_errors_of_the_program_pass_through(self):
+        with self.assertRaises(RuntimeError):
+            torch.ones(2, device=DEVICE) + torch.ones(3, device=DEVICE)
+        self.assertEqual(self.read(torch.ones(2, device=DEVICE)), [1.0, 1.0])
+
+    def test_threads(self):
+        import threading
+
+        found = []
+
+        def work():
+            found.append(self.read(torch.arange(3, device=DEVICE)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        self.assertEqual(found, [[0, 1, 2]])
+
+
+class Unknown(Case):
+    def big(self):
+        return torch.ones(300, 300, device=DEVICE)
+
+    def test_reductions_of_large_tensors_are_zero(self):
+        loss = self.big().mean()
+        self.assertEqual(loss.item(), 0.0)
+        self.assertFalse(bool(torch.isnan(loss)))
+        self.assertTrue(bool(torch.isfinite(loss)))
+        self.assertEqual(heard.sentences, [])
+
+    def test_branches_are_reported_once_per_line(self):
+        loss = self.big().mean()
+        for _ in range(3):
+            if loss > 1:
+                pass
+        self.assertEqual(len(heard.sentences), 1)
+        self.assertRegex(heard.sentences[0], r"test_values\.py:\d+: the program reads a number or a flag")
+
+    def test_unknown_masks_select_everything(self):
+        x = self.big()
+        self.assertEqual(x[x > 0].numel(), 90000)
+        self.assertEqual((x > 0).nonzero().shape, (90000, 2))
+        self.assertEqual(x.unique().numel(), 90000)
+        self.assertIn("the number of selected elements depends on a value that was never computed", heard.sentences[0])
+        self.assertEqual(len(heard.sentences), 3)
+        rows = x.sum(1) > 5
+        self.assertEqual(x[rows].shape, (300, 300))
+        x[rows] = torch.zeros(7, 300, device=DEVICE)
+
+    def test_known_masks_over_large_tensors_select_what_they_select(self):
+        x = self.big()
+        mask = torch.arange(300, device=DEVICE) < 10
+        self.assertEqual(x[mask].shape, (10, 300))
+        self.assertEqual(x[mask.unsqueeze(1).expand(300, 300)].shape, (3000,))
+        leaf = self.big().requires_grad_()
+        leaf[mask].sum().backward()
+        self.assertEqual(leaf.grad.shape, (300, 300))
+        self.assertEqual(heard.sentences, [])
+
+    def test_guessed_tokens_are_within_range(self):
+        logits = torch.zeros(2, 50257, device=DEVICE)
+        tokens = logits.argmax(-1)
+        self.assertEqual(self.read(tokens), [16752, 16753])
+        drawn = torch.multinomial(logits.softmax(-1), 1)
+        self.assertEqual(self.read(drawn), [[16752], [16753]])
+        experts = torch.zeros(9000, 8, device=DEVICE).topk(2).indices
+        self.assertEqual(self.read(experts[:2]), [[0, 1], [2, 3]])
+
+    def test_clipping_and_scaling(self):
+        weights = [torch.nn.Parameter(self.big()), torch.nn.Parameter(torch.ones(3, device=DEVICE))]
+        for one in weights:
+            one.grad = torch.ones_like(one)
+        norm = torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        self.assertEqual(norm.item(), 0.0)
+
+
+@unittest.skipUnless(torch is not None and torch.cuda.is_available(), "needs a (virtual) GPU")
+class OnTheVirtualGpu(Case):
+    def test_round_trips(self):
+        x = torch.arange(6.0).view(2, 3)
+        self.assertEqual(x.cuda().half().cpu().tolist(), x.tolist())
+        self.assertEqual(x.t().cuda().t().cpu().tolist(), x.tolist())
+        self.assertEqual(x.cuda().t().cpu().tolist(), x.t().tolist())
+        self.assertEqual(x.to("cuda", torch.float16).to("cpu", torch.float64).tolist(), x.tolist())
+        y = torch.zeros(3, 2, device="cuda")
+        y.copy_(x.t())
+        self.assertEqual(y.tolist(), x.t().tolist())
+
+    def test_gradient_scaler_steps(self):
+        model = torch.nn.Linear(400, 400).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cuda", growth_interval=10)
+        steps = []
+        optimizer.register_step_post_hook(lambda *_: steps.append(1))
+        for _ in range(20):
+            with torch.autocast("cuda", torch.float16):
+                loss = model(torch.randn(8, 400, device="cuda")).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        self.assertEqual(len(steps), 20)
+        self.assertEqual(scaler.get_scale(), 65536.0 * 4)
+
+    def test_lengths(self):
+        lstm = torch.nn.LSTM(8, 16, batch_first=True).cuda()
+        lengths = torch.tensor([5, 3], device="cuda")
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            torch.randn(2, 5, 8, device="cuda"), lengths.cpu(), batch_first=True
+        )
+        out, _ = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)
+        self.assertEqual(out.shape, (2, 5, 16))
+        loss = torch.nn.functional.ctc_loss(
+            torch.randn(10, 2, 6, device="cuda").log_softmax(-1).requires_grad_(),
+            torch.randint(1, 6, (2, 4), device="cuda"),
+            torch.tensor([10, 10], device="cuda"),
+            torch.tensor([4, 3], device="cuda"),
+        )
+        loss.backward()
+
+    def test_capture_is_not_disturbed(self):
+        x = torch.ones(4, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x + 1
+            z = y.sum()
+        graph.replay()
+        self.assertEqual(z.shape, ())
+
+    def test_pinned_data_loading(self):
+        data = torch.utils.data.TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8))
+        seen = []
+        for x, y in torch.utils.data.DataLoader(data, batch_size=4, pin_memory=True):
+            seen += y.cuda(non_blocking=True).tolist()
+            self.assertEqual(x.cuda().view(-1).tolist(), y.float().tolist())
+        self.assertEqual(seen, list(range(8)))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    unittest.main()

@@ -1,0 +1,2 @@
+/* See host_defines.h beside this file. */
+#pragma once

@@ -1,0 +1,67 @@
+//! Maintainers' tools.
+//!
+//! `cargo run -p xtask -- api --include DIR... --libs DIR...` writes `crates/oomph-vgpu/api` from the headers and
+//! libraries of NVIDIA's PyPI packages: each `--include DIR` is one unpacked set of packages (such as a
+//! `site-packages/nvidia`), oldest CUDA first.
+//! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
+
+mod api;
+mod elf;
+mod exports;
+mod header;
+mod library;
+mod preprocess;
+mod rules;
+#[path = "../../crates/oomph-vgpu/build/table.rs"]
+mod table;
+mod versions;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about = "Maintainers' tools")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write the virtual GPU's tables from headers and libraries.
+    Api {
+        /// Folders with unpacked packages whose headers to read, oldest CUDA first.
+        #[arg(long, required = true, num_args = 1..)]
+        include: Vec<PathBuf>,
+        /// Folders with shared objects whose exported names to add.
+        #[arg(long, num_args = 1..)]
+        libs: Vec<PathBuf>,
+        /// Change nothing, and fail if the tables would change.
+        #[arg(long)]
+        check: bool,
+        /// Let the rules decide again which parameters are written, even where the tables say it.
+        #[arg(long)]
+        rewrite_parameters: bool,
+    },
+    /// Name what programs import and the virtual GPU does not export.
+    Exports {
+        /// The built library.
+        #[arg(long)]
+        vgpu: PathBuf,
+        /// Folders of installed Python packages.
+        #[arg(long, required = true, num_args = 1..)]
+        site_packages: Vec<PathBuf>,
+    },
+}
+
+fn main() -> Result<()> {
+    let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/oomph-vgpu/api");
+    match Arguments::parse().command {
+        Command::Api { include, libs, check, rewrite_parameters } => {
+            api::run(&api::Request { include, libs, api: tables, check, rewrite_parameters })
+        }
+        Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
+    }
+}
