@@ -24,7 +24,7 @@ _finder = None
 _installed = False
 
 
-def _guarded(callback, *args):
+def guarded(callback, *args):
     """Call and swallow: a fault of the hook must never become a fault of the program."""
     try:
         return callback(*args)
@@ -54,7 +54,7 @@ class _Finder:
         self._busy.add(name)
         try:
             for callback in _before.pop(name, ()):
-                _guarded(callback)
+                guarded(callback)
             spec = None
             for finder in list(sys.meta_path):
                 if finder is self or not hasattr(finder, "find_spec"):
@@ -63,7 +63,7 @@ class _Finder:
                 if spec is not None:
                     break
             if spec is not None and name in _after:
-                _guarded(_watch_loader, spec)
+                guarded(_watch_loader, spec)
             return spec
         finally:
             self._busy.discard(name)
@@ -108,7 +108,7 @@ def _run_after(name, module):
     # Packages such as transformers replace themselves in sys.modules while they execute.
     module = sys.modules.get(name, module)
     for callback in callbacks:
-        _guarded(callback, module)
+        guarded(callback, module)
     if _finder is not None:
         _finder._retire()
 
@@ -121,7 +121,7 @@ def on_import(name, callback):
     """
     module = sys.modules.get(name)
     if module is not None and not _initializing(module):
-        _guarded(callback, module)
+        guarded(callback, module)
         return
     _after.setdefault(name, []).append(callback)
     _attach()
@@ -130,7 +130,7 @@ def on_import(name, callback):
 def before_import(name, callback):
     """Call `callback()` once, right before the module called `name` is looked for; at once if it is there already."""
     if name in sys.modules:
-        _guarded(callback)
+        guarded(callback)
         return
     _before.setdefault(name, []).append(callback)
     _attach()
@@ -179,10 +179,10 @@ def install():
     _installed = True
     config = _read_config(folder)
     if not config["allow_writes"]:
-        _guarded(_install_harmless, folder)
+        guarded(_install_harmless, folder)
     on_import("torch", _torch_imported)
     if config["random_weights"]:
-        _guarded(_install_weights)
+        guarded(_install_weights)
 
 
 def _install_harmless(folder):
@@ -219,13 +219,13 @@ def _torch_imported(torch):
     from oomph import record, watch
 
     rec = record.current()
-    _guarded(watch.install, torch, rec, config)
+    guarded(watch.install, torch, rec, config)
     if not config["allow_writes"]:
         from oomph import savers
 
-        _guarded(savers.install_torch, torch)
+        guarded(savers.install_torch, torch)
     if config["values"] != "off":
-        _guarded(_install_values, torch, rec)
+        guarded(_install_values, torch, rec)
 
 
 def _install_values(torch, rec):

@@ -4,6 +4,7 @@ Two jobs: paths are translated before compiled code sees them, and the payload o
 (`sparsezip`, and the same for safetensors), so that a dry run of a 70 B model does not write 140 GB of zeros.
 """
 
+import errno
 import functools
 import json
 import os
@@ -66,21 +67,13 @@ def _sparse_target(target):
         return False
 
 
-def _is_holey(path):
-    try:
-        info = os.stat(path)
-        return info.st_size > REAL_BYTES and info.st_blocks * 512 < info.st_size // 2
-    except (OSError, TypeError):
-        return False
-
-
 def install_torch(torch):
     """Attach to a torch that has just been imported, and wait for the libraries that save beside it."""
     serialization = torch.serialization
     _wrap_writer(serialization)
-    _wrap_load(torch, serialization)
-    for name in ("PyTorchFileReader", "PyTorchFileWriter"):
-        _translate_class(torch._C, name, name.endswith("Writer"))
+    _wrap_reader(torch)
+    _translate_class(torch._C, "PyTorchFileWriter", True)
+    _wrap_mapping(torch)
     _translate(torch.jit, "save", 1, True)
     _translate(torch.jit, "load", 0, False)
     _translate(torch.jit.RecursiveScriptModule, "save", 1, True)
@@ -92,30 +85,76 @@ def _wrap_writer(serialization):
     def _open_zipfile_writer(name_or_buffer):
         if _sparse_target(name_or_buffer):
             return _SparseFile(name_or_buffer)
+        if _is_path(name_or_buffer):
+            parent = os.path.dirname(os.fspath(name_or_buffer))
+            if parent and not os.path.isdir(parent):
+                # torch's own words, with the program's path in them.
+                raise RuntimeError("Parent directory %s does not exist." % parent)
         return original(name_or_buffer)
 
     serialization._open_zipfile_writer = _open_zipfile_writer
 
 
-def _wrap_load(torch, serialization):
-    original = serialization.load
+def _wrap_reader(torch):
+    """Have torch.load read redirected files, and give holes as untouched zeros, which take no host memory.
 
-    @functools.wraps(original)
-    def load(f, *args, **kwargs):
-        if _is_path(f):
-            real = overlay.real_path(f)
-            if real is not f:
-                # Reading the holes of a large file of ours would turn them into memory; mapping them does not.
-                if _is_holey(real) and kwargs.get("mmap") is None and "mmap" in (original.__kwdefaults__ or ()):
-                    try:
-                        return original(os.fspath(real), *args, **dict(kwargs, mmap=True))
-                    except RuntimeError:
-                        pass
-                f = real
-        return original(f, *args, **kwargs)
+    torch.load itself is left alone: its warnings name the line that called it, which must stay the program's.
+    """
+    original = torch._C.PyTorchFileReader
 
-    serialization.load = load
-    torch.load = load
+    def __init__(self, source, *args, **kwargs):
+        if _is_path(source):
+            source = os.fspath(overlay.real_path(source))
+        self._source = source
+        original.__init__(self, source, *args, **kwargs)
+
+    def get_storage_from_record(self, name, size, kind):
+        if size >= HOLE_FROM:
+            try:
+                if _is_hole(self._source, self.get_record_offset(name), size):
+                    return torch.frombuffer(_untouched(size), dtype=torch.uint8)
+            except (AttributeError, OSError, ValueError):
+                pass
+        return original.get_storage_from_record(self, name, size, kind)
+
+    members = {
+        "__init__": __init__, "get_storage_from_record": get_storage_from_record, "__module__": original.__module__,
+        "__doc__": original.__doc__,
+    }
+    torch._C.PyTorchFileReader = type("PyTorchFileReader", (original,), members)
+
+
+def _untouched(size):
+    """Zeros that take no host memory until they are written to."""
+    import mmap
+
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _is_hole(source, offset, size):
+    """Say whether `size` bytes of a file (a path or an open file) were never written."""
+    if isinstance(source, str):
+        with open(source, "rb") as file:
+            return _is_hole(file, offset, size)
+    number = source.fileno()
+    at = os.lseek(number, 0, os.SEEK_CUR)
+    try:
+        # A hole may begin and end inside a block that also holds the neighbours' bytes.
+        return os.lseek(number, offset + 65536, os.SEEK_DATA) >= offset + size - 65536
+    except OSError as error:
+        # There is no data at all behind this place.
+        return error.errno == errno.ENXIO
+    finally:
+        os.lseek(number, at, os.SEEK_SET)
+
+
+def _wrap_mapping(torch):
+    original = torch.UntypedStorage.from_file
+
+    def from_file(cls, filename, *args, **kwargs):
+        return original(os.fspath(overlay.real_path(filename)), *args, **kwargs)
+
+    torch.UntypedStorage.from_file = classmethod(from_file)
 
 
 def _translate_class(module, name, writing):

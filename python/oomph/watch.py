@@ -171,7 +171,8 @@ class Watcher:
 
     def count_steps(self):
         """Have every optimizer's step reported to `stepped`."""
-        optimizer = self.torch.optim.optimizer
+        # Not an attribute of torch.optim: the package deletes the names of its submodules.
+        optimizer = sys.modules["torch.optim.optimizer"]
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
         if register is not None:
             register(lambda opt, args, kwargs: self.stepped(opt))
@@ -260,10 +261,7 @@ def install(torch, record, config):
     watcher = Watcher(torch, record, config)
     record.current_memory = watcher.peaks
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
-        try:
-            attach()
-        except Exception:
-            pass
+        hook.guarded(attach)
     ends.install(watcher)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)

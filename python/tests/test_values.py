@@ -32,20 +32,21 @@ def forgetful(kernels, operation):
     """The operator as a GPU without arithmetic has it: right shapes, right effects on no memory at all."""
     native = operation.call
 
-    def call(keyset, *args, **kwargs):
-        if keyset is kernels.cpu:
-            return native(keyset, *args, **kwargs)
+    def call(*args, **kwargs):
         before = [
             (tensor, tensor.clone())
             for tensor in operation.mutates(args, kwargs)
             if isinstance(tensor, torch.Tensor)
         ]
-        out = native(keyset, *args, **kwargs)
+        inputs = []
+        kernels.collect(args, inputs)
+        shared = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        out = native(*args, **kwargs)
         for tensor, old in before:
             if tensor.size() == old.size():
                 tensor.copy_(old)
         for tensor in kernels.results(out):
-            if not any(tensor is one for one, _ in before) and tensor.numel():
+            if tensor.numel() and tensor.untyped_storage().data_ptr() not in shared:
                 tensor.untyped_storage().fill_(0x5A)
         return out
 
@@ -56,6 +57,10 @@ if torch is not None:
 
     class ForgetfulKernels(Kernels):
         """The kernels with the CPU in the place of the GPU."""
+
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.capturing = lambda: False
 
         def on_device(self, tensor):
             return tensor.device.type == "cpu"
@@ -303,11 +308,13 @@ class Unknown(Case):
 
     def test_unknown_masks_select_everything(self):
         x = self.big()
-        self.assertEqual(x[x > 0].numel(), 90000)
+        if DEVICE == "cuda":
+            # A CPU would look at the positions, which are too many to be written.
+            self.assertEqual(x[x > 0].numel(), 90000)
         self.assertEqual((x > 0).nonzero().shape, (90000, 2))
         self.assertEqual(x.unique().numel(), 90000)
         self.assertIn("the number of selected elements depends on a value that was never computed", heard.sentences[0])
-        self.assertEqual(len(heard.sentences), 3)
+        self.assertEqual(len(heard.sentences), 3 if DEVICE == "cuda" else 2)
         rows = x.sum(1) > 5
         self.assertEqual(x[rows].shape, (300, 300))
         x[rows] = torch.zeros(7, 300, device=DEVICE)

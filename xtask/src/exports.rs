@@ -59,17 +59,16 @@ fn check_root(
                         .insert(name.clone());
                 }
             }
-            replaced.extend(symbols.functions);
+            replaced.extend(symbols.functions.into_iter().filter(|name| !library::is_cxx_runtime(name)));
         } else {
             users.push((path, symbols));
         }
     }
     for (path, symbols) in users {
-        // The libraries that stay real (NVRTC, nvJitLink, cuDNN's parts) are users like any other program, but what
-        // one of them gets from another real one is none of our business.
+        // The libraries that stay real (NVRTC, nvJitLink, cuDNN's parts) are users like any other program.
         let wanted = symbols.undefined.iter().filter(|name| {
-            (replaced.contains(*name) || library::owner(name) == Some("driver") || library::owner(name) == Some("nvml"))
-                && !exported.contains(*name)
+            let ours = replaced.contains(*name) || matches!(library::owner(name), Some("driver" | "nvml"));
+            ours && !exported.contains(*name)
         });
         let missing: BTreeSet<String> = wanted.cloned().collect();
         if !missing.is_empty() {

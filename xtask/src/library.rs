@@ -80,7 +80,12 @@ pub const ALL: [Library; LIBRARIES.len()] = [
         files: &["libcupti.so"],
     },
     Library { name: "nccl", headers: &["nccl.h"], modes: PLAIN, files: &["libnccl.so"] },
-    Library { name: "nvml", headers: &["nvml.h"], modes: PLAIN, files: &["libnvidia-ml.so"] },
+    Library {
+        name: "nvml",
+        headers: &["nvml.h"],
+        modes: &[&[], &["-DNVML_NO_UNVERSIONED_FUNC_DEFS"]],
+        files: &["libnvidia-ml.so"],
+    },
 ];
 
 /// The library whose function this is by its name.
@@ -103,6 +108,10 @@ pub fn owner(name: &str) -> Option<&'static str> {
         ("__cuda", "runtime"),
         ("cuda", "runtime"),
     ];
+    // GPUDirect Storage is a library of its own, which works on files and stays real.
+    if name.starts_with("cuFile") {
+        return None;
+    }
     let named = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, library)| *library);
     // What is left are the driver's: `cu` and a capital.
     let driver = || {
@@ -116,6 +125,15 @@ pub fn owner(name: &str) -> Option<&'static str> {
 /// injection hooks that other loaders search for) must not be ours, because somebody may find them by accident.
 pub fn is_public(library: &Library, name: &str) -> bool {
     !name.starts_with("_Z") && owner(name) == Some(library.name)
+}
+
+/// Whether this is a name of the C++ runtime, which NVIDIA's libraries carry within themselves: nobody means theirs.
+pub fn is_cxx_runtime(name: &str) -> bool {
+    // Constructors and members of std, its free functions, type information, operators new and delete.
+    ["_ZNSt", "_ZNKSt", "_ZSt", "_ZTISt", "_ZTSSt", "_ZTVSt", "_ZTINSt", "_ZTSNSt", "_ZTVNSt", "_Zn", "_Zd"]
+        .iter()
+        .any(|start| name.starts_with(start))
+        || name.contains("__cxxabi") || name.contains("__gnu_cxx") || name.starts_with("__cxa")
 }
 
 /// The library that a shared object of this file name belongs to.

@@ -14,11 +14,13 @@ mod preprocess;
 mod rules;
 #[path = "../../crates/oomph-vgpu/build/table.rs"]
 mod table;
+#[cfg(test)]
+mod tests;
 mod versions;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -56,12 +58,19 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/oomph-vgpu/api");
-    match Arguments::parse().command {
+    let result = match Arguments::parse().command {
         Command::Api { include, libs, check, rewrite_parameters } => {
             api::run(&api::Request { include, libs, api: tables, check, rewrite_parameters })
         }
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

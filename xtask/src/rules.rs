@@ -49,7 +49,7 @@ pub fn class(library: &str, prototype: &Prototype) -> Class {
         // Sharing with other processes and other APIs, and objects of hardware that memory questions do not touch.
         "driver" | "runtime" => {
             any(&[
-                "Ipc", "External", "Graphics", "EGL", "VDPAU", "D3D", "D3d", "Tex", "Surf", "Array", "Mipmap",
+                "Ipc", "External", "Graphics", "EGL", "VDPAU", "D3D", "D3d", "TexRef", "TexObject", "Texture", "Surf", "Array", "Mipmap",
                 "Debugger", "Coredump", "Checkpoint", "Green", "DevResource", "DevSmResource", "ExecutionCtx",
                 "NvSci", "Shareable", "Exporter", "Export", "HandleForAddressRange", "Opengl", "GLGet", "GLMap",
                 "GLUnmap", "GLRegister", "GLUnregister", "GLInit", "GLCtx", "GLSet", "WGL",

@@ -56,7 +56,7 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
     for (name, library, class) in &order {
         let function = &functions[name];
         debug_assert_eq!((function.library, function.class), (*library, *class));
-        write_function(&mut code, name, name, function);
+        write_function(&mut code, name, function);
         addresses.insert(name);
     }
     for (name, target, library) in aliases {
@@ -79,7 +79,7 @@ fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function
         let passed = function.params.iter().map(|(_, kind)| kind.passed());
         sizes.extend(passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }));
     }
-    code.push_str("/// Structs that cross the boundary by value.\npub mod abi {\n");
+    code.push_str("/// Structs that cross the boundary by value.\n#[allow(dead_code)]\npub mod abi {\n");
     for size in sizes {
         // The widest integers that fill the struct, so that its alignment is that of the struct it stands for.
         let (item, width) = match size {
@@ -122,16 +122,26 @@ fn rust_return(returns: Return) -> String {
 }
 
 /// `#[no_mangle]` is left out of unit tests, which would otherwise replace the symbols of the test program itself.
-fn write_head(code: &mut String, name: &str, function: &Function<'_>) {
+fn write_head(code: &mut String, name: &str, function: &Function<'_>, uses: impl Fn(usize) -> bool) {
     let _ = write!(code, "#[cfg_attr(not(test), unsafe(no_mangle))]\npub unsafe extern \"C\" fn {name}(");
     for (index, (_, kind)) in function.params.iter().enumerate() {
-        let _ = write!(code, "{}p{index}: {}", if index == 0 { "" } else { ", " }, rust_type(kind.passed()));
+        let comma = if index == 0 { "" } else { ", " };
+        let param = if uses(index) { format!("p{index}") } else { "_".to_owned() };
+        let _ = write!(code, "{comma}{param}: {}", rust_type(kind.passed()));
     }
     let _ = writeln!(code, "){} {{", rust_return(function.returns));
 }
 
-fn write_function(code: &mut String, name: &str, symbol: &str, function: &Function<'_>) {
-    write_head(code, symbol, function);
+/// Whether a function that only writes its out-parameters looks at this one.
+fn is_written(params: &[(String, Type)], index: usize) -> bool {
+    let kind = |index: usize| params.get(index).map(|(_, kind)| *kind);
+    let is_size = index.checked_sub(1).and_then(kind) == Some(Type::OutSized);
+    is_size || !matches!(kind(index), Some(Type::In(_)) | None)
+}
+
+fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
+    let answered = function.class == Class::Answered;
+    write_head(code, name, function, |index| answered || is_written(function.params, index));
     let id = function.id;
     match function.class {
         Class::Answered => {
@@ -197,7 +207,7 @@ fn write_answer(code: &mut String, function: &Function<'_>, status: u32) {
 
 /// Another name calls the same function, so that it is counted and answered under one id.
 fn write_alias(code: &mut String, name: &str, target: &str, function: &Function<'_>) {
-    write_head(code, name, function);
+    write_head(code, name, function, |_| true);
     let _ = write!(code, "    unsafe {{ {target}(");
     for index in 0..function.params.len() {
         let _ = write!(code, "{}p{index}", if index == 0 { "" } else { ", " });

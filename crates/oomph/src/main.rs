@@ -1,1 +1,44 @@
-fn main() {}
+//! The command line of oomph.
+//!
+//! It works in two steps: [`cli`] is what was typed, [`plan`] is what it means. Then the rooms do their work:
+//! `oomph-launch` runs the program, `oomph-ledger` and the hook's files tell what happened, [`assemble`] makes the
+//! answer of it, `oomph-report` writes it.
+//!
+//! Design constraints:
+//! - Data goes to stdout, talk to stderr. In text mode the program's own output passes through unchanged, and the
+//!   answer follows it.
+//! - What goes wrong is one line on stderr, with advice where there is any, and an exit status that `--help` documents.
+//! - No input makes it panic, and a reader that goes away is no error.
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod cli;
+mod dry_run;
+mod embedded;
+mod failure;
+mod gpus;
+mod output;
+mod plan;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that was asked for is data and a success; anything else is wrong usage.
+            let status = u8::try_from(error.exit_code()).unwrap_or(failure::status::USAGE);
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    let result = match cli.command {
+        Command::DryRun(args) => dry_run::run(*args, cli.quiet),
+        Command::Gpus(args) => gpus::run(&args),
+    };
+    result.unwrap_or_else(|error| failure::report(&error))
+}

@@ -12,8 +12,8 @@ from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 _READ_AT_MOST = 1 << 26
 
 
-def _native(operation, keyset, args, kwargs):
-    return operation.call(keyset, *args, **kwargs)
+def _native(operation, args, kwargs):
+    return operation.call(*args, **kwargs)
 
 
 def _ready(kernels, *tensors):
@@ -109,13 +109,12 @@ def _positions(kernels, mask, expected=None):
     return rows.t()
 
 
-def nonzero(kernels, operation, keyset, args, kwargs):
+def nonzero(kernels, operation, args, kwargs):
     """`nonzero`, and with it `argwhere` and one-argument `where`."""
     source = args[0]
     if not _ready(kernels, source):
-        return _native(operation, keyset, args, kwargs)
-    with kernels.undisturbed():
-        return _positions(kernels, source)
+        return _native(operation, args, kwargs)
+    return _positions(kernels, source)
 
 
 def _without_masks(kernels, subject, indices, values=None):
@@ -147,130 +146,124 @@ def _one_value(kernels, indices, values, accumulate):
     return len(masks) == 1 and masks[0].dtype in (kernels.torch.bool, kernels.torch.uint8)
 
 
-def index(kernels, operation, keyset, args, kwargs):
+def index(kernels, operation, args, kwargs):
     """Indexing with masks."""
     subject, indices = args[0], args[1]
     if _ready(kernels, subject):
-        with kernels.undisturbed():
-            made = _without_masks(kernels, subject, indices)
+        made = _without_masks(kernels, subject, indices)
         if made is not None:
             args = (subject, made) + tuple(args[2:])
-    out = _native(operation, keyset, args, kwargs)
+    out = _native(operation, args, kwargs)
     return kernels.finish(operation, args, kwargs, out)
 
 
-def index_put(kernels, operation, keyset, args, kwargs):
+def index_put(kernels, operation, args, kwargs):
     """Assignment through masks, and the backward of indexing with them."""
     subject, indices, values = args[0], args[1], args[2]
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     if _ready(kernels, subject):
-        with kernels.undisturbed():
-            made = None
-            if not _one_value(kernels, indices, values, accumulate):
-                made = _without_masks(kernels, subject, indices, values)
+        made = None
+        if not _one_value(kernels, indices, values, accumulate):
+            made = _without_masks(kernels, subject, indices, values)
         if made is not None:
             args = (subject, made) + tuple(args[2:])
-    out = _native(operation, keyset, args, kwargs)
+    out = _native(operation, args, kwargs)
     return kernels.finish(operation, args, kwargs, out)
 
 
-def masked_select(kernels, operation, keyset, args, kwargs):
+def masked_select(kernels, operation, args, kwargs):
     """`masked_select`, which CUDA does as indexing with the broadcast mask."""
     subject, mask = args[0], args[1]
     if not _ready(kernels, subject, mask):
-        return _native(operation, keyset, args, kwargs)
+        return _native(operation, args, kwargs)
     torch = kernels.torch
-    with kernels.undisturbed():
-        if mask.dim() == 0 and subject.dim() == 0:
-            subject, mask = subject.reshape(1), mask.reshape(1)
-        shape = torch.broadcast_shapes(subject.size(), mask.size())
-        wide, over = subject.expand(shape), mask.expand(shape)
-        if kernels.large(over) or kernels.large(wide):
-            rows = _positions(kernels, over)
-            return torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
-        level = _level(kernels, mask)
-        worst = max(level, kernels.unknowns.level(subject))
+    if mask.dim() == 0 and subject.dim() == 0:
+        subject, mask = subject.reshape(1), mask.reshape(1)
+    shape = torch.broadcast_shapes(subject.size(), mask.size())
+    wide, over = subject.expand(shape), mask.expand(shape)
+    if kernels.large(over) or kernels.large(wide):
         rows = _positions(kernels, over)
-        out = torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
-        if not kernels.large(out) and out.numel():
-            if level <= GUESS:
-                memory = kernels.memory
-                memory.alias(out).copy_(torch.masked_select(memory.alias(wide), memory.alias(over)))
-                kernels.unknowns.mark(out, worst)
-            else:
-                kernels.fill_unknown(out, UNKNOWN)
-        return out
+        return torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
+    level = _level(kernels, mask)
+    worst = max(level, kernels.unknowns.level(subject))
+    rows = _positions(kernels, over)
+    out = torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
+    if not kernels.large(out) and out.numel():
+        if level <= GUESS:
+            memory = kernels.memory
+            memory.alias(out).copy_(torch.masked_select(memory.alias(wide), memory.alias(over)))
+            kernels.unknowns.mark(out, worst)
+        else:
+            kernels.fill_unknown(out, UNKNOWN)
+    return out
 
 
-def unique(kernels, operation, keyset, args, kwargs):
+def unique(kernels, operation, args, kwargs):
     """The family of `unique`: values, where each element went, how often each occurs."""
     source = args[0]
     if not _ready(kernels, source):
-        return _native(operation, keyset, args, kwargs)
+        return _native(operation, args, kwargs)
     torch = kernels.torch
     named = dict(zip(operation.arguments, args))
     named.update(kwargs)
-    with kernels.undisturbed():
-        level = _level(kernels, source)
-        # CUDA sorts a copy, and with the inverse asked for, the positions with it.
-        scratch = [torch.empty(source.size(), dtype=source.dtype, device=source.device)]
-        if named.get("return_inverse"):
-            scratch.append(torch.empty(source.size(), dtype=torch.int64, device=source.device))
-        if level <= GUESS:
-            made = operation.call(kernels.cpu, kernels.memory.alias(source), *args[1:], **kwargs)
-            out = tuple(_place(kernels, source, one, level) for one in made)
-            del scratch
-            return out
-        dim = named.get("dim")
-        count = source.numel() if dim is None else source.size(dim)
-        shape = (count,) if dim is None else source.size()
-        out = [_blank(kernels, source, shape, source.dtype)]
-        inverse = source.size() if dim is None else (count,)
-        for name in ("return_inverse", "return_counts"):
-            if name == "return_counts" and name not in operation.arguments:
-                break
-            size = (inverse if name == "return_inverse" else (count,)) if named.get(name) else (0,)
-            out.append(_blank(kernels, source, size, torch.int64))
+    level = _level(kernels, source)
+    # CUDA sorts a copy, and with the inverse asked for, the positions with it.
+    scratch = [torch.empty(source.size(), dtype=source.dtype, device=source.device)]
+    if named.get("return_inverse"):
+        scratch.append(torch.empty(source.size(), dtype=torch.int64, device=source.device))
+    if level <= GUESS:
+        made = operation.host_call(kernels.memory.alias(source), *args[1:], **kwargs)
+        out = tuple(_place(kernels, source, one, level) for one in made)
         del scratch
-        return tuple(out)
+        return out
+    dim = named.get("dim")
+    count = source.numel() if dim is None else source.size(dim)
+    shape = (count,) if dim is None else source.size()
+    out = [_blank(kernels, source, shape, source.dtype)]
+    inverse = source.size() if dim is None else (count,)
+    for name in ("return_inverse", "return_counts"):
+        if name == "return_counts" and name not in operation.arguments:
+            break
+        size = (inverse if name == "return_inverse" else (count,)) if named.get(name) else (0,)
+        out.append(_blank(kernels, source, size, torch.int64))
+    del scratch
+    return tuple(out)
 
 
-def repeat_interleave(kernels, operation, keyset, args, kwargs):
+def repeat_interleave(kernels, operation, args, kwargs):
     """`repeat_interleave` with a tensor of counts."""
     source = args[0]
     if not _ready(kernels, source):
-        return _native(operation, keyset, args, kwargs)
-    with kernels.undisturbed():
-        wanted = kwargs.get("output_size")
-        level = kernels.unknowns.level(source)
-        if level <= GUESS:
-            made = operation.call(kernels.cpu, kernels.memory.alias(source), **kwargs)
-            if level:
-                kernels.warn.selected()
-            return _place(kernels, source, made, level)
-        if wanted is None:
+        return _native(operation, args, kwargs)
+    wanted = kwargs.get("output_size")
+    level = kernels.unknowns.level(source)
+    if level <= GUESS:
+        made = operation.host_call(kernels.memory.alias(source), **kwargs)
+        if level:
             kernels.warn.selected()
-            wanted = source.numel()
-        return _blank(kernels, source, (wanted,), source.dtype)
+        return _place(kernels, source, made, level)
+    if wanted is None:
+        kernels.warn.selected()
+        wanted = source.numel()
+    return _blank(kernels, source, (wanted,), source.dtype)
 
 
-def bincount(kernels, operation, keyset, args, kwargs):
+def bincount(kernels, operation, args, kwargs):
     """`bincount`: as long as the largest value."""
     source = args[0]
     if not _ready(kernels, source):
-        return _native(operation, keyset, args, kwargs)
+        return _native(operation, args, kwargs)
     torch = kernels.torch
-    with kernels.undisturbed():
-        named = dict(zip(operation.arguments, args))
-        named.update(kwargs)
-        weights = named.get("weights")
-        level = _level(kernels, source)
-        if level <= GUESS and not kernels.large(source):
-            host = [kernels.host(one) for one in args]
-            made = operation.call(kernels.cpu, *host, **{name: kernels.host(one) for name, one in kwargs.items()})
-            return _place(kernels, source, made, max(level, _level_of(kernels, weights)))
-        dtype = torch.int64 if weights is None else (weights.dtype if weights.dtype == torch.float32 else torch.float64)
-        return _blank(kernels, source, (max(1, int(named.get("minlength") or 0)),), dtype)
+    named = dict(zip(operation.arguments, args))
+    named.update(kwargs)
+    weights = named.get("weights")
+    level = _level(kernels, source)
+    if level <= GUESS and not kernels.large(source):
+        host = [kernels.host(one) for one in args]
+        made = operation.host_call(*host, **{name: kernels.host(one) for name, one in kwargs.items()})
+        return _place(kernels, source, made, max(level, _level_of(kernels, weights)))
+    dtype = torch.int64 if weights is None else (weights.dtype if weights.dtype == torch.float32 else torch.float64)
+    return _blank(kernels, source, (max(1, int(named.get("minlength") or 0)),), dtype)
 
 
 def _level_of(kernels, tensor):
@@ -279,44 +272,42 @@ def _level_of(kernels, tensor):
     return kernels.unknowns.level(tensor)
 
 
-def histc(kernels, operation, keyset, args, kwargs):
+def histc(kernels, operation, args, kwargs):
     """`histc`: without bounds CUDA reads the smallest and largest value back, and refuses what is not finite."""
     source = args[0]
     named = dict(zip(operation.arguments, args))
     named.update(kwargs)
     low, high = named.get("min", 0), named.get("max", 0)
     if not _ready(kernels, source) or low != high:
-        out = _native(operation, keyset, args, kwargs)
+        out = _native(operation, args, kwargs)
         return kernels.finish(operation, args, kwargs, out)
-    with kernels.undisturbed():
-        low, high = 0, 1
-        if source.numel() and not kernels.large(source) and kernels.unknowns.level(source) <= GUESS:
-            alias = kernels.memory.alias(source)
-            low, high = float(alias.min().item()), float(alias.max().item())
-            if not low < high:
-                low, high = low - 1, low + 1
+    low, high = 0, 1
+    if source.numel() and not kernels.large(source) and kernels.unknowns.level(source) <= GUESS:
+        alias = kernels.memory.alias(source)
+        low, high = float(alias.min().item()), float(alias.max().item())
+        if not low < high:
+            low, high = low - 1, low + 1
     args = (source, named.get("bins", 100), low, high)
-    out = operation.call(keyset, *args)
+    out = operation.call(*args)
     return kernels.finish(operation, args, {}, out)
 
 
-def nms(kernels, operation, keyset, args, kwargs):
+def nms(kernels, operation, args, kwargs):
     """torchvision's `nms`: which boxes survive."""
     boxes, scores = args[0], args[1]
     if not _ready(kernels, boxes):
-        return _native(operation, keyset, args, kwargs)
+        return _native(operation, args, kwargs)
     torch = kernels.torch
-    with kernels.undisturbed():
-        level = _level(kernels, boxes, scores)
-        if level <= GUESS:
-            host = [kernels.host(one) for one in args]
-            made = operation.call(kernels.cpu, *host, **kwargs)
-            return _place(kernels, boxes, made, level)
-        out = torch.empty((boxes.size(0),), dtype=torch.int64, device=boxes.device)
-        if not kernels.large(out):
-            kernels.memory.alias(out).copy_(torch.arange(boxes.size(0), dtype=torch.int64, device="cpu"))
-            kernels.unknowns.mark(out, GUESS)
-        return out
+    level = _level(kernels, boxes, scores)
+    if level <= GUESS:
+        host = [kernels.host(one) for one in args]
+        made = operation.host_call(*host, **kwargs)
+        return _place(kernels, boxes, made, level)
+    out = torch.empty((boxes.size(0),), dtype=torch.int64, device=boxes.device)
+    if not kernels.large(out):
+        kernels.memory.alias(out).copy_(torch.arange(boxes.size(0), dtype=torch.int64, device="cpu"))
+        kernels.unknowns.mark(out, GUESS)
+    return out
 
 
 ATEN = {

@@ -43,18 +43,28 @@ _POSITIONS = {"argmax": 0, "argmin": 0, "multinomial": 0, "topk": 1, "max": 1, "
 _VOCABULARY = 1024
 
 
+def schema_of(torch, name):
+    """The schema of an operator overload such as `aten::add.Tensor`."""
+    packet, _, overload = name.partition(".")
+    schema = torch._C._dispatch_find_schema_or_throw(packet, overload).schema
+    return schema() if callable(schema) else schema
+
+
 class Operation:
     """What is known of one operator overload."""
 
-    __slots__ = ("name", "base", "call", "mutated", "generator", "seeded", "failures", "upcast", "computed", "out",
-                 "has_generator", "arguments")
+    __slots__ = ("name", "base", "call", "host_call", "mutated", "seeded", "failures", "upcast", "computed", "out",
+                 "has_generator", "arguments", "view")
 
-    def __init__(self, name, handle):
-        schema = handle.schema
-        schema = schema() if callable(schema) else schema
+    def __init__(self, torch, name):
+        packet, _, overload = name.partition(".")
+        schema = schema_of(torch, name)
         self.name = name
         self.base = name.split("::", 1)[1].split(".", 1)[0]
-        self.call = handle.redispatch_boxed
+        # The operator as C++ has it: one dispatch, without the layers of `torch.ops`.
+        self.call, _, tags = torch._C._get_operation_overload(packet, overload)
+        self.host_call = self.call
+        self.seeded = torch.Tag.nondeterministic_seeded in tags
         self.arguments = [argument.name for argument in schema.arguments]
         self.mutated = tuple(
             (index, argument.name)
@@ -63,7 +73,7 @@ class Operation:
         )
         self.out = any(argument.is_out for argument in schema.arguments) if self.mutated else False
         self.has_generator = "generator" in self.arguments
-        self.seeded = None
+        self.view = not self.mutated and any(result.alias_info is not None for result in schema.returns)
         self.failures = 0
         self.upcast = set()
         self.computed = not self.base.startswith(_NOT_COMPUTED)
@@ -89,10 +99,8 @@ class Kernels:
         self.limit = (1 << 62) if self.everything else SMALL
         self.limit_bytes = (1 << 62) if self.everything else SMALL_BYTES
         self.memory = HostMemory(torch)
-        self.unknowns = Unknowns(self.limit_bytes)
+        self.unknowns = Unknowns(self.large_storage)
         self.key = native._parse_dispatch_key(KEY)
-        self.below = native._dispatch_keyset_full_after(self.key)
-        self.cpu = native.DispatchKeySet(native.DispatchKey.CPU)
         self.floats = frozenset(
             value for value in vars(torch).values()
             if isinstance(value, torch.dtype) and (value.is_floating_point or value.is_complex)
@@ -133,6 +141,10 @@ class Kernels:
             return False
         return tensor.dtype in self.floats or count * tensor.element_size() > self.limit_bytes
 
+    def large_storage(self, tensor, size):
+        """Whether a block of `size` bytes, seen through `tensor`, is too large to have been computed."""
+        return size > self.limit_bytes or (tensor.dtype in self.floats and size > self.limit * tensor.element_size())
+
     # -- registration ----------------------------------------------------------------------------------------------
 
     def register(self):
@@ -172,7 +184,7 @@ class Kernels:
         native = self.torch._C
         for name, maker in dynamic.OTHERS.items():
             library, _, rest = name.partition("::")
-            if name in self._others or not native._dispatch_has_kernel_for_dispatch_key(name, "CUDA"):
+            if name in self._others or not native._dispatch_has_kernel(name):
                 continue
             self._others.add(name)
             held = native._dispatch_library("IMPL", library, "")
@@ -183,11 +195,10 @@ class Kernels:
         library.impl(name, self.key, self.torch.library.fallthrough_kernel)
 
     def _put(self, library, name, kernel):
-        library.impl(name, self.key, kernel, True)
+        library.impl(name, self.key, kernel)
 
     def _operation(self, name):
-        base, _, overload = name.partition(".")
-        return Operation(name, self.torch._C._dispatch_find_schema_or_throw(base, overload))
+        return Operation(self.torch, name)
 
     def _kernel_for(self, name):
         from oomph.values import dynamic
@@ -211,63 +222,54 @@ class Kernels:
             return None
         if base in ("lift_fresh", "lift") and not operation.out:
             return self._special(lifted, operation)
-        if not operation.mutated and self._is_view(name):
+        if operation.view:
             return None
         return self._generic(operation)
-
-    def _is_view(self, name):
-        base, _, overload = name.partition(".")
-        schema = self.torch._C._dispatch_find_schema_or_throw(base, overload).schema
-        schema = schema() if callable(schema) else schema
-        return bool(schema.returns) and any(result.alias_info is not None for result in schema.returns)
 
     # -- the kernels -----------------------------------------------------------------------------------------------
 
     def _generic(self, operation):
         """Run, and let a large result go at once: that is most of the time of a training step."""
-        call, key, below, include = operation.call, self.key, self.below, self.include
+        call, key, include, undisturbed = operation.call, self.key, self.include, self.undisturbed
         limit, floats, most = self.limit, self.floats, self.limit_bytes
         tensor_type, finish, on_device = self.torch.Tensor, self.finish, self.on_device
 
-        def kernel(keyset, *args, **kwargs):
+        def kernel(*args, **kwargs):
             try:
                 include(key, False)
-                out = call(keyset & below, *args, **kwargs)
-                if type(out) is tensor_type:
-                    count = out.numel()
-                    if count > limit and (count > most or out.dtype in floats):
-                        return out
-                    if not on_device(out):
-                        return out
-                return finish(operation, args, kwargs, out)
+                with undisturbed():
+                    out = call(*args, **kwargs)
+                    if type(out) is tensor_type:
+                        count = out.numel()
+                        if count > limit and (count > most or out.dtype in floats):
+                            return out
+                        if not on_device(out):
+                            return out
+                    return finish(operation, args, kwargs, out)
             finally:
                 include(key, True)
 
         return kernel
 
     def _blank(self, operation):
-        call, key, below, include = operation.call, self.key, self.below, self.include
+        def kernel(self, operation, args, kwargs):
+            out = operation.call(*args, **kwargs)
+            if out.numel() <= SMALL and self.on_device(out) and self.usable(out):
+                self.fill_unknown(out, BLANK)
+            return out
 
-        def kernel(keyset, *args, **kwargs):
-            try:
-                include(key, False)
-                out = call(keyset & below, *args, **kwargs)
-                if out.numel() <= SMALL and self.on_device(out) and self.usable(out):
-                    with self.undisturbed():
-                        self.fill_unknown(out, BLANK)
-                return out
-            finally:
-                include(key, True)
-
-        return kernel
+        return self._special(kernel, operation)
 
     def _special(self, function, operation):
-        key, below, include = self.key, self.below, self.include
+        """A kernel of its own; `function` calls the operation itself."""
+        key, include, undisturbed = self.key, self.include, self.undisturbed
 
-        def kernel(keyset, *args, **kwargs):
+        def kernel(*args, **kwargs):
             try:
                 include(key, False)
-                return function(self, operation, keyset & below, args, kwargs)
+                # The operation was seen by the user's `__torch_function__` on its way here.
+                with undisturbed():
+                    return function(self, operation, args, kwargs)
             finally:
                 include(key, True)
 
@@ -288,17 +290,19 @@ class Kernels:
                 # A real GPU: nothing of this may ever run.
                 self.broken = True
                 return False
-        return not self.capturing()
+        try:
+            return not self.capturing()
+        except Exception:
+            return False
 
     def finish(self, operation, args, kwargs, out):
         """Gives small results their values, or notes that they have none."""
-        with self.undisturbed():
-            try:
-                return self._finish(operation, args, kwargs, out)
-            except Exception:
-                # The operation itself has succeeded; what is missing is only its value.
-                operation.failures += 1
-                return out
+        try:
+            return self._finish(operation, args, kwargs, out)
+        except Exception:
+            # The operation itself has succeeded; what is missing is only its value.
+            operation.failures += 1
+            return out
 
     def _finish(self, operation, args, kwargs, out):
         tensors = []
@@ -455,17 +459,17 @@ class Kernels:
         if operation.has_generator and len(args) < len(operation.arguments):
             if host_kwargs.get("generator") is None and not any(isinstance(one, self.torch.Generator) for one in host_args):
                 host_kwargs["generator"] = self.generator
-            result = operation.call(self.cpu, *host_args, **host_kwargs)
-        elif self.is_seeded(operation):
+            result = operation.host_call(*host_args, **host_kwargs)
+        elif operation.seeded:
             # The seeds of the user's program belong to the user.
             default = self.torch.default_generator
             state = default.get_state()
             try:
-                result = operation.call(self.cpu, *host_args, **host_kwargs)
+                result = operation.host_call(*host_args, **host_kwargs)
             finally:
                 default.set_state(state)
         else:
-            result = operation.call(self.cpu, *host_args, **host_kwargs)
+            result = operation.host_call(*host_args, **host_kwargs)
         if operation.mutated:
             if shadows:
                 for _, alias, shadow in shadows:
@@ -494,18 +498,6 @@ class Kernels:
                 found.extend(self._flat(one))
             return found
         return []
-
-    def is_seeded(self, operation):
-        """Whether an operation draws random numbers."""
-        if operation.seeded is None:
-            name = operation.name[6:]
-            base, _, overload = name.partition(".")
-            try:
-                found = getattr(getattr(self.torch.ops.aten, base), overload or "default")
-                operation.seeded = self.torch.Tag.nondeterministic_seeded in found.tags
-            except Exception:
-                operation.seeded = True
-        return operation.seeded
 
     def note_failure(self, operation, error):
         """Remembers an operation that the CPU cannot do, so that it is not tried again and again."""
@@ -580,36 +572,34 @@ class Kernels:
 # -- operations that need something of their own -----------------------------------------------------------------------
 
 
-def read_back(kernels, operation, keyset, args, kwargs):
+def read_back(kernels, operation, args, kwargs):
     """`.item()`: the value is in memory already; what matters is whether anyone computed it."""
     source = args[0]
-    with kernels.undisturbed():
-        if (
-            kernels.on_device(source)
-            and source.dtype not in kernels.floats
-            and kernels.usable(source)
-            and kernels.unknowns.level(source) in (GUESS, UNKNOWN)
-        ):
-            kernels.warn.branched()
-    return operation.call(keyset, *args, **kwargs)
+    if (
+        kernels.on_device(source)
+        and source.dtype not in kernels.floats
+        and kernels.usable(source)
+        and kernels.unknowns.level(source) in (GUESS, UNKNOWN)
+    ):
+        kernels.warn.branched()
+    return operation.call(*args, **kwargs)
 
 
-def lifted(kernels, operation, keyset, args, kwargs):
+def lifted(kernels, operation, args, kwargs):
     """`torch.tensor(..., device="cuda")` copies out of sight and shows its result here."""
-    out = operation.call(keyset, *args, **kwargs)
-    with kernels.undisturbed():
-        if kernels.on_device(out) and not kernels.large(out) and kernels.plain(out):
-            kernels.unknowns.mark(out, KNOWN)
+    out = operation.call(*args, **kwargs)
+    if kernels.on_device(out) and not kernels.large(out) and kernels.plain(out):
+        kernels.unknowns.mark(out, KNOWN)
     return out
 
 
-def copied(kernels, operation, keyset, args, kwargs):
+def copied(kernels, operation, args, kwargs):
     """Copies between host and device.
 
     The virtual GPU carries out plain ones up to a megabyte.  Those that convert or rearrange go through kernels, or
     through a temporary that a kernel fills, and are done here.
     """
-    out = operation.call(keyset, *args, **kwargs)
+    out = operation.call(*args, **kwargs)
     source = args[1] if operation.base == "copy_" else args[0]
     to_device, from_device = kernels.on_device(out), kernels.on_device(source)
     if to_device and from_device:
@@ -619,11 +609,10 @@ def copied(kernels, operation, keyset, args, kwargs):
         return kernels.finish(operation, args, kwargs, out)
     if not to_device and not from_device:
         return out
-    with kernels.undisturbed():
-        try:
-            _between(kernels, out, source, to_device)
-        except Exception:
-            operation.failures += 1
+    try:
+        _between(kernels, out, source, to_device)
+    except Exception:
+        operation.failures += 1
     return out
 
 
@@ -655,24 +644,23 @@ def _between(kernels, out, source, to_device):
         out.zero_()
 
 
-def scale_updated(kernels, operation, keyset, args, kwargs):
+def scale_updated(kernels, operation, args, kwargs):
     """GradScaler's update: found_inf is what the check left, and the check finds nothing."""
-    out = operation.call(keyset, *args, **kwargs)
-    with kernels.undisturbed():
-        scale, tracker, found = args[0], args[1], args[2]
-        if not kernels.on_device(scale) or not kernels.usable(scale):
-            return out
-        growth, backoff, interval = args[3:6]
-        alias = kernels.memory.alias
-        if kernels.on_device(found) and float(alias(found).item()) > 0:
-            alias(scale).mul_(backoff)
-            alias(tracker).zero_()
-        else:
-            successes = int(alias(tracker).item()) + 1
-            if successes == interval:
-                alias(scale).mul_(growth)
-                successes = 0
-            alias(tracker).fill_(successes)
-        kernels.unknowns.mark(scale, KNOWN)
-        kernels.unknowns.mark(tracker, KNOWN)
+    out = operation.call(*args, **kwargs)
+    scale, tracker, found = args[0], args[1], args[2]
+    if not kernels.on_device(scale) or not kernels.usable(scale):
+        return out
+    growth, backoff, interval = args[3:6]
+    alias = kernels.memory.alias
+    if kernels.on_device(found) and float(alias(found).item()) > 0:
+        alias(scale).mul_(backoff)
+        alias(tracker).zero_()
+    else:
+        successes = int(alias(tracker).item()) + 1
+        if successes == interval:
+            alias(scale).mul_(growth)
+            successes = 0
+        alias(tracker).fill_(successes)
+    kernels.unknowns.mark(scale, KNOWN)
+    kernels.unknowns.mark(tracker, KNOWN)
     return out

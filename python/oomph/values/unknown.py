@@ -23,9 +23,9 @@ UNKNOWN = 3
 class Unknowns:
     """Levels of knowledge per storage address."""
 
-    def __init__(self, small_bytes):
+    def __init__(self, too_large):
         self._levels = {}
-        self._small_bytes = small_bytes
+        self._too_large = too_large
 
     def level(self, tensor):
         """What is known of the values of `tensor`."""
@@ -33,7 +33,7 @@ class Unknowns:
             return KNOWN
         storage = tensor.untyped_storage()
         # A small view of a large block shows memory that no operation wrote.
-        if storage.nbytes() > self._small_bytes:
+        if self._too_large(tensor, storage.nbytes()):
             return UNKNOWN
         return self._levels.get(storage.data_ptr(), KNOWN)
 

@@ -1,7 +1,12 @@
 //! A link namespace of its own for a library, and what makes it safe to call.
 //!
-//! A library in another namespace has its own libc, and two libcs in one process share one thing that neither knows of:
-//! the thread's table of thread-specific data. Each libc numbers its keys from 0, so the values of one would be taken
+//! A library in another namespace has its own libc, which knows nothing of the threads that the program's libc starts.
+//! Two things follow.
+//!
+//! Its tables of character classes are not set up in them: the first `isspace` would follow a null pointer. Asking it
+//! for the global locale sets them up.
+//!
+//! And the two libcs share one thing that neither knows of: the thread's table of thread-specific data. Each libc numbers its keys from 0, so the values of one would be taken
 //! for those of the other; and whichever libc first uses a part of the table allocates it, while the program's own libc
 //! frees it at the thread's end. cuDNN creates some forty keys, enough for both to be seen.
 //!
@@ -11,7 +16,8 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The first key number that the library may get. Programs use a few dozen keys, and a libc has 1,024.
 const FIRST: u32 = 512;
@@ -20,8 +26,12 @@ const PART: u32 = 32;
 /// Parts that are set aside: room for 124 keys.
 const PARTS: usize = 4;
 
+/// `LC_GLOBAL_LOCALE`
+const GLOBAL_LOCALE: isize = -1;
+
 type Key = libc::pthread_key_t;
 type KeyCreate = unsafe extern "C" fn(*mut Key, Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
+type UseLocale = unsafe extern "C" fn(isize) -> isize;
 type KeyDelete = unsafe extern "C" fn(Key) -> c_int;
 
 /// Whether a number is the first of a part that is set aside: the program's libc keeps it.
@@ -65,20 +75,46 @@ fn programs_keys() -> &'static [Key] {
     KEYS.get_or_init(|| unsafe { reserve(libc::pthread_key_create, libc::pthread_key_delete, is_programs) })
 }
 
-/// Prepares this thread for calls into a namespace. Cheap after the first time.
+/// More namespaces than this library makes; glibc allows 16 in all.
+const MOST_NAMESPACES: usize = 8;
+/// `uselocale` of each namespace, in the order in which they were made.
+static LOCALES: [AtomicUsize; MOST_NAMESPACES] = [const { AtomicUsize::new(0) }; MOST_NAMESPACES];
+/// How many namespaces there are.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    // `const` and without a destructor, so that a thread's end runs no code of this library.
+    /// How many namespaces this thread is prepared for.
+    static PREPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Prepares this thread for calls into every namespace. Cheap after the first time.
 #[inline]
 pub fn enter() {
-    thread_local! {
-        // `const` and without a destructor, so that a thread's end runs no code of this library.
-        static PREPARED: Cell<bool> = const { Cell::new(false) };
+    let count = COUNT.load(Ordering::Acquire);
+    if PREPARED.get() != count {
+        prepare(count);
     }
-    if !PREPARED.replace(true) {
-        for key in programs_keys() {
-            // A value that is not null makes libc allocate the part; nobody reads it.
-            // SAFETY: the key is valid, and the value is never followed.
-            unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(1)) };
+}
+
+#[cold]
+fn prepare(count: usize) {
+    for key in programs_keys() {
+        // A value that is not null makes libc allocate the part; nobody reads it.
+        // SAFETY: the key is valid, and the value is never followed.
+        unsafe { libc::pthread_setspecific(*key, std::ptr::without_provenance(1)) };
+    }
+    for locale in LOCALES.iter().take(count).skip(PREPARED.get()) {
+        let address = locale.load(Ordering::Relaxed);
+        if address != 0 {
+            // SAFETY: the address is that of `uselocale`; the argument stands for the locale that is in use anyway.
+            unsafe {
+                let function = std::mem::transmute::<*const c_void, UseLocale>(address as *const c_void);
+                function(GLOBAL_LOCALE);
+            }
         }
     }
+    PREPARED.set(count);
 }
 
 /// A namespace.
@@ -87,13 +123,15 @@ pub struct Namespace(libc::Lmid_t);
 impl Namespace {
     /// Makes a namespace that holds a libc and nothing else.
     pub fn new() -> Result<Namespace, String> {
+        // One at a time, so that each gets a place of its own.
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let libc = open(libc::LM_ID_NEWLM, c"libc.so.6")?;
         let mut id: libc::Lmid_t = 0;
         // SAFETY: the handle is open, and the request writes one `Lmid_t`.
         if unsafe { libc::dlinfo(libc, libc::RTLD_DI_LMID, (&raw mut id).cast()) } != 0 {
             return Err(error());
         }
-        enter();
         let find = |name: &CStr| {
             // SAFETY: the handle is open.
             let address = unsafe { libc::dlsym(libc, name.as_ptr()) };
@@ -109,6 +147,11 @@ impl Namespace {
         // The numbers below belong to the program, as do the first ones of every part.
         // SAFETY: both functions are of the namespace's libc.
         unsafe { reserve(create, delete, |key| key < FIRST || is_programs(key)) };
+        let locale = find(c"uselocale")?;
+        let place = COUNT.load(Ordering::Acquire);
+        LOCALES.get(place).ok_or("there are too many namespaces")?.store(locale as usize, Ordering::Relaxed);
+        COUNT.store(place + 1, Ordering::Release);
+        enter();
         Ok(Namespace(id))
     }
 
@@ -172,6 +215,9 @@ mod tests {
                 let libc = libc as *mut c_void;
                 let create: KeyCreate = std::mem::transmute(libc::dlsym(libc, c"pthread_key_create".as_ptr()));
                 let set: Set = std::mem::transmute(libc::dlsym(libc, c"pthread_setspecific".as_ptr()));
+                type Class = unsafe extern "C" fn(c_int) -> c_int;
+                let class: Class = std::mem::transmute(libc::dlsym(libc, c"isspace".as_ptr()));
+                assert_ne!(class(c_int::from(b' ')), 0);
                 for _ in 0..60 {
                     let mut key = 0;
                     assert_eq!(create(&raw mut key, None), 0);

@@ -331,24 +331,24 @@ pub unsafe fn cuMemcpyPeerAsync(
     unsafe { copy(address(to), address(from), size, stream) }
 }
 
-pub unsafe fn cuMemsetD8_v2(to: DevicePointer, value: u8, count: usize) -> u32 {
-    unsafe { fill(to, u32::from(value), 1, count, std::ptr::null_mut()) }
+pub unsafe fn cuMemsetD8_v2(to: DevicePointer, value: c_uint, count: usize) -> u32 {
+    unsafe { fill(to, value, 1, count, std::ptr::null_mut()) }
 }
 
-pub unsafe fn cuMemsetD16_v2(to: DevicePointer, value: u16, count: usize) -> u32 {
-    unsafe { fill(to, u32::from(value), 2, count, std::ptr::null_mut()) }
+pub unsafe fn cuMemsetD16_v2(to: DevicePointer, value: c_uint, count: usize) -> u32 {
+    unsafe { fill(to, value, 2, count, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemsetD32_v2(to: DevicePointer, value: c_uint, count: usize) -> u32 {
     unsafe { fill(to, value, 4, count, std::ptr::null_mut()) }
 }
 
-pub unsafe fn cuMemsetD8Async(to: DevicePointer, value: u8, count: usize, stream: *mut c_void) -> u32 {
-    unsafe { fill(to, u32::from(value), 1, count, stream) }
+pub unsafe fn cuMemsetD8Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
+    unsafe { fill(to, value, 1, count, stream) }
 }
 
-pub unsafe fn cuMemsetD16Async(to: DevicePointer, value: u16, count: usize, stream: *mut c_void) -> u32 {
-    unsafe { fill(to, u32::from(value), 2, count, stream) }
+pub unsafe fn cuMemsetD16Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
+    unsafe { fill(to, value, 2, count, stream) }
 }
 
 pub unsafe fn cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {

@@ -1,6 +1,6 @@
 //! Virtual memory management: addresses, physical memory and the mappings between them.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 
 use crate::driver::memory::{AllocationProperties, located};
 use crate::driver::{DevicePointer, hand_out, put};
@@ -68,7 +68,7 @@ pub unsafe fn cuMemGetAllocationGranularity(bytes: *mut usize, _properties: *con
     SUCCESS
 }
 
-pub unsafe fn cuMulticastGetGranularity(bytes: *mut usize, _properties: *const c_void, _option: c_uint) -> u32 {
+pub unsafe fn cuMulticastGetGranularity(bytes: *mut usize, _properties: *const c_void, _option: c_int) -> u32 {
     unsafe { put(bytes, GRANULE) };
     SUCCESS
 }

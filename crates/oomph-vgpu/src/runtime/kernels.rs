@@ -21,7 +21,7 @@ struct Configuration {
 
 thread_local! {
     static CONFIGURATION: Cell<Configuration> = const {
-        Cell::new(Configuration { grid: Bytes12([0; 12]), block: Bytes12([0; 12]), shared: 0, stream: std::ptr::null_mut() })
+        Cell::new(Configuration { grid: Bytes12([0; 3]), block: Bytes12([0; 3]), shared: 0, stream: std::ptr::null_mut() })
     };
 }
 

@@ -157,7 +157,7 @@ pub unsafe fn cudaStreamGetCaptureInfo(
     edges: *mut *const c_void,
     count: *mut usize,
 ) -> u32 {
-    let none = std::ptr::null_mut();
+    let none: *mut c_void = std::ptr::null_mut();
     if loader::runtime_major() >= 13 {
         unsafe { cudaStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, edges, count) }
     } else {
