@@ -10,8 +10,10 @@ def _chain():
     """Execute the next `sitecustomize` along sys.path in our place; its exceptions are its own and propagate."""
     import os
     import sys
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
+
+    # The frozen parts of importlib are always loaded; its public modules would cost several milliseconds.
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
 
     here = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
     others = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) != here]

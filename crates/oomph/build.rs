@@ -33,7 +33,8 @@ fn main() {
         let name = path.strip_prefix(&python).expect("the files were found below python/");
         // Paths of the archive have forward slashes on every host.
         let name: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
-        writeln!(code, "    ({:?}, include_bytes!({path:?})),", name.join("/")).expect("writing to a string cannot fail");
+        writeln!(code, "    ({:?}, include_bytes!({path:?})),", name.join("/"))
+            .expect("writing to a string cannot fail");
     }
     code += "];\n";
     fs::write(out.join("embedded.rs"), code).expect("OUT_DIR can be written");
@@ -65,6 +66,9 @@ fn build_library(root: &Path, out: &Path) -> PathBuf {
             command.env_remove(name.as_ref());
         }
     }
+    // It must not unwind into the program, and what it carries for debuggers would be carried by every binary.
+    command.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     let status = command.status().expect("cargo started this build script, so it can be started");
     assert!(status.success(), "the virtual GPU (crates/oomph-vgpu) could not be built; see above");
     let library = target_dir.join(&target).join("release").join("liboomph_vgpu.so");

@@ -275,6 +275,20 @@ class Overlay:
         """
         if self.places.never_redirected(path):
             return None
+        if dir_fd is None and path.__class__ is str and path:
+            # Most reads go to directories that the run has not touched; then one look at the entry itself is enough.
+            whole = path if path[0] == "/" else self.logical(_getcwd()) + "/" + path
+            cut = whole.rfind("/")
+            directory = self._real_directories.get(whole[:cut])
+            if directory is not None and directory == whole[:cut] and directory not in self.touched \
+                    and not (self.hidden and self.is_hidden(whole)) and whole[cut:] not in ("/", "/.", "/.."):
+                if not follow:
+                    return None
+                try:
+                    if not stat.S_ISLNK(_lstat(whole).st_mode):
+                        return None
+                except OSError:
+                    return None
         key = self.key(path, dir_fd, follow)
         if self.places.allowed(key):
             # The path may lead there through a link that only exists in the union.

@@ -4,7 +4,6 @@ Nothing is imported here. Environment variables are set right before the library
 functions are replaced right after; a program that does not use a tracker sees nothing of this.
 """
 
-import functools
 import os
 
 _ENVIRONMENT = {
@@ -37,7 +36,7 @@ def install():
     from oomph.hook import before_import, on_import
 
     for module, variables in _ENVIRONMENT.items():
-        before_import(module, functools.partial(os.environ.update, variables))
+        before_import(module, lambda given=variables: os.environ.update(given))
     on_import("wandb", _wandb)
     on_import("comet_ml", _comet)
     before_import("mlflow", _mlflow_environment)
@@ -49,6 +48,8 @@ def install():
 
 def _wandb(module):
     """A mode given in code beats the environment, so `init` is told once more; `login` would ask for a key."""
+    import functools
+
     init = module.init
 
     @functools.wraps(init)
@@ -90,6 +91,8 @@ def _mlflow_environment():
 
 
 def _mlflow(module):
+    import functools
+
     original = module.set_tracking_uri
 
     @functools.wraps(original)
@@ -109,6 +112,8 @@ def _finished(value):
 
 def _hub(module):
     """Replace what changes the Hub by functions that say it went well; reading stays as it is."""
+    import functools
+
     api = module.HfApi
     endpoint = getattr(module.constants, "ENDPOINT", "https://huggingface.co") if hasattr(module, "constants") else \
         "https://huggingface.co"

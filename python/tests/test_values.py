@@ -97,9 +97,8 @@ class Case(unittest.TestCase):
     def setUp(self):
         heard.sentences.clear()
         session.kernels.warn._said.clear()
-        if DEVICE == "cpu":
-            session.enter()
-            self.addCleanup(session.leave)
+        session.enter()
+        self.addCleanup(session.leave)
 
     def read(self, tensor):
         """The values of a device tensor as nested lists, without going through a kernel."""

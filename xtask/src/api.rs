@@ -146,8 +146,9 @@ fn read_headers(library: &Library, set: &HeaderSet, known: &mut Known) -> Result
 /// parameters changed, what is written must be written at that place in every version, or the function would write
 /// through whatever an older program left in a register.
 fn agree(older: &Declared, newer: &mut Declared) {
-    let passed =
-        |declared: &Declared| -> Vec<Value> { declared.params.iter().map(|(_, k)| same_registers(k.passed())).collect() };
+    let passed = |declared: &Declared| -> Vec<Value> {
+        declared.params.iter().map(|(_, k)| same_registers(k.passed())).collect()
+    };
     newer.changed = older.changed || passed(older) != passed(newer);
     for (index, (_, kind)) in newer.params.iter_mut().enumerate() {
         let before = older.params.get(index).map(|(_, kind)| *kind);
@@ -199,7 +200,15 @@ fn declare(
     let class = rules::class(library, prototype);
     let written = prototype.params.iter().map(|param| param.ctype.clone()).collect();
     // Names of parameters are no part of what a caller can notice.
-    Some(Declared { params, returns, class, changed: false, written, shape: without_names(&shape), label: label.to_owned() })
+    Some(Declared {
+        params,
+        returns,
+        class,
+        changed: false,
+        written,
+        shape: without_names(&shape),
+        label: label.to_owned(),
+    })
 }
 
 /// Signedness and the two names of 64-bit integers do not change how a value is passed.
@@ -235,7 +244,8 @@ fn twin(library: &str, name: &str, declared: &BTreeMap<String, Declared>) -> Opt
         return None;
     }
     const MEAN_SOMETHING_ELSE: &[&str] = &["cuDeviceGetUuid"];
-    let base = name.rsplit_once("_v").filter(|(_, number)| number.parse::<u32>().is_ok()).map_or(name, |(base, _)| base);
+    let base =
+        name.rsplit_once("_v").filter(|(_, number)| number.parse::<u32>().is_ok()).map_or(name, |(base, _)| base);
     if MEAN_SOMETHING_ELSE.contains(&base) {
         return None;
     }
@@ -247,6 +257,19 @@ fn twin(library: &str, name: &str, declared: &BTreeMap<String, Declared>) -> Opt
         }
     }
     newest.filter(|newest| same(newest))
+}
+
+/// Whether this is a function from before CUDA 3.2, whose device pointers and sizes have 32 bits: an address of today
+/// does not fit into them. Its second version has wider ones.
+fn is_32_bit(name: &str, declared: &BTreeMap<String, Declared>) -> bool {
+    let number = |kind: &Type| match kind {
+        Type::In(Value::Number(number)) | Type::Out(Value::Number(number)) => *number,
+        _ => "",
+    };
+    let (Some(old), Some(new)) = (declared.get(name), declared.get(&format!("{name}_v2"))) else { return false };
+    let mut pairs = old.params.iter().zip(&new.params);
+    let same_places = old.params.len() == new.params.len();
+    same_places && pairs.any(|((_, old), (_, new))| number(old) == "u32" && matches!(number(new), "u64" | "usize"))
 }
 
 /// Follows twins to the name that has a function of its own. Each step goes to a newer name or to one without a
@@ -273,7 +296,7 @@ fn lines(library: &Library, known: &Known, existing: Vec<Line>, rewrite_paramete
             Some(declared) => match last_twin(library.name, &name, &known.declared) {
                 Some(target) => Entry::Alias(target),
                 None => Entry::Function {
-                    class: declared.class,
+                    class: if is_32_bit(&name, &known.declared) { Class::Unsupported } else { declared.class },
                     params: declared.params.clone(),
                     returns: declared.returns,
                 },

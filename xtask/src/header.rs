@@ -140,8 +140,16 @@ fn after_bracket(tokens: &[&str], open: usize) -> usize {
 
 fn without_attributes<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     const NOISE: &[&str] = &[
-        "extern", "__extension__", "__restrict", "__restrict__", "restrict", "volatile", "register", "_Noreturn",
-        "__cdecl", "__stdcall",
+        "extern",
+        "__extension__",
+        "__restrict",
+        "__restrict__",
+        "restrict",
+        "volatile",
+        "register",
+        "_Noreturn",
+        "__cdecl",
+        "__stdcall",
     ];
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;
@@ -500,7 +508,11 @@ fn number_named(name: &str) -> Option<Kind> {
         "long" | "int long" | "long long" | "int long long" | "int64_t" | "ptrdiff_t" | "ssize_t" => {
             Kind::Number("i64")
         }
-        "long unsigned" | "int long unsigned" | "long long unsigned" | "int long long unsigned" | "uint64_t"
+        "long unsigned"
+        | "int long unsigned"
+        | "long long unsigned"
+        | "int long long unsigned"
+        | "uint64_t"
         | "cuuint64_t" => Kind::Number("u64"),
         "size_t" | "uintptr_t" => Kind::Number("usize"),
         "float" => Kind::Number("f32"),

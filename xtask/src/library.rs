@@ -17,8 +17,7 @@ pub struct Library {
 
 const PLAIN: &[&[&str]] = &[&[]];
 /// The default names, those of per-thread default streams, and the older versions of renamed functions.
-const CUDA_MODES: &[&[&str]] =
-    &[&[], &["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"], &["-D__CUDA_API_VERSION_INTERNAL"]];
+const CUDA_MODES: &[&[&str]] = &[&[], &["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"], &["-D__CUDA_API_VERSION_INTERNAL"]];
 
 /// All of them, in the order of the tables.
 pub const ALL: [Library; LIBRARIES.len()] = [
@@ -133,7 +132,9 @@ pub fn is_cxx_runtime(name: &str) -> bool {
     ["_ZNSt", "_ZNKSt", "_ZSt", "_ZTISt", "_ZTSSt", "_ZTVSt", "_ZTINSt", "_ZTSNSt", "_ZTVNSt", "_Zn", "_Zd"]
         .iter()
         .any(|start| name.starts_with(start))
-        || name.contains("__cxxabi") || name.contains("__gnu_cxx") || name.starts_with("__cxa")
+        || name.contains("__cxxabi")
+        || name.contains("__gnu_cxx")
+        || name.starts_with("__cxa")
 }
 
 /// The library that a shared object of this file name belongs to.

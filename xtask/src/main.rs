@@ -40,6 +40,9 @@ enum Command {
         /// Folders with shared objects whose exported names to add.
         #[arg(long, num_args = 1..)]
         libs: Vec<PathBuf>,
+        /// The folder of the tables; an empty one shows what the rules alone would say.
+        #[arg(long)]
+        tables: Option<PathBuf>,
         /// Change nothing, and fail if the tables would change.
         #[arg(long)]
         check: bool,
@@ -61,8 +64,9 @@ enum Command {
 fn main() -> ExitCode {
     let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/oomph-vgpu/api");
     let result = match Arguments::parse().command {
-        Command::Api { include, libs, check, rewrite_parameters } => {
-            api::run(&api::Request { include, libs, api: tables, check, rewrite_parameters })
+        Command::Api { include, libs, tables: other, check, rewrite_parameters } => {
+            let api = other.unwrap_or(tables);
+            api::run(&api::Request { include, libs, api, check, rewrite_parameters })
         }
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };

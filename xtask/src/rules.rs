@@ -45,14 +45,67 @@ pub fn returned(ctype: &CType, header: &Header, sizes: &BTreeMap<String, usize>)
 pub fn class(library: &str, prototype: &Prototype) -> Class {
     let name = prototype.name.as_str();
     let any = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    // Success would hand out memory that nobody charges, or a linked program that nobody linked.
+    const NEED_AN_ANSWER: &[&str] = &[
+        "cudaMalloc3D",
+        "cudaLibraryGetManaged",
+        "cuLibraryGetManaged",
+        "cudaMemGetMemPool",
+        "cuMemGetMemPool",
+        "cudaMemGetDefaultMemPool",
+        "cuMemGetDefaultMemPool",
+        "cudaGraphAddMemAllocNode",
+        "cuGraphAddMemAllocNode",
+        "cuLinkCreate",
+        "cuLinkCreate_v2",
+        "cuLinkAddData",
+        "cuLinkAddData_v2",
+        "cuLinkAddFile",
+        "cuLinkAddFile_v2",
+        "cuLinkComplete",
+    ];
+    if NEED_AN_ANSWER.contains(&name) {
+        return Class::Unsupported;
+    }
     let unsupported = match library {
         // Sharing with other processes and other APIs, and objects of hardware that memory questions do not touch.
         "driver" | "runtime" => {
             any(&[
-                "Ipc", "External", "Graphics", "EGL", "VDPAU", "D3D", "D3d", "TexRef", "TexObject", "Texture", "Surf", "Array", "Mipmap",
-                "Debugger", "Coredump", "Checkpoint", "Green", "DevResource", "DevSmResource", "ExecutionCtx",
-                "NvSci", "Shareable", "Exporter", "Export", "HandleForAddressRange", "Opengl", "GLGet", "GLMap",
-                "GLUnmap", "GLRegister", "GLUnregister", "GLInit", "GLCtx", "GLSet", "WGL",
+                "Ipc",
+                "External",
+                "Graphics",
+                "EGL",
+                "VDPAU",
+                "D3D",
+                "D3d",
+                "TexRef",
+                "TexObject",
+                "Texture",
+                "Surf",
+                "Array",
+                "Mipmap",
+                "Debugger",
+                "Coredump",
+                "Checkpoint",
+                "Green",
+                "DevResource",
+                "DevSmResource",
+                "ExecutionCtx",
+                "NvSci",
+                "Shareable",
+                "Exporter",
+                "Export",
+                "HandleForAddressRange",
+                "Opengl",
+                "GLGet",
+                "GLMap",
+                "GLUnmap",
+                "GLRegister",
+                "GLUnregister",
+                "GLInit",
+                "GLCtx",
+                "GLSet",
+                "WGL",
             ]) || ["AtoH", "HtoA", "DtoA", "AtoD", "AtoA"].iter().any(|word| name.contains(word))
         }
         // The tables of constants that these return pointers to are not ours to invent.
@@ -64,10 +117,18 @@ pub fn class(library: &str, prototype: &Prototype) -> Class {
         // Success without a record would send the reader of the buffer round for ever, and the profilers that count
         // in hardware have nothing to count; the structs that they fill in would stay as they were.
         "cupti" => any(&[
-            "ActivityGetNextRecord", "cuptiProfiler", "PmSampling", "PCSampling", "Sass", "RangeProfiler", "CubinCrc",
+            "ActivityGetNextRecord",
+            "cuptiProfiler",
+            "PmSampling",
+            "PCSampling",
+            "Sass",
+            "RangeProfiler",
+            "CubinCrc",
         ]),
         // Kernels that talk to other cards read the structs behind these, and there is nothing to put into them.
-        "nccl" => any(&["ncclDevComm", "DevicePointer", "DeviceLeInfo", "ncclTeam", "CreateRequirement", "ncclParamGet"]),
+        "nccl" => {
+            any(&["ncclDevComm", "DevicePointer", "DeviceLeInfo", "ncclTeam", "CreateRequirement", "ncclParamGet"])
+        }
         "nvml" => true,
         _ => false,
     };
@@ -101,14 +162,27 @@ fn verb(library: &str, name: &str) -> Verb {
         || (matches!(library, "cudnn" | "cusparselt") && (name.ends_with("Size") || name.ends_with("Size2")))
     {
         Verb::Get
-    } else if any(&[
-        "Create", "create", "Init", "Load", "Open", "Import", "Register", "Subscribe", "Clone",
-    ]) || (library == "nccl" && any(&["Split", "Shrink", "Grow"]))
-         || (cuda
-        && any(&[
-            "Alloc", "Malloc", "alloc", "Instantiate", "Retain", "EndCapture", "Reserve", "GraphAdd", "Generate",
-            "FindInClone", "MapResources", "DevicePrimaryCtx", "PopCurrent", "Attach", "ctxCreate", "LinkComplete",
-        ]))
+    } else if any(&["Create", "create", "Init", "Load", "Open", "Import", "Register", "Subscribe", "Clone"])
+        || (library == "nccl" && any(&["Split", "Shrink", "Grow"]))
+        || (cuda
+            && any(&[
+                "Alloc",
+                "Malloc",
+                "alloc",
+                "Instantiate",
+                "Retain",
+                "EndCapture",
+                "Reserve",
+                "GraphAdd",
+                "Generate",
+                "FindInClone",
+                "MapResources",
+                "DevicePrimaryCtx",
+                "PopCurrent",
+                "Attach",
+                "ctxCreate",
+                "LinkComplete",
+            ]))
     {
         Verb::Create
     } else {
@@ -118,14 +192,71 @@ fn verb(library: &str, name: &str) -> Verb {
 
 /// Parameters that are answers wherever they stand, if they point to numbers that are not const.
 const ANSWERS: &[&str] = &[
-    "boost", "bufferSize", "bufferSizeInBytes", "compressedSize", "count", "d_info", "d_valid", "devInfo",
-    "devInfoArray", "errorIndex", "failIdx", "h_info", "h_meig", "h_nnzL", "h_nnzM", "h_nnzU", "info", "infoArray",
-    "info_array", "internalDataInBytes", "issym", "iter", "lwork", "lworkInBytes", "lwork_bytes", "lwork_device",
-    "lwork_host", "meig", "meig64", "nbGpuBoards", "ncolors", "niter", "niters", "nnzC", "nnzLRef", "nnzM",
-    "nnzTotal", "nnzTotalDevHostPtr", "nnzURef", "num_eigs", "num_prods", "numVersions", "numnz", "outAllocClass",
-    "pBufferSize", "pBufferSizeInBytes", "pPitch", "pitch", "plan", "rankA", "result", "returnAlgoCount",
-    "returnedAlgoCount", "sizeInBytes", "sizeWritten", "SpMMWorkspaceSize", "valid", "value", "version", "workSize",
-    "workspaceInBytes", "workspaceInBytesOnDevice", "workspaceInBytesOnHost", "workspaceSize", "workspaceSizeInBytes",
+    "boost",
+    "bufferSize",
+    "bufferSizeInBytes",
+    "compressedSize",
+    "count",
+    "d_info",
+    "d_valid",
+    "devInfo",
+    "devInfoArray",
+    "errorIndex",
+    "failIdx",
+    "h_info",
+    "h_meig",
+    "h_nnzL",
+    "h_nnzM",
+    "h_nnzU",
+    "info",
+    "infoArray",
+    "info_array",
+    "internalDataInBytes",
+    "issym",
+    "iter",
+    "lwork",
+    "lworkInBytes",
+    "lwork_bytes",
+    "lwork_device",
+    "lwork_host",
+    "meig",
+    "meig64",
+    "nbGpuBoards",
+    "ncolors",
+    "niter",
+    "niters",
+    "nnzC",
+    "nnzLRef",
+    "nnzM",
+    "nnzTotal",
+    "nnzTotalDevHostPtr",
+    "nnzURef",
+    "num_eigs",
+    "num_prods",
+    "numVersions",
+    "numnz",
+    "outAllocClass",
+    "pBufferSize",
+    "pBufferSizeInBytes",
+    "pPitch",
+    "pitch",
+    "plan",
+    "rankA",
+    "result",
+    "returnAlgoCount",
+    "returnedAlgoCount",
+    "sizeInBytes",
+    "sizeWritten",
+    "SpMMWorkspaceSize",
+    "valid",
+    "value",
+    "version",
+    "workSize",
+    "workspaceInBytes",
+    "workspaceInBytesOnDevice",
+    "workspaceInBytesOnHost",
+    "workspaceSize",
+    "workspaceSizeInBytes",
 ];
 
 /// Parameters that name where a matrix is singular: the answer that means "nowhere" is not zero.
@@ -140,10 +271,40 @@ const EXCEPTIONS: &[(&str, &str, Type)] = &[
 
 /// Parameters that are read, although the header leaves out their `const`.
 const QUESTIONS: &[&str] = &[
-    "n", "inembed", "onembed", "options", "optionValues", "option_values", "sizes", "dsts", "srcs", "attrsIdxs",
-    "attributes", "data", "dataSizes", "resources", "jitOptions", "jitOptionsValues", "libraryOptions",
-    "libraryOptionValues", "buffer", "paramsArray", "devPtrs", "dptrs", "array_d_A", "deviceId", "streams", "nodes_in",
-    "kernelParams", "extra", "vdpGetProcAddress", "operations", "pCounterDataImage", "counterDataImage", "valueSize", "location",
+    "n",
+    "inembed",
+    "onembed",
+    "options",
+    "optionValues",
+    "option_values",
+    "sizes",
+    "dsts",
+    "srcs",
+    "attrsIdxs",
+    "attributes",
+    "data",
+    "dataSizes",
+    "resources",
+    "jitOptions",
+    "jitOptionsValues",
+    "libraryOptions",
+    "libraryOptionValues",
+    "buffer",
+    "paramsArray",
+    "devPtrs",
+    "dptrs",
+    "array_d_A",
+    "deviceId",
+    "streams",
+    "nodes_in",
+    "kernelParams",
+    "extra",
+    "vdpGetProcAddress",
+    "operations",
+    "pCounterDataImage",
+    "counterDataImage",
+    "valueSize",
+    "location",
 ];
 
 /// The type of one parameter in the table.
@@ -209,7 +370,8 @@ pub fn parameter(
             let size = *sizes.get(kind)?;
             let first = header.complete.get(kind).map(|first| first.to_ascii_lowercase()).unwrap_or_default();
             // Such a struct is filled in by the caller, who says by its first member how large it is.
-            let is_argument = matches!(first.as_str(), "size" | "structsize" | "struct_size") || first.ends_with("version");
+            let is_argument =
+                matches!(first.as_str(), "size" | "structsize" | "struct_size") || first.ends_with("version");
             // cuBLASLt shows the size of what it calls opaque, so that programs can have them on their stacks.
             let is_handle = kind.contains("Opaque");
             let written = match verb {

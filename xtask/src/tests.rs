@@ -50,7 +50,14 @@ fn a_header_is_read() {
     let header = header::parse(HEADER);
     let names: Vec<&str> = header.prototypes.iter().map(|prototype| prototype.name.as_str()).collect();
     let expected = [
-        "printf", "cuStreamCreate", "cuLaunch", "cuGetName", "cuGetEdges", "cuErrorText", "cuTicks", "cuTwice",
+        "printf",
+        "cuStreamCreate",
+        "cuLaunch",
+        "cuGetName",
+        "cuGetEdges",
+        "cuErrorText",
+        "cuTicks",
+        "cuTwice",
         "cuNothing",
     ];
     assert_eq!(names, expected);

@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The `gpu` of a device that had no limit.
 pub const UNBOUNDED: &str = "unbounded";
 
+/// The `gpu` of a device that was given a capacity and no name.
+pub const CUSTOM: &str = "custom";
+
 /// The document's name and version. It is written as `"oomph.dry-run/1"`, and reading anything else is an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DryRunSchema;
@@ -64,7 +67,8 @@ pub struct DryRunReport {
     /// The program and its arguments.
     #[serde(default)]
     pub command: Vec<String>,
-    /// The smallest cards of `fits_on`, with their figures.
+    /// Some of the smallest cards of `fits_on`, with their figures. Not all of them are slices or laptops' cards
+    /// where there are ordinary ones.
     #[serde(default)]
     pub smallest: Vec<CardThatHolds>,
     /// What one would run next.
@@ -107,7 +111,7 @@ pub enum Stopped {
 pub struct DeviceReport {
     /// The card's CUDA index.
     pub index: u32,
-    /// The card's identifier in the catalogue, or [`UNBOUNDED`].
+    /// The card's identifier in the catalogue, [`UNBOUNDED`] or [`CUSTOM`].
     pub gpu: String,
     /// What CUDA reports as the card's total, in bytes; `null` for a card without a limit.
     pub capacity_bytes: Option<u64>,
@@ -115,7 +119,8 @@ pub struct DeviceReport {
     pub peak: Peak,
     /// The out-of-memory error that ended the program, if it arose on this card.
     pub oom: Option<Oom>,
-    /// The card's name as CUDA prints it.
+    /// The card's name as CUDA printed it to the program. For [`UNBOUNDED`] and [`CUSTOM`] it is the card whose
+    /// properties were used.
     #[serde(default)]
     pub gpu_name: String,
     /// How many processes had a context on this card.

@@ -17,8 +17,8 @@ mod text;
 
 pub use clean::clean;
 pub use dry_run::{
-    CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site, Stopped,
-    UNBOUNDED, Verdict,
+    CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site,
+    Stopped, UNBOUNDED, Verdict,
 };
 pub use gpus::{GpusReport, GpusSchema};
 pub use text::{Style, render_dry_run, render_gpu, render_gpus};

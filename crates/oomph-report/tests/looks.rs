@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use oomph_gpu::{Catalogue, Kind};
 use oomph_report::{
-    CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep, Oom, Peak,
-    Phase, Site, Stopped, Style, UNBOUNDED, Verdict, render_dry_run, render_gpu, render_gpus,
+    CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep,
+    Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, render_dry_run, render_gpu, render_gpus,
 };
 
 const MIB: u64 = 1 << 20;
@@ -225,6 +225,21 @@ fn two_cards() {
     report.devices.push(device(1, peak(2048, 2560)));
     report.devices[1].processes = 2;
     looks("two-devices", &report);
+}
+
+#[test]
+fn a_card_was_left_alone() {
+    let mut report = fits();
+    report.devices.push(DeviceReport { processes: 0, ..device(1, Peak::default()) });
+    looks("unused-device", &report);
+}
+
+#[test]
+fn a_capacity_without_a_name() {
+    let mut report = fits();
+    report.devices[0].gpu = CUSTOM.into();
+    report.devices[0].gpu_name = "NVIDIA A100-SXM4-80GB".into();
+    looks("custom", &report);
 }
 
 #[test]

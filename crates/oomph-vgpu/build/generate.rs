@@ -77,7 +77,9 @@ fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function
     for function in functions {
         let returned = if let Return::Value(value) = function.returns { Some(value) } else { None };
         let passed = function.params.iter().map(|(_, kind)| kind.passed());
-        sizes.extend(passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }));
+        sizes.extend(
+            passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }),
+        );
     }
     code.push_str("/// Structs that cross the boundary by value.\n#[allow(dead_code)]\npub mod abi {\n");
     for size in sizes {

@@ -7,8 +7,19 @@ use std::fmt::{self, Display};
 
 /// The tables, in the order in which functions are numbered.
 pub const LIBRARIES: &[&str] = &[
-    "driver", "runtime", "cublas", "cublaslt", "cudnn", "cufft", "curand", "cusolver", "cusparse", "cusparselt",
-    "cupti", "nccl", "nvml",
+    "driver",
+    "runtime",
+    "cublas",
+    "cublaslt",
+    "cudnn",
+    "cufft",
+    "curand",
+    "cusolver",
+    "cusparse",
+    "cusparselt",
+    "cupti",
+    "nccl",
+    "nvml",
 ];
 
 /// How an exported function is treated.

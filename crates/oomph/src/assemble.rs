@@ -18,6 +18,8 @@ use crate::plan::Card;
 
 /// How many of the smallest cards are named in the text.
 const SMALLEST: usize = 5;
+/// How many of them may be slices of cards, laptops' cards or modules.
+const SMALLEST_SPECIAL: usize = 2;
 
 /// Processes count as being on a card at the same time while their peaks add up to no more than this part of the
 /// card's peak beyond it, in percent: two that run together seldom peak in the very same instant.
@@ -83,7 +85,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         fits_on: holding.iter().map(|card| card.gpu.clone()).collect(),
         warnings,
         command: Vec::new(),
-        smallest: holding.into_iter().take(SMALLEST).collect(),
+        smallest: smallest(holding),
         next: Vec::new(),
     }
 }
@@ -111,7 +113,8 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
 fn unexplained_refusal(run: &Observation) -> bool {
     run.ledger.processes().iter().any(|process| {
         let refused = process.devices.iter().any(|books| books.refusals > 0);
-        let told = run.hooks.reports.iter().any(|hook| hook.pid == process.pid && hook.frameworks.contains_key("torch"));
+        let told =
+            run.hooks.reports.iter().any(|hook| hook.pid == process.pid && hook.frameworks.contains_key("torch"));
         refused && !told
     })
 }
@@ -143,7 +146,8 @@ fn frameworks(hooks: &HookReports) -> BTreeMap<String, String> {
 /// Which card of the ledger each device of a process is. The two count alike unless the process was shown only some of
 /// the cards (`CUDA_VISIBLE_DEVICES`); then the cards that it used are matched in order.
 fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
-    let seen: BTreeSet<u32> = hook.devices.iter().filter(|device| device.reserved_peak_bytes > 0).map(|d| d.index).collect();
+    let seen: BTreeSet<u32> =
+        hook.devices.iter().filter(|device| device.reserved_peak_bytes > 0).map(|d| d.index).collect();
     let used: Vec<usize> = ledger
         .processes()
         .iter()
@@ -252,7 +256,7 @@ fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<Strin
         capacity_bytes: card.capacity_bytes(),
         peak,
         oom: None,
-        gpu_name: card.name.clone(),
+        gpu_name: card.gpu.name.clone(),
         processes,
         needed: None,
         needed_is_minimum: false,
@@ -334,7 +338,9 @@ fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, 
     }
     if early {
         let why = if probe.timed_out { "was not done when its time was up" } else { "failed as well" };
-        warnings.push(format!("the second run, on cards without a limit, {why}, so the program may need more than is said"));
+        warnings.push(format!(
+            "the second run, on cards without a limit, {why}, so the program may need more than is said"
+        ));
     }
 }
 
@@ -387,11 +393,13 @@ fn weaknesses(
 
 /// The catalogue's cards that hold what every card of the run had to hold, smallest first.
 fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
-    let needs: Option<Vec<Peak>> = devices.iter().map(DeviceReport::need).collect();
+    let used: Vec<(&DeviceReport, &Card)> =
+        devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
+    let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| device.need()).collect();
     // A card that nobody asked for more than it had tells what it needs; one that died and was not probed does not.
     let Some(needs) = needs else { return Vec::new() };
     let need = |peak: &Peak| peak.process_bytes.saturating_sub(peak.context_bytes);
-    let all = devices.iter().zip(&needs).zip(cards).map(|((device, peak), card)| (device, peak, card));
+    let all = used.iter().zip(&needs).map(|((device, card), peak)| (device, peak, card));
     let Some(most) = all.max_by_key(|(_, peak, _)| need(peak)) else { return Vec::new() };
     // Every process that was on the card brings a context of its own, and those cost differently on different cards.
     let (device, peak, card) = most;
@@ -414,6 +422,26 @@ fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
             })
         })
         .collect()
+}
+
+/// Some of the smallest cards. Slices, laptops' cards and modules come in so many sizes that they would crowd out what
+/// can be bought or rented as a card.
+fn smallest(holding: Vec<CardThatHolds>) -> Vec<CardThatHolds> {
+    let (mut ordinary, mut special) = (0, 0);
+    let mut chosen = holding;
+    chosen.retain(|card| {
+        let (count, most) = match card.kind {
+            oomph_gpu::Kind::Consumer | oomph_gpu::Kind::Professional | oomph_gpu::Kind::Datacenter => {
+                (&mut ordinary, SMALLEST - SMALLEST_SPECIAL)
+            }
+            oomph_gpu::Kind::Laptop | oomph_gpu::Kind::Mig | oomph_gpu::Kind::Jetson => {
+                (&mut special, SMALLEST_SPECIAL)
+            }
+        };
+        *count += 1;
+        *count <= most
+    });
+    chosen
 }
 
 #[cfg(test)]

@@ -1,0 +1,268 @@
+//! What a run left behind is understood.
+
+use std::fs;
+use std::path::PathBuf;
+
+use oomph_launch::{HookDevice, HookSite};
+use oomph_ledger::{
+    DeviceWord, HeaderWord, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset, process_device_word,
+    process_word,
+};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const CONTEXT: u64 = 135 * MIB;
+
+fn card(name: &str) -> Card {
+    let gpu = Catalogue::builtin().get(name).expect("the card is in the catalogue").clone();
+    Card { label: gpu.id.clone(), gpu, unbounded: false }
+}
+
+/// A ledger as processes would leave it: `(pid, card, peak, refusals)`, in MiB, contexts included.
+fn ledger(cards: &[Card], on_card: &[u64], books: &[(u32, usize, u64, u64)], notes: &[(NoteKind, &str)]) -> Ledger {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("ledger");
+    let devices: Vec<_> = cards.iter().enumerate().map(|(index, card)| card.description(index)).collect();
+    Ledger::create(&path, &devices).expect("a ledger");
+    let mut bytes = fs::read(&path).expect("the ledger can be read");
+    let mut set = |word: usize, value: u64| bytes[word * 8..word * 8 + 8].copy_from_slice(&value.to_le_bytes());
+    let mut pids: Vec<u32> = books.iter().map(|book| book.0).collect();
+    pids.dedup();
+    set(HeaderWord::Processes as usize, pids.len() as u64);
+    set(HeaderWord::Notes as usize, notes.len() as u64);
+    for (device, peak) in on_card.iter().enumerate() {
+        set(device_word(device, DeviceWord::Peak), peak * MIB);
+    }
+    for (slot, pid) in pids.iter().enumerate() {
+        set(process_word(slot), (*pid).into());
+        for (_, device, peak, refusals) in books.iter().filter(|book| book.0 == *pid) {
+            let at = process_device_word(slot, *device);
+            set(at + 1, peak * MIB);
+            set(at + PROCESS_AT_PEAK + Kind::Context as usize, CONTEXT);
+            set(at + PROCESS_REFUSALS, *refusals);
+            if *refusals > 0 {
+                set(device_word(*device, DeviceWord::Refusals), *refusals);
+                set(device_word(*device, DeviceWord::RefusedBytes), 512 * MIB);
+            }
+        }
+    }
+    for (index, (kind, text)) in notes.iter().enumerate() {
+        let at = note_offset(index);
+        bytes[at] = *kind as u8;
+        bytes[at + 1..at + 1 + text.len()].copy_from_slice(text.as_bytes());
+    }
+    fs::write(&path, bytes).expect("the ledger can be written");
+    Ledger::read(&path).expect("a ledger")
+}
+
+/// What the hook tells of a process: `(card, reserved, allocated)` in MiB.
+fn hook(pid: u32, devices: &[(u32, u64, u64)]) -> HookReport {
+    HookReport {
+        pid,
+        frameworks: BTreeMap::from([("torch".into(), "2.15.0".into())]),
+        optimizer_steps: 4,
+        devices: devices
+            .iter()
+            .map(|(index, reserved, allocated)| HookDevice {
+                index: *index,
+                reserved_peak_bytes: reserved * MIB,
+                allocated_peak_bytes: allocated * MIB,
+            })
+            .collect(),
+        ..HookReport::default()
+    }
+}
+
+fn died(mut hook: HookReport, fatal: bool) -> HookReport {
+    hook.oom = Some(HookOom {
+        requested_bytes: 2048 * MIB,
+        allocated_bytes: 9000 * MIB,
+        reserved_bytes: 10_000 * MIB,
+        free_bytes: 1500 * MIB,
+        message: "CUDA out of memory.".into(),
+        step: 1,
+        phase: "backward".into(),
+        site: Some(HookSite { file: "a.py".into(), line: 3, function: "f".into() }),
+        fatal,
+        ..HookOom::default()
+    });
+    hook
+}
+
+fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observation {
+    Observation {
+        ledger,
+        hooks: HookReports { reports, unreadable: vec![] },
+        exit_status,
+        timed_out: false,
+        elapsed: Duration::from_millis(5100),
+    }
+}
+
+#[test]
+fn a_program_that_fits() {
+    let cards = [card("rtx-3060")];
+    let books = ledger(&cards, &[4500], &[(7, 0, 4500, 0)], &[]);
+    let mut told = hook(7, &[(0, 4300, 4000)]);
+    told.stopped = Some("peak-stable".into());
+    let report = assemble(&cards, &run(books, vec![told], 0), None);
+    assert_eq!((report.verdict, report.stopped, report.steps), (Verdict::Fits, Stopped::PeakStable, 4));
+    let peak = report.devices[0].peak;
+    assert_eq!(peak.process_bytes, 4500 * MIB);
+    assert_eq!((peak.reserved_bytes, peak.allocated_bytes), (Some(4300 * MIB), Some(4000 * MIB)));
+    assert_eq!((peak.context_bytes, peak.other_bytes), (CONTEXT, 65 * MIB));
+    assert!(peak.low_bytes < peak.process_bytes && peak.process_bytes < peak.high_bytes);
+    assert!(report.fits_on.contains(&"rtx-3060".to_owned()) && !report.fits_on.contains(&"gtx-1650".to_owned()));
+    assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+}
+
+#[test]
+fn parts_never_exceed_the_whole_however_the_sources_disagree() {
+    let cards = [card("rtx-3060")];
+    let books = ledger(&cards, &[100], &[(7, 0, 100, 0)], &[]);
+    let report = assemble(&cards, &run(books, vec![hook(7, &[(0, 9000, 9500)])], 0), None);
+    let peak = report.devices[0].peak;
+    assert_eq!(peak.process_bytes, peak.context_bytes + peak.reserved_bytes.unwrap_or(0) + peak.other_bytes);
+    assert!(peak.allocated_bytes <= peak.reserved_bytes);
+}
+
+#[test]
+fn a_fatal_error_and_what_it_would_have_needed() {
+    let cards = [card("rtx-3060")];
+    let first =
+        run(ledger(&cards, &[10_200], &[(7, 0, 10_200, 2)], &[]), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 1);
+    let report = assemble(&cards, &first, None);
+    assert_eq!((report.verdict, report.stopped), (Verdict::Oom, Stopped::Oom));
+    assert!(report.fits_on.is_empty(), "the need is not known");
+    let oom = report.devices[0].oom.clone().expect("the error is told");
+    assert_eq!((oom.step, oom.phase, oom.would_need_bytes), (Some(1), Phase::Backward, None));
+    assert_eq!(oom.site.map(|site| site.line), Some(3));
+
+    let unbounded: Vec<Card> = cards.iter().map(Card::without_limit).collect();
+    let probe = run(ledger(&unbounded, &[15_500], &[(8, 0, 15_500, 0)], &[]), vec![hook(8, &[(0, 15_300, 15_000)])], 0);
+    let report = assemble(&cards, &first, Some(&probe));
+    let oom = report.devices[0].oom.as_ref().expect("the error is told");
+    assert_eq!(oom.would_need_bytes, Some(15_500 * MIB));
+    assert!(!report.devices[0].needed_is_minimum);
+    assert!(report.fits_on.contains(&"rtx-4080".to_owned()) && !report.fits_on.contains(&"rtx-3060".to_owned()));
+}
+
+#[test]
+fn a_second_run_that_fails_early_gives_a_least_need() {
+    let cards = [card("rtx-3060")];
+    let first =
+        run(ledger(&cards, &[10_200], &[(7, 0, 10_200, 1)], &[]), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 1);
+    let probe = run(ledger(&cards, &[500], &[(8, 0, 500, 0)], &[]), vec![hook(8, &[(0, 300, 300)])], 1);
+    let report = assemble(&cards, &first, Some(&probe));
+    let device = &report.devices[0];
+    assert!(device.needed_is_minimum);
+    // What was allocated, the context, what others held, and what was asked for.
+    assert_eq!(device.oom.as_ref().and_then(|oom| oom.would_need_bytes), Some((9000 + 135 + 65 + 2048) * MIB));
+    assert!(report.warnings.iter().any(|warning| warning.contains("second run")));
+}
+
+#[test]
+fn an_error_that_was_caught_is_no_verdict() {
+    let cards = [card("rtx-3060")];
+    let books = || ledger(&cards, &[10_200], &[(7, 0, 10_200, 1)], &[]);
+    let caught = vec![died(hook(7, &[(0, 10_000, 9000)]), false)];
+    let report = assemble(&cards, &run(books(), caught.clone(), 0), None);
+    assert_eq!(report.verdict, Verdict::Fits);
+    assert_eq!(report.devices[0].caught_ooms.len(), 1);
+    // It failed later, for another reason; the refusals are mentioned.
+    let report = assemble(&cards, &run(books(), caught, 1), None);
+    assert_eq!(report.verdict, Verdict::Failed);
+    assert!(report.warnings.iter().any(|warning| warning.contains("refused")));
+    // A child died of it and the program went on.
+    let report = assemble(&cards, &run(books(), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 0), None);
+    assert_eq!(report.verdict, Verdict::Fits);
+    assert!(report.warnings.iter().any(|warning| warning.contains("went on")));
+}
+
+#[test]
+fn a_refusal_that_no_framework_explains_is_a_verdict() {
+    let cards = [card("rtx-3060")];
+    let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 1)], &[]), vec![], 134), None);
+    assert_eq!((report.verdict, report.exit_status), (Verdict::Oom, 134));
+    let oom = report.devices[0].oom.as_ref().expect("the error is told");
+    assert_eq!((oom.requested_bytes, oom.allocated_bytes), (512 * MIB, None));
+    assert_eq!(report.devices[0].peak.reserved_bytes, None);
+}
+
+#[test]
+fn nobody_used_a_gpu() {
+    let cards = [card("rtx-3060")];
+    let report = assemble(&cards, &run(ledger(&cards, &[0], &[], &[]), vec![], 0), None);
+    assert_eq!(report.verdict, Verdict::NoGpuUse);
+    let report = assemble(&cards, &run(ledger(&cards, &[0], &[], &[]), vec![], 1), None);
+    assert_eq!(report.verdict, Verdict::Failed);
+}
+
+#[test]
+fn processes_that_share_a_card_are_added_and_those_that_follow_each_other_are_not() {
+    let cards = [card("rtx-3060")];
+    let hooks = || vec![hook(7, &[(0, 3800, 3500)]), hook(8, &[(0, 2800, 2500)])];
+    let books = ledger(&cards, &[6990], &[(7, 0, 4000, 0), (8, 0, 3000, 0)], &[]);
+    let report = assemble(&cards, &run(books, hooks(), 0), None);
+    let device = &report.devices[0];
+    assert_eq!((device.processes, device.peak.process_bytes), (2, 6990 * MIB));
+    assert_eq!((device.peak.reserved_bytes, device.peak.context_bytes), (Some(6600 * MIB), 2 * CONTEXT));
+
+    let books = ledger(&cards, &[4000], &[(7, 0, 4000, 0), (8, 0, 3000, 0)], &[]);
+    let report = assemble(&cards, &run(books, hooks(), 0), None);
+    let device = &report.devices[0];
+    assert_eq!((device.peak.reserved_bytes, device.peak.context_bytes), (Some(3800 * MIB), CONTEXT));
+}
+
+#[test]
+fn a_process_that_sees_one_card_calls_it_the_first() {
+    let cards = [card("rtx-3060"), card("rtx-3060")];
+    let books = ledger(&cards, &[2000, 3000], &[(7, 0, 2000, 0), (8, 1, 3000, 1)], &[]);
+    // Process 8 has CUDA_VISIBLE_DEVICES=1.
+    let hooks = vec![hook(7, &[(0, 1800, 1700)]), died(hook(8, &[(0, 2800, 2700)]), true)];
+    let report = assemble(&cards, &run(books, hooks, 1), None);
+    assert_eq!(report.devices[1].peak.reserved_bytes, Some(2800 * MIB));
+    assert!(report.devices[0].oom.is_none() && report.devices[1].oom.is_some());
+}
+
+#[test]
+fn the_time_was_up() {
+    let cards = [card("rtx-3060")];
+    let mut late = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook(7, &[(0, 700, 700)])], 143);
+    late.timed_out = true;
+    let report = assemble(&cards, &late, None);
+    assert_eq!((report.verdict, report.stopped), (Verdict::Fits, Stopped::Timeout));
+    assert_eq!(report.warnings.len(), 1);
+    // One rank died and the others waited for it.
+    late.hooks.reports = vec![died(hook(7, &[(0, 700, 700)]), true)];
+    assert_eq!(assemble(&cards, &late, None).verdict, Verdict::Oom);
+}
+
+#[test]
+fn what_weakens_the_answer_is_told_once() {
+    let cards = [card("rtx-3060")];
+    let notes = [
+        (NoteKind::Warning, "a thing was modelled"),
+        (NoteKind::Warning, "a thing was modelled"),
+        (NoteKind::Unsupported, "cudaFoo"),
+        (NoteKind::Unsupported, "cudaBar"),
+    ];
+    let mut first = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &notes), vec![hook(7, &[(0, 700, 700)])], 0);
+    first.hooks.reports[0].warnings = vec!["a thing was modelled".into()];
+    first.hooks.unreadable = vec![PathBuf::from("/run/hook/9.json")];
+    let report = assemble(&cards, &first, None);
+    assert_eq!(report.warnings.len(), 3, "{:?}", report.warnings);
+    assert!(report.warnings[1].ends_with("cudaFoo, cudaBar"));
+}
+
+#[test]
+fn ordinary_cards_are_not_crowded_out() {
+    let cards = [card("rtx-4090")];
+    let books = ledger(&cards, &[17_000], &[(7, 0, 17_000, 0)], &[]);
+    let report = assemble(&cards, &run(books, vec![hook(7, &[(0, 16_800, 16_000)])], 0), None);
+    assert_eq!(report.smallest.len(), SMALLEST);
+    let special = report.smallest.iter().filter(|card| card.kind == oomph_gpu::Kind::Mig).count();
+    assert!(special <= SMALLEST_SPECIAL);
+    assert!(report.smallest.is_sorted_by_key(|card| card.capacity_bytes));
+}

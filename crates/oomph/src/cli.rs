@@ -45,8 +45,10 @@ Examples:
   For a script:
       oomph dry-run --gpu l4 --format json -- python train.py > answer.json
 
-The program runs unmodified. Its kernels compute nothing, so what it would save goes to a folder that is removed, and
-uploads are off; --allow-writes lets them through. Sizes: 8GiB, 8G, 7.5GB, 512MiB, or bytes. Durations: 90s, 10m, 1h30m.
+The program runs unmodified. Its kernels compute nothing, so what it would
+save goes to a folder that is removed, and uploads are off; --allow-writes lets
+them through. Sizes are written 8GiB, 8G, 7.5GB or 512MiB, durations 90s, 10m
+or 1h30m.
 
 Exit status:
   0    it fits

@@ -193,10 +193,7 @@ fn next_steps(plan: &DryRunPlan, report: &DryRunReport) -> Vec<NextStep> {
             let gpu = plan.cards.first().map(|card| plan.as_many_of(&card.label));
             next.push(step(
                 "the memory was there, but in pieces; see whether this helps",
-                format!(
-                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}",
-                    plan.command_line(gpu.as_deref(), &[])
-                ),
+                format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}", plan.command_line(gpu.as_deref(), &[])),
             ));
         }
         match report.smallest.iter().find(|card| card.kind != oomph_gpu::Kind::Mig).or(report.smallest.first()) {

@@ -24,9 +24,7 @@ pub fn run(args: &GpusArgs) -> Result<ExitCode> {
             let text = serde_json::to_string_pretty(&report).context("cannot write the catalogue as JSON")?;
             format!("{text}\n")
         }
-        (Format::Text, Some(gpu)) => {
-            render_gpu(gpu, &catalogue.variants(gpu).collect::<Vec<_>>(), output::style())
-        }
+        (Format::Text, Some(gpu)) => render_gpu(gpu, &catalogue.variants(gpu).collect::<Vec<_>>(), output::style()),
         (Format::Text, None) => render_gpus(&report, output::style()),
     };
     output::data(&text)?;

@@ -52,8 +52,6 @@ pub struct DryRunPlan {
 pub struct Card {
     /// What the report calls it.
     pub label: String,
-    /// The name as CUDA prints it.
-    pub name: String,
     /// The card whose properties it has, with its own capacity.
     pub gpu: Gpu,
     /// Whether it has no limit.
@@ -63,7 +61,7 @@ pub struct Card {
 impl Card {
     fn of(gpu: &Gpu, vram: Option<u64>) -> Self {
         let gpu = vram.map_or_else(|| gpu.clone(), |bytes| gpu.with_capacity(bytes));
-        Self { label: gpu.id.clone(), name: gpu.name.clone(), gpu, unbounded: false }
+        Self { label: gpu.id.clone(), gpu, unbounded: false }
     }
 
     /// What CUDA reports as its total, in bytes; `None` for a card without a limit.
@@ -257,18 +255,10 @@ fn real(catalogue: &Catalogue, found: &InstalledGpu) -> Option<Card> {
 /// The card that is used when nobody named one.
 fn nameless(catalogue: &Catalogue, vram: Option<u64>) -> Result<Card> {
     let gpu = catalogue.get(NAMELESS).context("the catalogue lacks its own default card")?;
+    let card = Card::of(gpu, vram);
     Ok(match vram {
-        Some(bytes) => Card {
-            label: "custom".into(),
-            name: format!("a card of {}", size::format(bytes)),
-            ..Card::of(gpu, Some(bytes))
-        },
-        None => Card {
-            label: oomph_report::UNBOUNDED.into(),
-            name: "a card without a limit".into(),
-            unbounded: true,
-            ..Card::of(gpu, None)
-        },
+        Some(_) => Card { label: oomph_report::CUSTOM.into(), ..card },
+        None => Card { label: oomph_report::UNBOUNDED.into(), unbounded: true, ..card },
     })
 }
 

@@ -3,7 +3,7 @@
 use super::bar::{Part, draw};
 use super::page::{Ink, Page, Style};
 use crate::clean;
-use crate::dry_run::{DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, Verdict};
+use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, UNBOUNDED, Verdict};
 use oomph_gpu::size::format as size;
 
 /// More cards than these are not drawn one by one.
@@ -100,8 +100,13 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
 }
 
 fn place(device: &DeviceReport, devices: usize) -> String {
-    let name = clean(if device.gpu_name.is_empty() { &device.gpu } else { &device.gpu_name });
-    if devices > 1 { format!("GPU {}, {name}", device.index) } else { name.into_owned() }
+    let name = match (device.gpu.as_str(), device.capacity_bytes) {
+        (UNBOUNDED, _) | (_, None) => "a card without a limit".into(),
+        (CUSTOM, Some(capacity)) => format!("a card of {}", size(capacity)),
+        _ if device.gpu_name.is_empty() => clean(&device.gpu).into_owned(),
+        _ => clean(&device.gpu_name).into_owned(),
+    };
+    if devices > 1 { format!("GPU {}, {name}", device.index) } else { name }
 }
 
 fn phase(phase: Phase) -> Option<&'static str> {
@@ -138,20 +143,27 @@ fn devices(page: &mut Page, report: &DryRunReport) {
 
 fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     let mut title = vec![(Ink::Strong, place(device, devices))];
-    match device.capacity_bytes {
-        Some(capacity) => {
-            if device.gpu != device.gpu_name && !device.gpu_name.is_empty() {
-                title.push((Ink::Faint, format!(" ({})", clean(&device.gpu))));
+    let name = clean(&device.gpu_name);
+    match (device.gpu.as_str(), device.capacity_bytes) {
+        (UNBOUNDED | CUSTOM, _) | (_, None) => title.push((Ink::Faint, format!(", otherwise like {name}"))),
+        (gpu, Some(capacity)) => {
+            if gpu != device.gpu_name && !device.gpu_name.is_empty() {
+                title.push((Ink::Faint, format!(" ({})", clean(gpu))));
             }
             title.push((Ink::Plain, format!(", {}", size(capacity))));
         }
-        None => title.push((Ink::Plain, ", without a limit".into())),
+    }
+    if device.processes == 0 {
+        title.push((Ink::Plain, ": not used".into()));
     }
     if device.processes > 1 {
         title.push((Ink::Plain, format!(", {} processes", device.processes)));
     }
     let title: Vec<(Ink, &str)> = title.iter().map(|(ink, text)| (*ink, text.as_str())).collect();
     page.paragraph(0, 2, &title);
+    if device.processes == 0 {
+        return;
+    }
 
     let now = device.oom.as_ref().map_or(device.peak, |oom| at_oom(device, oom));
     bars(page, device, &now);
@@ -161,14 +173,6 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     }
     if let Some(oom) = &device.oom {
         death(page, device, oom);
-    }
-    for oom in &device.caught_ooms {
-        let place = oom.site.as_ref().map_or(String::new(), |site| format!(" at {}:{}", clean(&site.file), site.line));
-        let text = format!(
-            " an out-of-memory error{place}, which the program caught ({} asked for)",
-            size(oom.requested_bytes)
-        );
-        page.paragraph(2, 4, &[(Ink::Care, "survived"), (Ink::Plain, &text)]);
     }
 }
 
@@ -338,7 +342,7 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
         return;
     }
     page.gap();
-    let count = report.devices.len();
+    let count = report.devices.iter().filter(|device| device.processes > 0).count();
     let each = if count > 1 { format!(" ({count} of them)") } else { String::new() };
     if report.smallest.is_empty() {
         page.paragraph(0, 2, &[(Ink::Strong, "no card of the catalogue holds it"), (Ink::Plain, &each)]);

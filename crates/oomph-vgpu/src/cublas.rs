@@ -1,1 +1,0 @@
-//! cuBLAS: what its callers need an answer for.

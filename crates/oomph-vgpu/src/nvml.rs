@@ -1,1 +1,0 @@
-//! NVML: what its callers need an answer for.
