@@ -236,7 +236,7 @@ def where(grad_enabled=True):
         # Called from another thread than the program's own: look whether somebody waits for a backward pass.
         for frame in order:
             if frame is not None and phase_of_stack(_pairs(frame)) == "backward":
-                return "backward", site_of_frame(frame) if _engine_thread(here) else site or site_of_frame(frame)
+                return "backward", site or site_of_frame(frame)
     if site is None:
         for frame in order:
             site = site_of_frame(frame) if frame is not None else None
@@ -244,15 +244,6 @@ def where(grad_enabled=True):
                 phase = phase or phase_of_stack(_pairs(frame), grad_enabled)
                 break
     return phase or "other", site
-
-
-def _engine_thread(frame):
-    """Say whether a stack belongs to the autograd engine: it was not started by Python's threading module."""
-    last = None
-    while frame is not None:
-        last = frame.f_code.co_filename
-        frame = frame.f_back
-    return last is None or not last.endswith("threading.py")
 
 
 def requested_of(message):

@@ -75,7 +75,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program on a virtual GPU: does it fit, what does it need, on which line does it die
-    #[command(after_help = DRY_RUN_HELP)]
+    #[command(after_help = DRY_RUN_HELP, override_usage = "oomph dry-run [OPTIONS] -- CMD...")]
     DryRun(Box<DryRunArgs>),
     /// List the cards that --gpu takes, or tell what is known of one
     Gpus(GpusArgs),

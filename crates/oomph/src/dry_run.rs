@@ -11,7 +11,7 @@ use oomph_launch::{
     handle_signals, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
-use oomph_report::{DryRunReport, NextStep, Site, Verdict, render_dry_run};
+use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
 use crate::assemble::{Observation, assemble};
 use crate::cli::{DryRunArgs, Format};
@@ -186,7 +186,9 @@ fn next_steps(plan: &DryRunPlan, report: &DryRunReport) -> Vec<NextStep> {
         let fragmented = report.oom_device().is_some_and(|(device, oom)| {
             let cached = oom.reserved_bytes.unwrap_or(0).saturating_sub(oom.allocated_bytes.unwrap_or(0));
             let free = oom.free_bytes.unwrap_or(0);
-            device.capacity_bytes.is_some() && cached.saturating_add(free) >= oom.requested_bytes
+            // Joining the pieces gives back no more than is cached, so a need beyond that is not met by it.
+            let in_reach = |capacity| oom.would_need_bytes.is_none_or(|need| need.saturating_sub(cached) <= capacity);
+            device.capacity_bytes.is_some_and(in_reach) && cached.saturating_add(free) >= oom.requested_bytes
         });
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value.contains("expandable_segments"));
         if fragmented && !set("PYTORCH_CUDA_ALLOC_CONF") && !set("PYTORCH_ALLOC_CONF") {
@@ -196,7 +198,9 @@ fn next_steps(plan: &DryRunPlan, report: &DryRunReport) -> Vec<NextStep> {
                 format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}", plan.command_line(gpu.as_deref(), &[])),
             ));
         }
-        match report.smallest.iter().find(|card| card.kind != oomph_gpu::Kind::Mig).or(report.smallest.first()) {
+        // A slice of a card or a board that shares the host's memory is rarely what one would try next.
+        let ordinary = |card: &&CardThatHolds| !matches!(card.kind, oomph_gpu::Kind::Mig | oomph_gpu::Kind::Jetson);
+        match report.smallest.iter().find(ordinary).or(report.smallest.first()) {
             Some(card) => next.push(step(
                 "see it run on a card that holds it",
                 plan.command_line(Some(&plan.as_many_of(&card.gpu)), &[]),

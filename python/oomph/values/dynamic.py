@@ -292,6 +292,27 @@ def histc(kernels, operation, args, kwargs):
     return kernels.finish(operation, args, {}, out)
 
 
+def drawn(kernels, operation, args, kwargs):
+    """`multinomial` over unknown probabilities; None where they are known.
+
+    CUDA's checks that they add up to something, which zeros do not.
+    """
+    source = args[0]
+    if not _ready(kernels, source):
+        return None
+    if not kernels.large(source) and _level_of(kernels, source) <= GUESS:
+        return None
+    torch = kernels.torch
+    # The draw divides by exponentially distributed numbers, one per probability.
+    scratch = torch.empty_like(source)
+    count = args[1]
+    out = torch.empty(tuple(source.size())[:-1] + (count,), dtype=torch.int64, device=source.device)
+    del scratch
+    if not kernels.large(out):
+        kernels.guess_positions(operation, (source,), {}, (out,))
+    return out
+
+
 def nms(kernels, operation, args, kwargs):
     """torchvision's `nms`: which boxes survive."""
     boxes, scores = args[0], args[1]

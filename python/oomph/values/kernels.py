@@ -21,10 +21,10 @@ _UNTOUCHED = {
     "set_", "resize_", "resize_as_", "_resize_output_", "_resize_output", "as_strided_", "squeeze_", "unsqueeze_", "t_",
     "transpose_", "swapaxes_", "swapdims_", "detach_", "rename_", "record_stream", "_pin_memory", "pin_memory",
     "is_pinned", "_unsafe_view", "_lazy_clone", "is_same_size", "is_set_to", "_fused_sdp_choice",
-    "_debug_has_internal_overlap", "_assert_async", "_functional_assert_async", "_local_scalar_dense", "isin",
+    "_debug_has_internal_overlap", "_assert_async", "_functional_assert_async",
     "_use_cudnn_ctc_loss", "_use_cudnn_rnn_flatten_weight", "_cudnn_init_dropout_state", "_version", "_foobar",
     "requires_grad_", "retain_grad", "_backward", "_has_same_storage_numel", "dense_dim", "sparse_dim", "_dimI", "_dimV",
-    "_print", "_cslt_sparse_mm_search", "_async_error",
+    "_print", "_cslt_sparse_mm_search", "_async_error", "_amp_foreach_non_finite_check_and_unscale_",
 }
 _UNTOUCHED_PREFIXES = ("_nested_", "_sparse", "sparse_", "_jagged", "_padded_dense", "sym_", "_to_sparse", "to_sparse",
                        "_cuda_", "mkldnn", "_mkldnn", "quantize", "_quantize", "q_", "miopen", "_mps", "_assert")
@@ -32,6 +32,10 @@ _UNTOUCHED_PREFIXES = ("_nested_", "_sparse", "sparse_", "_jagged", "_padded_den
 _NOT_COMPUTED = ("cudnn_", "_cudnn", "_flash_attention", "_scaled_dot_product_flash", "_scaled_dot_product_efficient",
                  "_scaled_dot_product_cudnn", "_scaled_dot_product_fused", "_efficient_attention", "_thnn_fused",
                  "_fused_rms", "_flash", "_triton", "_grouped_mm", "_scaled_grouped", "_weight_int", "_cslt")
+#: Operations whose own code reads values back: what they are made of is seen and computed.  True for those that end in
+#: a kernel of their own as well.
+_OPENED = {"multinomial": True, "_ctc_loss": True, "normal": False, "isin": False, "allclose": False,
+           "linalg_matrix_exp": False, "_linalg_check_errors": False, "segment_reduce": True}
 _BLANKS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 #: Operations that set every element of their first argument, so that what was there does not matter.
 _OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_",
@@ -101,6 +105,7 @@ class Kernels:
         self.memory = HostMemory(torch)
         self.unknowns = Unknowns(self.large_storage)
         self.key = native._parse_dispatch_key(KEY)
+        self.below = native._dispatch_keyset_full_after(self.key)
         self.floats = frozenset(
             value for value in vars(torch).values()
             if isinstance(value, torch.dtype) and (value.is_floating_point or value.is_complex)
@@ -195,7 +200,7 @@ class Kernels:
         library.impl(name, self.key, self.torch.library.fallthrough_kernel)
 
     def _put(self, library, name, kernel):
-        library.impl(name, self.key, kernel)
+        library.impl(name, self.key, kernel, getattr(kernel, "with_keyset", False))
 
     def _operation(self, name):
         return Operation(self.torch, name)
@@ -212,14 +217,14 @@ class Kernels:
         if base in _UNTOUCHED or base.startswith(_UNTOUCHED_PREFIXES):
             return None
         operation = self._operation(name)
+        if base in _OPENED:
+            return self._opened(operation)
         if base in _BLANKS and not operation.mutated:
             return self._blank(operation)
         if base in ("_to_copy", "copy_") and not operation.out:
             return self._special(copied, operation)
         if base == "_amp_update_scale_":
             return self._special(scale_updated, operation)
-        if base == "_amp_foreach_non_finite_check_and_unscale_":
-            return None
         if base in ("lift_fresh", "lift") and not operation.out:
             return self._special(lifted, operation)
         if operation.view:
@@ -259,6 +264,45 @@ class Kernels:
             return out
 
         return self._special(kernel, operation)
+
+    def _opened(self, operation):
+        """Run with the kernels in place for what the operation calls itself."""
+        from oomph.values import dynamic
+
+        packet, _, overload = operation.name.partition(".")
+        past = self.torch._C._dispatch_find_schema_or_throw(packet, overload).redispatch_boxed
+        below, key, include, undisturbed = self.below, self.key, self.include, self.undisturbed
+        warn, then = self.warn, _OPENED[operation.base]
+
+        instead = dynamic.drawn if operation.base == "multinomial" and not operation.out else None
+
+        def kernel(keyset, *args, **kwargs):
+            if instead is not None:
+                include(key, False)
+                try:
+                    with undisturbed():
+                        out = instead(self, operation, args, kwargs)
+                        if out is not None:
+                            return out
+                finally:
+                    include(key, True)
+            warn.hush(1)
+            try:
+                with undisturbed():
+                    out = past(keyset & below, *args, **kwargs)
+            finally:
+                warn.hush(-1)
+            if not then:
+                return out
+            try:
+                include(key, False)
+                with undisturbed():
+                    return self.finish(operation, args, kwargs, out)
+            finally:
+                include(key, True)
+
+        kernel.with_keyset = True
+        return kernel
 
     def _special(self, function, operation):
         """A kernel of its own; `function` calls the operation itself."""

@@ -7,6 +7,7 @@ that are small enough to be computed at all; everything in a large block counts 
 
 import os
 import sys
+import threading
 
 from oomph import sites
 
@@ -71,6 +72,11 @@ class Warner:
     def __init__(self, record):
         self._record = record
         self._said = set()
+        self._hushed = threading.local()
+
+    def hush(self, by):
+        """Says nothing of what this thread does until called again with the opposite number."""
+        self._hushed.depth = getattr(self._hushed, "depth", 0) + by
 
     def selected(self):
         """The size of a result depends on something unknown."""
@@ -81,6 +87,8 @@ class Warner:
         self._say("the program reads a number or a flag that was never computed")
 
     def _say(self, what):
+        if getattr(self._hushed, "depth", 0):
+            return
         key = (user_line() or "in backward", what)
         if key in self._said:
             return

@@ -1,7 +1,7 @@
 //! The answer of a dry run on one screen.
 
 use super::bar::{Part, draw};
-use super::page::{Ink, Page, Style};
+use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
 use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, UNBOUNDED, Verdict};
 use oomph_gpu::size::format as size;
@@ -389,24 +389,4 @@ fn way_on(page: &mut Page, report: &DryRunReport) {
         page.paragraph(0, 2, &[(Ink::Strong, &format!("{}:", clean(&next.why)))]);
         page.line(2, &[(Ink::Plain, &clean(&next.command))]);
     }
-}
-
-/// Cuts a line of source at `room` columns, saying so.
-fn shortened(text: &str, room: usize, unicode: bool) -> String {
-    use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-    if text.width() <= room {
-        return text.to_owned();
-    }
-    let dots = if unicode { "…" } else { "..." };
-    let room = room.saturating_sub(dots.width());
-    let mut columns = 0;
-    let mut cut: String = text
-        .chars()
-        .take_while(|character| {
-            columns += character.width().unwrap_or(0);
-            columns <= room
-        })
-        .collect();
-    cut += dots;
-    cut
 }

@@ -3,24 +3,28 @@
 use oomph_gpu::Gpu;
 use oomph_gpu::size::format as size;
 
-use super::page::{Ink, Page, Style};
+use super::page::{Ink, Page, Style, shortened};
 use crate::gpus::GpusReport;
 
 /// Columns that the table has between the identifier and the name.
 const NUMBERS_WIDTH: usize = 2 + 6 + 2 + 10 + 2 + 4 + 2 + 4;
 
-/// Writes the catalogue as a table, one line per card. Where the terminal is too narrow, the names are left out first.
+/// A name with fewer columns than these says nothing.
+const LEAST_NAME: usize = 24;
+
+/// Writes the catalogue as a table, one line per card. Names are cut at the terminal's width, and left out of a narrow
+/// one.
 #[must_use]
 pub fn render_gpus(report: &GpusReport<'_>, style: Style) -> String {
     let mut page = Page::new(style);
     let id_width = report.gpus.iter().map(|gpu| gpu.id.chars().count()).max().unwrap_or(0).max("card".len());
-    let name_width = report.gpus.iter().map(|gpu| gpu.name.chars().count()).max().unwrap_or(0);
-    let with_names = page.width() >= id_width + NUMBERS_WIDTH + 2 + name_width;
+    let room = page.width().saturating_sub(id_width + NUMBERS_WIDTH + 2);
+    let unicode = page.unicode();
     let mut row = |ink: Ink, cells: [&str; 6]| {
         let [id, nominal, reported, capability, sms, name] = cells;
         let mut line = format!("{id:<id_width$}  {nominal:>6}  {reported:>10}  {capability:>4}  {sms:>4}");
-        if with_names {
-            line = format!("{line}  {name}");
+        if room >= LEAST_NAME {
+            line = format!("{line}  {}", shortened(name, room, unicode));
         }
         page.line(0, &[(ink, line.trim_end())]);
     };

@@ -1,6 +1,6 @@
 //! A page of text: words with an emphasis, wrapped at the terminal's width.
 
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +173,25 @@ impl Page {
             self.out.push_str(text);
         }
     }
+}
+
+/// Cuts a text at `room` columns, showing that it was cut.
+pub(crate) fn shortened(text: &str, room: usize, unicode: bool) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let dots = if unicode { "…" } else { "..." };
+    let room = room.saturating_sub(dots.width());
+    let mut columns = 0;
+    let mut cut: String = text
+        .chars()
+        .take_while(|character| {
+            columns += character.width().unwrap_or(0);
+            columns <= room
+        })
+        .collect();
+    cut += dots;
+    cut
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! A link namespace of its own for a library, and what makes it safe to call.
 //!
 //! A library in another namespace has its own libc, which knows nothing of the threads that the program's libc starts.
-//! Three things follow.
+//! Two things follow.
 //!
 //! Its tables of character classes are not set up in them: the first `isspace` would follow a null pointer. Asking it
 //! for the global locale sets them up.
 //!
-//! Its libraries' threads are not waited for, and the process must not end in their destructors (cuDNN's runtime
-//! compiler dies there, and would change the program's exit status). So when the process ends, their destructors are
-//! taken out of the loader's hands.
+//! Its environment is the array that the program's libc had at the time, which that libc frees when it grows. So it gets
+//! a copy that stays.
 //!
 //! And the two libcs share one thing that neither knows of: the thread's table of thread-specific data. Each libc numbers its keys from 0, so the values of one would be taken
 //! for those of the other; and whichever libc first uses a part of the table allocates it, while the program's own libc
@@ -19,7 +18,7 @@
 //! library may use, and every thread sets these before it enters, so that the program's libc is the one that allocates.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -121,93 +120,6 @@ fn prepare(count: usize) {
     PREPARED.set(count);
 }
 
-/// `struct link_map` of `link.h`.
-#[repr(C)]
-struct LinkMap {
-    base: usize,
-    name: *const c_char,
-    dynamic: *mut Dynamic,
-    next: *mut LinkMap,
-    previous: *mut LinkMap,
-}
-
-/// An entry of an object's dynamic section.
-#[repr(C)]
-struct Dynamic {
-    tag: i64,
-    value: usize,
-}
-
-const DT_NULL: i64 = 0;
-const DT_FINI: i64 = 13;
-const DT_FINI_ARRAYSZ: i64 = 28;
-
-/// An object of each namespace, from which the others are reached.
-static MAPS: [AtomicUsize; MOST_NAMESPACES] = [const { AtomicUsize::new(0) }; MOST_NAMESPACES];
-
-extern "C" fn nothing() {}
-
-/// Runs when the process ends, before the loader calls the destructors of libraries.
-extern "C" fn at_exit() {
-    for map in &MAPS {
-        let mut map = map.load(Ordering::Acquire) as *mut LinkMap;
-        // SAFETY: the loader keeps the objects of a namespace in a list, and none is ever unloaded.
-        unsafe {
-            while !map.is_null() && !(*map).previous.is_null() {
-                map = (*map).previous;
-            }
-            while !map.is_null() {
-                disarm(&*map);
-                map = (*map).next;
-            }
-        }
-    }
-}
-
-/// Takes an object's destructors out of the loader's hands: it reads their number and address from the object's dynamic
-/// section, which is this process's private copy.
-///
-/// # Safety
-/// The object is loaded.
-unsafe fn disarm(map: &LinkMap) {
-    if map.name.is_null() || map.dynamic.is_null() {
-        return;
-    }
-    // SAFETY: the loader's names are terminated strings.
-    let name = unsafe { CStr::from_ptr(map.name) }.to_bytes();
-    let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    // The loader itself is shared by all namespaces, and libc's destructors write out what was printed.
-    if name.is_empty() || name.starts_with(b"ld-linux") || name.starts_with(b"libc.so") {
-        return;
-    }
-    let mut entry = map.dynamic;
-    // SAFETY: the section ends with an entry of the type null.
-    unsafe {
-        while (*entry).tag != DT_NULL {
-            let value = match (*entry).tag {
-                DT_FINI_ARRAYSZ => Some(0),
-                DT_FINI => Some((nothing as *const () as usize).wrapping_sub(map.base)),
-                _ => None,
-            };
-            if let Some(value) = value
-                && make_writable(entry as usize, size_of::<Dynamic>())
-            {
-                (*entry).value = value;
-            }
-            entry = entry.add(1);
-        }
-    }
-}
-
-/// Makes the pages of a range writable; the loader protects them once an object is relocated.
-fn make_writable(start: usize, size: usize) -> bool {
-    const PAGE: usize = 4096;
-    let first = start / PAGE * PAGE;
-    let length = (start + size).next_multiple_of(PAGE) - first;
-    // SAFETY: the pages hold an object's private data; being writable again, they lose a protection and nothing else.
-    unsafe { libc::mprotect(first as *mut c_void, length, libc::PROT_READ | libc::PROT_WRITE) == 0 }
-}
-
 /// A namespace.
 pub struct Namespace(libc::Lmid_t);
 
@@ -238,23 +150,12 @@ impl Namespace {
         // The numbers below belong to the program, as do the first ones of every part.
         // SAFETY: both functions are of the namespace's libc.
         unsafe { reserve(create, delete, |key| key < FIRST || is_programs(key)) };
+        // SAFETY: this is the libc's own variable, which nothing in the new namespace has read yet.
+        unsafe { find(c"environ")?.cast::<*const *const c_char>().write(environment()) };
         let locale = find(c"uselocale")?;
-        let mut map: *mut LinkMap = std::ptr::null_mut();
-        // SAFETY: the handle is open, and the request writes one pointer.
-        if unsafe { libc::dlinfo(libc, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) } != 0 {
-            return Err(error());
-        }
         let place = COUNT.load(Ordering::Acquire);
         LOCALES.get(place).ok_or("there are too many namespaces")?.store(locale as usize, Ordering::Relaxed);
-        if let Some(first) = MAPS.get(place) {
-            first.store(map as usize, Ordering::Release);
-        }
         COUNT.store(place + 1, Ordering::Release);
-        if place == 0 {
-            // SAFETY: the function may run at any time. A refusal costs the process a clean end, and only where cuDNN's
-            // compiler ran.
-            unsafe { libc::atexit(at_exit) };
-        }
         enter();
         Ok(Namespace(id))
     }
@@ -264,6 +165,20 @@ impl Namespace {
         enter();
         open(self.0, path)
     }
+}
+
+/// A copy of the program's environment that is never freed, as C keeps it: terminated strings, and a null at the end.
+fn environment() -> *const *const c_char {
+    let mut strings: Vec<*const c_char> = std::env::vars_os()
+        .filter_map(|(name, value)| {
+            let mut line = name.into_encoded_bytes();
+            line.push(b'=');
+            line.extend(value.into_encoded_bytes());
+            Some(CString::new(line).ok()?.into_raw().cast_const())
+        })
+        .collect();
+    strings.push(std::ptr::null());
+    Box::leak(strings.into_boxed_slice()).as_ptr()
 }
 
 fn open(namespace: libc::Lmid_t, path: &CStr) -> Result<*mut c_void, String> {

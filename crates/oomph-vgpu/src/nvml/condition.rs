@@ -54,6 +54,10 @@ numbers! {
     nvmlDeviceGetMaxPcieLinkWidth(c_uint) = |_| PCIE_LANES;
     nvmlDeviceGetPcieThroughput(c_uint, _counter: c_int) = |_| 0;
     nvmlDeviceGetPcieReplayCounter(c_uint) = |_| 0;
+    nvmlDeviceGetNumFans(c_uint) = |_| 0;
+    nvmlDeviceGetMultiGpuBoard(c_uint) = |_| 0;
+    nvmlDeviceGetDisplayMode(c_int) = |_| 0;
+    nvmlDeviceGetDisplayActive(c_int) = |_| 0;
     nvmlDeviceIsMigDeviceHandle(c_uint) = |_| 0;
     nvmlDeviceGetMaxMigDeviceCount(c_uint) = |_| 0;
     nvmlDeviceGetGpuFabricInfo([u8; 28]) = |_| [0; 28];

@@ -1,1 +1,0 @@
-//! NCCL: what its callers need an answer for.
