@@ -193,7 +193,9 @@ class Overlay:
             if part == "..":
                 at = at[: at.rfind("/")] if "/" in at else ""
                 continue
-            at = self.key((at or "") + "/" + part) if self._link_target(at + "/" + part) is not None else at + "/" + part
+            at += "/" + part
+            if self._link_target(at) is not None:
+                at = self.key(at)
             if at == "/":
                 at = ""
         at = at or "/"

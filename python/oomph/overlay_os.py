@@ -9,107 +9,17 @@ import os
 import stat
 import sys
 
-from oomph.overlay import LOWER, NOTHING, UPPER, fail
+from oomph.overlay import NOTHING, UPPER, fail
+from oomph.overlay_entries import Entry, Scan, Shown
+from oomph.overlay_moves import movers
 from oomph.places import is_special
 
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TMPFILE = getattr(os, "O_TMPFILE", 0)
 
 
-class _Shown:
-    """Puts the program's own path into an OSError that was raised for a path of ours."""
-
-    __slots__ = ("path", "path2")
-
-    def __init__(self, path, path2=None):
-        self.path, self.path2 = path, path2
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, tb):
-        if isinstance(error, OSError) and error.filename is not None:
-            error.filename = self.path
-            if error.filename2 is not None:
-                error.filename2 = self.path2
-        return False
-
-
 def _is_path(value):
     return isinstance(value, (str, bytes)) or (hasattr(value, "__fspath__") and not isinstance(value, int))
-
-
-class Entry:
-    """An entry of a merged directory, with the interface of os.DirEntry."""
-
-    __slots__ = ("name", "path", "_real", "_lstat", "_stat", "_follow")
-
-    def __init__(self, name, path, real, info, follow):
-        self.name, self.path, self._real, self._lstat, self._follow = name, path, real, info, follow
-        self._stat = None
-
-    def __fspath__(self):
-        return self.path
-
-    def __repr__(self):
-        return "<DirEntry %r>" % (self.name,)
-
-    def inode(self):
-        """The inode of the entry itself."""
-        return self._lstat.st_ino
-
-    def is_symlink(self):
-        """Whether the entry is a symbolic link."""
-        return stat.S_ISLNK(self._lstat.st_mode)
-
-    def is_junction(self):
-        """Never: junctions are of Windows."""
-        return False
-
-    def stat(self, *, follow_symlinks=True):
-        """The status of the entry, or of what it points to."""
-        if not follow_symlinks or not self.is_symlink():
-            return self._lstat
-        if self._stat is None:
-            self._stat = self._follow(self.path)
-        return self._stat
-
-    def _kind(self, test, follow_symlinks):
-        try:
-            return test(self.stat(follow_symlinks=follow_symlinks).st_mode)
-        except FileNotFoundError:
-            return False
-
-    def is_dir(self, *, follow_symlinks=True):
-        """Whether the entry is a directory."""
-        return self._kind(stat.S_ISDIR, follow_symlinks)
-
-    def is_file(self, *, follow_symlinks=True):
-        """Whether the entry is a regular file."""
-        return self._kind(stat.S_ISREG, follow_symlinks)
-
-
-class _Scan:
-    """What scandir gives for a merged directory: an iterator that is also a context manager."""
-
-    def __init__(self, entries):
-        self._entries = iter(entries)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        return next(self._entries)
-
-    def close(self):
-        """Give nothing more."""
-        self._entries = iter(())
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 def make_open(ov, original):
@@ -131,7 +41,7 @@ def make_open(ov, original):
             return original(file, mode, buffering, encoding, errors, newline, closefd)
 
         def redirected(path, flags):
-            with _Shown(path):
+            with Shown(path):
                 return os_open(real, flags, 0o666)
 
         return original(file, mode, buffering, encoding, errors, newline, closefd, redirected)
@@ -159,7 +69,7 @@ def place_for_writing(ov, file, dir_fd, truncate, create, exclusive, nofollow=Fa
         fail(errno.ENOENT, file)
     elif os.fspath(file)[-1:] in ("/", b"/"):
         fail(errno.EISDIR, file)
-    with _Shown(file):
+    with Shown(file):
         return ov.writable(key, file, content=not truncate)
 
 
@@ -252,7 +162,7 @@ def _make(ov, real):
     made.update(_readers(ov, real))
     made.update(_directories(ov, real))
     made.update(_changers(ov, real))
-    made.update(_movers(ov, real))
+    made.update(movers(ov, real))
     return {name: made[name] for name in made if name in real}
 
 
@@ -275,7 +185,7 @@ def _readers(ov, real):
             )
         if place is None:
             return r_open(path, flags, mode, dir_fd=dir_fd)
-        with _Shown(path):
+        with Shown(path):
             return r_open(place, flags, mode)
 
     def stat(path, *, dir_fd=None, follow_symlinks=True):
@@ -284,14 +194,14 @@ def _readers(ov, real):
         place = ov.readable(path, dir_fd, follow_symlinks)
         if place is None:
             return r_stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
-        with _Shown(path):
+        with Shown(path):
             return r_stat(place, follow_symlinks=follow_symlinks)
 
     def lstat(path, *, dir_fd=None):
         place = ov.readable(path, dir_fd, False) if dirty() else None
         if place is None:
             return r_lstat(path, dir_fd=dir_fd)
-        with _Shown(path):
+        with Shown(path):
             return r_lstat(place)
 
     def access(path, mode, *, dir_fd=None, effective_ids=False, follow_symlinks=True):
@@ -316,7 +226,7 @@ def _readers(ov, real):
             if place is None:
                 return original(path, *args, **kwargs)
             kwargs.pop("dir_fd", None)
-            with _Shown(path):
+            with Shown(path):
                 value = original(place, *args, **kwargs)
             return os.fsencode(value) if isinstance(path, bytes) and isinstance(value, str) else value
 
@@ -376,13 +286,13 @@ def _directories(ov, real):
             name = os.fsencode(name) if binary else name
             whole = os.path.join(shown, name) if shown else name
             entries.append(Entry(name, whole, at, info, os.stat))
-        return _Scan(entries)
+        return Scan(entries)
 
     def chdir(path):
         place = None
         if _is_path(path) and dirty():
             place = ov.readable(path)
-        with _Shown(path):
+        with Shown(path):
             r_chdir(path if place is None else place)
 
     def getcwd():
@@ -410,7 +320,7 @@ def _changers(ov, real):
             return r_mkdir(path, mode, dir_fd=dir_fd)
         if ov.exists(key):
             fail(errno.EEXIST, path)
-        with _Shown(path):
+        with Shown(path):
             ov.make_directory(key, path, mode | 0o700)
 
     def rmdir(path, *, dir_fd=None):
@@ -425,7 +335,7 @@ def _changers(ov, real):
             fail(errno.ENOTDIR, path)
         if os.listdir(key):
             fail(errno.ENOTEMPTY, path)
-        with _Shown(path):
+        with Shown(path):
             ov.remove(key)
 
     def unlink(path, *, dir_fd=None):
@@ -438,7 +348,7 @@ def _changers(ov, real):
             fail(errno.ENOENT, path)
         if stat.S_ISDIR(info.st_mode):
             fail(errno.EISDIR, path)
-        with _Shown(path):
+        with Shown(path):
             ov.remove(key)
 
     def remove(path, *, dir_fd=None):
@@ -450,7 +360,7 @@ def _changers(ov, real):
             return r_symlink(src, dst, target_is_directory, dir_fd=dir_fd)
         if ov.exists(key):
             fail(errno.EEXIST, src, dst)
-        with _Shown(src, dst):
+        with Shown(src, dst):
             upper, parent = ov.prepare(key, dst)
             r_symlink(src, upper)
             ov.touch(parent)
@@ -459,7 +369,7 @@ def _changers(ov, real):
         if not _is_path(path):
             return r_truncate(path, length)
         place = place_for_writing(ov, path, None, False, False, False)
-        with _Shown(path):
+        with Shown(path):
             r_truncate(path if place is None else place, length)
 
     def _special(name):
@@ -473,7 +383,7 @@ def _changers(ov, real):
                 fail(errno.EEXIST, path)
             kwargs.pop("dir_fd", None)
             upper, parent = ov.prepare(key, path)
-            with _Shown(path):
+            with Shown(path):
                 original(upper, *args, **kwargs)
             ov.touch(parent)
 
@@ -494,7 +404,7 @@ def _changers(ov, real):
                 fail(errno.ENOENT, path)
             if where == UPPER:
                 kwargs.pop("dir_fd", None)
-                with _Shown(path):
+                with Shown(path):
                     return original(place, *args, **kwargs)
             # The attributes of a real file stay as they are: nothing a program computes depends on them, and a copy
             # only to carry them could be of any size.
@@ -508,120 +418,3 @@ def _changers(ov, real):
     for name in ("utime", "chmod", "chown", "lchown", "setxattr", "removexattr"):
         made[name] = _attributes(name)
     return made
-
-
-def _movers(ov, real):
-    allowed = ov.places.allowed
-    r_link = real["link"]
-
-    def _ends(src, dst, src_dir_fd, dst_dir_fd):
-        return ov.key(src, src_dir_fd, follow=False), ov.key(dst, dst_dir_fd, follow=False)
-
-    def _move(original, src, dst, src_dir_fd, dst_dir_fd):
-        source, target = _ends(src, dst, src_dir_fd, dst_dir_fd)
-        free, into = allowed(source), allowed(target)
-        if free and into:
-            return original(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        _, place, info = ov.find(source)
-        if info is None:
-            fail(errno.ENOENT, src, dst)
-        _, _, there = ov.find(target)
-        directory = stat.S_ISDIR(info.st_mode)
-        if source == target:
-            return None
-        if directory and (target + "/").startswith(source + "/"):
-            fail(errno.EINVAL, src, dst)
-        if there is not None:
-            if stat.S_ISDIR(there.st_mode):
-                if not directory:
-                    fail(errno.EISDIR, src, dst)
-                if os.listdir(target):
-                    fail(errno.ENOTEMPTY, src, dst)
-            elif directory:
-                fail(errno.ENOTDIR, src, dst)
-        with _Shown(src, dst):
-            if into:
-                _carry_out(place, source, target, directory)
-            else:
-                ov.parent_of(target, dst)
-                if there is not None:
-                    ov.remove(target)
-                if free:
-                    _carry_in(place, target, info, dst)
-                else:
-                    ov.transplant(source, target, dst)
-            if free:
-                _delete(place)
-            else:
-                ov.remove(source)
-
-    def _carry_in(place, target, info, shown):
-        """From a temporary place into the union: the content has to move, since the source goes away."""
-        if stat.S_ISDIR(info.st_mode):
-            ov.make_directory(target, shown)
-            for name in real["listdir"](place):
-                inner = place + "/" + name
-                _carry_in(inner, target + "/" + name, real["lstat"](inner), shown)
-            return
-        upper, parent = ov.prepare(target, shown)
-        if stat.S_ISLNK(info.st_mode):
-            real["symlink"](real["readlink"](place), upper)
-        else:
-            try:
-                r_link(place, upper)
-            except OSError:
-                ov._copy(place, upper, info)
-        ov.touch(parent)
-
-    def _carry_out(place, source, target, directory):
-        """From the union to a place where writing is allowed: a copy, since the source may be the user's."""
-        if directory:
-            if not os.path.isdir(target):
-                real["mkdir"](target)
-            for name in os.listdir(source):
-                inner = source + "/" + name
-                _, at, info = ov.find(inner)
-                _carry_out(at, inner, target + "/" + name, stat.S_ISDIR(info.st_mode))
-            return
-        part = "%s.%d.oomph-part" % (target, os.getpid())
-        ov._copy(place, part, real["stat"](place))
-        real["replace"](part, target)
-
-    def _delete(place):
-        info = real["lstat"](place)
-        if stat.S_ISDIR(info.st_mode):
-            for name in real["listdir"](place):
-                _delete(place + "/" + name)
-            real["rmdir"](place)
-        else:
-            real["unlink"](place)
-
-    def rename(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
-        return _move(real["rename"], src, dst, src_dir_fd, dst_dir_fd)
-
-    def replace(src, dst, *, src_dir_fd=None, dst_dir_fd=None):
-        return _move(real["replace"], src, dst, src_dir_fd, dst_dir_fd)
-
-    def link(src, dst, *, src_dir_fd=None, dst_dir_fd=None, follow_symlinks=True):
-        source, target = _ends(src, dst, src_dir_fd, dst_dir_fd)
-        if allowed(target) and allowed(source):
-            return r_link(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks)
-        where, place, info = ov.find(source)
-        if info is None:
-            fail(errno.ENOENT, src, dst)
-        with _Shown(src, dst):
-            if allowed(target):
-                if where == LOWER:
-                    # A hard link to a real file would let a later write through it reach the real file.
-                    fail(errno.EXDEV, src, dst)
-                return r_link(place, target)
-            if ov.exists(target):
-                fail(errno.EEXIST, src, dst)
-            if where == LOWER:
-                ov.reference(target, place, dst)
-            else:
-                upper, parent = ov.prepare(target, dst)
-                r_link(place, upper)
-                ov.touch(parent)
-
-    return {"rename": rename, "replace": replace, "link": link}

@@ -5,32 +5,21 @@
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::OnceLock;
 
-use crate::cublas::versions::{put, real};
+use crate::cublas::versions::put;
 use crate::loader;
 
 const SUCCESS: u32 = 0;
 const MAX_LIMIT_REACHED: u32 = 12;
 
-/// `CUPTI_API_VERSION` of the user's own library, or else the newest of the CUDA series in use: frameworks refuse one
-/// that is older than what they were built for.
+/// `CUPTI_API_VERSION` of the newest CUDA in the series in use: frameworks refuse one that is older than what they were
+/// built for. The user's own library cannot be asked: without a card it calls itself without end.
 fn version() -> u32 {
-    static VERSION: OnceLock<u32> = OnceLock::new();
-    *VERSION.get_or_init(|| {
-        let asked = real("libcupti.so.", c"cuptiGetVersion").and_then(|address| {
-            // SAFETY: the function has this shape in every version of CUPTI, and needs no card.
-            let get: unsafe extern "C" fn(*mut u32) -> u32 = unsafe { std::mem::transmute(address) };
-            let mut version = 0;
-            // SAFETY: the out-parameter is a local variable.
-            (unsafe { get(&raw mut version) } == SUCCESS && version > 0).then_some(version)
-        });
-        asked.unwrap_or(match loader::runtime_major() {
-            ..=11 => 18,
-            12 => 28,
-            _ => 130_202,
-        })
-    })
+    match loader::runtime_major() {
+        ..=11 => 18,
+        12 => 28,
+        _ => 130_500,
+    }
 }
 
 /// The interface's version.

@@ -192,21 +192,19 @@ fn next_steps(plan: &DryRunPlan, report: &DryRunReport) -> Vec<NextStep> {
         });
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value.contains("expandable_segments"));
         if fragmented && !set("PYTORCH_CUDA_ALLOC_CONF") && !set("PYTORCH_ALLOC_CONF") {
-            let gpu = plan.cards.first().map(|card| plan.as_many_of(&card.label));
             next.push(step(
                 "the memory was there, but in pieces; see whether this helps",
-                format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}", plan.command_line(gpu.as_deref(), &[])),
+                format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}", plan.command_line(&plan.card_options)),
             ));
         }
         // A slice of a card or a board that shares the host's memory is rarely what one would try next.
         let ordinary = |card: &&CardThatHolds| !matches!(card.kind, oomph_gpu::Kind::Mig | oomph_gpu::Kind::Jetson);
         match report.smallest.iter().find(ordinary).or(report.smallest.first()) {
-            Some(card) => next.push(step(
-                "see it run on a card that holds it",
-                plan.command_line(Some(&plan.as_many_of(&card.gpu)), &[]),
-            )),
+            Some(card) => {
+                next.push(step("see it run on a card that holds it", plan.command_line(&plan.as_many_of(&card.gpu))))
+            }
             None if !plan.probe => {
-                next.push(step("learn which cards hold it", plan.command_line(None, &[])));
+                next.push(step("learn which cards hold it", plan.command_line(&[])));
             }
             None => {}
         }

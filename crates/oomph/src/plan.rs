@@ -25,6 +25,8 @@ const NAMELESS: &str = "a100-80gb";
 pub struct DryRunPlan {
     /// The virtual cards, by CUDA index; never empty.
     pub cards: Vec<Card>,
+    /// The options that named them, as typed, ready for a shell.
+    pub card_options: Vec<String>,
     /// The program and its arguments; never empty.
     pub command: Vec<OsString>,
     /// Packages to run it with; empty for the user's own Python.
@@ -120,6 +122,13 @@ impl DryRunPlan {
     fn on(args: DryRunArgs, installed: impl FnOnce() -> Result<Vec<InstalledGpu>>) -> Result<Self> {
         let vram = args.vram.as_deref().map(capacity).transpose()?;
         let cards = cards(&args.gpu, vram, installed)?;
+        let mut card_options = Vec::new();
+        if !args.gpu.is_empty() {
+            card_options.extend(["--gpu".into(), quoted(&args.gpu.join(","))]);
+        }
+        if let Some(vram) = &args.vram {
+            card_options.extend(["--vram".into(), quoted(vram)]);
+        }
         let stop = match (args.steps, args.until_exit) {
             (Some(0), _) => {
                 return Err(hinted("--steps 0 would stop before anything happened", "the least is --steps 1"));
@@ -130,6 +139,7 @@ impl DryRunPlan {
         };
         Ok(Self {
             cards,
+            card_options,
             command: args.command,
             with: args.with,
             stop,
@@ -147,12 +157,10 @@ impl DryRunPlan {
         })
     }
 
-    /// The command line of the same dry run on other cards: `gpu` is what `--gpu` is to say, if anything.
-    pub fn command_line(&self, gpu: Option<&str>, more: &[&str]) -> String {
+    /// The command line of the same dry run on other cards: `cards` are the options that name them, ready for a shell.
+    pub fn command_line(&self, cards: &[String]) -> String {
         let mut words: Vec<String> = vec!["oomph".into(), "dry-run".into()];
-        if let Some(gpu) = gpu {
-            words.extend(["--gpu".into(), gpu.into()]);
-        }
+        words.extend_from_slice(cards);
         for requirement in &self.with {
             words.extend(["--with".into(), quoted(requirement)]);
         }
@@ -175,15 +183,15 @@ impl DryRunPlan {
         if self.allow_writes {
             words.push("--allow-writes".into());
         }
-        words.extend(more.iter().map(|word| (*word).to_owned()));
         words.push("--".into());
         words.extend(self.command.iter().map(|word| quoted(&word.to_string_lossy())));
         words.join(" ")
     }
 
-    /// What `--gpu` would say for as many of a card as this plan has.
-    pub fn as_many_of(&self, gpu: &str) -> String {
-        if self.cards.len() > 1 { format!("{gpu}:{}", self.cards.len()) } else { gpu.to_owned() }
+    /// The options that name as many of a catalogue's card as this plan has cards.
+    pub fn as_many_of(&self, gpu: &str) -> Vec<String> {
+        let count = self.cards.len();
+        vec!["--gpu".into(), if count > 1 { format!("{gpu}:{count}") } else { gpu.to_owned() }]
     }
 }
 

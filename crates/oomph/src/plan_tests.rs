@@ -118,6 +118,8 @@ fn a_command_line_can_be_pasted_into_a_shell() {
     let plan = planned(&[
         "--gpu",
         "4090:2",
+        "--vram",
+        "8GiB",
         "--with",
         "torch>=2",
         "--steps",
@@ -133,9 +135,10 @@ fn a_command_line_can_be_pasted_into_a_shell() {
         "",
     ])
     .expect("a plan");
-    assert_eq!(plan.as_many_of("h100"), "h100:2");
+    assert_eq!(plan.as_many_of("h100"), ["--gpu", "h100:2"]);
+    assert_eq!(plan.card_options, ["--gpu", "4090:2", "--vram", "8GiB"]);
     assert_eq!(
-        plan.command_line(Some("h100:2"), &[]),
+        plan.command_line(&plan.as_many_of("h100")),
         "oomph dry-run --gpu h100:2 --with 'torch>=2' --steps 4 --timeout 600s --values off -- python \
          'it'\\''s here.py' '--name=a b' ''"
     );

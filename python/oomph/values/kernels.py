@@ -36,6 +36,11 @@ _NOT_COMPUTED = ("cudnn_", "_cudnn", "_flash_attention", "_scaled_dot_product_fl
 #: a kernel of their own as well.
 _OPENED = {"multinomial": True, "_ctc_loss": True, "normal": False, "isin": False, "allclose": False,
            "linalg_matrix_exp": False, "_linalg_check_errors": False, "segment_reduce": True}
+_ZEROS = {"zero_", "zeros", "zeros_like", "new_zeros"}
+#: Operations whose small results serve their own backward alone when the input is large.
+_PRIVATE = {"native_layer_norm", "native_group_norm", "_fused_rms_norm", "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_flash_attention_forward",
+            "_efficient_attention_forward"}
 _BLANKS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 #: Operations that set every element of their first argument, so that what was there does not matter.
 _OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_",
@@ -356,6 +361,11 @@ class Kernels:
             return out
         if not self.usable(tensors[0] if tensors else outs[0]):
             return out
+        if operation.base in _ZEROS and outs:
+            self.zero(operation, outs[0])
+            return out
+        if large and operation.base in _PRIVATE:
+            return out
         if large or not operation.computed or operation.failures > 8:
             self.leave_unknown(operation, args, kwargs, outs, tensors)
             return out
@@ -577,6 +587,16 @@ class Kernels:
         """Zeros, marked as not computed."""
         self.memory.zero(tensor)
         self.unknowns.mark(tensor, level)
+
+    def zero(self, operation, out):
+        """Zeros that are meant."""
+        if self.large(out):
+            return
+        self.memory.zero(out)
+        if not operation.mutated or out.numel() * out.element_size() == out.untyped_storage().nbytes():
+            self.unknowns.mark(out, KNOWN)
+        elif self.unknowns.level(out) == BLANK:
+            self.unknowns.mark(out, KNOWN)
 
     def guess_positions(self, operation, args, kwargs, outs):
         """Positions in something unknown: within range, different within a row, even over the rows."""

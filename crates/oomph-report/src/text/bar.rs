@@ -74,11 +74,19 @@ pub(crate) fn share(values: &[u64], cells: usize) -> Vec<usize> {
 /// for, and `mark` is where the card ends, if the bar goes on beyond it.
 pub(crate) fn draw(page: &mut Page, label: &str, parts: &[(Part, u64)], scale: u64, mark: Option<u64>, cells: usize) {
     let used: u64 = parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let (end, mark) = match mark {
+        Some(at) => (at, Some(share(&[at, scale.saturating_sub(at)], cells)[0])),
+        None => (scale, None),
+    };
+    // What lies within the card must be drawn within it, though small parts are given more room than they have.
+    let (total, cells) = match mark {
+        Some(mark) if used <= end => (end, mark),
+        _ => (scale, cells),
+    };
     let mut values: Vec<u64> = parts.iter().map(|(_, bytes)| *bytes).collect();
-    values.push(scale.saturating_sub(used));
+    values.push(total.saturating_sub(used));
     let shares = share(&values, cells);
     let unicode = page.unicode();
-    let mark = mark.map(|at| share(&[at, scale.saturating_sub(at)], cells)[0]);
     let (edge, mut column) = (if unicode { "│" } else { "|" }, 0);
     let mut pieces: Vec<(Ink, String)> = vec![(Ink::Plain, label.to_owned())];
     for ((part, _), cells) in parts.iter().zip(&shares) {

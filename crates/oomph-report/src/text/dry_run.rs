@@ -66,11 +66,11 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             );
         }
         Verdict::NoGpuUse => {
-            page.paragraph(
-                0,
-                2,
-                &[(Ink::Care, "no GPU use:"), (Ink::Strong, " the program ended without using a GPU")],
-            );
+            let text = match report.stopped {
+                Stopped::Timeout => " the program had not used a GPU when its time was up",
+                _ => " the program ended without using a GPU",
+            };
+            page.paragraph(0, 2, &[(Ink::Care, "no GPU use:"), (Ink::Strong, text)]);
         }
     }
 }
@@ -322,9 +322,9 @@ fn run(page: &mut Page, report: &DryRunReport) {
     let why = match report.stopped {
         Stopped::PeakStable => format!("stopped{steps}, the peak having settled,"),
         Stopped::Steps => format!("stopped{steps}, as asked,"),
-        Stopped::Exit => format!("ended by itself{steps},"),
+        Stopped::Exit => format!("ended by itself{steps}"),
         Stopped::Timeout => format!("stopped{steps}, the time being up,"),
-        Stopped::Oom => format!("died{steps},"),
+        Stopped::Oom => format!("died{steps}"),
     };
     let mut frameworks: Vec<(&String, &String)> = report.frameworks.iter().collect();
     // The framework itself goes before the libraries under it.

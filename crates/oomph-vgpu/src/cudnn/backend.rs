@@ -1,6 +1,6 @@
 //! The graph API: questions go to the real library, or to the model where no library answers without a GPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,11 +25,18 @@ pub(super) const PLAN: i32 = 5;
 const VARIANT_PACK: i32 = 16;
 
 pub(super) const ATTR_HEURISTICS_RESULTS: i32 = 202;
+const ATTR_HEURISTICS_MODE: i32 = 200;
 const ATTR_HEURISTICS_DEVICEPROP: i32 = 204;
+const ATTR_CONFIG_WORKSPACE: i32 = 303;
 pub(super) const ATTR_PLAN_CONFIG: i32 = 401;
 pub(super) const ATTR_PLAN_WORKSPACE: i32 = 402;
 const ATTR_PLAN_DEVICEPROP: i32 = 407;
 const ATTR_ENGINE_DEVICEPROP: i32 = 1307;
+
+/// `CUDNN_HEUR_MODE_FALLBACK`: engines that always work, for when no other does.
+const MODE_FALLBACK: i32 = 2;
+/// Where they stand among those that heuristics propose.
+const LAST_RESORT: u8 = 128;
 
 /// Where answers come from.
 #[derive(Clone, Copy)]
@@ -89,17 +96,35 @@ fn spoken(version: usize) -> String {
 #[derive(Clone, Copy)]
 struct Known {
     kind: i32,
-    /// For an engine configuration or a plan: its place in the order that the heuristics gave.
+    /// For an engine configuration or a plan: its place in the order that the heuristics gave. For heuristics: the place
+    /// of their first answer.
     rank: u8,
+    /// For an engine configuration or a plan: which answer of heuristics it is from; 0 is none.
+    answer: u32,
     /// For a plan: how many executions still pretend to take time.
     trials: u8,
+    /// For a plan that is not made in earnest: its workspace.
+    workspace: Option<i64>,
 }
 
-static KNOWN: Mutex<BTreeMap<usize, Known>> = Mutex::new(BTreeMap::new());
+/// What is remembered of all of them.
+struct Memory {
+    descriptors: BTreeMap<usize, Known>,
+    /// How many answers heuristics gave.
+    answers: u32,
+    /// The answers of which a plan was made.
+    made: BTreeSet<u32>,
+}
 
-fn known() -> MutexGuard<'static, BTreeMap<usize, Known>> {
-    // The map is valid after every statement that changes it.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+static MEMORY: Mutex<Memory> = Mutex::new(Memory { descriptors: BTreeMap::new(), answers: 0, made: BTreeSet::new() });
+
+fn memory() -> MutexGuard<'static, Memory> {
+    // The memory is valid after every statement that changes it.
+    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn known(descriptor: *mut c_void) -> Option<Known> {
+    memory().descriptors.get(&(descriptor as usize)).copied()
 }
 
 /// Stands for every variant pack: it names data, and data does not matter here.
@@ -126,7 +151,8 @@ pub unsafe fn cudnnBackendCreateDescriptor(kind: i32, out: *mut *mut c_void) -> 
             if status == SUCCESS && matches!(kind, ENGINE | ENGINE_CONFIG | HEURISTICS | PLAN) {
                 // SAFETY: the call succeeded, so it wrote the address.
                 let address = unsafe { out.read_unaligned() } as usize;
-                known().insert(address, Known { kind, rank: 0, trials: 0 });
+                let new = Known { kind, rank: 0, answer: 0, trials: 0, workspace: None };
+                memory().descriptors.insert(address, new);
             }
             status
         }
@@ -142,7 +168,7 @@ pub unsafe fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void) -> u32 {
     }
     match source() {
         Source::Real(real) => {
-            known().remove(&(descriptor as usize));
+            memory().descriptors.remove(&(descriptor as usize));
             // SAFETY: the program's descriptor, which the same library made.
             unsafe { real.destroy(descriptor) }
         }
@@ -170,14 +196,19 @@ pub unsafe fn cudnnBackendSetAttribute(
     }
     match source() {
         Source::Real(real) => {
-            if name == ATTR_PLAN_CONFIG && count == 1 && !elements.is_null() {
-                // SAFETY: the program passes one descriptor.
-                let config = unsafe { elements.cast::<usize>().read_unaligned() };
-                let mut known = known();
-                if let Some(rank) = known.get(&config).map(|config| config.rank)
-                    && let Some(plan) = known.get_mut(&(descriptor as usize))
-                {
-                    (plan.rank, plan.trials) = (rank, TRIALS);
+            if count == 1 && !elements.is_null() {
+                match name {
+                    // SAFETY: the program passes one descriptor.
+                    ATTR_PLAN_CONFIG => {
+                        choose(real, descriptor, unsafe { elements.cast::<*mut c_void>().read_unaligned() })
+                    }
+                    // SAFETY: the program passes one number.
+                    ATTR_HEURISTICS_MODE if unsafe { elements.cast::<i32>().read_unaligned() } == MODE_FALLBACK => {
+                        if let Some(heuristics) = memory().descriptors.get_mut(&(descriptor as usize)) {
+                            heuristics.rank = LAST_RESORT;
+                        }
+                    }
+                    _ => {}
                 }
             }
             // SAFETY: the arguments are the program's, for the function that it meant to call.
@@ -204,20 +235,31 @@ pub unsafe fn cudnnBackendGetAttribute(
     }
     match source() {
         Source::Real(real) => {
+            if let Some(workspace) = known(descriptor).and_then(|known| known.workspace) {
+                if name == ATTR_PLAN_WORKSPACE && kind == TYPE_INT64 {
+                    // SAFETY: cuDNN's contract: room for the elements, and a count that is null or may be written.
+                    unsafe {
+                        if requested > 0 {
+                            put(elements.cast(), workspace);
+                        }
+                        put(count, 1);
+                    }
+                    return SUCCESS;
+                }
+                // SAFETY: the program's descriptor, which has all that it needs.
+                let status = unsafe { make(real, descriptor) };
+                if status != SUCCESS {
+                    return status;
+                }
+            }
             let mut written = 0;
             // SAFETY: the arguments are the program's, but for the count, which is passed on below.
             let status = unsafe { real.get(descriptor, name, kind, requested, &raw mut written, elements) };
             // SAFETY: cuDNN's contract: the count is null or may be written.
             unsafe { put(count, written) };
             if status == SUCCESS && name == ATTR_HEURISTICS_RESULTS && kind == TYPE_DESCRIPTOR && !elements.is_null() {
-                let mut known = known();
-                for index in 0..usize::try_from(written.min(requested)).unwrap_or(0) {
-                    // SAFETY: the library filled that many descriptors of the program's array.
-                    let config = unsafe { elements.cast::<usize>().add(index).read_unaligned() };
-                    if let Some(config) = known.get_mut(&config) {
-                        config.rank = u8::try_from(index).unwrap_or(u8::MAX);
-                    }
-                }
+                // SAFETY: the library filled that many descriptors of the program's array.
+                unsafe { number(descriptor, elements.cast(), written.min(requested)) };
             }
             status
         }
@@ -233,24 +275,88 @@ pub unsafe fn cudnnBackendFinalize(descriptor: *mut c_void) -> u32 {
     }
     match source() {
         Source::Real(real) => {
-            let kind = known().get(&(descriptor as usize)).map(|known| known.kind);
-            let attribute = match kind {
-                Some(ENGINE) => ATTR_ENGINE_DEVICEPROP,
-                Some(HEURISTICS) => ATTR_HEURISTICS_DEVICEPROP,
-                Some(PLAN) => ATTR_PLAN_DEVICEPROP,
-                // SAFETY: the program's descriptor, which the same library made.
-                _ => return unsafe { real.finalize(descriptor) },
-            };
-            let Some(card) = current_card(real) else { return NOT_INITIALIZED };
-            // SAFETY: the descriptor is the program's; the card's descriptor is finalized and never destroyed.
+            // SAFETY: the program's descriptor, which the same library made.
             unsafe {
-                // A refusal here shows in the finalization, with the library's own status.
-                real.set(descriptor, attribute, TYPE_DESCRIPTOR, 1, (&raw const card).cast());
-                real.finalize(descriptor)
+                if known(descriptor).is_some_and(|known| known.workspace.is_some()) {
+                    SUCCESS
+                } else {
+                    make(real, descriptor)
+                }
             }
         }
         // SAFETY: the program's descriptor, which the model made.
         Source::Model => unsafe { model::finalize(descriptor) },
+    }
+}
+
+/// Finalizes a descriptor of the real library.
+///
+/// # Safety
+/// The descriptor is one of that library's.
+unsafe fn make(real: &Real, descriptor: *mut c_void) -> u32 {
+    let known = known(descriptor);
+    let attribute = match known.map(|known| known.kind) {
+        Some(ENGINE) => ATTR_ENGINE_DEVICEPROP,
+        Some(HEURISTICS) => ATTR_HEURISTICS_DEVICEPROP,
+        Some(PLAN) => ATTR_PLAN_DEVICEPROP,
+        // SAFETY: the caller's promise.
+        _ => return unsafe { real.finalize(descriptor) },
+    };
+    let Some(card) = current_card(real) else { return NOT_INITIALIZED };
+    // SAFETY: the caller's promise; the card's descriptor is finalized and never destroyed.
+    let status = unsafe {
+        // A refusal here shows in the finalization, with the library's own status.
+        real.set(descriptor, attribute, TYPE_DESCRIPTOR, 1, (&raw const card).cast());
+        real.finalize(descriptor)
+    };
+    if status == SUCCESS
+        && let Some(Known { kind: PLAN, answer, .. }) = known
+    {
+        let mut memory = memory();
+        memory.made.insert(answer);
+        if let Some(plan) = memory.descriptors.get_mut(&(descriptor as usize)) {
+            plan.workspace = None;
+        }
+    }
+    status
+}
+
+/// Numbers the engine configurations that heuristics gave.
+///
+/// # Safety
+/// There are `count` descriptors.
+unsafe fn number(heuristics: *mut c_void, configs: *const usize, count: i64) {
+    let mut memory = memory();
+    memory.answers = memory.answers.wrapping_add(1);
+    let answer = memory.answers;
+    let first = memory.descriptors.get(&(heuristics as usize)).map_or(0, |heuristics| heuristics.rank);
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the caller's promise.
+        let config = unsafe { configs.add(index).read_unaligned() };
+        if let Some(config) = memory.descriptors.get_mut(&config) {
+            config.rank = first.saturating_add(u8::try_from(index).unwrap_or(u8::MAX));
+            config.answer = answer;
+        }
+    }
+}
+
+/// Notes which engine configuration a plan is made of. A program that makes a second plan of the same answer is about
+/// to measure them all, and many would be compiled, for minutes. Nothing is ever executed, so such a plan is not made in
+/// earnest: its workspace is the configuration's, which is always the same number.
+fn choose(real: &Real, plan: *mut c_void, config: *mut c_void) {
+    let Some(Known { rank, answer, .. }) = known(config) else { return };
+    let mut workspace = [-1_i64];
+    let mut count = 0;
+    if answer != 0 && memory().made.contains(&answer) {
+        // SAFETY: the program's configuration, and room for one number.
+        unsafe {
+            real.get(config, ATTR_CONFIG_WORKSPACE, TYPE_INT64, 1, &raw mut count, workspace.as_mut_ptr().cast());
+        }
+    }
+    let [workspace] = workspace;
+    if let Some(plan) = memory().descriptors.get_mut(&(plan as usize)) {
+        (plan.rank, plan.answer, plan.trials) = (rank, answer, TRIALS);
+        plan.workspace = (count == 1 && workspace >= 0).then_some(workspace);
     }
 }
 
@@ -295,8 +401,8 @@ pub unsafe fn cudnnBackendExecute(_handle: *mut c_void, plan: *mut c_void, _vari
         return SUCCESS;
     }
     let rank = {
-        let mut known = known();
-        match known.get_mut(&(plan as usize)) {
+        let mut memory = memory();
+        match memory.descriptors.get_mut(&(plan as usize)) {
             Some(plan) if plan.trials > 0 => {
                 plan.trials -= 1;
                 u32::from(plan.rank)
