@@ -19,8 +19,8 @@ mod snapshot;
 pub use description::DeviceDescription;
 pub use layout::{
     DEVICE_WORDS, DeviceWord, FILE_BYTES, HEADER_WORDS, HeaderWord, Kind, MAGIC, MAX_DEVICES, MAX_NOTES, MAX_PROCESSES,
-    NOTE_BYTES, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, PROCESS_USED, PROCESS_WORDS, PROCESS_WORDS_PER_DEVICE, VERSION, description_offset, device_word, note_offset,
-    process_device_word, process_word,
+    NOTE_BYTES, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, PROCESS_USED, PROCESS_WORDS, PROCESS_WORDS_PER_DEVICE,
+    VERSION, description_offset, device_word, note_offset, process_device_word, process_word,
 };
 pub use snapshot::{DeviceUse, Ledger, Note, ProcessDeviceUse, ProcessUse};
 

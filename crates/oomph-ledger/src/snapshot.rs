@@ -5,8 +5,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use crate::layout::{
-    DESCRIPTION_BYTES, DeviceWord, FILE_BYTES, HeaderWord, Kind, MAGIC, MAX_DEVICES, MAX_NOTES, MAX_PROCESSES, NOTE_BYTES,
-    NoteKind, VERSION, description_offset, device_word, note_offset, process_device_word, process_word,
+    DESCRIPTION_BYTES, DeviceWord, FILE_BYTES, HeaderWord, Kind, MAGIC, MAX_DEVICES, MAX_NOTES, MAX_PROCESSES,
+    NOTE_BYTES, NoteKind, VERSION, description_offset, device_word, note_offset, process_device_word, process_word,
 };
 use crate::{DeviceDescription, layout};
 
@@ -82,11 +82,9 @@ impl Ledger {
         }
         let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
         file.set_len(FILE_BYTES as u64)?;
-        for (word, value) in [
-            (HeaderWord::Magic, MAGIC),
-            (HeaderWord::Version, VERSION),
-            (HeaderWord::Devices, devices.len() as u64),
-        ] {
+        for (word, value) in
+            [(HeaderWord::Magic, MAGIC), (HeaderWord::Version, VERSION), (HeaderWord::Devices, devices.len() as u64)]
+        {
             file.seek(SeekFrom::Start(word as u64 * 8))?;
             file.write_all(&value.to_le_bytes())?;
         }

@@ -115,8 +115,7 @@ fn read_elf(image: &[u8]) -> Option<BTreeMap<Vec<u8>, Attributes>> {
     let mut kernels: BTreeMap<Vec<u8>, Attributes> = BTreeMap::new();
     for section in &all {
         if let Some(kernel) = name_of(section).strip_prefix(b".text.") {
-            let attributes =
-                Attributes { max_threads: 1024, registers: section.info >> 24, shared: 0, local: 0, arch };
+            let attributes = Attributes { max_threads: 1024, registers: section.info >> 24, shared: 0, local: 0, arch };
             kernels.insert(kernel.to_vec(), attributes);
         }
     }
@@ -163,8 +162,7 @@ pub unsafe fn architectures(data: *const u8) -> Vec<(u32, bool)> {
     }
     // SAFETY: a fat binary begins with a 16-byte header.
     let header = unsafe { std::slice::from_raw_parts(data, 16) };
-    let (Some(FAT_MAGIC), Some(header_bytes), Some(size)) =
-        (u32_at(header, 0), u16_at(header, 6), usize_at(header, 8))
+    let (Some(FAT_MAGIC), Some(header_bytes), Some(size)) = (u32_at(header, 0), u16_at(header, 6), usize_at(header, 8))
     else {
         return found;
     };

@@ -24,37 +24,90 @@ struct Attribute(c_int, usize, u64);
 /// `cublasLtMatmulDescAttributes_t`. Before it is set, a matrix's fill mode is full (2), the epilogue is the default
 /// one (1), and data types follow the output's (-1).
 const MATMUL: [Attribute; 36] = [
-    Attribute(0, 4, 0), Attribute(1, 4, 0), Attribute(2, 4, 0), Attribute(3, 4, 0), Attribute(4, 4, 0),
-    Attribute(5, 4, 0), Attribute(6, 4, 2), Attribute(7, 4, 1), Attribute(8, 8, 0), Attribute(10, 8, 0),
-    Attribute(11, 8, 0), Attribute(12, 8, 0), Attribute(13, 8, 0), Attribute(14, 8, 0), Attribute(15, 4, 0),
-    Attribute(17, 8, 0), Attribute(18, 8, 0), Attribute(19, 8, 0), Attribute(20, 8, 0), Attribute(21, 8, 0),
-    Attribute(22, 4, u32::MAX as u64), Attribute(23, 8, 0), Attribute(24, 8, 0), Attribute(25, 1, 0),
-    Attribute(26, 4, u32::MAX as u64), Attribute(31, 4, 0), Attribute(32, 4, 0),
-    Attribute(33, 4, 0), Attribute(34, 4, 0), Attribute(35, 4, 0), Attribute(36, 8, 0), Attribute(37, 4, 0),
-    Attribute(38, 8, 0), Attribute(39, 8, 0), Attribute(40, 8, 0), Attribute(41, 4, 0),
+    Attribute(0, 4, 0),
+    Attribute(1, 4, 0),
+    Attribute(2, 4, 0),
+    Attribute(3, 4, 0),
+    Attribute(4, 4, 0),
+    Attribute(5, 4, 0),
+    Attribute(6, 4, 2),
+    Attribute(7, 4, 1),
+    Attribute(8, 8, 0),
+    Attribute(10, 8, 0),
+    Attribute(11, 8, 0),
+    Attribute(12, 8, 0),
+    Attribute(13, 8, 0),
+    Attribute(14, 8, 0),
+    Attribute(15, 4, 0),
+    Attribute(17, 8, 0),
+    Attribute(18, 8, 0),
+    Attribute(19, 8, 0),
+    Attribute(20, 8, 0),
+    Attribute(21, 8, 0),
+    Attribute(22, 4, u32::MAX as u64),
+    Attribute(23, 8, 0),
+    Attribute(24, 8, 0),
+    Attribute(25, 1, 0),
+    Attribute(26, 4, u32::MAX as u64),
+    Attribute(31, 4, 0),
+    Attribute(32, 4, 0),
+    Attribute(33, 4, 0),
+    Attribute(34, 4, 0),
+    Attribute(35, 4, 0),
+    Attribute(36, 8, 0),
+    Attribute(37, 4, 0),
+    Attribute(38, 8, 0),
+    Attribute(39, 8, 0),
+    Attribute(40, 8, 0),
+    Attribute(41, 4, 0),
 ];
 /// `cublasLtMatrixLayoutAttribute_t`: type, order, rows, columns, leading dimension, batch count (1), its stride, plane
 /// offset, batch mode.
 const LAYOUT: [Attribute; 9] = [
-    Attribute(0, 4, 0), Attribute(1, 4, 0), Attribute(2, 8, 0), Attribute(3, 8, 0), Attribute(4, 8, 0),
-    Attribute(5, 4, 1), Attribute(6, 8, 0), Attribute(7, 8, 0), Attribute(8, 4, 0),
+    Attribute(0, 4, 0),
+    Attribute(1, 4, 0),
+    Attribute(2, 8, 0),
+    Attribute(3, 8, 0),
+    Attribute(4, 8, 0),
+    Attribute(5, 4, 1),
+    Attribute(6, 8, 0),
+    Attribute(7, 8, 0),
+    Attribute(8, 4, 0),
 ];
 /// `cublasLtMatmulPreferenceAttributes_t`: any reduction scheme and implementation, alignments of 256 bytes.
 const PREFERENCE: [Attribute; 9] = [
-    Attribute(0, 4, 0), Attribute(1, 8, 0), Attribute(3, 4, u32::MAX as u64), Attribute(5, 4, 256),
-    Attribute(6, 4, 256), Attribute(7, 4, 256), Attribute(8, 4, 256), Attribute(9, 4, 0), Attribute(12, 8, u64::MAX),
+    Attribute(0, 4, 0),
+    Attribute(1, 8, 0),
+    Attribute(3, 4, u32::MAX as u64),
+    Attribute(5, 4, 256),
+    Attribute(6, 4, 256),
+    Attribute(7, 4, 256),
+    Attribute(8, 4, 256),
+    Attribute(9, 4, 0),
+    Attribute(12, 8, u64::MAX),
 ];
 /// `cublasLtMatrixTransformDescAttributes_t`: scale type, pointer mode, two transpositions.
 const TRANSFORM: [Attribute; 4] = [Attribute(0, 4, 0), Attribute(1, 4, 0), Attribute(2, 4, 0), Attribute(3, 4, 0)];
 /// `cublasLtEmulationDescAttributes_t`.
 const EMULATION: [Attribute; 6] = [
-    Attribute(0, 4, 0), Attribute(1, 4, 0xffff), Attribute(2, 4, 0), Attribute(3, 4, 0), Attribute(4, 4, 0),
+    Attribute(0, 4, 0),
+    Attribute(1, 4, 0xffff),
+    Attribute(2, 4, 0),
+    Attribute(3, 4, 0),
+    Attribute(4, 4, 0),
     Attribute(5, 8, 0),
 ];
 /// `cublasLtMatmulAlgoConfigAttributes_t`, inside a `cublasLtMatmulAlgo_t`.
 const ALGORITHM: [Attribute; 9] = [
-    Attribute(0, 4, 0), Attribute(1, 4, 0), Attribute(2, 4, 1), Attribute(3, 4, 0), Attribute(4, 4, 0),
-    Attribute(5, 4, 0), Attribute(6, 4, 0), Attribute(7, 2, 0), Attribute(8, 2, 0),
+    Attribute(0, 4, 0),
+    Attribute(1, 4, 0),
+    Attribute(2, 4, 1),
+    Attribute(3, 4, 0),
+    Attribute(4, 4, 0),
+    Attribute(5, 4, 0),
+    Attribute(6, 4, 0),
+    Attribute(7, 2, 0),
+    Attribute(8, 2, 0),
 ];
 
 /// Sizes of the opaque structures, in bytes.
@@ -110,7 +163,14 @@ unsafe fn set(table: &[Attribute], at: *mut c_void, number: c_int, from: *const 
 }
 
 /// Reads an attribute. Without room the size that is needed is written, as documented.
-unsafe fn get(table: &[Attribute], at: *const c_void, number: c_int, to: *mut c_void, room: usize, written: *mut usize) -> u32 {
+unsafe fn get(
+    table: &[Attribute],
+    at: *const c_void,
+    number: c_int,
+    to: *mut c_void,
+    room: usize,
+    written: *mut usize,
+) -> u32 {
     if at.is_null() {
         return INVALID_VALUE;
     }
@@ -269,7 +329,14 @@ pub unsafe fn cublasLtMatrixLayoutCreate(out: *mut *mut c_void, kind: c_int, row
 }
 
 /// Initializes a matrix layout in the program's memory.
-pub unsafe fn cublasLtMatrixLayoutInit_internal(at: *mut c_void, size: usize, kind: c_int, rows: u64, columns: u64, ld: i64) -> u32 {
+pub unsafe fn cublasLtMatrixLayoutInit_internal(
+    at: *mut c_void,
+    size: usize,
+    kind: c_int,
+    rows: u64,
+    columns: u64,
+    ld: i64,
+) -> u32 {
     if at.is_null() || size < SMALL_BYTES {
         return INVALID_VALUE;
     }
@@ -291,7 +358,12 @@ pub unsafe fn cublasLtMatrixLayoutDestroy(at: *mut c_void) -> u32 {
 
 /// Makes the layout of a group of matrices. The groups' sizes are arrays on the device, so they are not remembered.
 pub unsafe fn cublasLtGroupedMatrixLayoutCreate(
-    out: *mut *mut c_void, kind: c_int, _groups: c_int, _rows: *const c_void, _columns: *const c_void, _ld: *const c_void,
+    out: *mut *mut c_void,
+    kind: c_int,
+    _groups: c_int,
+    _rows: *const c_void,
+    _columns: *const c_void,
+    _ld: *const c_void,
 ) -> u32 {
     // SAFETY: cuBLASLt's contract is that of `cublasLtMatrixLayoutCreate`.
     unsafe { cublasLtMatrixLayoutCreate(out, kind, 0, 0, 0) }
@@ -299,7 +371,13 @@ pub unsafe fn cublasLtGroupedMatrixLayoutCreate(
 
 /// Initializes the layout of a group of matrices in the program's memory.
 pub unsafe fn cublasLtGroupedMatrixLayoutInit_internal(
-    at: *mut c_void, size: usize, kind: c_int, _groups: c_int, _rows: *const c_void, _columns: *const c_void, _ld: *const c_void,
+    at: *mut c_void,
+    size: usize,
+    kind: c_int,
+    _groups: c_int,
+    _rows: *const c_void,
+    _columns: *const c_void,
+    _ld: *const c_void,
 ) -> u32 {
     // SAFETY: cuBLASLt's contract is that of `cublasLtMatrixLayoutInit_internal`.
     unsafe { cublasLtMatrixLayoutInit_internal(at, size, kind, 0, 0, 0) }
@@ -339,11 +417,19 @@ macro_rules! small {
         }
     };
 }
-small!(PREFERENCE, cublasLtMatmulPreferenceCreate, cublasLtMatmulPreferenceInit_internal, cublasLtMatmulPreferenceDestroy);
+small!(
+    PREFERENCE,
+    cublasLtMatmulPreferenceCreate,
+    cublasLtMatmulPreferenceInit_internal,
+    cublasLtMatmulPreferenceDestroy
+);
 small!(EMULATION, cublasLtEmulationDescCreate, cublasLtEmulationDescInit_internal, cublasLtEmulationDescDestroy);
 small!(
-    TRANSFORM, cublasLtMatrixTransformDescCreate, cublasLtMatrixTransformDescInit_internal,
-    cublasLtMatrixTransformDescDestroy, scale
+    TRANSFORM,
+    cublasLtMatrixTransformDescCreate,
+    cublasLtMatrixTransformDescInit_internal,
+    cublasLtMatrixTransformDescDestroy,
+    scale
 );
 
 /// Writes a result: the algorithm, no workspace, success, one wave.
@@ -362,8 +448,16 @@ unsafe fn write_result(result: *mut u8, algorithm: Option<*const c_void>) {
 
 /// Finds algorithms: always one.
 pub unsafe fn cublasLtMatmulAlgoGetHeuristic(
-    _handle: *mut c_void, operation: *mut c_void, _a: *mut c_void, _b: *mut c_void, _c: *mut c_void, _d: *mut c_void,
-    preference: *mut c_void, requested: c_int, results: *mut c_void, returned: *mut c_int,
+    _handle: *mut c_void,
+    operation: *mut c_void,
+    _a: *mut c_void,
+    _b: *mut c_void,
+    _c: *mut c_void,
+    _d: *mut c_void,
+    preference: *mut c_void,
+    requested: c_int,
+    results: *mut c_void,
+    returned: *mut c_int,
 ) -> u32 {
     if operation.is_null() || preference.is_null() || results.is_null() || returned.is_null() || requested < 1 {
         return INVALID_VALUE;
@@ -378,8 +472,17 @@ pub unsafe fn cublasLtMatmulAlgoGetHeuristic(
 
 /// Finds algorithms for a stream's resources.
 pub unsafe fn cublasLtMatmulAlgoGetHeuristicForStream(
-    handle: *mut c_void, operation: *mut c_void, a: *mut c_void, b: *mut c_void, c: *mut c_void, d: *mut c_void,
-    preference: *mut c_void, requested: c_int, results: *mut c_void, returned: *mut c_int, _stream: *mut c_void,
+    handle: *mut c_void,
+    operation: *mut c_void,
+    a: *mut c_void,
+    b: *mut c_void,
+    c: *mut c_void,
+    d: *mut c_void,
+    preference: *mut c_void,
+    requested: c_int,
+    results: *mut c_void,
+    returned: *mut c_int,
+    _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: cuBLASLt's contract is that of the function without a stream.
     unsafe { cublasLtMatmulAlgoGetHeuristic(handle, operation, a, b, c, d, preference, requested, results, returned) }
@@ -387,8 +490,14 @@ pub unsafe fn cublasLtMatmulAlgoGetHeuristicForStream(
 
 /// Checks an algorithm: it can do everything.
 pub unsafe fn cublasLtMatmulAlgoCheck(
-    _handle: *mut c_void, _operation: *mut c_void, _a: *mut c_void, _b: *mut c_void, _c: *mut c_void, _d: *mut c_void,
-    algorithm: *const c_void, result: *mut c_void,
+    _handle: *mut c_void,
+    _operation: *mut c_void,
+    _a: *mut c_void,
+    _b: *mut c_void,
+    _c: *mut c_void,
+    _d: *mut c_void,
+    algorithm: *const c_void,
+    result: *mut c_void,
 ) -> u32 {
     if algorithm.is_null() || result.is_null() {
         return INVALID_VALUE;
@@ -400,8 +509,15 @@ pub unsafe fn cublasLtMatmulAlgoCheck(
 
 /// Checks an algorithm for a stream's resources.
 pub unsafe fn cublasLtMatmulAlgoCheckForStream(
-    handle: *mut c_void, operation: *mut c_void, a: *mut c_void, b: *mut c_void, c: *mut c_void, d: *mut c_void,
-    algorithm: *const c_void, result: *mut c_void, _stream: *mut c_void,
+    handle: *mut c_void,
+    operation: *mut c_void,
+    a: *mut c_void,
+    b: *mut c_void,
+    c: *mut c_void,
+    d: *mut c_void,
+    algorithm: *const c_void,
+    result: *mut c_void,
+    _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: cuBLASLt's contract is that of the function without a stream.
     unsafe { cublasLtMatmulAlgoCheck(handle, operation, a, b, c, d, algorithm, result) }
@@ -409,8 +525,16 @@ pub unsafe fn cublasLtMatmulAlgoCheckForStream(
 
 /// Lists the algorithms: number 0.
 pub unsafe fn cublasLtMatmulAlgoGetIds(
-    _handle: *mut c_void, _compute: c_int, _scale: c_int, _a: c_int, _b: c_int, _c: c_int, _d: c_int, requested: c_int,
-    ids: *mut c_int, returned: *mut c_int,
+    _handle: *mut c_void,
+    _compute: c_int,
+    _scale: c_int,
+    _a: c_int,
+    _b: c_int,
+    _c: c_int,
+    _d: c_int,
+    requested: c_int,
+    ids: *mut c_int,
+    returned: *mut c_int,
 ) -> u32 {
     if requested < 1 {
         return INVALID_VALUE;
@@ -425,7 +549,14 @@ pub unsafe fn cublasLtMatmulAlgoGetIds(
 
 /// Initializes an algorithm by its number.
 pub unsafe fn cublasLtMatmulAlgoInit(
-    _handle: *mut c_void, _compute: c_int, _scale: c_int, _a: c_int, _b: c_int, _c: c_int, _d: c_int, id: c_int,
+    _handle: *mut c_void,
+    _compute: c_int,
+    _scale: c_int,
+    _a: c_int,
+    _b: c_int,
+    _c: c_int,
+    _d: c_int,
+    id: c_int,
     algorithm: *mut c_void,
 ) -> u32 {
     if algorithm.is_null() {
@@ -488,7 +619,16 @@ mod tests {
         let status = unsafe {
             let none = std::ptr::null_mut();
             cublasLtMatmulAlgoGetHeuristic(
-                none, operation, none, none, none, none, operation, 2, results.as_mut_ptr().cast(), &raw mut returned,
+                none,
+                operation,
+                none,
+                none,
+                none,
+                none,
+                operation,
+                2,
+                results.as_mut_ptr().cast(),
+                &raw mut returned,
             )
         };
         assert_eq!((status, returned), (SUCCESS, 1));

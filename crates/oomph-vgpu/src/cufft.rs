@@ -49,10 +49,10 @@ impl Numbers {
     /// By `cufftType`.
     fn of_type(kind: c_int) -> Option<Numbers> {
         let (element, real) = match kind {
-            0x29 => (8, false),         // C2C
-            0x2a | 0x2c => (8, true),   // R2C, C2R
-            0x69 => (16, false),        // Z2Z
-            0x6a | 0x6c => (16, true),  // D2Z, Z2D
+            0x29 => (8, false),        // C2C
+            0x2a | 0x2c => (8, true),  // R2C, C2R
+            0x69 => (16, false),       // Z2Z
+            0x6a | 0x6c => (16, true), // D2Z, Z2D
             _ => return None,
         };
         Some(Numbers { element, real })
@@ -83,7 +83,11 @@ fn worked_length(length: u64) -> u64 {
             prime += 1;
         }
     }
-    if rest <= 1 { length } else { length.saturating_mul(2).saturating_sub(1).checked_next_power_of_two().unwrap_or(u64::MAX) }
+    if rest <= 1 {
+        length
+    } else {
+        length.saturating_mul(2).saturating_sub(1).checked_next_power_of_two().unwrap_or(u64::MAX)
+    }
 }
 
 /// The work area of a plan in bytes.
@@ -171,7 +175,9 @@ unsafe fn lengths<T: Copy + Into<i64>>(rank: c_int, n: *const T) -> Option<Vec<u
         return None;
     }
     // SAFETY: cuFFT's contract: `rank` sizes.
-    (0..rank).map(|index| u64::try_from(unsafe { n.add(index).read_unaligned() }.into()).ok().filter(|n| *n > 0)).collect()
+    (0..rank)
+        .map(|index| u64::try_from(unsafe { n.add(index).read_unaligned() }.into()).ok().filter(|n| *n > 0))
+        .collect()
 }
 
 /// The work area of what was asked for, or why there is none.
@@ -248,7 +254,9 @@ pub unsafe fn cufftCreate(handle: *mut c_int) -> u32 {
 }
 
 pub unsafe fn cufftDestroy(handle: c_int) -> u32 {
-    let Some(index) = usize::try_from(handle).ok().and_then(|handle| handle.checked_sub(1)) else { return INVALID_PLAN };
+    let Some(index) = usize::try_from(handle).ok().and_then(|handle| handle.checked_sub(1)) else {
+        return INVALID_PLAN;
+    };
     match plans().get_mut(index).and_then(Option::take) {
         Some(mut plan) => {
             plan.release();
@@ -293,8 +301,17 @@ pub unsafe fn cufftPlan3d(out: *mut c_int, nx: c_int, ny: c_int, nz: c_int, kind
 }
 
 pub unsafe fn cufftPlanMany(
-    out: *mut c_int, rank: c_int, n: *const c_int, _inembed: *const c_int, _istride: c_int, _idist: c_int,
-    _onembed: *const c_int, _ostride: c_int, _odist: c_int, kind: c_int, batch: c_int,
+    out: *mut c_int,
+    rank: c_int,
+    n: *const c_int,
+    _inembed: *const c_int,
+    _istride: c_int,
+    _idist: c_int,
+    _onembed: *const c_int,
+    _ostride: c_int,
+    _odist: c_int,
+    kind: c_int,
+    batch: c_int,
 ) -> u32 {
     // SAFETY: cuFFT's contract is that of `lengths` and `plan`.
     unsafe { plan(out, ask(lengths(rank, n), batch.into(), Numbers::of_type(kind))) }
@@ -316,24 +333,56 @@ pub unsafe fn cufftMakePlan3d(handle: c_int, nx: c_int, ny: c_int, nz: c_int, ki
 }
 
 pub unsafe fn cufftMakePlanMany(
-    handle: c_int, rank: c_int, n: *const c_int, _inembed: *const c_int, _istride: c_int, _idist: c_int,
-    _onembed: *const c_int, _ostride: c_int, _odist: c_int, kind: c_int, batch: c_int, size: *mut usize,
+    handle: c_int,
+    rank: c_int,
+    n: *const c_int,
+    _inembed: *const c_int,
+    _istride: c_int,
+    _idist: c_int,
+    _onembed: *const c_int,
+    _ostride: c_int,
+    _odist: c_int,
+    kind: c_int,
+    batch: c_int,
+    size: *mut usize,
 ) -> u32 {
     // SAFETY: cuFFT's contract is that of `lengths` and `make`.
     unsafe { make(handle, ask(lengths(rank, n), batch.into(), Numbers::of_type(kind)), size) }
 }
 
 pub unsafe fn cufftMakePlanMany64(
-    handle: c_int, rank: c_int, n: *const i64, _inembed: *const i64, _istride: i64, _idist: i64, _onembed: *const i64,
-    _ostride: i64, _odist: i64, kind: c_int, batch: i64, size: *mut usize,
+    handle: c_int,
+    rank: c_int,
+    n: *const i64,
+    _inembed: *const i64,
+    _istride: i64,
+    _idist: i64,
+    _onembed: *const i64,
+    _ostride: i64,
+    _odist: i64,
+    kind: c_int,
+    batch: i64,
+    size: *mut usize,
 ) -> u32 {
     // SAFETY: as above.
     unsafe { make(handle, ask(lengths(rank, n), batch, Numbers::of_type(kind)), size) }
 }
 
 pub unsafe fn cufftXtMakePlanMany(
-    handle: c_int, rank: c_int, n: *const i64, _inembed: *const i64, _istride: i64, _idist: i64, input: c_int,
-    _onembed: *const i64, _ostride: i64, _odist: i64, output: c_int, batch: i64, size: *mut usize, execution: c_int,
+    handle: c_int,
+    rank: c_int,
+    n: *const i64,
+    _inembed: *const i64,
+    _istride: i64,
+    _idist: i64,
+    input: c_int,
+    _onembed: *const i64,
+    _ostride: i64,
+    _odist: i64,
+    output: c_int,
+    batch: i64,
+    size: *mut usize,
+    execution: c_int,
 ) -> u32 {
     // SAFETY: as above.
     unsafe { make(handle, ask(lengths(rank, n), batch, Numbers::of_data(input, output, execution)), size) }
@@ -355,8 +404,17 @@ pub unsafe fn cufftEstimate3d(nx: c_int, ny: c_int, nz: c_int, kind: c_int, size
 }
 
 pub unsafe fn cufftEstimateMany(
-    rank: c_int, n: *const c_int, _inembed: *const c_int, _istride: c_int, _idist: c_int, _onembed: *const c_int,
-    _ostride: c_int, _odist: c_int, kind: c_int, batch: c_int, size: *mut usize,
+    rank: c_int,
+    n: *const c_int,
+    _inembed: *const c_int,
+    _istride: c_int,
+    _idist: c_int,
+    _onembed: *const c_int,
+    _ostride: c_int,
+    _odist: c_int,
+    kind: c_int,
+    batch: c_int,
+    size: *mut usize,
 ) -> u32 {
     // SAFETY: cuFFT's contract is that of `lengths` and `answer`.
     unsafe { answer(ask(lengths(rank, n), batch.into(), Numbers::of_type(kind)), size) }
@@ -378,24 +436,56 @@ pub unsafe fn cufftGetSize3d(_handle: c_int, nx: c_int, ny: c_int, nz: c_int, ki
 }
 
 pub unsafe fn cufftGetSizeMany(
-    _handle: c_int, rank: c_int, n: *const c_int, _inembed: *const c_int, _istride: c_int, _idist: c_int,
-    _onembed: *const c_int, _ostride: c_int, _odist: c_int, kind: c_int, batch: c_int, size: *mut usize,
+    _handle: c_int,
+    rank: c_int,
+    n: *const c_int,
+    _inembed: *const c_int,
+    _istride: c_int,
+    _idist: c_int,
+    _onembed: *const c_int,
+    _ostride: c_int,
+    _odist: c_int,
+    kind: c_int,
+    batch: c_int,
+    size: *mut usize,
 ) -> u32 {
     // SAFETY: cuFFT's contract is that of `lengths` and `answer`.
     unsafe { answer(ask(lengths(rank, n), batch.into(), Numbers::of_type(kind)), size) }
 }
 
 pub unsafe fn cufftGetSizeMany64(
-    _handle: c_int, rank: c_int, n: *const i64, _inembed: *const i64, _istride: i64, _idist: i64, _onembed: *const i64,
-    _ostride: i64, _odist: i64, kind: c_int, batch: i64, size: *mut usize,
+    _handle: c_int,
+    rank: c_int,
+    n: *const i64,
+    _inembed: *const i64,
+    _istride: i64,
+    _idist: i64,
+    _onembed: *const i64,
+    _ostride: i64,
+    _odist: i64,
+    kind: c_int,
+    batch: i64,
+    size: *mut usize,
 ) -> u32 {
     // SAFETY: as above.
     unsafe { answer(ask(lengths(rank, n), batch, Numbers::of_type(kind)), size) }
 }
 
 pub unsafe fn cufftXtGetSizeMany(
-    _handle: c_int, rank: c_int, n: *const i64, _inembed: *const i64, _istride: i64, _idist: i64, input: c_int,
-    _onembed: *const i64, _ostride: i64, _odist: i64, output: c_int, batch: i64, size: *mut usize, execution: c_int,
+    _handle: c_int,
+    rank: c_int,
+    n: *const i64,
+    _inembed: *const i64,
+    _istride: i64,
+    _idist: i64,
+    input: c_int,
+    _onembed: *const i64,
+    _ostride: i64,
+    _odist: i64,
+    output: c_int,
+    batch: i64,
+    size: *mut usize,
+    execution: c_int,
 ) -> u32 {
     // SAFETY: as above.
     unsafe { answer(ask(lengths(rank, n), batch, Numbers::of_data(input, output, execution)), size) }
@@ -429,7 +519,11 @@ mod tests {
         assert_eq!(worked_length(127 * 8), 127 * 8);
         assert_eq!(worked_length(1009), 2048, "Bluestein's algorithm works on the next power of two of 2 n - 1");
         assert_eq!(work_area(&[1009, 1009], 1, SINGLE), 2048 * 2048 * 8);
-        assert_eq!(work_area(&[1031, 1031, 1031], 1, SINGLE), 1031_u64.pow(3) * 8 * 8, "never above the documented bound");
+        assert_eq!(
+            work_area(&[1031, 1031, 1031], 1, SINGLE),
+            1031_u64.pow(3) * 8 * 8,
+            "never above the documented bound"
+        );
         assert_eq!(work_area(&[u64::MAX; 3], u64::MAX, SINGLE), u64::MAX);
     }
 

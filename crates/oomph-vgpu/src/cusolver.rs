@@ -370,7 +370,19 @@ mod tests {
             assert_eq!(cusolverDnDgetrf_bufferSize(none, i32::MAX, i32::MAX, none, 8, &raw mut count), SUCCESS);
             assert_eq!(count, c_int::MAX, "a number that does not fit is the largest");
             let status = cusolverDnXsyevd_bufferSize(
-                none, none, VECTORS, 0, 100, 5, none, 100, 1, none, 5, &raw mut on_device, &raw mut on_host,
+                none,
+                none,
+                VECTORS,
+                0,
+                100,
+                5,
+                none,
+                100,
+                1,
+                none,
+                5,
+                &raw mut on_device,
+                &raw mut on_host,
             );
             assert_eq!((status, on_device, on_host), (SUCCESS, 20_601 * 16, 0));
         }

@@ -519,8 +519,19 @@ sorts! { cusparseXcoosort_bufferSizeExt cusparseXcsrsort_bufferSizeExt cusparseX
 
 /// The first step of a product: without a buffer it says how large one must be.
 pub unsafe fn cusparseSpGEMM_workEstimation(
-    _handle: *mut c_void, _op_a: c_int, _op_b: c_int, _alpha: Ptr, a: Ptr, b: Ptr, _beta: Ptr, _c: Ptr, _compute: c_int,
-    _alg: c_int, descriptor: Ptr, size: Size, buffer: Ptr,
+    _handle: *mut c_void,
+    _op_a: c_int,
+    _op_b: c_int,
+    _alpha: Ptr,
+    a: Ptr,
+    b: Ptr,
+    _beta: Ptr,
+    _c: Ptr,
+    _compute: c_int,
+    _alg: c_int,
+    descriptor: Ptr,
+    size: Size,
+    buffer: Ptr,
 ) -> u32 {
     // SAFETY: cuSPARSE's contract: descriptors, one of which `createDescr` made, and an out-parameter.
     unsafe {
@@ -545,8 +556,19 @@ pub unsafe fn cusparseSpGEMM_getNumProducts(descriptor: Ptr, count: *mut i64) ->
 
 /// The second step: the terms before they are added up. From here on the product has a number of elements.
 pub unsafe fn cusparseSpGEMM_compute(
-    _handle: *mut c_void, _op_a: c_int, _op_b: c_int, _alpha: Ptr, a: Ptr, b: Ptr, _beta: Ptr, c: Ptr, _compute: c_int,
-    _alg: c_int, _descriptor: Ptr, size: Size, buffer: Ptr,
+    _handle: *mut c_void,
+    _op_a: c_int,
+    _op_b: c_int,
+    _alpha: Ptr,
+    a: Ptr,
+    b: Ptr,
+    _beta: Ptr,
+    c: Ptr,
+    _compute: c_int,
+    _alg: c_int,
+    _descriptor: Ptr,
+    size: Size,
+    buffer: Ptr,
 ) -> u32 {
     // SAFETY: as above.
     unsafe {
@@ -565,8 +587,21 @@ pub unsafe fn cusparseSpGEMM_compute(
 
 /// The sum's elements: both matrices' together, at most all there can be.
 pub unsafe fn cusparseXcsrgeam2Nnz(
-    _handle: *mut c_void, m: c_int, n: c_int, _a: Ptr, a_elements: c_int, _a_offsets: Ptr, _a_indices: Ptr, _b: Ptr,
-    b_elements: c_int, _b_offsets: Ptr, _b_indices: Ptr, _c: Ptr, _c_offsets: Ptr, total: *mut c_int, _workspace: Ptr,
+    _handle: *mut c_void,
+    m: c_int,
+    n: c_int,
+    _a: Ptr,
+    a_elements: c_int,
+    _a_offsets: Ptr,
+    _a_indices: Ptr,
+    _b: Ptr,
+    b_elements: c_int,
+    _b_offsets: Ptr,
+    _b_indices: Ptr,
+    _c: Ptr,
+    _c_offsets: Ptr,
+    total: *mut c_int,
+    _workspace: Ptr,
 ) -> u32 {
     let most = i64::from(m.max(0)) * i64::from(n.max(0));
     let elements = (i64::from(a_elements) + i64::from(b_elements)).min(most);
@@ -649,7 +684,10 @@ mod tests {
         // SAFETY: the out-parameters are local variables, and the descriptor is destroyed last; its arrays are not used.
         unsafe {
             let none = ptr::null_mut();
-            assert_eq!(cusparseCreateCsr(&raw mut at, 3, 4, 5, pointer(16), pointer(32), pointer(48), 2, 2, 0, 0), SUCCESS);
+            assert_eq!(
+                cusparseCreateCsr(&raw mut at, 3, 4, 5, pointer(16), pointer(32), pointer(48), 2, 2, 0, 0),
+                SUCCESS
+            );
             assert_eq!(cusparseSpMatGetSize(at, &raw mut rows, &raw mut columns, &raw mut elements), SUCCESS);
             assert_eq!((rows, columns, elements), (3, 4, 5));
             assert_eq!(cusparseSpMatGetFormat(at, &raw mut format), SUCCESS);

@@ -49,14 +49,28 @@ unsafe fn describe(at: *mut c_void, matrix: Matrix) -> u32 {
 }
 
 pub unsafe fn cusparseLtDenseDescriptorInit(
-    _handle: *mut c_void, at: *mut c_void, rows: i64, columns: i64, _ld: i64, _alignment: u32, kind: c_int, _order: c_int,
+    _handle: *mut c_void,
+    at: *mut c_void,
+    rows: i64,
+    columns: i64,
+    _ld: i64,
+    _alignment: u32,
+    kind: c_int,
+    _order: c_int,
 ) -> u32 {
     // SAFETY: cuSPARSELt's contract is that of `describe`.
     unsafe { describe(at, Matrix { rows, columns, kind, sparse: 0 }) }
 }
 
 pub unsafe fn cusparseLtStructuredDescriptorInit(
-    _handle: *mut c_void, at: *mut c_void, rows: i64, columns: i64, _ld: i64, _alignment: u32, kind: c_int, _order: c_int,
+    _handle: *mut c_void,
+    at: *mut c_void,
+    rows: i64,
+    columns: i64,
+    _ld: i64,
+    _alignment: u32,
+    kind: c_int,
+    _order: c_int,
     _sparsity: c_int,
 ) -> u32 {
     // SAFETY: as above.
@@ -65,7 +79,10 @@ pub unsafe fn cusparseLtStructuredDescriptorInit(
 
 /// The size of a compressed matrix; compressing needs no buffer here.
 pub unsafe fn cusparseLtSpMMACompressedSize2(
-    _handle: *mut c_void, at: *const c_void, size: *mut usize, buffer: *mut usize,
+    _handle: *mut c_void,
+    at: *const c_void,
+    size: *mut usize,
+    buffer: *mut usize,
 ) -> u32 {
     if at.is_null() {
         return INVALID_VALUE;
@@ -80,8 +97,15 @@ pub unsafe fn cusparseLtSpMMACompressedSize2(
 
 /// Initializes the description of a product; it remembers its sparse matrix.
 pub unsafe fn cusparseLtMatmulDescriptorInit(
-    _handle: *mut c_void, at: *mut c_void, _op_a: c_int, _op_b: c_int, a: *const c_void, b: *const c_void,
-    _c: *const c_void, _d: *const c_void, _compute: c_int,
+    _handle: *mut c_void,
+    at: *mut c_void,
+    _op_a: c_int,
+    _op_b: c_int,
+    a: *const c_void,
+    b: *const c_void,
+    _c: *const c_void,
+    _d: *const c_void,
+    _compute: c_int,
 ) -> u32 {
     if at.is_null() || a.is_null() || b.is_null() {
         return INVALID_VALUE;
@@ -95,7 +119,10 @@ pub unsafe fn cusparseLtMatmulDescriptorInit(
 
 /// Initializes a plan; it remembers its product's sparse matrix.
 pub unsafe fn cusparseLtMatmulPlanInit(
-    _handle: *mut c_void, at: *mut c_void, product: *const c_void, _algorithm: *const c_void,
+    _handle: *mut c_void,
+    at: *mut c_void,
+    product: *const c_void,
+    _algorithm: *const c_void,
 ) -> u32 {
     if product.is_null() {
         return INVALID_VALUE;
@@ -106,7 +133,10 @@ pub unsafe fn cusparseLtMatmulPlanInit(
 
 /// The size of a plan's compressed matrix.
 pub unsafe fn cusparseLtSpMMACompressedSize(
-    handle: *mut c_void, plan: *const c_void, size: *mut usize, buffer: *mut usize,
+    handle: *mut c_void,
+    plan: *const c_void,
+    size: *mut usize,
+    buffer: *mut usize,
 ) -> u32 {
     // SAFETY: cuSPARSELt's contract: a plan that was initialized here begins with its matrix.
     unsafe { cusparseLtSpMMACompressedSize2(handle, plan, size, buffer) }
@@ -114,7 +144,11 @@ pub unsafe fn cusparseLtSpMMACompressedSize(
 
 /// What is known of an algorithm: number 0 of one, without splitting.
 pub unsafe fn cusparseLtMatmulAlgGetAttribute(
-    _handle: *mut c_void, _algorithm: *const c_void, number: c_int, to: *mut c_void, size: usize,
+    _handle: *mut c_void,
+    _algorithm: *const c_void,
+    number: c_int,
+    to: *mut c_void,
+    size: usize,
 ) -> u32 {
     // The numbers are: algorithm 0, one algorithm, search iterations, parts, their mode, their buffers.
     let value: c_int = match number {

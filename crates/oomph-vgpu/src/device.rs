@@ -137,15 +137,21 @@ pub fn activate(device: Device) -> u32 {
 /// Creates the current card's context, as the runtime does at the first call that needs one.
 pub fn activate_current() -> Result<Device, u32> {
     let Some(device) = current() else { return Err(missing()) };
+    bind_thread();
+    match activate(device) {
+        SUCCESS => Ok(device),
+        status => Err(status),
+    }
+}
+
+/// Gives a thread without a current context that of its current card, as every call of the runtime that needs one does.
+#[inline]
+pub fn bind_thread() {
     let mut stack = STACK.get();
     if stack.depth == 0 {
         stack.depth = 1;
         stack.devices[0] = CURRENT.get() as u8;
         STACK.set(stack);
-    }
-    match activate(device) {
-        SUCCESS => Ok(device),
-        status => Err(status),
     }
 }
 

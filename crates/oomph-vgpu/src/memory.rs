@@ -21,8 +21,7 @@ struct Slabs {
     free: FreeRanges,
 }
 
-static SLABS: [Mutex<Slabs>; MAX_DEVICES] =
-    [const { Mutex::new(Slabs { free: FreeRanges::EMPTY }) }; MAX_DEVICES];
+static SLABS: [Mutex<Slabs>; MAX_DEVICES] = [const { Mutex::new(Slabs { free: FreeRanges::EMPTY }) }; MAX_DEVICES];
 
 /// Allocates device memory on the current card. A size of 0 gives a null pointer.
 pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {

@@ -104,7 +104,8 @@ pub fn names(module: *mut c_void) -> Vec<Vec<u8>> {
 
 /// The kernel behind a handle, if it is one of this module's; the runtime's kernels are host functions.
 pub fn kernel(handle: *mut c_void) -> Option<&'static Kernel> {
-    let known = KERNELS.lock().unwrap_or_else(PoisonError::into_inner).values().any(|address| *address == handle as usize);
+    let known =
+        KERNELS.lock().unwrap_or_else(PoisonError::into_inner).values().any(|address| *address == handle as usize);
     if !known {
         return None;
     }
@@ -124,9 +125,9 @@ impl Kernel {
 pub fn global(module: *mut c_void, name: &CStr) -> (*mut c_void, usize) {
     const ROOM: usize = 64 << 10;
     let mut globals = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner);
-    let address = *globals.entry((module as usize, name.to_bytes().to_vec())).or_insert_with(|| {
-        Box::leak(vec![0_u64; ROOM / size_of::<u64>()].into_boxed_slice()).as_ptr() as usize
-    });
+    let address = *globals
+        .entry((module as usize, name.to_bytes().to_vec()))
+        .or_insert_with(|| Box::leak(vec![0_u64; ROOM / size_of::<u64>()].into_boxed_slice()).as_ptr() as usize);
     (address as *mut c_void, ROOM)
 }
 

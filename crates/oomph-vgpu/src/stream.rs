@@ -199,11 +199,7 @@ pub fn synchronize(handle: *mut c_void) -> Result<(), u32> {
 ///
 /// # Safety
 /// `callback` must be callable with `data`, as CUDA requires.
-pub unsafe fn host_function(
-    stream: *mut c_void,
-    callback: *mut c_void,
-    data: *mut c_void,
-) -> Result<(), u32> {
+pub unsafe fn host_function(stream: *mut c_void, callback: *mut c_void, data: *mut c_void) -> Result<(), u32> {
     let stream = get(stream)?;
     if callback.is_null() {
         return Err(INVALID_VALUE);

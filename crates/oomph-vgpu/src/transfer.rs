@@ -37,7 +37,9 @@ pub unsafe fn copy_2d(
     }
     for row in 0..height {
         // SAFETY: the caller's promise.
-        unsafe { copy(to.cast::<u8>().add(row * to_pitch).cast(), from.cast::<u8>().add(row * from_pitch).cast(), width) };
+        unsafe {
+            copy(to.cast::<u8>().add(row * to_pitch).cast(), from.cast::<u8>().add(row * from_pitch).cast(), width)
+        };
     }
 }
 
@@ -66,9 +68,9 @@ pub unsafe fn fill(to: *mut c_void, value: u32, element: usize, count: usize) {
 
 /// Zeroes a large range by letting go of its whole pages, which costs no memory. Its ends are written.
 fn zero_pages(start: usize, size: usize) {
-    let device = space::lock()
-        .find(start)
-        .is_some_and(|block| !matches!(block.place, Place::Host | Place::Registered) && start + size <= block.start + block.size);
+    let device = space::lock().find(start).is_some_and(|block| {
+        !matches!(block.place, Place::Host | Place::Registered) && start + size <= block.start + block.size
+    });
     if !device {
         return;
     }

@@ -7,7 +7,7 @@ one is active, autograd adds gradients out of place instead of in place, dynamo 
 trip through Python.  Below autograd, below every mode and every tensor subclass, only real work on real tensors is seen.
 """
 
-from oomph.values.memory import HostMemory, readable
+from oomph.values.memory import HostMemory, OneThread, readable
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN, Unknowns
 
 KEY = "CustomRNGKeyId"
@@ -108,6 +108,7 @@ class Kernels:
         self.limit = (1 << 62) if self.everything else SMALL
         self.limit_bytes = (1 << 62) if self.everything else SMALL_BYTES
         self.memory = HostMemory(torch)
+        self.one_thread = OneThread(torch)
         self.unknowns = Unknowns(self.large_storage)
         self.key = native._parse_dispatch_key(KEY)
         self.below = native._dispatch_keyset_full_after(self.key)
@@ -504,6 +505,15 @@ class Kernels:
         return False
 
     def _compute(self, operation, args, kwargs, outs, widen):
+        if self.everything:
+            return self._computed(operation, args, kwargs, outs, widen)
+        before = self.one_thread.enter()
+        try:
+            return self._computed(operation, args, kwargs, outs, widen)
+        finally:
+            self.one_thread.leave(before)
+
+    def _computed(self, operation, args, kwargs, outs, widen):
         shadows = [] if widen and operation.mutated else None
         host_args = [self.host(value, widen, shadows) for value in args]
         host_kwargs = {}

@@ -229,7 +229,15 @@ pub unsafe fn cublasGetStatusString(status: c_int) -> *const c_char {
 }
 
 /// Copies the columns of a matrix between host and device; small ones for real.
-unsafe fn copy_columns(rows: i64, columns: i64, element: i64, from: *mut c_void, from_ld: i64, to: *mut c_void, to_ld: i64) -> u32 {
+unsafe fn copy_columns(
+    rows: i64,
+    columns: i64,
+    element: i64,
+    from: *mut c_void,
+    from_ld: i64,
+    to: *mut c_void,
+    to_ld: i64,
+) -> u32 {
     let sizes = [rows, columns, element, from_ld, to_ld].map(usize::try_from);
     let [Ok(rows), Ok(columns), Ok(element), Ok(from_ld), Ok(to_ld)] = sizes else { return INVALID_VALUE };
     let (Some(width), Some(from_pitch), Some(to_pitch)) =

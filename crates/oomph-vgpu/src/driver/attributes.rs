@@ -23,45 +23,45 @@ pub fn pci_device_id(card: &DeviceDescription) -> u64 {
 pub fn of(device: Device, ordinal: c_int, attribute: c_int) -> c_int {
     let card = device.description;
     let value: u64 = match attribute {
-        1 | 2 | 3 => 1024,                                     // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, _Y
-        4 => 64,                                               // MAX_BLOCK_DIM_Z
-        5 => 0x7fff_ffff,                                      // MAX_GRID_DIM_X
-        6 | 7 => 65_535,                                       // MAX_GRID_DIM_Y, _Z
-        8 => card.shared_per_block,                            // MAX_SHARED_MEMORY_PER_BLOCK
-        9 => 64 << 10,                                         // TOTAL_CONSTANT_MEMORY
-        10 => 32,                                              // WARP_SIZE
-        11 => 0x7fff_ffff,                                     // MAX_PITCH
-        12 => card.regs_per_block,                             // MAX_REGISTERS_PER_BLOCK
-        13 => card.clock_khz,                                  // CLOCK_RATE
-        14 => 512,                                             // TEXTURE_ALIGNMENT
-        15 => 1,                                               // GPU_OVERLAP
-        16 => card.sm_count,                                   // MULTIPROCESSOR_COUNT
-        18 => card.integrated,                                 // INTEGRATED
-        19 => 1,                                               // CAN_MAP_HOST_MEMORY
-        31 => 1,                                               // CONCURRENT_KERNELS
-        33 => 1 + ordinal as u64,                              // PCI_BUS_ID
-        36 => card.memory_clock_khz,                           // MEMORY_CLOCK_RATE
-        37 => card.bus_width_bits,                             // GLOBAL_MEMORY_BUS_WIDTH
-        38 => card.l2_bytes,                                   // L2_CACHE_SIZE
-        39 => card.max_threads_per_sm,                         // MAX_THREADS_PER_MULTIPROCESSOR
-        40 => 2,                                               // ASYNC_ENGINE_COUNT
-        41 => 1,                                               // UNIFIED_ADDRESSING
-        75 => card.cc_major,                                   // COMPUTE_CAPABILITY_MAJOR
-        76 => card.cc_minor,                                   // COMPUTE_CAPABILITY_MINOR
-        78 | 79 | 80 => 1,                                     // STREAM_PRIORITIES, GLOBAL_L1, LOCAL_L1
-        81 => card.shared_per_sm,                              // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        82 => card.regs_per_sm,                                // MAX_REGISTERS_PER_MULTIPROCESSOR
-        83 => 1,                                               // MANAGED_MEMORY
-        87 => DOUBLE_RATIO,                                    // SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO
-        89..=91 => 1,                                          // CONCURRENT_MANAGED_ACCESS, PREEMPTION, HOST_POINTER
-        95 | 96 => 1,                                          // COOPERATIVE_LAUNCH and on several devices
-        97 => card.shared_per_block_optin,                     // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        99 => 1,                                               // HOST_REGISTER_SUPPORTED
-        102 | 103 => 1,                                        // VIRTUAL_MEMORY_MANAGEMENT, POSIX handles
-        106 => card.max_blocks_per_sm,                         // MAX_BLOCKS_PER_MULTIPROCESSOR
-        111 => card.reserved_shared_per_block,                 // RESERVED_SHARED_MEMORY_PER_BLOCK
-        115 => 1,                                              // MEMORY_POOLS_SUPPORTED
-        120 => u64::from(card.cc_major >= 9),                  // CLUSTER_LAUNCH
+        1 | 2 | 3 => 1024,                     // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, _Y
+        4 => 64,                               // MAX_BLOCK_DIM_Z
+        5 => 0x7fff_ffff,                      // MAX_GRID_DIM_X
+        6 | 7 => 65_535,                       // MAX_GRID_DIM_Y, _Z
+        8 => card.shared_per_block,            // MAX_SHARED_MEMORY_PER_BLOCK
+        9 => 64 << 10,                         // TOTAL_CONSTANT_MEMORY
+        10 => 32,                              // WARP_SIZE
+        11 => 0x7fff_ffff,                     // MAX_PITCH
+        12 => card.regs_per_block,             // MAX_REGISTERS_PER_BLOCK
+        13 => card.clock_khz,                  // CLOCK_RATE
+        14 => 512,                             // TEXTURE_ALIGNMENT
+        15 => 1,                               // GPU_OVERLAP
+        16 => card.sm_count,                   // MULTIPROCESSOR_COUNT
+        18 => card.integrated,                 // INTEGRATED
+        19 => 1,                               // CAN_MAP_HOST_MEMORY
+        31 => 1,                               // CONCURRENT_KERNELS
+        33 => 1 + ordinal as u64,              // PCI_BUS_ID
+        36 => card.memory_clock_khz,           // MEMORY_CLOCK_RATE
+        37 => card.bus_width_bits,             // GLOBAL_MEMORY_BUS_WIDTH
+        38 => card.l2_bytes,                   // L2_CACHE_SIZE
+        39 => card.max_threads_per_sm,         // MAX_THREADS_PER_MULTIPROCESSOR
+        40 => 2,                               // ASYNC_ENGINE_COUNT
+        41 => 1,                               // UNIFIED_ADDRESSING
+        75 => card.cc_major,                   // COMPUTE_CAPABILITY_MAJOR
+        76 => card.cc_minor,                   // COMPUTE_CAPABILITY_MINOR
+        78 | 79 | 80 => 1,                     // STREAM_PRIORITIES, GLOBAL_L1, LOCAL_L1
+        81 => card.shared_per_sm,              // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        82 => card.regs_per_sm,                // MAX_REGISTERS_PER_MULTIPROCESSOR
+        83 => 1,                               // MANAGED_MEMORY
+        87 => DOUBLE_RATIO,                    // SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO
+        89..=91 => 1,                          // CONCURRENT_MANAGED_ACCESS, PREEMPTION, HOST_POINTER
+        95 | 96 => 1,                          // COOPERATIVE_LAUNCH and on several devices
+        97 => card.shared_per_block_optin,     // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        99 => 1,                               // HOST_REGISTER_SUPPORTED
+        102 | 103 => 1,                        // VIRTUAL_MEMORY_MANAGEMENT, POSIX handles
+        106 => card.max_blocks_per_sm,         // MAX_BLOCKS_PER_MULTIPROCESSOR
+        111 => card.reserved_shared_per_block, // RESERVED_SHARED_MEMORY_PER_BLOCK
+        115 => 1,                              // MEMORY_POOLS_SUPPORTED
+        120 => u64::from(card.cc_major >= 9),  // CLUSTER_LAUNCH
         _ => 0,
     };
     c_int::try_from(value).unwrap_or(c_int::MAX)

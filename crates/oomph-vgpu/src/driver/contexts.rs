@@ -55,7 +55,12 @@ pub unsafe fn cuCtxCreate_v3(
     unsafe { cuCtxCreate(context, flags, ordinal) }
 }
 
-pub unsafe fn cuCtxCreate_v4(context: *mut *mut c_void, _parameters: *mut c_void, flags: c_uint, ordinal: c_int) -> u32 {
+pub unsafe fn cuCtxCreate_v4(
+    context: *mut *mut c_void,
+    _parameters: *mut c_void,
+    flags: c_uint,
+    ordinal: c_int,
+) -> u32 {
     unsafe { cuCtxCreate(context, flags, ordinal) }
 }
 

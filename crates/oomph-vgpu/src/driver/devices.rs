@@ -100,7 +100,8 @@ pub unsafe fn cuDeviceGetByPCIBusId(ordinal: *mut c_int, text: *const c_char) ->
         return INVALID_VALUE;
     }
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().to_uppercase();
-    let found = device::visible().iter().position(|device| text.ends_with(pci_bus_id(device.card).trim_start_matches('0')));
+    let found =
+        device::visible().iter().position(|device| text.ends_with(pci_bus_id(device.card).trim_start_matches('0')));
     match found {
         Some(found) => {
             unsafe { put(ordinal, found as c_int) };

@@ -354,4 +354,3 @@ pub unsafe fn cuMemsetD16Async(to: DevicePointer, value: c_uint, count: usize, s
 pub unsafe fn cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
     unsafe { fill(to, value, 4, count, stream) }
 }
-

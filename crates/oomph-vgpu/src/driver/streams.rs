@@ -55,20 +55,11 @@ pub unsafe fn cuStreamWaitEvent(handle: *mut c_void, event: *mut c_void, _flags:
     answer(stream::wait(handle, event))
 }
 
-pub unsafe fn cuStreamAddCallback(
-    handle: *mut c_void,
-    callback: *mut c_void,
-    data: *mut c_void,
-    flags: c_uint,
-) -> u32 {
+pub unsafe fn cuStreamAddCallback(handle: *mut c_void, callback: *mut c_void, data: *mut c_void, flags: c_uint) -> u32 {
     unsafe { crate::runtime::cudaStreamAddCallback(handle, callback, data, flags) }
 }
 
-pub unsafe fn cuLaunchHostFunc(
-    handle: *mut c_void,
-    callback: *mut c_void,
-    data: *mut c_void,
-) -> u32 {
+pub unsafe fn cuLaunchHostFunc(handle: *mut c_void, callback: *mut c_void, data: *mut c_void) -> u32 {
     answer(unsafe { stream::host_function(handle, callback, data) })
 }
 

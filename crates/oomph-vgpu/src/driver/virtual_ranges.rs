@@ -22,12 +22,7 @@ pub unsafe fn cuMemAddressFree(start: DevicePointer, _size: usize) -> u32 {
     virtual_memory::unreserve(start as usize)
 }
 
-pub unsafe fn cuMemCreate(
-    handle: *mut u64,
-    size: usize,
-    properties: *const AllocationProperties,
-    _flags: u64,
-) -> u32 {
+pub unsafe fn cuMemCreate(handle: *mut u64, size: usize, properties: *const AllocationProperties, _flags: u64) -> u32 {
     let made = unsafe { located(properties) }.and_then(|place| {
         if let Some((device, _)) = place {
             device::activate(device);

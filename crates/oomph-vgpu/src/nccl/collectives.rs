@@ -25,9 +25,22 @@ const SUMMED: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pending {
     /// A broadcast from this rank (`own`) or another one.
-    Broadcast { own: bool, from: usize, to: usize, bytes: usize },
-    Send { peer: c_int, from: usize, bytes: usize },
-    Receive { peer: c_int, to: usize, bytes: usize },
+    Broadcast {
+        own: bool,
+        from: usize,
+        to: usize,
+        bytes: usize,
+    },
+    Send {
+        peer: c_int,
+        from: usize,
+        bytes: usize,
+    },
+    Receive {
+        peer: c_int,
+        to: usize,
+        bytes: usize,
+    },
 }
 
 /// What the groups of all threads still have to do, with the thread's mark.
@@ -183,7 +196,15 @@ unsafe fn multiply(at: *mut c_void, count: usize, kind: c_int, ranks: usize) {
 }
 
 /// Reduces what all ranks hold: `from` to `to`.
-unsafe fn reduce(communicator: &Communicator, from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operator: c_int, bytes: usize) {
+unsafe fn reduce(
+    communicator: &Communicator,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operator: c_int,
+    bytes: usize,
+) {
     // SAFETY: NCCL's contract: both buffers hold `bytes`.
     unsafe {
         transfer::copy(to, from, bytes);
@@ -210,7 +231,12 @@ unsafe fn repeat(from: *const c_void, to: *mut c_void, bytes: usize, ranks: usiz
 }
 
 pub unsafe fn ncclAllReduce(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operator: c_int, address: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operator: c_int,
+    address: *mut c_void,
     _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `begin` and `reduce`.
@@ -221,7 +247,13 @@ pub unsafe fn ncclAllReduce(
 
 /// What the root receives; the other ranks' buffers are left alone.
 pub unsafe fn ncclReduce(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operator: c_int, root: c_int, address: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operator: c_int,
+    root: c_int,
+    address: *mut c_void,
     _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: as above.
@@ -233,7 +265,12 @@ pub unsafe fn ncclReduce(
 }
 
 pub unsafe fn ncclReduceScatter(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operator: c_int, address: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    operator: c_int,
+    address: *mut c_void,
     _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: as above; the input holds a share for every rank.
@@ -244,7 +281,12 @@ pub unsafe fn ncclReduceScatter(
 }
 
 pub unsafe fn ncclAllGather(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, address: *mut c_void, _stream: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    address: *mut c_void,
+    _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `begin` and `repeat`.
     answer(unsafe { begin(address, count, kind) }.map(|(communicator, bytes)| unsafe {
@@ -253,7 +295,12 @@ pub unsafe fn ncclAllGather(
 }
 
 pub unsafe fn ncclGather(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, root: c_int, address: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    root: c_int,
+    address: *mut c_void,
     _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: as above; only the root has a buffer for it.
@@ -266,7 +313,12 @@ pub unsafe fn ncclGather(
 
 /// A rank that is not the root receives nothing that is known here.
 pub unsafe fn ncclScatter(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, root: c_int, address: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    root: c_int,
+    address: *mut c_void,
     _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `begin`; the root's input holds a share for every rank.
@@ -279,7 +331,12 @@ pub unsafe fn ncclScatter(
 
 /// Every rank sends this one what this one sends to the rank of that number.
 pub unsafe fn ncclAlltoAll(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, address: *mut c_void, _stream: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    address: *mut c_void,
+    _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `begin`; both buffers hold a share for every rank.
     answer(unsafe { begin(address, count, kind) }.and_then(|(communicator, bytes)| {
@@ -293,7 +350,12 @@ pub unsafe fn ncclAlltoAll(
 }
 
 pub unsafe fn ncclBroadcast(
-    from: *const c_void, to: *mut c_void, count: usize, kind: c_int, root: c_int, address: *mut c_void,
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    root: c_int,
+    address: *mut c_void,
     _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `begin` and `defer`.
@@ -307,7 +369,12 @@ pub unsafe fn ncclBroadcast(
 
 /// In place: the root has it, and the others have what is like it.
 pub unsafe fn ncclBcast(
-    buffer: *mut c_void, count: usize, kind: c_int, root: c_int, address: *mut c_void, stream: *mut c_void,
+    buffer: *mut c_void,
+    count: usize,
+    kind: c_int,
+    root: c_int,
+    address: *mut c_void,
+    stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `ncclBroadcast`.
     unsafe { ncclBroadcast(buffer, buffer, count, kind, root, address, stream) }
@@ -324,7 +391,12 @@ unsafe fn begin_with(address: *mut c_void, count: usize, kind: c_int, peer: c_in
 }
 
 pub unsafe fn ncclSend(
-    from: *const c_void, count: usize, kind: c_int, peer: c_int, address: *mut c_void, _stream: *mut c_void,
+    from: *const c_void,
+    count: usize,
+    kind: c_int,
+    peer: c_int,
+    address: *mut c_void,
+    _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: NCCL's contract is that of `begin_with` and `defer`.
     answer(unsafe { begin_with(address, count, kind, peer) }.map(|bytes| unsafe {
@@ -333,7 +405,12 @@ pub unsafe fn ncclSend(
 }
 
 pub unsafe fn ncclRecv(
-    to: *mut c_void, count: usize, kind: c_int, peer: c_int, address: *mut c_void, _stream: *mut c_void,
+    to: *mut c_void,
+    count: usize,
+    kind: c_int,
+    peer: c_int,
+    address: *mut c_void,
+    _stream: *mut c_void,
 ) -> u32 {
     // SAFETY: as above.
     answer(unsafe { begin_with(address, count, kind, peer) }.map(|bytes| unsafe {

@@ -69,7 +69,8 @@ pub struct Settings {
 impl Settings {
     /// What the environment says.
     pub fn from_environment() -> Settings {
-        let number = |name| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|n| *n > 0);
+        let number =
+            |name| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|n| *n > 0);
         Settings {
             simple: number("NCCL_BUFFSIZE").unwrap_or(SIMPLE),
             most_channels: number("NCCL_MAX_NCHANNELS").or_else(|| number("NCCL_MAX_CTAS")).unwrap_or(u64::MAX),

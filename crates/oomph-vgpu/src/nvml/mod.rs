@@ -162,10 +162,13 @@ pub unsafe fn nvmlSystemGetProcessName(pid: c_uint, text: *mut c_char, room: c_u
     let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let program = String::from_utf8_lossy(program);
     // A name that is too long is cut, as NVML cuts it.
-    let kept: String = program.chars().scan(0, |length, character| {
-        *length += character.len_utf8();
-        (*length < room as usize).then_some(character)
-    }).collect();
+    let kept: String = program
+        .chars()
+        .scan(0, |length, character| {
+            *length += character.len_utf8();
+            (*length < room as usize).then_some(character)
+        })
+        .collect();
     // SAFETY: NVML's contract is that of `put_text`.
     unsafe { put_text(text, room, &kept) }
 }
@@ -453,7 +456,12 @@ pub unsafe fn nvmlDeviceGetCpuAffinity(handle: *mut c_void, words: c_uint, to: *
     SUCCESS
 }
 
-pub unsafe fn nvmlDeviceGetCpuAffinityWithinScope(handle: *mut c_void, words: c_uint, to: *mut u64, _scope: c_uint) -> u32 {
+pub unsafe fn nvmlDeviceGetCpuAffinityWithinScope(
+    handle: *mut c_void,
+    words: c_uint,
+    to: *mut u64,
+    _scope: c_uint,
+) -> u32 {
     // SAFETY: NVML's contract is that of `nvmlDeviceGetCpuAffinity`.
     unsafe { nvmlDeviceGetCpuAffinity(handle, words, to) }
 }

@@ -189,4 +189,3 @@ pub unsafe fn cudaStreamGetDevice(stream: *mut c_void, ordinal: *mut c_int) -> u
         Err(status) => fail(status),
     }
 }
-

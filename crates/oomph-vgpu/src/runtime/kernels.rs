@@ -64,6 +64,7 @@ pub unsafe fn __cudaLaunchKernel(
     _shared: usize,
     stream: *mut c_void,
 ) -> u32 {
+    device::bind_thread();
     capture::launched(stream);
     SUCCESS
 }
@@ -76,6 +77,7 @@ pub unsafe fn cudaLaunchKernel(
     _shared: usize,
     stream: *mut c_void,
 ) -> u32 {
+    device::bind_thread();
     capture::launched(stream);
     SUCCESS
 }

@@ -172,7 +172,9 @@ mod tests {
     /// `sizeof(cudaDeviceProp)` and offsets as a C compiler gives them for the public headers of 12.4 and 13.2.
     #[test]
     fn the_layouts_are_those_of_the_headers() {
-        let word = |bytes: &[u8], at: usize| bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        let word = |bytes: &[u8], at: usize| {
+            bytes.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+        };
         let twelve = built(Layout::Cuda12);
         let thirteen = built(Layout::Cuda13);
         assert_eq!((twelve.len(), thirteen.len()), (1032, 1008));

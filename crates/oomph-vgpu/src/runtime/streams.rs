@@ -72,11 +72,7 @@ pub unsafe fn cudaStreamAddCallback(
     SUCCESS
 }
 
-pub unsafe fn cudaLaunchHostFunc(
-    handle: *mut c_void,
-    callback: *mut c_void,
-    data: *mut c_void,
-) -> u32 {
+pub unsafe fn cudaLaunchHostFunc(handle: *mut c_void, callback: *mut c_void, data: *mut c_void) -> u32 {
     answer(unsafe { stream::host_function(handle, callback, data) })
 }
 
