@@ -28,6 +28,7 @@ pub mod inspect;
 mod installer;
 #[cfg(target_os = "linux")]
 mod interrupts;
+mod newer_cudnn;
 mod prepare;
 #[cfg(target_os = "linux")]
 mod processes;
@@ -42,6 +43,7 @@ pub use error::LaunchError;
 pub use hook::{HookConfig, HookDevice, HookOom, HookReport, HookReports, HookSite, Stop, StopMode, Values};
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
+pub use newer_cudnn::newest_cudnn;
 pub use prepare::{Prepared, Request, prepare};
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;

@@ -246,15 +246,6 @@ pub fn free_bytes(device: usize) -> u64 {
     card.capacity_bytes.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
 }
 
-/// Bytes that this process holds on a card.
-pub fn held_bytes(device: usize) -> u64 {
-    let Some(books) = books() else { return 0 };
-    let slot = books.slot.load(Ordering::Relaxed);
-    if slot == NO_SLOT || device >= MAX_DEVICES {
-        return 0;
-    }
-    books.word(process_device_word(slot, device)).load(Ordering::Relaxed)
-}
 
 /// Every process that holds memory on a card, with the bytes it holds.
 pub fn holders(device: usize) -> Vec<(u32, u64)> {

@@ -27,7 +27,7 @@ const INVALID_VALUE: u32 = 4;
 const SETUP_FAILED: u32 = 7;
 const INVALID_SIZE: u32 = 8;
 
-library_version!("libcufft.so.", c"cufftGetProperty", [10, 9, 0], [11, 4, 1], [12, 5, 0]);
+library_version!("libcufft.so.", "cufft", [10, 9, 0], [11, 4, 1], [12, 5, 0]);
 
 /// More dimensions than cuFFT allows.
 const MOST_DIMENSIONS: usize = 8;

@@ -13,7 +13,7 @@ const SUCCESS: u32 = 0;
 const MAX_LIMIT_REACHED: u32 = 12;
 
 /// `CUPTI_API_VERSION` of the newest CUDA in the series in use: frameworks refuse one that is older than what they were
-/// built for. The user's own library cannot be asked: without a card it calls itself without end.
+/// built for. The user's own library is not asked: without a card it calls itself without end.
 fn version() -> u32 {
     match loader::runtime_major() {
         ..=11 => 18,

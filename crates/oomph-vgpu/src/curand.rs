@@ -10,7 +10,7 @@ const SUCCESS: u32 = 0;
 const NOT_INITIALIZED: u32 = 101;
 const OUT_OF_RANGE: u32 = 104;
 
-library_version!("libcurand.so.", c"curandGetProperty", [10, 3, 0], [10, 3, 10], [10, 4, 5]);
+library_version!("libcurand.so.", "curand", [10, 3, 0], [10, 3, 10], [10, 4, 5]);
 
 /// Whether the generator fills host memory.
 const HOST: u64 = 0x6f6f_6d70_6863_7572;

@@ -1,10 +1,10 @@
 //! cuSOLVER: the sizes of the workspaces that programs allocate for it, and the word that every factorization worked.
 //!
-//! **Model of the workspaces.** cuSOLVER computes its sizes for the card that is there and documents none, so that these
-//! are LAPACK's published optimal sizes (`LWORK` in each routine's documentation) for the same algorithm, with blocks of
-//! [`BLOCK`] columns; where cuSOLVER's algorithm is another (Jacobi, polar, hybrid), the matrices that it must keep
-//! beside the program's own. They were not compared with the library. Sizes are never 0, because callers divide by or
-//! allocate them.
+//! **Model of the workspaces.** cuSOLVER computes its sizes for the card that is there and documents none, so that
+//! these are LAPACK's published optimal sizes (`LWORK` in each routine's documentation) for the same algorithm, with
+//! blocks of [`BLOCK`] columns; where cuSOLVER's algorithm is another (Jacobi, polar, hybrid), the matrices that it
+//! must keep beside the program's own. They were not compared with the library. Sizes are never 0, because callers
+//! divide by or allocate them.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 use std::ffi::{c_int, c_void};
@@ -16,7 +16,7 @@ const SUCCESS: u32 = 0;
 const NOT_INITIALIZED: u32 = 1;
 const INVALID_VALUE: u32 = 3;
 
-library_version!("libcusolver.so.", c"cusolverGetProperty", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
+library_version!("libcusolver.so.", "cusolver", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
 
 /// Columns of a block in the blocked algorithms.
 const BLOCK: u64 = 64;
@@ -151,8 +151,8 @@ sizes! {
     cusolverDnSsyevd_bufferSize cusolverDnDsyevd_bufferSize cusolverDnCheevd_bufferSize cusolverDnZheevd_bufferSize
         (mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out) = eigen(size(n), mode == VECTORS);
     cusolverDnSsygvd_bufferSize cusolverDnDsygvd_bufferSize cusolverDnChegvd_bufferSize cusolverDnZhegvd_bufferSize
-        (_itype: c_int, mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _b: Ptr, _ldb: c_int, _w: Ptr, to: Out)
-        = eigen(size(n), mode == VECTORS);
+        (_itype: c_int, mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _b: Ptr, _ldb: c_int, _w: Ptr,
+         to: Out) = eigen(size(n), mode == VECTORS);
     cusolverDnSsyevj_bufferSize cusolverDnDsyevj_bufferSize cusolverDnCheevj_bufferSize cusolverDnZheevj_bufferSize
         (_mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out, _params: Ptr)
         = eigen_jacobi(size(n));
@@ -294,9 +294,9 @@ batched! {
          _work: Ptr, _lwork: c_int, info: Out, _params: Ptr, batch: c_int);
     cusolverDnSgesvdaStridedBatched cusolverDnDgesvdaStridedBatched cusolverDnCgesvdaStridedBatched
     cusolverDnZgesvdaStridedBatched
-        (_mode: c_int, _rank: c_int, _m: c_int, _n: c_int, _a: Ptr, _lda: c_int, _stride_a: i64, _s: Ptr, _stride_s: i64,
-         _u: Ptr, _ldu: c_int, _stride_u: i64, _v: Ptr, _ldv: c_int, _stride_v: i64, _work: Ptr, _lwork: c_int,
-         info: Out, _residuals: Ptr, batch: c_int);
+        (_mode: c_int, _rank: c_int, _m: c_int, _n: c_int, _a: Ptr, _lda: c_int, _stride_a: i64, _s: Ptr,
+         _stride_s: i64, _u: Ptr, _ldu: c_int, _stride_u: i64, _v: Ptr, _ldv: c_int, _stride_v: i64, _work: Ptr,
+         _lwork: c_int, info: Out, _residuals: Ptr, batch: c_int);
     cusolverDnXsyevBatched
         (_params: Ptr, _mode: c_int, _uplo: c_int, _n: i64, _kind: c_int, _a: Ptr, _lda: i64, _w_kind: c_int, _w: Ptr,
          _compute: c_int, _device: Ptr, _on_device: usize, _host: Ptr, _on_host: usize, info: Out, batch: i64);

@@ -11,7 +11,7 @@ use crate::cublas::versions::{library_version, property, put};
 const SUCCESS: u32 = 0;
 const INVALID_VALUE: u32 = 3;
 
-library_version!("libcusparseLt.so.", c"cusparseLtGetProperty", [0, 4, 0], [0, 8, 1], [0, 8, 1]);
+library_version!("libcusparseLt.so.", "cusparselt", [0, 4, 0], [0, 8, 1], [0, 8, 1]);
 
 /// What is remembered of a matrix, at the beginning of its 512 bytes.
 #[repr(C)]

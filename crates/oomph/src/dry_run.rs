@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
     CacheDir, HookConfig, InstallerOutput, Launch, Output, Prepared, ProgramKind, Request, RunFolder, Runtime,
-    handle_signals, prepare,
+    handle_signals, newest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
@@ -21,6 +21,9 @@ use crate::{embedded, output};
 
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
+
+/// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
+const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
 
 /// Runs the program and answers.
 ///
@@ -58,7 +61,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         return Err(anyhow::anyhow!("{problem}"));
     }
     let runtime = files.unpack(&cache)?;
-    let stage = Stage { plan: &plan, prepared: &prepared, runtime: &runtime };
+    let stage = Stage { plan: &plan, prepared: &prepared, runtime: &runtime, cudnn: newest_cudnn(&cache) };
 
     let output = match plan.format {
         Format::Text => Output::Inherit,
@@ -93,6 +96,8 @@ struct Stage<'a> {
     plan: &'a DryRunPlan,
     prepared: &'a Prepared,
     runtime: &'a Runtime,
+    /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
+    cudnn: Option<PathBuf>,
 }
 
 /// How a run came to its end.
@@ -120,11 +125,14 @@ impl Stage<'_> {
         Ledger::create(&path, &devices).with_context(|| format!("cannot write {}", path.display()))?;
         // Python packages bring the CUDA libraries along; a program of machine code may rely on the toolkit's.
         let absent = !matches!(self.prepared.kind, ProgramKind::Python { .. });
-        let outcome = Launch::prepared(self.prepared)
+        let mut launch = Launch::prepared(self.prepared)
             .virtual_gpu(self.runtime, &folder, absent)?
             .output(output)
-            .timeout(plan.timeout)
-            .run()?;
+            .timeout(plan.timeout);
+        if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
+            launch = launch.env(CUDNN_VARIABLE, cudnn);
+        }
+        let outcome = launch.run()?;
         if let Some(signal) = outcome.interrupted {
             return Ok(Ended::Interrupted(signal));
         }

@@ -61,7 +61,7 @@ def _place(kernels, like, made, level):
     if not kernels.large(out):
         if out.numel():
             kernels.memory.alias(out).copy_(made)
-        kernels.unknowns.mark(out, level)
+        kernels.unknowns.note(out, level)
     return out
 
 
@@ -96,7 +96,7 @@ def _positions(kernels, mask, expected=None):
     if not kernels.large(rows):
         if level <= GUESS:
             kernels.memory.alias(rows).copy_(found.t())
-            kernels.unknowns.mark(rows, level)
+            kernels.unknowns.note(rows, level)
         else:
             host = kernels.memory.alias(rows)
             host.zero_()
@@ -105,7 +105,7 @@ def _positions(kernels, mask, expected=None):
                 for dim in range(dims - 1, -1, -1):
                     host[dim].copy_(everything % mask.size(dim))
                     everything = everything // mask.size(dim)
-            kernels.unknowns.mark(rows, GUESS)
+            kernels.unknowns.note(rows, GUESS)
     return rows.t()
 
 
@@ -192,7 +192,7 @@ def masked_select(kernels, operation, args, kwargs):
         if level <= GUESS:
             memory = kernels.memory
             memory.alias(out).copy_(torch.masked_select(memory.alias(wide), memory.alias(over)))
-            kernels.unknowns.mark(out, worst)
+            kernels.unknowns.note(out, worst)
         else:
             kernels.fill_unknown(out, UNKNOWN)
     return out
@@ -327,7 +327,7 @@ def nms(kernels, operation, args, kwargs):
     out = torch.empty((boxes.size(0),), dtype=torch.int64, device=boxes.device)
     if not kernels.large(out):
         kernels.memory.alias(out).copy_(torch.arange(boxes.size(0), dtype=torch.int64, device="cpu"))
-        kernels.unknowns.mark(out, GUESS)
+        kernels.unknowns.note(out, GUESS)
     return out
 
 

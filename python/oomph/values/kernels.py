@@ -109,7 +109,7 @@ class Kernels:
         self.limit_bytes = (1 << 62) if self.everything else SMALL_BYTES
         self.memory = HostMemory(torch)
         self.one_thread = OneThread(torch)
-        self.unknowns = Unknowns(self.large_storage)
+        self.unknowns = Unknowns()
         self.key = native._parse_dispatch_key(KEY)
         self.below = native._dispatch_keyset_full_after(self.key)
         self.floats = frozenset(
@@ -151,10 +151,6 @@ class Kernels:
         if count <= self.limit:
             return False
         return tensor.dtype in self.floats or count * tensor.element_size() > self.limit_bytes
-
-    def large_storage(self, tensor, size):
-        """Whether a block of `size` bytes, seen through `tensor`, is too large to have been computed."""
-        return size > self.limit_bytes or (tensor.dtype in self.floats and size > self.limit * tensor.element_size())
 
     # -- registration ----------------------------------------------------------------------------------------------
 
@@ -383,13 +379,16 @@ class Kernels:
             self.note_failure(operation, error)
             self.leave_unknown(operation, args, kwargs, outs, tensors)
             return out
+        if written:
+            change = self.unknowns.write if operation.out else self.unknowns.change
+            for tensor in written:
+                if isinstance(tensor, self.torch.Tensor) and self.on_device(tensor):
+                    change(tensor, level)
+        else:
+            for tensor in outs:
+                self.unknowns.note(tensor, level)
         if level > GUESS and operation.base in _POSITIONS:
             self.guess_positions(operation, args, kwargs, outs)
-        for tensor in outs:
-            self.unknowns.mark(tensor, level)
-        for tensor in written:
-            if isinstance(tensor, self.torch.Tensor) and self.on_device(tensor):
-                self.unknowns.mark(tensor, level)
         if operation.base == "equal":
             if level:
                 self.warn.branched()
@@ -432,7 +431,7 @@ class Kernels:
                 if level == BLANK and (overwrites or operation.base.startswith(("index_put", "_index_put", "scatter",
                                                                                 "index_copy", "masked_fill"))):
                     continue
-                if overwrites and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+                if overwrites and unknowns.covers(tensor):
                     continue
             if level == BLANK:
                 level = UNKNOWN
@@ -591,22 +590,24 @@ class Kernels:
                 if isinstance(tensor, self.torch.Tensor) and self.on_device(tensor) and not self.large(tensor):
                     if operation.out:
                         self.memory.zero(tensor)
-                    self.unknowns.mark(tensor, UNKNOWN)
+                        self.unknowns.write(tensor, UNKNOWN)
+                    else:
+                        self.unknowns.change(tensor, UNKNOWN)
 
     def fill_unknown(self, tensor, level):
-        """Zeros, marked as not computed."""
+        """Zeros in a new tensor, marked as not computed."""
         self.memory.zero(tensor)
-        self.unknowns.mark(tensor, level)
+        self.unknowns.note(tensor, level)
 
     def zero(self, operation, out):
         """Zeros that are meant."""
         if self.large(out):
             return
         self.memory.zero(out)
-        if not operation.mutated or out.numel() * out.element_size() == out.untyped_storage().nbytes():
-            self.unknowns.mark(out, KNOWN)
-        elif self.unknowns.level(out) == BLANK:
-            self.unknowns.mark(out, KNOWN)
+        if not operation.mutated:
+            self.unknowns.note(out, KNOWN)
+        elif self.unknowns.covers(out) or self.unknowns.level(out) == BLANK:
+            self.unknowns.change(out, KNOWN)
 
     def guess_positions(self, operation, args, kwargs, outs):
         """Positions in something unknown: within range, different within a row, even over the rows."""
@@ -640,7 +641,7 @@ class Kernels:
             shape = [out.size(index) for index in range(out.dim()) if index != last] + [count]
             values = ((steps + start) % size).view(shape)
             self.memory.alias(out).copy_(values.movedim(-1, last))
-        self.unknowns.mark(out, GUESS)
+        self.unknowns.change(out, GUESS)
 
 
 # -- operations that need something of their own -----------------------------------------------------------------------
@@ -663,7 +664,7 @@ def lifted(kernels, operation, args, kwargs):
     """`torch.tensor(..., device="cuda")` copies out of sight and shows its result here."""
     out = operation.call(*args, **kwargs)
     if kernels.on_device(out) and not kernels.large(out) and kernels.plain(out):
-        kernels.unknowns.mark(out, KNOWN)
+        kernels.unknowns.note(out, KNOWN)
     return out
 
 
@@ -684,13 +685,13 @@ def copied(kernels, operation, args, kwargs):
     if not to_device and not from_device:
         return out
     try:
-        _between(kernels, out, source, to_device)
+        _between(kernels, out, source, to_device, operation.base != "copy_")
     except Exception:
         operation.failures += 1
     return out
 
 
-def _between(kernels, out, source, to_device):
+def _between(kernels, out, source, to_device, fresh):
     device, host = (out, source) if to_device else (source, out)
     if not (kernels.plain(out) and kernels.plain(source)) or not kernels.usable(device) or not device.numel():
         return
@@ -704,9 +705,10 @@ def _between(kernels, out, source, to_device):
             return
         if not straight:
             kernels.memory.alias(out).copy_(source.expand_as(out) if source.size() != out.size() else source)
-        whole = size == out.untyped_storage().nbytes()
-        if whole or kernels.unknowns.level(out) == BLANK:
-            kernels.unknowns.mark(out, KNOWN)
+        if fresh:
+            kernels.unknowns.note(out, KNOWN)
+        elif kernels.unknowns.covers(out) or kernels.unknowns.level(out) == BLANK:
+            kernels.unknowns.change(out, KNOWN)
         return
     if straight:
         return
@@ -735,6 +737,6 @@ def scale_updated(kernels, operation, args, kwargs):
             alias(scale).mul_(growth)
             successes = 0
         alias(tracker).fill_(successes)
-    kernels.unknowns.mark(scale, KNOWN)
-    kernels.unknowns.mark(tracker, KNOWN)
+    kernels.unknowns.change(scale, KNOWN)
+    kernels.unknowns.change(tracker, KNOWN)
     return out

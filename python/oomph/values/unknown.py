@@ -22,33 +22,54 @@ UNKNOWN = 3
 
 
 class Unknowns:
-    """Levels of knowledge per storage address."""
+    """Levels of knowledge per block of device memory, by its address.
 
-    def __init__(self, too_large):
-        self._levels = {}
-        self._too_large = too_large
+    The address is worked out from the tensor: asking for its storage would make a Python object of the storage, whose
+    reference autograd would count, and gradients would be added out of place.
+    """
+
+    def __init__(self):
+        self._blocks = {}
 
     def level(self, tensor):
         """What is known of the values of `tensor`."""
         if not tensor.numel():
             return KNOWN
-        storage = tensor.untyped_storage()
-        # A small view of a large block shows memory that no operation wrote.
-        if self._too_large(tensor, storage.nbytes()):
-            return UNKNOWN
-        return self._levels.get(storage.data_ptr(), KNOWN)
+        block = self._blocks.get(_address(tensor))
+        # What was never noted is a part of a large block, and shows memory that no operation wrote.
+        return UNKNOWN if block is None else block[0]
 
-    def mark(self, tensor, level):
-        """Records the level of the block that `tensor` lies in."""
-        address = tensor.untyped_storage().data_ptr()
-        if level:
-            self._levels[address] = level
-        elif self._levels:
-            self._levels.pop(address, None)
+    def note(self, tensor, level):
+        """Records a new block, which begins and ends with `tensor`."""
+        self._blocks[_address(tensor)] = (level, tensor.numel() * tensor.element_size())
+
+    def change(self, tensor, level):
+        """Records that what `tensor` shows of its block has been written to."""
+        address = _address(tensor)
+        block = self._blocks.get(address)
+        if block is not None:
+            self._blocks[address] = (level, block[1])
+
+    def write(self, tensor, level):
+        """Records a result that the caller provided room for, which the operation may have moved to a new block."""
+        address = _address(tensor)
+        size = tensor.numel() * tensor.element_size()
+        block = self._blocks.get(address)
+        self._blocks[address] = (level, size if block is None else max(size, block[1]))
+
+    def covers(self, tensor):
+        """Whether `tensor` shows the whole of its block."""
+        block = self._blocks.get(_address(tensor))
+        return block is not None and tensor.numel() * tensor.element_size() >= block[1]
 
     def forget(self):
         """Drops everything, as after a fork."""
-        self._levels.clear()
+        self._blocks.clear()
+
+
+def _address(tensor):
+    """Where the block begins that a tensor lies in."""
+    return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
 
 
 def user_line():

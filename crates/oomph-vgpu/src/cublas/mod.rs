@@ -24,7 +24,7 @@ const INVALID_VALUE: u32 = 7;
 
 const MAGIC: u64 = 0x6f6f_6d70_6862_6c61;
 
-library_version!("libcublas.so.", c"cublasGetProperty", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
+library_version!("libcublas.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
 
 /// What a handle remembers. A program may use a handle in several threads, as long as it does so in turn.
 struct Handle {
@@ -258,7 +258,8 @@ macro_rules! copies {
     (@matrix $name:ident $size:ty $(, $stream:ident)?) => {
         /// Copies a matrix between host and device.
         pub unsafe fn $name(
-            rows: $size, columns: $size, element: $size, from: *mut c_void, from_ld: $size, to: *mut c_void, to_ld: $size,
+            rows: $size, columns: $size, element: $size, from: *mut c_void, from_ld: $size, to: *mut c_void,
+            to_ld: $size,
             $($stream: *mut c_void,)?
         ) -> u32 {
             // SAFETY: cuBLAS's contract is that of `copy_columns`.

@@ -137,7 +137,7 @@ pub unsafe fn cuFuncGetModule(to: *mut *mut c_void, function: *mut c_void) -> u3
 }
 
 fn known(function: *mut c_void) -> Attributes {
-    module::kernel(function).map_or_else(Attributes::ordinary, |kernel| kernel.attributes)
+    Attributes::of(function)
 }
 
 /// Attributes by their number in `CUfunction_attribute`.

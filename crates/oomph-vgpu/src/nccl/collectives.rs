@@ -2,12 +2,12 @@
 //!
 //! A rank receives what it would if every rank held what it holds itself: a sum is its own share times the number of
 //! ranks, a gathering repeats its own share. Frameworks compare what they gather (DDP its parameters' shapes), count
-//! ranks by summing ones, and read such numbers back; contents of tensors do not matter. Only small buffers are
-//! moved for real.
+//! ranks by summing ones, and read such numbers back; contents of tensors do not matter. Only small buffers are moved
+//! for real.
 //!
 //! Within a group nothing is moved before its end, because two kinds of group are one collective in disguise:
-//! broadcasts from every rank are a gathering (PyTorch's `all_gather` of a list of tensors), and sends with receives are
-//! an exchange of everything with everyone.
+//! broadcasts from every rank are a gathering (PyTorch's `all_gather` of a list of tensors), and sends with receives
+//! are an exchange of everything with everyone.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -430,15 +430,18 @@ macro_rules! configured {
 }
 type From = *const c_void;
 type To = *mut c_void;
+type Count = usize;
 configured! {
-    ncclAllReduceConfig = ncclAllReduce(from: From, to: To, count: usize, kind: c_int, operator: c_int, address: To, stream: To);
-    ncclReduceConfig = ncclReduce(from: From, to: To, count: usize, kind: c_int, operator: c_int, root: c_int, address: To, stream: To);
-    ncclReduceScatterConfig = ncclReduceScatter(from: From, to: To, count: usize, kind: c_int, operator: c_int, address: To, stream: To);
-    ncclAllGatherConfig = ncclAllGather(from: From, to: To, count: usize, kind: c_int, address: To, stream: To);
-    ncclGatherConfig = ncclGather(from: From, to: To, count: usize, kind: c_int, root: c_int, address: To, stream: To);
-    ncclScatterConfig = ncclScatter(from: From, to: To, count: usize, kind: c_int, root: c_int, address: To, stream: To);
-    ncclAlltoAllConfig = ncclAlltoAll(from: From, to: To, count: usize, kind: c_int, address: To, stream: To);
-    ncclBroadcastConfig = ncclBroadcast(from: From, to: To, count: usize, kind: c_int, root: c_int, address: To, stream: To);
+    ncclAllReduceConfig = ncclAllReduce(from: From, to: To, n: Count, kind: c_int, op: c_int, comm: To, stream: To);
+    ncclReduceConfig
+        = ncclReduce(from: From, to: To, n: Count, kind: c_int, op: c_int, root: c_int, comm: To, stream: To);
+    ncclReduceScatterConfig
+        = ncclReduceScatter(from: From, to: To, n: Count, kind: c_int, op: c_int, comm: To, stream: To);
+    ncclAllGatherConfig = ncclAllGather(from: From, to: To, n: Count, kind: c_int, comm: To, stream: To);
+    ncclGatherConfig = ncclGather(from: From, to: To, n: Count, kind: c_int, root: c_int, comm: To, stream: To);
+    ncclScatterConfig = ncclScatter(from: From, to: To, n: Count, kind: c_int, root: c_int, comm: To, stream: To);
+    ncclAlltoAllConfig = ncclAlltoAll(from: From, to: To, n: Count, kind: c_int, comm: To, stream: To);
+    ncclBroadcastConfig = ncclBroadcast(from: From, to: To, n: Count, kind: c_int, root: c_int, comm: To, stream: To);
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
 //! What a communicator takes from its card.
 //!
 //! **Model.** NCCL gives each connection of each channel a receive buffer for its three protocols and a smaller send
-//! buffer. With the defaults of its public source (`NCCL_BUFFSIZE` 4 MiB, 8 lines of 16 bytes for 512 threads in 8 steps
-//! of LL, 120 words for 640 threads in 8 steps of LL128) a receive buffer is 9.69 MiB, which takes 10 MiB; its log shows
-//! allocations of 10,485,760 and 2,097,152 bytes (NVIDIA/nccl issue 1685). A collective connects a ring and a tree: on
-//! the ring a buffer, on each edge of the tree a buffer and a send buffer. That and 16 MiB for the communicator itself
-//! are calibrated on the two readings of issue 964, four A100 with NVLink (24 channels): 544 MiB for groups of 2, 688
-//! MiB for larger ones. Point-to-point connections take a buffer and two send buffers for each channel and peer: 7 peers
-//! and 32 channels of 8 H100 give 3,136 MiB, where issue 1685 measured 3.28 GB.
+//! buffer. With the defaults of its public source (`NCCL_BUFFSIZE` 4 MiB, 8 lines of 16 bytes for 512 threads in 8
+//! steps of LL, 120 words for 640 threads in 8 steps of LL128) a receive buffer is 9.69 MiB, which takes 10 MiB; its
+//! log shows allocations of 10,485,760 and 2,097,152 bytes (NVIDIA/nccl issue 1685). A collective connects a ring and a
+//! tree: on the ring a buffer, on each edge of the tree a buffer and a send buffer. That and 16 MiB for the
+//! communicator itself are calibrated on the two readings of issue 964, four A100 with NVLink (24 channels): 544 MiB
+//! for groups of 2, 688 MiB for larger ones. Point-to-point connections take a buffer and two send buffers for each
+//! channel and peer: 7 peers and 32 channels of 8 H100 give 3,136 MiB, where issue 1685 measured 3.28 GB.
+//!
+//! From NCCL 2.22 on the ring and the tree are connected when a collective first uses them, so that a program whose
+//! collectives all take one of them holds less than this.
 //!
 //! Cards without NVLink exchange through host memory or PCIe with few channels; where peers cannot map each other's
-//! memory (GeForce) the buffers lie in host memory. NVLink multicast (NVLS) and network buffers are not modelled, nor is
-//! the memory of NCCL's kernels, which counts as the context's.
+//! memory (GeForce) the buffers lie in host memory. NVLink multicast (NVLS) and network buffers are not modelled, nor
+//! is the memory of NCCL's kernels, which counts as the context's.
 
 use oomph_ledger::DeviceDescription;
 

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use oomph_ledger::Kind;
 
 use crate::abi::Bytes128;
-use crate::cublas::versions::{put, real};
+use crate::books;
+use crate::cublas::versions::{library_version, put};
 use crate::device::{self, Device};
-use crate::{books, loader};
 
 pub(super) const SUCCESS: u32 = 0;
 const UNHANDLED_CUDA_ERROR: u32 = 1;
@@ -146,24 +146,13 @@ pub(super) fn answer(result: Result<(), u32>) -> u32 {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// The user's own version, or else that of the newest PyTorch this crate was checked with for the CUDA in use.
-fn version() -> c_int {
-    static VERSION: OnceLock<c_int> = OnceLock::new();
-    *VERSION.get_or_init(|| {
-        let asked = real("libnccl.so.", c"ncclGetVersion").and_then(|address| {
-            // SAFETY: the function has this shape in every version of NCCL 2, and needs no card.
-            let get: unsafe extern "C" fn(*mut c_int) -> c_int = unsafe { std::mem::transmute(address) };
-            let mut version = 0;
-            // SAFETY: the out-parameter is a local variable.
-            (unsafe { get(&raw mut version) } == 0 && version > 0).then_some(version)
-        });
-        asked.unwrap_or(if loader::runtime_major() >= 13 { 23_007 } else { 22_705 })
-    })
-}
+library_version!("libnccl.so.", "nccl", [2, 21, 5], [2, 27, 5], [2, 30, 7]);
 
+/// The version in one number: 23007 for 2.30.7.
 pub unsafe fn ncclGetVersion(value: *mut c_int) -> u32 {
+    let [major, minor, patch] = version();
     // SAFETY: NCCL's contract: an out-parameter that may be written.
-    unsafe { put(value, version()) };
+    unsafe { put(value, major * 10_000 + minor * 100 + patch) };
     SUCCESS
 }
 

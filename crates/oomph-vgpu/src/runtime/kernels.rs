@@ -8,7 +8,7 @@ use crate::driver::attributes;
 use crate::module::{self, Attributes};
 use crate::runtime::{answer, fail, put};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{capture, device, handle};
+use crate::{capture, device};
 
 /// What `<<<...>>>` pushed and the stub of the kernel pops.
 #[derive(Clone, Copy)]
@@ -47,8 +47,22 @@ pub unsafe fn __cudaPopCallConfiguration(
 }
 
 pub unsafe fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut c_void {
-    unsafe { module::register(wrapper) };
-    handle::fresh()
+    unsafe { module::register(wrapper) }
+}
+
+pub unsafe fn __cudaRegisterFunction(
+    binary: *mut c_void,
+    function: *const c_char,
+    _device_function: *mut c_char,
+    _name: *const c_char,
+    _thread_limit: c_int,
+    _thread_id: *mut c_void,
+    _block_id: *mut c_void,
+    _block: *mut c_void,
+    _grid: *mut c_void,
+    _warp_size: *mut c_int,
+) {
+    module::register_kernel(binary, function.cast());
 }
 
 pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void) -> u32 {
@@ -136,7 +150,7 @@ pub unsafe fn cudaFuncGetAttributes(to: *mut FunctionAttributes, function: *cons
         return fail(INVALID_VALUE);
     }
     let Attributes { max_threads, registers, shared, local, arch } =
-        module::kernel(function.cast_mut()).map_or_else(Attributes::ordinary, |kernel| kernel.attributes);
+        Attributes::of(function);
     let block = device::current().map_or(49_152, |device| device.description.shared_per_block);
     unsafe {
         to.write(FunctionAttributes {
@@ -182,7 +196,7 @@ pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     shared: usize,
     _flags: c_uint,
 ) -> u32 {
-    let kernel = module::kernel(function.cast_mut()).map_or_else(Attributes::ordinary, |kernel| kernel.attributes);
+    let kernel = Attributes::of(function);
     unsafe { put(blocks, attributes::resident_blocks(&kernel, threads, shared)) };
     SUCCESS
 }

@@ -7,216 +7,25 @@
 //! a size of their own, so that nothing is missing there; XLA takes what the algorithm asks for.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
+mod attributes;
+
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::cublas::versions::{library_version, property, put, runtime_number};
+use crate::cublaslt::attributes::{
+    ALGORITHM, ALGORITHM_BYTES, EMULATION, FIRST_MATMUL_BYTES, LAYOUT, MATMUL, MATMUL_BYTES, PREFERENCE, SMALL_BYTES,
+    TRANSFORM, create, destroy, get, initialize, set, set_number,
+};
 use crate::device;
 
 const SUCCESS: u32 = 0;
 const NOT_INITIALIZED: u32 = 1;
 const INVALID_VALUE: u32 = 7;
 
-library_version!("libcublasLt.so.", c"cublasLtGetProperty", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
+library_version!("libcublasLt.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
 
-/// One attribute of a descriptor: its number in the header, its size in bytes, and what it is before it is set.
-struct Attribute(c_int, usize, u64);
-
-/// `cublasLtMatmulDescAttributes_t`. Before it is set, a matrix's fill mode is full (2), the epilogue is the default
-/// one (1), and data types follow the output's (-1).
-const MATMUL: [Attribute; 36] = [
-    Attribute(0, 4, 0),
-    Attribute(1, 4, 0),
-    Attribute(2, 4, 0),
-    Attribute(3, 4, 0),
-    Attribute(4, 4, 0),
-    Attribute(5, 4, 0),
-    Attribute(6, 4, 2),
-    Attribute(7, 4, 1),
-    Attribute(8, 8, 0),
-    Attribute(10, 8, 0),
-    Attribute(11, 8, 0),
-    Attribute(12, 8, 0),
-    Attribute(13, 8, 0),
-    Attribute(14, 8, 0),
-    Attribute(15, 4, 0),
-    Attribute(17, 8, 0),
-    Attribute(18, 8, 0),
-    Attribute(19, 8, 0),
-    Attribute(20, 8, 0),
-    Attribute(21, 8, 0),
-    Attribute(22, 4, u32::MAX as u64),
-    Attribute(23, 8, 0),
-    Attribute(24, 8, 0),
-    Attribute(25, 1, 0),
-    Attribute(26, 4, u32::MAX as u64),
-    Attribute(31, 4, 0),
-    Attribute(32, 4, 0),
-    Attribute(33, 4, 0),
-    Attribute(34, 4, 0),
-    Attribute(35, 4, 0),
-    Attribute(36, 8, 0),
-    Attribute(37, 4, 0),
-    Attribute(38, 8, 0),
-    Attribute(39, 8, 0),
-    Attribute(40, 8, 0),
-    Attribute(41, 4, 0),
-];
-/// `cublasLtMatrixLayoutAttribute_t`: type, order, rows, columns, leading dimension, batch count (1), its stride, plane
-/// offset, batch mode.
-const LAYOUT: [Attribute; 9] = [
-    Attribute(0, 4, 0),
-    Attribute(1, 4, 0),
-    Attribute(2, 8, 0),
-    Attribute(3, 8, 0),
-    Attribute(4, 8, 0),
-    Attribute(5, 4, 1),
-    Attribute(6, 8, 0),
-    Attribute(7, 8, 0),
-    Attribute(8, 4, 0),
-];
-/// `cublasLtMatmulPreferenceAttributes_t`: any reduction scheme and implementation, alignments of 256 bytes.
-const PREFERENCE: [Attribute; 9] = [
-    Attribute(0, 4, 0),
-    Attribute(1, 8, 0),
-    Attribute(3, 4, u32::MAX as u64),
-    Attribute(5, 4, 256),
-    Attribute(6, 4, 256),
-    Attribute(7, 4, 256),
-    Attribute(8, 4, 256),
-    Attribute(9, 4, 0),
-    Attribute(12, 8, u64::MAX),
-];
-/// `cublasLtMatrixTransformDescAttributes_t`: scale type, pointer mode, two transpositions.
-const TRANSFORM: [Attribute; 4] = [Attribute(0, 4, 0), Attribute(1, 4, 0), Attribute(2, 4, 0), Attribute(3, 4, 0)];
-/// `cublasLtEmulationDescAttributes_t`.
-const EMULATION: [Attribute; 6] = [
-    Attribute(0, 4, 0),
-    Attribute(1, 4, 0xffff),
-    Attribute(2, 4, 0),
-    Attribute(3, 4, 0),
-    Attribute(4, 4, 0),
-    Attribute(5, 8, 0),
-];
-/// `cublasLtMatmulAlgoConfigAttributes_t`, inside a `cublasLtMatmulAlgo_t`.
-const ALGORITHM: [Attribute; 9] = [
-    Attribute(0, 4, 0),
-    Attribute(1, 4, 0),
-    Attribute(2, 4, 1),
-    Attribute(3, 4, 0),
-    Attribute(4, 4, 0),
-    Attribute(5, 4, 0),
-    Attribute(6, 4, 0),
-    Attribute(7, 2, 0),
-    Attribute(8, 2, 0),
-];
-
-/// Sizes of the opaque structures, in bytes.
-const MATMUL_BYTES: usize = 256;
-const SMALL_BYTES: usize = 64;
-/// The size of the first one in CUDA 11, before the attributes from 31 on.
-const FIRST_MATMUL_BYTES: usize = 23 * 8;
-/// Size of `cublasLtMatmulAlgo_t` and of `cublasLtMatmulHeuristicResult_t`.
-const ALGORITHM_BYTES: usize = 64;
+/// Size of `cublasLtMatmulHeuristicResult_t`.
 const RESULT_BYTES: usize = 96;
-
-/// Where an attribute lies in its descriptor: after those before it.
-fn place(table: &[Attribute], number: c_int) -> Option<(usize, usize)> {
-    let mut offset = 0;
-    for Attribute(known, size, _) in table {
-        if *known == number {
-            return Some((offset, *size));
-        }
-        offset += size;
-    }
-    None
-}
-
-/// Writes the initial value of every attribute, and zeros behind them.
-unsafe fn initialize(table: &[Attribute], at: *mut c_void, bytes: usize) {
-    let at = at.cast::<u8>();
-    // SAFETY: the caller's structure has `bytes` bytes.
-    unsafe { at.write_bytes(0, bytes) };
-    let mut offset = 0;
-    for Attribute(_, size, value) in table {
-        if offset + size > bytes {
-            return;
-        }
-        let value = value.to_le_bytes();
-        // SAFETY: as above, and a value has at least `size` bytes, which is at most 8.
-        unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), at.add(offset), (*size).min(value.len())) };
-        offset += size;
-    }
-}
-
-/// Sets an attribute. One that is not remembered is accepted: it changes nothing that is answered here.
-unsafe fn set(table: &[Attribute], at: *mut c_void, number: c_int, from: *const c_void, given: usize) -> u32 {
-    if at.is_null() || from.is_null() {
-        return INVALID_VALUE;
-    }
-    let Some((offset, size)) = place(table, number) else { return SUCCESS };
-    if given < size {
-        return INVALID_VALUE;
-    }
-    // SAFETY: the library's contract: a descriptor that was initialized here, and `given` bytes to read.
-    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), at.cast::<u8>().add(offset), size) };
-    SUCCESS
-}
-
-/// Reads an attribute. Without room the size that is needed is written, as documented.
-unsafe fn get(
-    table: &[Attribute],
-    at: *const c_void,
-    number: c_int,
-    to: *mut c_void,
-    room: usize,
-    written: *mut usize,
-) -> u32 {
-    if at.is_null() {
-        return INVALID_VALUE;
-    }
-    let Some((offset, size)) = place(table, number) else { return INVALID_VALUE };
-    // SAFETY: the library's contract: a descriptor that was initialized here, `room` bytes to write, and an
-    // out-parameter that is null or may be written.
-    unsafe {
-        put(written, size);
-        if room == 0 {
-            return SUCCESS;
-        }
-        if room < size || to.is_null() {
-            return INVALID_VALUE;
-        }
-        std::ptr::copy_nonoverlapping(at.cast::<u8>().add(offset), to.cast::<u8>(), size);
-    }
-    SUCCESS
-}
-
-unsafe fn set_number(table: &[Attribute], at: *mut c_void, number: c_int, value: u64) {
-    // SAFETY: the caller's promise is that of `set`; eight bytes are there to read.
-    unsafe { set(table, at, number, value.to_le_bytes().as_ptr().cast(), 8) };
-}
-
-/// Makes a descriptor of 8-byte words.
-unsafe fn create<const WORDS: usize>(out: *mut *mut c_void, table: &[Attribute]) -> Result<*mut c_void, u32> {
-    if out.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    let at: *mut c_void = Box::into_raw(Box::new([0_u64; WORDS])).cast();
-    // SAFETY: the memory was just made, and the out-parameter may be written by the library's contract.
-    unsafe {
-        initialize(table, at, WORDS * 8);
-        out.write_unaligned(at);
-    }
-    Ok(at)
-}
-
-/// Ends a descriptor that [`create`] made with as many words.
-unsafe fn destroy<const WORDS: usize>(at: *mut c_void) -> u32 {
-    if !at.is_null() {
-        // SAFETY: the library's contract: only descriptors that a `Create` function made are destroyed, once.
-        drop(unsafe { Box::from_raw(at.cast::<[u64; WORDS]>()) });
-    }
-    SUCCESS
-}
 
 const MATMUL_WORDS: usize = MATMUL_BYTES / 8;
 const SMALL_WORDS: usize = SMALL_BYTES / 8;
@@ -573,19 +382,6 @@ pub unsafe fn cublasLtMatmulAlgoInit(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn total(table: &[Attribute]) -> usize {
-        table.iter().map(|Attribute(_, size, _)| size).sum()
-    }
-
-    #[test]
-    fn every_descriptor_holds_its_attributes() {
-        assert!(total(&MATMUL) <= MATMUL_BYTES, "{}", total(&MATMUL));
-        assert!(place(&MATMUL, 31).is_some_and(|(offset, _)| offset <= FIRST_MATMUL_BYTES));
-        for table in [&LAYOUT[..], &PREFERENCE, &TRANSFORM, &EMULATION, &ALGORITHM] {
-            assert!(total(table) <= SMALL_BYTES, "{}", total(table));
-        }
-    }
 
     #[test]
     fn a_descriptor_answers_with_what_was_set() {

@@ -1,0 +1,67 @@
+//! A cuDNN that answers without a GPU, for programs whose own is too old to.
+//!
+//! cuDNN can be asked for its workspaces without a GPU since version 9.8. A program with an older one is answered by a
+//! newer library that lies in one of oomph's own environments, if there is one; the report says so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::CacheDir;
+
+/// The first version that answers without a GPU.
+const FIRST: (u32, u32) = (9, 8);
+
+/// The newest cuDNN in the environments of the cache that answers without a GPU.
+#[must_use]
+pub fn newest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
+    let environments = folders(&cache.path().join("environments"));
+    let packages = environments.iter().flat_map(|environment| folders(&environment.join("lib")));
+    packages.filter_map(|python| in_packages(&python.join("site-packages"))).max().map(|(_, path)| path)
+}
+
+/// The folders in a folder; none where it cannot be read.
+fn folders(path: &Path) -> Vec<PathBuf> {
+    fs::read_dir(path).map_or_else(|_| Vec::new(), |entries| entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// The cuDNN of a `site-packages` folder with its version, which the name of its metadata tells.
+fn in_packages(packages: &Path) -> Option<(Vec<u32>, PathBuf)> {
+    let library = packages.join("nvidia/cudnn/lib/libcudnn.so.9");
+    let version = folders(packages).iter().find_map(|path| version_of(path.file_name()?.to_str()?))?;
+    let answers = matches!(version.as_slice(), [major, minor, ..] if (*major, *minor) >= FIRST);
+    (answers && library.is_file()).then_some((version, library))
+}
+
+/// The version in a name such as `nvidia_cudnn_cu13-9.26.0.51.dist-info`.
+fn version_of(name: &str) -> Option<Vec<u32>> {
+    let version = name.strip_prefix("nvidia_cudnn_cu")?.strip_suffix(".dist-info")?.split_once('-')?.1;
+    version.split('.').map(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_the_names_of_metadata() {
+        assert_eq!(version_of("nvidia_cudnn_cu13-9.26.0.51.dist-info"), Some(vec![9, 26, 0, 51]));
+        assert_eq!(version_of("nvidia_cudnn_cu12-9.dist-info"), Some(vec![9]));
+        assert_eq!(version_of("nvidia_cublas-13.4.dist-info"), None);
+        assert_eq!(version_of("nvidia_cudnn_cu12-9.x.dist-info"), None);
+    }
+
+    #[test]
+    fn the_newest_that_answers_is_chosen() -> std::io::Result<()> {
+        let root = tempfile::tempdir()?;
+        for (name, version) in [("old", "9.1.0.70"), ("new", "9.26.0.51"), ("newer", "9.9.0.1")] {
+            let packages = root.path().join("environments").join(name).join("lib/python3.11/site-packages");
+            fs::create_dir_all(packages.join("nvidia/cudnn/lib"))?;
+            fs::write(packages.join("nvidia/cudnn/lib/libcudnn.so.9"), "")?;
+            fs::create_dir(packages.join(format!("nvidia_cudnn_cu12-{version}.dist-info")))?;
+        }
+        let cache = CacheDir::at(root.path()).map_err(std::io::Error::other)?;
+        let found = newest_cudnn(&cache).unwrap_or_default();
+        assert!(found.starts_with(root.path().join("environments/new")), "{}", found.display());
+        Ok(())
+    }
+}
