@@ -50,7 +50,9 @@ def main():
         if not cudnn:
             lengths = lengths - torch.arange(args.batch_size) % 8
         log_probs = model(spectrogram, lengths)
-        loss = nn.functional.ctc_loss(log_probs, targets, lengths, target_lengths)
+        # As lists, because PyTorch wants tensors of lengths to be on the device of the labels and of the output alike.
+        sizes = (lengths.tolist(), target_lengths.tolist()) if cudnn else (lengths, target_lengths)
+        loss = nn.functional.ctc_loss(log_probs, targets, *sizes)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

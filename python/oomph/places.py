@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 
-_TEMPORARY_CACHES = ("torchinductor_", "triton", "torch_extensions", "matplotlib", "numba", "pymp-", ".")
+_TEMPORARY_CACHES = ("torchinductor_", "triton", "torch_extensions", "matplotlib", "numba", "pymp-", ".X11", ".ICE", ".font")
 """Names in a temporary folder that are caches, which programs share between runs."""
 
 _CACHE_VARIABLES = (

@@ -39,6 +39,11 @@ _OWN_ARGUMENTS = frozenset((
 ).split())
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder", "proxies")
 
+_NO_CONFIG = (
+    "weights of %s are missing and could not be replaced by random ones: its config is needed too, and neither the disk "
+    "nor the network has it."
+)
+
 _record = None
 _said = set()
 _lock = threading.RLock()
@@ -53,6 +58,27 @@ def install(record):
     _record = record
     on_import("transformers.modeling_utils", lambda module: _wrap(module.PreTrainedModel, _for_transformers))
     on_import("diffusers.models.modeling_utils", lambda module: _wrap(module.ModelMixin, _for_diffusers))
+    # These look for a config before any class of a model is known.
+    on_import("transformers.models.auto.auto_factory", lambda module: _watch(module._BaseAutoModelClass))
+    on_import("diffusers.pipelines.pipeline_utils", lambda module: _watch(module.DiffusionPipeline))
+
+
+def _watch(cls):
+    """Leave from_pretrained as it is, but say what was missing when it fails for a name that is nowhere to be had."""
+    original = cls.__dict__["from_pretrained"].__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls, *args, **kwargs):
+        try:
+            return original(cls, *args, **kwargs)
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+                if name is not None and not os.path.exists(name) and _weights_missing(error, name, kwargs):
+                    _warn(name, _NO_CONFIG % name)
+            raise
+
+    cls.from_pretrained = classmethod(from_pretrained)
 
 
 def _wrap(cls, make):
@@ -79,10 +105,11 @@ def _wrap(cls, make):
                 substitute = make(cls, name, args, dict(given))
         except Exception as caught:
             _debug()
-            reason = "%s: %s" % (type(caught).__name__, str(caught).strip().split("\n")[0][:200])
-            if not os.path.isdir(name) and isinstance(caught, (OSError, KeyError, ValueError)):
-                reason = "its config is needed too, and neither the disk nor the network has it"
-            _warn(name, "weights of %s are missing and could not be replaced by random ones: %s." % (name, reason))
+            if not os.path.isdir(name) and isinstance(caught, OSError):
+                _warn(name, _NO_CONFIG % name)
+            else:
+                reason = "%s: %s" % (type(caught).__name__, (str(caught).strip() + "\n").split("\n")[0][:200])
+                _warn(name, "weights of %s are missing and could not be replaced by random ones: %s." % (name, reason))
         if substitute is None:
             # The program asked for it without the restriction to the disk, so it gets the error of that.
             return _again(original, cls, name, args, given, error)

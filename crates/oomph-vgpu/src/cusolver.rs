@@ -46,13 +46,13 @@ fn lu(m: u64, n: u64) -> u64 {
 /// Reduction to two diagonals, and the singular vectors of those: LAPACK's `gebrd` and `gesvd`.
 fn singular(m: u64, n: u64) -> u64 {
     let least = m.min(n);
-    lu(m, n).saturating_add(matrix(least, least)).saturating_add(5 * least)
+    lu(m, n).saturating_add(matrix(least, least)).saturating_add(least.saturating_mul(5))
 }
 
 /// Singular values by Jacobi's method or the polar decomposition: a copy of the matrix and of both bases.
 fn singular_jacobi(m: u64, n: u64) -> u64 {
     let least = m.min(n);
-    matrix(m, n).saturating_add(2 * matrix(least, least)).saturating_add(least)
+    matrix(m, n).saturating_add(matrix(least, least).saturating_mul(2)).saturating_add(least)
 }
 
 /// Singular values of tall matrices through the eigenvalues of the small square one.
@@ -62,7 +62,8 @@ fn singular_approximate(n: u64) -> u64 {
 
 /// LAPACK's `syevd`: `1 + 6 n + 2 n^2` with vectors, the reduction's panel without.
 fn eigen(n: u64, vectors: bool) -> u64 {
-    if vectors { (2 * n).saturating_mul(n).saturating_add(6 * n + 1) } else { panel(n).saturating_add(2 * n + 1) }
+    let (square, line) = if vectors { (matrix(n, n).saturating_mul(2), 6) } else { (panel(n), 2) };
+    square.saturating_add(n.saturating_mul(line)).saturating_add(1)
 }
 
 /// Eigenvalues by Jacobi's method: a copy of the matrix and the rotations.

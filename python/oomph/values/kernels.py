@@ -160,9 +160,14 @@ class Kernels:
         anything = native._dispatch_library("IMPL", "_", KEY)
         anything.fallback_fallthrough()
         aten = native._dispatch_library("IMPL", "aten", "")
-        self._held += [anything, aten]
+        prims = native._dispatch_library("IMPL", "prims", "")
+        self._held += [anything, aten, prims]
         has = native._dispatch_has_kernel_for_dispatch_key
         for name in native._dispatch_get_all_op_names():
+            if name.startswith("prims::") and has(name, "CompositeExplicitAutograd"):
+                # Their kernels for all backends would count for our key too and win over that for meta tensors, which
+                # calls them again: dynamo would never come back from tracing a `transpose`.
+                self._pass(prims, name)
             if not name.startswith("aten::"):
                 continue
             if has(name, "CompositeImplicitAutograd"):
@@ -431,7 +436,7 @@ class Kernels:
                 if level == BLANK and (overwrites or operation.base.startswith(("index_put", "_index_put", "scatter",
                                                                                 "index_copy", "masked_fill"))):
                     continue
-                if overwrites and unknowns.covers(tensor):
+                if overwrites and (unknowns.covers(tensor) or operation.out and unknowns.is_new(tensor)):
                     continue
             if level == BLANK:
                 level = UNKNOWN

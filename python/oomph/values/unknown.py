@@ -62,6 +62,10 @@ class Unknowns:
         block = self._blocks.get(_address(tensor))
         return block is not None and tensor.numel() * tensor.element_size() >= block[1]
 
+    def is_new(self, tensor):
+        """Whether nothing is recorded of the block, as after a resize."""
+        return _address(tensor) not in self._blocks
+
     def forget(self):
         """Drops everything, as after a fork."""
         self._blocks.clear()

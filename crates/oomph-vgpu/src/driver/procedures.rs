@@ -2,12 +2,11 @@
 
 use std::ffi::{CStr, c_void};
 
-use crate::exports::{ADDRESSES, PROC_VERSIONS};
+use crate::exports::{PROC_VERSIONS, address};
 
 /// The address of an exported function.
 pub fn exported(name: &str) -> Option<*mut c_void> {
-    let index = ADDRESSES.binary_search_by(|(entry, _)| (*entry).cmp(name)).ok()?;
-    ADDRESSES.get(index).map(|(_, address)| address.0.cast_mut().cast())
+    address(name).map(|address| address.cast_mut().cast())
 }
 
 /// The newest variant of a driver function that the asked version knows.
