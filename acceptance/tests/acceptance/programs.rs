@@ -72,12 +72,7 @@ const EXPANDABLE: &[(&str, &str)] = &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_se
 const ROWS: &[Row] = &[
     Row { name: "mlp", program: &["mlp.py"], torch: BOTH, ..FITS },
     Row { name: "convnet", program: &["convnet.py"], torch: BOTH, ..FITS },
-    Row {
-        name: "trainer-gpt2-batch-4",
-        program: &["trainer_gpt2.py", "--batch-size", "4"],
-        torch: BOTH,
-        ..FITS
-    },
+    Row { name: "trainer-gpt2-batch-4", program: &["trainer_gpt2.py", "--batch-size", "4"], torch: BOTH, ..FITS },
     Row {
         name: "trainer-gpt2-batch-16",
         program: &["trainer_gpt2.py", "--batch-size", "16"],

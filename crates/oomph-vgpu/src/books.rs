@@ -199,7 +199,8 @@ pub fn cards() -> &'static [DeviceDescription] {
 pub fn charge(device: usize, kind: Kind, bytes: u64) -> bool {
     let Some(books) = books() else { return false };
     let slot = books.slot();
-    if !books.take(device, bytes) && !(books.sweep() && books.take(device, bytes)) {
+    let taken = books.take(device, bytes) || books.sweep() && books.take(device, bytes);
+    if !taken {
         if device < MAX_DEVICES {
             books.word(device_word(device, DeviceWord::Refusals)).fetch_add(1, Ordering::Relaxed);
             books.word(device_word(device, DeviceWord::RefusedBytes)).store(bytes, Ordering::Relaxed);
@@ -245,7 +246,6 @@ pub fn free_bytes(device: usize) -> u64 {
     let Some(card) = books.cards.get(device) else { return 0 };
     card.capacity_bytes.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
 }
-
 
 /// Every process that holds memory on a card, with the bytes it holds.
 pub fn holders(device: usize) -> Vec<(u32, u64)> {

@@ -3,10 +3,9 @@
 //! Images come from the program itself, but a truncated file may be among them, so nothing is read beyond what the
 //! headers announce, and nothing that contradicts itself is believed.
 
-use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use crate::module::Attributes;
+use crate::module::{Attributes, Kernels};
 
 const ELF_MAGIC: [u8; 4] = [0x7f, b'E', b'L', b'F'];
 const FAT_MAGIC: u32 = 0xba55_ed50;
@@ -23,7 +22,7 @@ const INFO_FRAME_SIZE: u8 = 0x11;
 ///
 /// # Safety
 /// `image` must point to a whole image.
-pub unsafe fn kernels(image: NonNull<u8>) -> Option<BTreeMap<Vec<u8>, Attributes>> {
+pub unsafe fn kernels(image: NonNull<u8>) -> Option<Kernels> {
     // SAFETY: every image is longer than an ELF header or is text with a terminator; the magic is read first.
     let header = unsafe { std::slice::from_raw_parts(image.as_ptr(), 4) };
     if header != ELF_MAGIC {
@@ -101,7 +100,7 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
 
 /// Reads a whole cubin. The registers of a kernel stand in the upper byte of its `.text` section's `sh_info`, its
 /// shared memory is the size of `.nv.shared.KERNEL`, and its frame and thread limit are in `.nv.info.KERNEL`.
-fn read_elf(image: &[u8]) -> Option<BTreeMap<Vec<u8>, Attributes>> {
+fn read_elf(image: &[u8]) -> Option<Kernels> {
     let all = sections(image)?;
     let names = all.get(usize::from(u16_at(image, 0x3e)?))?.bytes(image);
     let name_of = |section: &Section| -> &[u8] {
@@ -112,7 +111,7 @@ fn read_elf(image: &[u8]) -> Option<BTreeMap<Vec<u8>, Attributes>> {
     // Newer cubins keep the architecture in the second byte of the flags, older ones in the first.
     let (first, second) = (flags & 0xff, flags >> 8 & 0xff);
     let arch = if (30..=200).contains(&second) { second } else { first };
-    let mut kernels: BTreeMap<Vec<u8>, Attributes> = BTreeMap::new();
+    let mut kernels = Kernels::new();
     for section in &all {
         if let Some(kernel) = name_of(section).strip_prefix(b".text.") {
             let attributes = Attributes { max_threads: 1024, registers: section.info >> 24, shared: 0, local: 0, arch };

@@ -49,8 +49,11 @@ pub struct Kernel {
     module: usize,
 }
 
+/// The kernels of an image, by name.
+pub type Kernels = BTreeMap<Vec<u8>, Attributes>;
+
 /// Images that were loaded, by handle: their kernels, if the image could be read.
-static MODULES: Mutex<BTreeMap<usize, Option<BTreeMap<Vec<u8>, Attributes>>>> = Mutex::new(BTreeMap::new());
+static MODULES: Mutex<BTreeMap<usize, Option<Kernels>>> = Mutex::new(BTreeMap::new());
 /// Kernels handed out, by module and name, so that asking twice gives the same handle.
 static KERNELS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
 /// Globals handed out, by module and name: address and size.
@@ -172,7 +175,8 @@ struct Registered {
     sorted: bool,
 }
 
-static REGISTERED: Mutex<Registered> = Mutex::new(Registered { binaries: Vec::new(), kernels: Vec::new(), sorted: true });
+static REGISTERED: Mutex<Registered> =
+    Mutex::new(Registered { binaries: Vec::new(), kernels: Vec::new(), sorted: true });
 
 #[repr(C)]
 struct FatBinaryWrapper {
@@ -259,7 +263,9 @@ mod tests {
     #[test]
     fn a_card_runs_its_own_code_or_older_ptx() {
         let mut found = Architectures::default();
-        [(75, true), (80, true), (86, true), (90, true), (90, false)].map(|(arch, is_code)| found.add(arch, is_code));
+        for (arch, is_code) in [(75, true), (80, true), (86, true), (90, true), (90, false)] {
+            found.add(arch, is_code);
+        }
         assert_eq!(found.for_card(8, 9), Some(86), "code of a lower minor version runs");
         assert_eq!(found.for_card(7, 0), None, "code of a higher minor version does not");
         assert_eq!(found.for_card(12, 0), Some(90), "PTX is compiled for a newer card");

@@ -34,7 +34,7 @@ static TABLE: Mutex<Table> = Mutex::new(Table { physical: BTreeMap::new(), mappe
 
 /// Reserves a range of addresses. An alignment of 0 is the granularity.
 pub fn reserve(size: usize, alignment: usize) -> Result<usize, u32> {
-    if size == 0 || size % GRANULE != 0 {
+    if size == 0 || !size.is_multiple_of(GRANULE) {
         return Err(INVALID_VALUE);
     }
     let alignment = alignment.max(GRANULE);
@@ -73,7 +73,7 @@ pub fn unreserve(start: usize) -> u32 {
 
 /// Creates physical memory on a card, or on the host where `device` is `None`.
 pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
-    if size == 0 || size % GRANULE != 0 {
+    if size == 0 || !size.is_multiple_of(GRANULE) {
         return Err(INVALID_VALUE);
     }
     if let Some(device) = device

@@ -109,7 +109,7 @@ class Kernels:
         self.limit_bytes = (1 << 62) if self.everything else SMALL_BYTES
         self.memory = HostMemory(torch)
         self.one_thread = OneThread(torch)
-        self.unknowns = Unknowns()
+        self.unknowns = Unknowns(self.large)
         self.key = native._parse_dispatch_key(KEY)
         self.below = native._dispatch_keyset_full_after(self.key)
         self.floats = frozenset(
@@ -385,10 +385,9 @@ class Kernels:
             self.leave_unknown(operation, args, kwargs, outs, tensors)
             return out
         if written:
-            change = self.unknowns.write if operation.out else self.unknowns.change
             for tensor in written:
                 if isinstance(tensor, self.torch.Tensor) and self.on_device(tensor):
-                    change(tensor, level)
+                    self.unknowns.change(tensor, level)
         else:
             for tensor in outs:
                 self.unknowns.note(tensor, level)
@@ -436,7 +435,7 @@ class Kernels:
                 if level == BLANK and (overwrites or operation.base.startswith(("index_put", "_index_put", "scatter",
                                                                                 "index_copy", "masked_fill"))):
                     continue
-                if overwrites and (unknowns.covers(tensor) or operation.out and unknowns.is_new(tensor)):
+                if overwrites and unknowns.covers(tensor):
                     continue
             if level == BLANK:
                 level = UNKNOWN
@@ -595,9 +594,7 @@ class Kernels:
                 if isinstance(tensor, self.torch.Tensor) and self.on_device(tensor) and not self.large(tensor):
                     if operation.out:
                         self.memory.zero(tensor)
-                        self.unknowns.write(tensor, UNKNOWN)
-                    else:
-                        self.unknowns.change(tensor, UNKNOWN)
+                    self.unknowns.change(tensor, UNKNOWN)
 
     def fill_unknown(self, tensor, level):
         """Zeros in a new tensor, marked as not computed."""
@@ -612,6 +609,7 @@ class Kernels:
         if not operation.mutated:
             self.unknowns.note(out, KNOWN)
         elif self.unknowns.covers(out) or self.unknowns.level(out) == BLANK:
+            # Factories are not seen themselves (torch sends them past every other kernel); their filling is.
             self.unknowns.change(out, KNOWN)
 
     def guess_positions(self, operation, args, kwargs, outs):

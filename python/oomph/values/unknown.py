@@ -28,43 +28,35 @@ class Unknowns:
     reference autograd would count, and gradients would be added out of place.
     """
 
-    def __init__(self):
+    def __init__(self, large):
         self._blocks = {}
+        self._large = large
 
     def level(self, tensor):
         """What is known of the values of `tensor`."""
         if not tensor.numel():
             return KNOWN
-        block = self._blocks.get(_address(tensor))
-        # What was never noted is a part of a large block, and shows memory that no operation wrote.
-        return UNKNOWN if block is None else block[0]
+        level = self._blocks.get(_address(tensor))
+        if level is not None:
+            return level
+        # Nobody saw this block being filled: it is fresh from `torch.empty`, or a part of a large one, which shows
+        # memory that no operation wrote.
+        return UNKNOWN if self._large(_whole(tensor)) else BLANK
 
     def note(self, tensor, level):
-        """Records a new block, which begins and ends with `tensor`."""
-        self._blocks[_address(tensor)] = (level, tensor.numel() * tensor.element_size())
+        """Records that `tensor`, and with it all of its block, has got its values."""
+        self._blocks[_address(tensor)] = level
 
     def change(self, tensor, level):
         """Records that what `tensor` shows of its block has been written to."""
         address = _address(tensor)
-        block = self._blocks.get(address)
-        if block is not None:
-            self._blocks[address] = (level, block[1])
-
-    def write(self, tensor, level):
-        """Records a result that the caller provided room for, which the operation may have moved to a new block."""
-        address = _address(tensor)
-        size = tensor.numel() * tensor.element_size()
-        block = self._blocks.get(address)
-        self._blocks[address] = (level, size if block is None else max(size, block[1]))
+        if address in self._blocks or not self._large(_whole(tensor)):
+            self._blocks[address] = level
 
     def covers(self, tensor):
         """Whether `tensor` shows the whole of its block."""
-        block = self._blocks.get(_address(tensor))
-        return block is not None and tensor.numel() * tensor.element_size() >= block[1]
-
-    def is_new(self, tensor):
-        """Whether nothing is recorded of the block, as after a resize."""
-        return _address(tensor) not in self._blocks
+        whole = _whole(tensor)
+        return whole is tensor or tensor.numel() >= whole.numel()
 
     def forget(self):
         """Drops everything, as after a fork."""
@@ -74,6 +66,11 @@ class Unknowns:
 def _address(tensor):
     """Where the block begins that a tensor lies in."""
     return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+
+
+def _whole(tensor):
+    """The tensor that a view is a view of."""
+    return tensor._base if tensor._is_view() else tensor
 
 
 def user_line():

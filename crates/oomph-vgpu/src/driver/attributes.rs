@@ -23,7 +23,7 @@ pub fn pci_device_id(card: &DeviceDescription) -> u64 {
 pub fn of(device: Device, ordinal: c_int, attribute: c_int) -> c_int {
     let card = device.description;
     let value: u64 = match attribute {
-        1 | 2 | 3 => 1024,                     // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, _Y
+        1..=3 => 1024,                         // MAX_THREADS_PER_BLOCK, MAX_BLOCK_DIM_X, _Y
         4 => 64,                               // MAX_BLOCK_DIM_Z
         5 => 0x7fff_ffff,                      // MAX_GRID_DIM_X
         6 | 7 => 65_535,                       // MAX_GRID_DIM_Y, _Z
@@ -48,7 +48,7 @@ pub fn of(device: Device, ordinal: c_int, attribute: c_int) -> c_int {
         41 => 1,                               // UNIFIED_ADDRESSING
         75 => card.cc_major,                   // COMPUTE_CAPABILITY_MAJOR
         76 => card.cc_minor,                   // COMPUTE_CAPABILITY_MINOR
-        78 | 79 | 80 => 1,                     // STREAM_PRIORITIES, GLOBAL_L1, LOCAL_L1
+        78..=80 => 1,                          // STREAM_PRIORITIES, GLOBAL_L1, LOCAL_L1
         81 => card.shared_per_sm,              // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
         82 => card.regs_per_sm,                // MAX_REGISTERS_PER_MULTIPROCESSOR
         83 => 1,                               // MANAGED_MEMORY

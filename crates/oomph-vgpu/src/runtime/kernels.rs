@@ -149,8 +149,7 @@ pub unsafe fn cudaFuncGetAttributes(to: *mut FunctionAttributes, function: *cons
     if to.is_null() {
         return fail(INVALID_VALUE);
     }
-    let Attributes { max_threads, registers, shared, local, arch } =
-        Attributes::of(function);
+    let Attributes { max_threads, registers, shared, local, arch } = Attributes::of(function);
     let block = device::current().map_or(49_152, |device| device.description.shared_per_block);
     unsafe {
         to.write(FunctionAttributes {
