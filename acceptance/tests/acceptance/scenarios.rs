@@ -130,7 +130,7 @@ fn wait_for(path: &Path, started: &Started) -> Result<()> {
 
 fn timeout_leaves_nothing() -> Result<()> {
     let marker = format!("timeout-{}", std::process::id());
-    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit", "--timeout", "20"]);
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--until-exit", "--timeout", "45"]);
     let finished = run.env("OOMPH_ACCEPTANCE_MARKER", &marker).program(&["endless.py"]).finish()?;
     let report = finished.report()?;
     check::contract(&report)?;

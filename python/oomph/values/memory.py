@@ -39,7 +39,13 @@ class HostMemory:
             if tensor.numel():
                 raise ValueError("a tensor without memory has no values")
             return self._torch.empty(tensor.size(), dtype=tensor.dtype, device="cpu")
-        return base.as_strided(tensor.size(), tensor.stride(), (address - _BASE) // size)
+        alias = base.as_strided(tensor.size(), tensor.stride(), (address - _BASE) // size)
+        # Conjugation and negation may be notes on a tensor that memory does not show.
+        if tensor.is_neg():
+            alias = alias._neg_view()
+        if tensor.is_conj():
+            alias = alias.conj()
+        return alias
 
     def zero(self, tensor):
         """Sets every element to zero."""
