@@ -87,7 +87,7 @@ def _wrap(cls, make):
     @functools.wraps(original)
     def from_pretrained(cls, pretrained_model_name_or_path=None, *args, **kwargs):
         name = pretrained_model_name_or_path
-        if name is None or any(kwargs.get(key) for key in ("state_dict", "gguf_file", "from_tf", "from_flax")):
+        if not isinstance(name, (str, os.PathLike)) or any(kwargs.get(key) for key in ("state_dict", "gguf_file", "from_tf", "from_flax")):
             return original(cls, name, *args, **kwargs)
         error = substitute = None
         given = dict(kwargs)
