@@ -37,6 +37,7 @@ _OWN_ARGUMENTS = frozenset((
     "experts_implementation fusion_config weights_only ignore_mismatched_sizes cache_dir force_download "
     "local_files_only token revision config code_revision use_safetensors"
 ).split())
+_OTHER_SOURCES = ("state_dict", "gguf_file", "from_tf", "from_flax")
 _HUB_ARGUMENTS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder", "proxies")
 
 _NO_CONFIG = (
@@ -87,7 +88,7 @@ def _wrap(cls, make):
     @functools.wraps(original)
     def from_pretrained(cls, pretrained_model_name_or_path=None, *args, **kwargs):
         name = pretrained_model_name_or_path
-        if not isinstance(name, (str, os.PathLike)) or any(kwargs.get(key) for key in ("state_dict", "gguf_file", "from_tf", "from_flax")):
+        if not isinstance(name, (str, os.PathLike)) or any(kwargs.get(key) for key in _OTHER_SOURCES):
             return original(cls, name, *args, **kwargs)
         error = substitute = None
         given = dict(kwargs)
