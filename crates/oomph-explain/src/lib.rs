@@ -1,0 +1,2 @@
+//! From a log or a memory trace to owners, causes and a verdict.
+#![forbid(unsafe_code)]

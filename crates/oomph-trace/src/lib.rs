@@ -1,0 +1,18 @@
+//! One columnar model of GPU memory over time.
+//!
+//! Everything that records memory (a PyTorch snapshot, the virtual GPU's log, a profiler's trace) is read into a
+//! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that stood at
+//! the end.  Readers never execute what they read, and never need more memory than a small multiple of the information
+//! in a file.
+#![forbid(unsafe_code)]
+
+mod columns;
+mod intern;
+mod model;
+
+pub use columns::{Event, Events};
+pub use intern::{Frame, FrameId, Frames, StackId, Stacks, StringId, Strings};
+pub use model::{
+    Action, Annotation, Block, BlockState, Device, DeviceKind, Note, PoolId, Segment, Settings, SourceKind, Stage,
+    Trace,
+};
