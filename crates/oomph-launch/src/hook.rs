@@ -18,6 +18,21 @@ pub struct HookConfig {
     pub random_weights: bool,
     /// The folder of the user's program: files below it are the user's own lines.
     pub program_root: PathBuf,
+    /// Whether the framework's allocator records its history, for the explanation.
+    #[serde(default)]
+    pub history: bool,
+}
+
+/// What the hook left of one process for the explanation: see "What the hook leaves for the explanation" in
+/// `ARCHITECTURE.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookHistory {
+    /// The process.
+    pub pid: u32,
+    /// `PID.snapshot.pickle`: the allocator's own snapshot, in PyTorch's format.
+    pub snapshot: PathBuf,
+    /// `PID.names.json`: what the hook knows about the blocks, where it wrote it.
+    pub names: Option<PathBuf>,
 }
 
 /// The rule by which the hook ends a run.
@@ -149,10 +164,11 @@ mod tests {
             allow_writes: false,
             random_weights: true,
             program_root: PathBuf::from("/cwd"),
+            history: true,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),
-            r#"{"stop":{"mode":"peak-stable","steps":3},"values":"all-host","allow_writes":false,"random_weights":true,"program_root":"/cwd"}"#
+            r#"{"stop":{"mode":"peak-stable","steps":3},"values":"all-host","allow_writes":false,"random_weights":true,"program_root":"/cwd","history":true}"#
         );
     }
 

@@ -40,7 +40,9 @@ mod supervise;
 pub use cache::CacheDir;
 pub use environment::Environment;
 pub use error::LaunchError;
-pub use hook::{HookConfig, HookDevice, HookOom, HookReport, HookReports, HookSite, Stop, StopMode, Values};
+pub use hook::{
+    HookConfig, HookDevice, HookHistory, HookOom, HookReport, HookReports, HookSite, Stop, StopMode, Values,
+};
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
 pub use newer_cudnn::newest_cudnn;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::runtime_files::Runtime;
-use crate::{HookConfig, HookReport, HookReports, LaunchError, cleanup};
+use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, cleanup};
 
 /// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
 /// because containers share /dev/shm and /tmp and not their process numbers.
@@ -99,9 +99,32 @@ impl RunFolder {
         found
     }
 
+    /// What the hook left for the explanation, by process. A process that died too early left nothing.
+    pub fn histories(&self) -> Vec<HookHistory> {
+        let mut found: Vec<HookHistory> = self
+            .hook_files()
+            .filter_map(|snapshot| {
+                let pid = snapshot.file_name()?.to_str()?.strip_suffix(".snapshot.pickle")?.parse().ok()?;
+                let names = snapshot.with_file_name(format!("{pid}.names.json"));
+                Some(HookHistory { pid, names: names.is_file().then_some(names), snapshot })
+            })
+            .collect();
+        found.sort_by_key(|history| history.pid);
+        found
+    }
+
     fn report_files(&self) -> Vec<PathBuf> {
+        let is_report = |path: &PathBuf| {
+            let number = |stem: &str| stem.bytes().all(|byte| byte.is_ascii_digit());
+            path.extension().is_some_and(|end| end == "json")
+                && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(number)
+        };
+        self.hook_files().filter(is_report).collect()
+    }
+
+    fn hook_files(&self) -> impl Iterator<Item = PathBuf> {
         let entries = fs::read_dir(self.main.path.join("hook")).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+        entries.map(|entry| entry.path())
     }
 
     /// The runtime under names that can be written in `LD_PRELOAD`: that variable has no way to quote a space or a
@@ -264,6 +287,7 @@ mod tests {
             allow_writes: false,
             random_weights: false,
             program_root: PathBuf::from("/program"),
+            history: false,
         }
     }
 
@@ -293,6 +317,21 @@ mod tests {
         assert!(scratch.starts_with(fs::canonicalize(disk.path()).unwrap()), "{}", scratch.display());
         drop(run);
         assert!(!scratch.exists());
+    }
+
+    #[test]
+    fn histories_are_found_beside_the_reports() {
+        let run = RunFolder::create(&config()).unwrap();
+        let hook = run.path().join("hook");
+        for name in ["7.snapshot.pickle", "7.names.json", "5.snapshot.pickle", "x.snapshot.pickle", "9.names.json"] {
+            fs::write(hook.join(name), "").unwrap();
+        }
+        let found = run.histories();
+        assert_eq!(found.iter().map(|history| history.pid).collect::<Vec<_>>(), [5, 7]);
+        assert_eq!(found[0].names, None);
+        assert_eq!(found[1].names, Some(hook.join("7.names.json")));
+        // They are no reports, good or bad.
+        assert!(run.reports().reports.is_empty() && run.reports().unreadable.is_empty());
     }
 
     #[test]

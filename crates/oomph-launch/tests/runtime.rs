@@ -54,6 +54,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             allow_writes: false,
             random_weights: false,
             program_root: place.path().to_owned(),
+            history: false,
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

@@ -118,6 +118,7 @@ impl Stage<'_> {
             allow_writes: plan.allow_writes,
             random_weights: plan.random_weights,
             program_root: self.prepared.directory.clone(),
+            history: false,
         })?;
         let devices: Vec<DeviceDescription> =
             cards.iter().enumerate().map(|(index, card)| card.description(index)).collect();
