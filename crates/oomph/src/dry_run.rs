@@ -2,28 +2,22 @@
 
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use oomph_launch::{
-    CacheDir, HookConfig, InstallerOutput, Launch, Output, Prepared, ProgramKind, Request, RunFolder, Runtime,
-    handle_signals, newest_cudnn, prepare,
-};
-use oomph_ledger::{DeviceDescription, Ledger};
+use oomph_launch::{CacheDir, InstallerOutput, Output, Request, handle_signals, newest_cudnn, prepare};
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
-use crate::assemble::{Observation, assemble};
+use crate::assemble::assemble;
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::{hinted, status};
 use crate::plan::{Card, DryRunPlan};
+use crate::stage::{Ended, Stage};
 use crate::{embedded, output};
 
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
-
-/// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
-const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
 
 /// Runs the program and answers.
 ///
@@ -89,63 +83,6 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         }
     }
     answer(&plan, &report)
-}
-
-/// Everything that is the same in both runs.
-struct Stage<'a> {
-    plan: &'a DryRunPlan,
-    prepared: &'a Prepared,
-    runtime: &'a Runtime,
-    /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
-    cudnn: Option<PathBuf>,
-}
-
-/// How a run came to its end.
-enum Ended {
-    /// With something to tell.
-    Observed(Observation),
-    /// By a signal to oomph.
-    Interrupted(i32),
-}
-
-impl Stage<'_> {
-    /// Runs the program on these cards and reads what it left.
-    fn observe(&self, cards: &[Card], output: Output) -> Result<Ended> {
-        let plan = self.plan;
-        let folder = RunFolder::create(&HookConfig {
-            stop: plan.stop,
-            values: plan.values,
-            allow_writes: plan.allow_writes,
-            random_weights: plan.random_weights,
-            program_root: self.prepared.directory.clone(),
-            history: false,
-        })?;
-        let devices: Vec<DeviceDescription> =
-            cards.iter().enumerate().map(|(index, card)| card.description(index)).collect();
-        let path = folder.ledger();
-        Ledger::create(&path, &devices).with_context(|| format!("cannot write {}", path.display()))?;
-        // Python packages bring the CUDA libraries along; a program of machine code may rely on the toolkit's.
-        let absent = !matches!(self.prepared.kind, ProgramKind::Python { .. });
-        let mut launch = Launch::prepared(self.prepared)
-            .virtual_gpu(self.runtime, &folder, absent)?
-            .output(output)
-            .timeout(plan.timeout);
-        if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
-            launch = launch.env(CUDNN_VARIABLE, cudnn);
-        }
-        let outcome = launch.run()?;
-        if let Some(signal) = outcome.interrupted {
-            return Ok(Ended::Interrupted(signal));
-        }
-        let ledger = Ledger::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Ended::Observed(Observation {
-            ledger,
-            hooks: folder.reports(),
-            exit_status: outcome.exit.shell_status(),
-            timed_out: outcome.timed_out,
-            elapsed: outcome.elapsed,
-        }))
-    }
 }
 
 fn interrupted(signal: i32) -> ExitCode {

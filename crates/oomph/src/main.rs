@@ -19,6 +19,7 @@ mod failure;
 mod gpus;
 mod output;
 mod plan;
+mod stage;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    oomph_launch::serve_watchdog();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
