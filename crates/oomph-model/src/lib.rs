@@ -12,10 +12,14 @@ pub mod safetensors;
 
 mod dtype;
 mod error;
+mod folder;
+mod model;
 mod source;
 mod tensor;
 
 pub use dtype::Dtype;
 pub use error::ModelError;
+pub use folder::{OpenCause, OpenError, by_name, configured_dtype, open};
+pub use model::{Component, Layout, Model};
 pub use source::{FileSource, Source};
 pub use tensor::Tensor;

@@ -63,6 +63,22 @@ impl Value {
         }
     }
 
+    /// The value as JSON; of an array that was not kept, its length.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Unsigned(value) => (*value).into(),
+            Self::Signed(value) => (*value).into(),
+            Self::Float(value) => (*value).into(),
+            Self::Bool(value) => (*value).into(),
+            Self::Text(value) => value.clone().into(),
+            Self::Array { length, values } if values.len() as u64 == *length => {
+                values.iter().map(Self::to_json).collect()
+            }
+            Self::Array { length, .. } => serde_json::json!({ "length": length }),
+        }
+    }
+
     /// How many values an array has.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
