@@ -1,0 +1,325 @@
+//! What a remedy is: the entries of `data/*.toml`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::condition::When;
+use crate::effect::Formula;
+use crate::framework::{Framework, Reach, Version};
+use crate::situation::{Installed, Operation, Owner, Situation};
+
+/// One way to need less memory, or to have more of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remedy {
+    /// Its name in the catalogue, in lower case with hyphens.
+    pub id: String,
+    /// A few words for a table.
+    pub title: String,
+    /// What it changes, in one sentence.
+    pub changes: String,
+    /// Why it helps where it is offered: a clause that can follow "because".
+    pub because: String,
+    /// Whether the result stays the same.
+    pub sameness: Sameness,
+    /// What it costs in time.
+    pub time: TimeCost,
+    /// What it costs in quality.
+    #[serde(default)]
+    pub quality: Option<QualityCost>,
+    /// When it can help.
+    pub when: When,
+    /// The operations that it was made for: where one of them fails, it comes first.
+    #[serde(default)]
+    pub aims: Vec<Operation>,
+    /// What is left of the failing request, as a share, where the operation is one that it was made for.
+    #[serde(default)]
+    pub request_keeps: Option<f64>,
+    /// What it does to each owner that it changes.
+    pub effects: Vec<Effect>,
+    /// The frameworks that do it by themselves.
+    #[serde(default)]
+    pub defaults: Vec<ByDefault>,
+    /// Remedies that cannot be used together with it, or that do the same.
+    #[serde(default)]
+    pub conflicts: Vec<String>,
+    /// How a dry run applies it.
+    pub dry_run: DryRun,
+    /// How it is written for each framework.
+    pub written: Vec<Written>,
+    /// What the user should know before using it.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// Whether a remedy changes what the program computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sameness {
+    /// The same numbers.
+    Exact,
+    /// The same mathematics in another order: numbers differ by rounding.
+    Equivalent,
+    /// Another method with nearly the same result.
+    Approximate,
+    /// Another result: another model, length, size or product.
+    ChangesTheResult,
+}
+
+/// How much longer the program takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeClass {
+    /// Not longer, or less long.
+    None,
+    /// Up to a tenth longer.
+    Small,
+    /// Up to a half longer.
+    Moderate,
+    /// More than that.
+    Large,
+}
+
+/// What a remedy costs in time.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimeCost {
+    /// How much.
+    pub class: TimeClass,
+    /// In words, with figures where somebody measured them.
+    pub text: String,
+    /// Who says so.
+    pub source: String,
+}
+
+/// What a remedy costs in quality.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QualityCost {
+    /// In words.
+    pub text: String,
+    /// Who says so.
+    pub source: String,
+}
+
+/// What a remedy does to the bytes of one owner: a share that is left, or a formula.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    /// Whose bytes.
+    pub owner: Owner,
+    /// The share that is left, for example 0.25; above 1 where the remedy costs memory.
+    pub keeps: Option<f64>,
+    /// How many bytes it frees, where that is not a share.
+    pub formula: Option<Formula>,
+    /// Where the figure is from.
+    pub source: String,
+}
+
+/// A framework in which a remedy is in effect unless the user switches it off.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByDefault {
+    /// The framework.
+    #[serde(rename = "in")]
+    pub framework: Framework,
+    /// The first release that does so.
+    pub since: Option<Version>,
+    /// Operations whose failure shows that it is off all the same.
+    #[serde(default)]
+    pub unless: Vec<Operation>,
+}
+
+/// How a dry run applies a remedy to the user's program without touching the user's files.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DryRun {
+    /// By what means.
+    pub kind: DryRunKind,
+    /// What is done, in a few words.
+    pub what: String,
+}
+
+/// The means by which a dry run applies a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DryRunKind {
+    /// An environment variable.
+    Env,
+    /// The program's arguments are rewritten.
+    Argv,
+    /// The hook inside the user's Python.
+    Hook,
+    /// A key in a temporary copy of a configuration file.
+    Config,
+    /// Another virtual machine: more cards, another card, no neighbours.
+    Machine,
+    /// It cannot be tried by running: it concerns the real machine, or another program.
+    None,
+}
+
+/// What kind of words a spelling is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Words on the command line.
+    Flag,
+    /// An environment variable.
+    Env,
+    /// A line of code.
+    Code,
+    /// A key of a configuration file.
+    Config,
+    /// Something that a person does.
+    Action,
+}
+
+/// How a remedy is written for one framework.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "WrittenEntry")]
+pub struct Written {
+    /// For which framework.
+    pub framework: Framework,
+    /// What kind of words these are.
+    pub kind: Kind,
+    /// The words; names in braces are filled in from the settings of the run.
+    pub words: String,
+    /// The first release of the framework that understands them.
+    pub since: Option<Version>,
+    /// The first release that no longer does.
+    pub until: Option<Version>,
+}
+
+/// A spelling as the files have it: the kind is the key of the words.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenEntry {
+    r#in: Framework,
+    flag: Option<String>,
+    env: Option<String>,
+    code: Option<String>,
+    config: Option<String>,
+    action: Option<String>,
+    since: Option<Version>,
+    until: Option<Version>,
+}
+
+impl TryFrom<WrittenEntry> for Written {
+    type Error = String;
+
+    fn try_from(entry: WrittenEntry) -> Result<Self, Self::Error> {
+        let mut given = [
+            (Kind::Flag, entry.flag),
+            (Kind::Env, entry.env),
+            (Kind::Code, entry.code),
+            (Kind::Config, entry.config),
+            (Kind::Action, entry.action),
+        ]
+        .into_iter()
+        .filter_map(|(kind, words)| words.map(|words| (kind, words)));
+        let (Some((kind, words)), None) = (given.next(), given.next()) else {
+            return Err(format!("the words for {} need exactly one of flag, env, code, config, action", entry.r#in));
+        };
+        Ok(Self { framework: entry.r#in, kind, words, since: entry.since, until: entry.until })
+    }
+}
+
+impl Written {
+    /// Whether this release understands the words; where the release is not known, whether they are for `doubt`:
+    /// words of all releases, or those that current releases still understand.
+    fn understood_by(&self, version: Option<&Version>, doubt: UnknownRelease) -> bool {
+        match (version, doubt) {
+            (Some(version), _) => {
+                self.since.as_ref().is_none_or(|since| version >= since)
+                    && self.until.as_ref().is_none_or(|until| version < until)
+            }
+            (None, UnknownRelease::AnyRelease) => self.since.is_none() && self.until.is_none(),
+            (None, UnknownRelease::CurrentRelease) => self.until.is_none(),
+        }
+    }
+}
+
+/// What to take an unknown release for.
+#[derive(Clone, Copy)]
+enum UnknownRelease {
+    /// Words that every release understands are preferred.
+    AnyRelease,
+    /// Else those of current releases.
+    CurrentRelease,
+}
+
+impl Remedy {
+    /// The words for a run with these frameworks, the most specific first.
+    ///
+    /// A framework without words of its own falls back to those beneath it. Who starts a finished program cannot change
+    /// its code, so from there only flags, configuration keys and code of that program itself, and environment
+    /// variables and actions of what lies beneath, are answers.
+    pub fn written_for(&self, frameworks: &[Installed]) -> Option<&Written> {
+        let first = frameworks.iter().position(|known| known.framework.reach() != Reach::Place);
+        let application = first.is_some_and(|first| frameworks[first].framework.reach() == Reach::Application);
+        let version = |framework: Framework| {
+            frameworks.iter().find(|known| known.framework == framework).and_then(|known| known.version.as_ref())
+        };
+        let find = |framework: Framework, own: bool| {
+            let allowed = |written: &&Written| own || !application || matches!(written.kind, Kind::Env | Kind::Action);
+            self.spellings(framework, version(framework)).find(allowed)
+        };
+        let own =
+            |position: usize, framework: Framework| Some(position) == first || framework.reach() != Reach::Library;
+        frameworks
+            .iter()
+            .enumerate()
+            .find_map(|(position, known)| find(known.framework, own(position, known.framework)))
+            .or_else(|| {
+                frameworks.iter().flat_map(|known| known.framework.below()).find_map(|&below| find(below, false))
+            })
+            .or_else(|| find(Framework::Machine, true))
+    }
+
+    /// Whether one of the frameworks does it by itself, as far as the situation shows. An unknown release is taken to be
+    /// a current one.
+    pub fn is_default(&self, situation: &Situation) -> bool {
+        self.defaults.iter().any(|default| {
+            let known = situation.frameworks.iter().find(|known| known.framework == default.framework);
+            let recent = known.is_some_and(|known| match (&known.version, &default.since) {
+                (Some(version), Some(since)) => version >= since,
+                _ => true,
+            });
+            recent && !situation.operation.is_some_and(|operation| default.unless.contains(&operation))
+        })
+    }
+
+    /// The words for one framework itself, those for every release first. Whether a release understands them is
+    /// respected as in [`Remedy::written_for`].
+    pub(crate) fn spellings(&self, framework: Framework, version: Option<&Version>) -> impl Iterator<Item = &Written> {
+        [UnknownRelease::AnyRelease, UnknownRelease::CurrentRelease].into_iter().flat_map(move |doubt| {
+            self.written
+                .iter()
+                .filter(move |written| written.framework == framework && written.understood_by(version, doubt))
+        })
+    }
+
+    /// The cost as one number for sorting: 0 is free and changes nothing.
+    ///
+    /// Exact and equivalent remedies come first, by the time they cost; then those that change the result.
+    pub fn dearness(&self) -> u8 {
+        let time = match self.time.class {
+            TimeClass::None => 0,
+            TimeClass::Small => 1,
+            TimeClass::Moderate => 2,
+            TimeClass::Large => 4,
+        };
+        match self.sameness {
+            Sameness::Exact | Sameness::Equivalent => time,
+            Sameness::Approximate => time + 3,
+            Sameness::ChangesTheResult => time + 6,
+        }
+    }
+
+    /// The cost as one clause: time, then quality.
+    pub fn cost(&self) -> String {
+        match &self.quality {
+            Some(quality) => format!("{}; {}", self.time.text, quality.text),
+            None => self.time.text.clone(),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Filling in what a spelling leaves open: `{half_batch}` becomes a number where the run's settings are known, and a
+//! word that a reader understands where they are not.
+
+use crate::effect;
+use crate::situation::{Owner, Situation};
+
+/// The names that data files may put in braces, in words and in reasons.
+pub const NAMES: &[&str] = &[
+    "half_batch",
+    "double_accumulation",
+    "half_length",
+    "shorter_context",
+    "half_sequences",
+    "lower_utilization",
+    "higher_utilization",
+    "half_width",
+    "half_height",
+    "gpus",
+    "fewer_layers",
+    "requested",
+    "capacity",
+    "free",
+    "slack",
+    "shortage",
+    "allowed",
+    "others",
+    "weights",
+    "utilization",
+];
+
+/// The names in braces in a text that are to be filled in: small letters and underscores, as in `{half_batch}`.
+pub fn open_names(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{')
+        .skip(1)
+        .filter_map(|after| after.split_once('}'))
+        .map(|(name, _)| name)
+        .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+}
+
+/// The text with every name in braces filled in. Braces around anything else stay as they are.
+pub fn fill(text: &str, situation: &Situation) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        filled.push_str(&rest[..open]);
+        let after = &rest[open + 1..];
+        match after.find('}').map(|close| (&after[..close], &after[close + 1..])) {
+            Some((name, tail)) if NAMES.contains(&name) => {
+                filled.push_str(&value(name, situation).unwrap_or_else(|| unknown(name).to_owned()));
+                rest = tail;
+            }
+            _ => {
+                filled.push('{');
+                rest = after;
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// The first name in braces for which there is no value.
+pub fn missing(text: &str, situation: &Situation) -> Option<&'static str> {
+    NAMES.iter().copied().find(|name| text.contains(&format!("{{{name}}}")) && value(name, situation).is_none())
+}
+
+/// How a value is called that is not known.
+fn unknown(name: &str) -> &'static str {
+    match name {
+        "half_batch" => "HALF_THE_BATCH",
+        "double_accumulation" => "TWICE_AS_MANY",
+        "half_length" => "HALF_THE_LENGTH",
+        "shorter_context" => "SHORTER_CONTEXT",
+        "half_sequences" => "FEWER_SEQUENCES",
+        "lower_utilization" => "FREE_SHARE",
+        "higher_utilization" => "0.95",
+        "half_width" => "HALF_THE_WIDTH",
+        "half_height" => "HALF_THE_HEIGHT",
+        "gpus" => "NUMBER_OF_GPUS",
+        "fewer_layers" => "FEWER_LAYERS",
+        "requested" => "the request",
+        "capacity" => "the card",
+        "free" => "what is free",
+        "slack" => "what is reserved and unused",
+        "shortage" => "what is missing",
+        "allowed" => "what is allowed",
+        "others" => "part of the card",
+        "weights" => "most of the card",
+        _ => "the present share",
+    }
+}
+
+fn value(name: &str, situation: &Situation) -> Option<String> {
+    let (memory, settings) = (&situation.memory, &situation.settings);
+    let number = |value: u64| value.to_string();
+    let half = |value: Option<u64>| value.filter(|&value| value > 1).map(|value| value.div_ceil(2).to_string());
+    let size = |bytes: Option<u64>| bytes.map(gib_or_mib);
+    match name {
+        "half_batch" => half(settings.batch_size),
+        // Twice as many micro-batches keep the effective batch; without a batch of two there is nothing to keep.
+        "double_accumulation" => settings
+            .gradient_accumulation
+            .or(settings.batch_size.map(|_| 1))
+            .and_then(|steps| steps.checked_mul(2))
+            .map(number),
+        "half_length" => half(settings.sequence_length),
+        "shorter_context" => settings.context_that_fits.map(number).or_else(|| half(settings.context_length)),
+        "half_sequences" => half(settings.concurrent_sequences),
+        "lower_utilization" => {
+            // A hundredth of the card is left for the contexts of the server's workers. Where more is free than the
+            // server asks for, a twentieth less leaves room for what it did not count.
+            let card = memory.capacity.filter(|&bytes| bytes > 0).map(|bytes| bytes as f64);
+            let free = memory.free.zip(card).map(|(free, card)| free as f64 / card - 0.01);
+            let less = settings.memory_utilization.map(|share| share - 0.05);
+            let share = [free, less].into_iter().flatten().reduce(f64::min)? * 100.0;
+            (share >= 5.0).then(|| format!("{:.2}", (share.min(95.0) + 1e-9).floor() / 100.0))
+        }
+        "higher_utilization" => settings.memory_utilization.map(|share| format!("{:.2}", (share + 0.05).min(0.95))),
+        "half_width" => half(settings.resolution.map(|(width, _)| width)),
+        "half_height" => half(settings.resolution.map(|(_, height)| height)),
+        "gpus" => situation.gpus.filter(|&count| count > 1).map(|count| count.to_string()),
+        "fewer_layers" => {
+            settings.gpu_layers.filter(|&layers| layers > 1).map(|layers| number(layers - layers.div_ceil(4)))
+        }
+        "requested" => size(memory.requested),
+        "capacity" => size(memory.capacity),
+        "free" => size(memory.free),
+        "slack" => size(memory.slack()),
+        "shortage" => size(memory.shortage()),
+        "allowed" => size(memory.allowed),
+        "others" => size(effect::owner_bytes(situation, Owner::OtherProcesses)),
+        "weights" => size(effect::owner_bytes(situation, Owner::Parameters)),
+        "utilization" => settings.memory_utilization.map(|share| format!("{share}")),
+        _ => None,
+    }
+}
+
+/// A size in the unit that PyTorch's own messages would use.
+pub fn gib_or_mib(bytes: u64) -> String {
+    const MIB: f64 = (1_u64 << 20) as f64;
+    const GIB: f64 = (1_u64 << 30) as f64;
+    if bytes == 0 {
+        return "0 bytes".to_owned();
+    }
+    let bytes = bytes as f64;
+    if bytes >= GIB { format!("{:.2} GiB", bytes / GIB) } else { format!("{:.2} MiB", bytes / MIB) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_settings_become_numbers_and_unknown_ones_become_words() {
+        let mut situation = Situation::default();
+        let words = "--per_device_train_batch_size {half_batch} --gradient_accumulation_steps {double_accumulation}";
+        assert_eq!(
+            fill(words, &situation),
+            "--per_device_train_batch_size HALF_THE_BATCH --gradient_accumulation_steps TWICE_AS_MANY"
+        );
+        situation.settings.batch_size = Some(33);
+        assert_eq!(fill(words, &situation), "--per_device_train_batch_size 17 --gradient_accumulation_steps 2");
+        situation.settings.gradient_accumulation = Some(4);
+        assert_eq!(fill(words, &situation), "--per_device_train_batch_size 17 --gradient_accumulation_steps 8");
+    }
+
+    #[test]
+    fn a_quarter_of_the_layers_goes_however_many_there_are() {
+        let mut situation = Situation::default();
+        for (layers, fewer) in [(33, "24"), (2, "1"), (u64::MAX, "13835058055282163711")] {
+            situation.settings.gpu_layers = Some(layers);
+            assert_eq!(fill("-ngl {fewer_layers}", &situation), format!("-ngl {fewer}"));
+        }
+    }
+
+    #[test]
+    fn braces_of_code_stay() {
+        let text = "device_map={\"\": 0} and {unknown} and an open {";
+        assert_eq!(fill(text, &Situation::default()), text);
+    }
+
+    #[test]
+    fn a_server_is_told_the_share_that_is_free() {
+        let mut situation = Situation::default();
+        situation.memory.capacity = Some(24 << 30);
+        situation.memory.free = Some(18 << 30);
+        assert_eq!(fill("{lower_utilization}", &situation), "0.74");
+        situation.memory.free = Some(0);
+        assert_eq!(fill("{lower_utilization}", &situation), "FREE_SHARE");
+        situation.settings.memory_utilization = Some(0.92);
+        assert_eq!(fill("{higher_utilization}", &situation), "0.95");
+    }
+}

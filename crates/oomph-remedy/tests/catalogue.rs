@@ -1,0 +1,142 @@
+//! What must be true of the data files, whatever is added to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oomph_remedy::{Catalogue, Cause, Framework, Owner, Remedy};
+
+fn remedies() -> &'static [Remedy] {
+    Catalogue::builtin().remedies()
+}
+
+#[test]
+fn every_remedy_of_the_issue_is_there() {
+    let wanted = "micro-batch autocast pure-bf16 gradient-checkpointing checkpointing-every-n-layers \
+        selective-checkpointing activation-offload lora qlora weights-int8 weights-nf4 double-quant gguf-smaller \
+        fp8-weights adam-8bit adam-4bit paged-adam-8bit fused-optimizer foreach-off adafactor lion-8bit sgd \
+        optimizer-in-backward optimizer-cpu-offload parameter-cpu-offload model-cpu-offload sequential-cpu-offload \
+        group-offload device-map zero-1 zero-2 zero-3 fsdp tensor-parallel pipeline-parallel sdpa flash-attention \
+        xformers chunked-cross-entropy fused-cross-entropy shorter-sequence packing-off chunked-processing \
+        smaller-resolution upscale-later attention-slicing vae-slicing vae-tiling text-encoders-away partial-offload \
+        kv-cache-dtype shorter-context no-grad eval-accumulation eval-batch release-earlier-phase zero-grad-none \
+        detach-losses expandable-segments max-split-size cuda-malloc-async memory-fraction memory-growth \
+        free-other-processes restart-notebook-kernel sysmem-fallback-policy more-host-memory larger-shm nccl-buffers \
+        lower-utilization raise-utilization enforce-eager fewer-gpu-layers raise-limit fewer-workers no-pinned-memory \
+        unload-idle-models";
+    let missing: Vec<_> = wanted.split_whitespace().filter(|id| Catalogue::builtin().get(id).is_none()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_entry_says_what_it_does_and_who_says_so() {
+    for remedy in remedies() {
+        let id = &remedy.id;
+        assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
+        assert!(remedy.changes.ends_with('.') && remedy.changes.len() > 20, "{id}: changes is a sentence");
+        assert!(!remedy.because.ends_with('.') && remedy.because.len() > 20, "{id}: because is a clause");
+        assert!(!remedy.title.ends_with('.') && remedy.title.len() < 80, "{id}: title");
+        assert!(!remedy.time.source.is_empty() && !remedy.time.text.is_empty(), "{id}: time");
+        assert!(remedy.quality.as_ref().is_none_or(|quality| !quality.source.is_empty()), "{id}: quality");
+        assert!(!remedy.when.causes.is_empty(), "{id}: a remedy answers a cause");
+        assert!(!remedy.effects.is_empty(), "{id}: a remedy shrinks something");
+        for effect in &remedy.effects {
+            assert!(effect.source.len() > 5, "{id}: the effect on {} has no source", effect.owner);
+            assert!(effect.keeps.is_none_or(|keeps| (0.0..=3.0).contains(&keeps)), "{id}: {}", effect.owner);
+        }
+        let owners: BTreeSet<_> = remedy.effects.iter().map(|effect| effect.owner).collect();
+        assert_eq!(owners.len(), remedy.effects.len(), "{id}: an owner appears twice");
+        assert!(remedy.request_keeps.is_none() || !remedy.aims.is_empty(), "{id}: of which request?");
+        assert!(remedy.request_keeps.is_none_or(|keeps| (0.0..1.0).contains(&keeps)), "{id}");
+        assert!(!remedy.conflicts.contains(id), "{id} excludes itself");
+        assert!(!remedy.dry_run.what.is_empty(), "{id}");
+    }
+    for advice in Catalogue::builtin().advice() {
+        assert!(!advice.because.ends_with('.') && !advice.source.is_empty(), "{}", advice.id);
+    }
+}
+
+#[test]
+fn every_remedy_is_written_for_at_least_two_frameworks() {
+    for remedy in remedies() {
+        let frameworks: BTreeSet<_> = remedy.written.iter().map(|written| written.framework).collect();
+        assert!(frameworks.len() >= 2, "{} is written for {frameworks:?} only", remedy.id);
+    }
+}
+
+#[test]
+fn no_spelling_hides_another() {
+    for remedy in remedies() {
+        let mut last: BTreeMap<Framework, bool> = BTreeMap::new();
+        for written in &remedy.written {
+            let unbounded = written.since.is_none() && written.until.is_none();
+            let hidden = last.insert(written.framework, unbounded) == Some(true);
+            assert!(!hidden, "{}: words for {} follow words for every release", remedy.id, written.framework);
+            if let (Some(since), Some(until)) = (&written.since, &written.until) {
+                assert!(since < until, "{}: {}", remedy.id, written.framework);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cause_and_every_owner_has_a_remedy() {
+    for cause in Cause::ALL {
+        assert!(remedies().iter().any(|remedy| remedy.when.causes.contains(cause)), "{}", cause.id());
+    }
+    for owner in Owner::ALL {
+        let shrinks = |remedy: &Remedy| remedy.effects.iter().any(|effect| effect.owner == *owner);
+        assert!(remedies().iter().any(shrinks), "{}", owner.id());
+    }
+}
+
+#[test]
+fn every_framework_is_spoken() {
+    let mut spoken: BTreeMap<Framework, usize> = BTreeMap::new();
+    for written in remedies().iter().flat_map(|remedy| &remedy.written) {
+        *spoken.entry(written.framework).or_default() += 1;
+    }
+    let silent: Vec<_> = Framework::ALL.iter().filter(|framework| !spoken.contains_key(framework)).collect();
+    assert!(silent.is_empty(), "no remedy is written for {silent:?}");
+    // What people use most must have more than a few words.
+    for framework in [
+        Framework::Pytorch,
+        Framework::Transformers,
+        Framework::Diffusers,
+        Framework::Vllm,
+        Framework::LlamaCpp,
+        Framework::Ollama,
+        Framework::Comfyui,
+        Framework::Automatic1111,
+        Framework::Kohya,
+        Framework::Axolotl,
+        Framework::LlamaFactory,
+        Framework::Torchtune,
+        Framework::Deepspeed,
+        Framework::Lightning,
+    ] {
+        assert!(spoken[&framework] >= 6, "{framework}: {}", spoken[&framework]);
+    }
+}
+
+#[test]
+fn a_broken_file_is_refused_with_its_reason() {
+    let refused = |text: &str| Catalogue::parse([("broken.toml", text)]).unwrap_err().to_string();
+    assert!(refused("[[remedy]]\nid = 3").contains("broken.toml"));
+    assert!(refused("[[remedies]]").contains("unknown field"));
+    let entry = |id: &str, effect: &str, conflicts: &str| {
+        format!(
+            "[[remedy]]\nid = \"{id}\"\ntitle = \"t\"\nchanges = \"c\"\nbecause = \"b\"\nsameness = \"exact\"\n\
+             time = {{ class = \"none\", text = \"t\", source = \"s\" }}\nwhen = {{ causes = [\"full\"] }}\n\
+             effects = [{{ owner = \"parameters\", {effect} source = \"s\" }}]\nconflicts = [{conflicts}]\n\
+             dry_run = {{ kind = \"none\", what = \"w\" }}\nwritten = [{{ in = \"pytorch\", code = \"x\" }}]\n"
+        )
+    };
+    let good = entry("one", "keeps = 0.5,", "");
+    assert!(Catalogue::parse([("good.toml", good.as_str())]).is_ok());
+    assert!(refused(&format!("{good}{good}")).contains("two entries"));
+    assert!(refused(&entry("one", "", "")).contains("exactly one of keeps and formula"));
+    assert!(refused(&entry("one", "keeps = 0.5,", "\"two\"")).contains("not in the catalogue"));
+    assert!(refused(&good.replace("code = \"x\"", "code = \"x\", flag = \"y\"")).contains("exactly one of flag"));
+    assert!(refused(&good.replace("\"full\"", "\"sunspots\"")).contains("sunspots"));
+    assert!(refused(&good.replace("pytorch", "fortran")).contains("fortran"));
+    assert!(refused(&good.replace("\"x\"", "\"x = {half_moon}\"")).contains("{half_moon}"));
+}
