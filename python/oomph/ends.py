@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from oomph import hook, sites
+from oomph import hook, notebook, sites
 
 _exit = os._exit
 
@@ -16,6 +16,8 @@ def install(watcher):
     import atexit
 
     atexit.register(watcher.record.write)
+    if watcher.owners is not None:
+        atexit.register(watcher.owners.finish)
     _wrap_excepthook(watcher)
     _wrap_thread_excepthook(watcher)
     _wrap_exits(watcher)
@@ -69,7 +71,7 @@ def _wrap_exits(watcher):
 
     def _exit(status):
         _safely(watcher.leaving, status)
-        _safely(watcher.record.write_if_used)
+        _safely(watcher.finish)
         original_now(status)
 
     exit.__doc__, _exit.__doc__ = original_exit.__doc__, original_now.__doc__
@@ -83,10 +85,14 @@ def _wrap_ipython(module, watcher):
     original = shell.showtraceback
 
     def showtraceback(self, *args, **kwargs):
-        _safely(watcher.failed, sys.exc_info()[1])
+        error = sys.exc_info()[1]
+        if isinstance(error, notebook.PeakSeen):
+            return None
+        _safely(watcher.failed, error)
         return original(self, *args, **kwargs)
 
     shell.showtraceback = showtraceback
+    notebook.install(shell)
 
 
 def _wrap_bootstrap(module, watcher):
@@ -97,7 +103,7 @@ def _wrap_bootstrap(module, watcher):
     def _bootstrap(self, *args, **kwargs):
         status = original(self, *args, **kwargs)
         _safely(watcher.leaving, status)
-        _safely(watcher.record.write_if_used)
+        _safely(watcher.finish)
         return status
 
     process._bootstrap = _bootstrap
@@ -148,15 +154,20 @@ def _local_world():
 
 
 def stop(record, reason):
-    """End this process with status 0 because its peak has been seen. Does not return."""
+    """End this process with status 0 because its peak has been seen, or a notebook's cells. Does not return."""
+    stay = False
     try:
+        stay = notebook.running()
         record.stopped = reason
         record.write()
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             _safely(getattr(stream, "flush", lambda: None))
-        _end_children()
+        if not stay:
+            _end_children()
     finally:
-        _exit(0)
+        if not stay:
+            _exit(0)
+    notebook.leave()
 
 
 def _children():

@@ -13,6 +13,8 @@ _DEFAULTS = {
     "allow_writes": False,
     "random_weights": False,
     "program_root": None,
+    "history": False,
+    "history_entries": None,
 }
 
 config = dict(_DEFAULTS)

@@ -8,8 +8,8 @@ Every process of the run shares the state: changes are appended to a log, and a 
 others that there is something new, so that looking costs no system call. Paths are compared by their *key*, the
 absolute path with symbolic links resolved through the union.
 
-`overlay_os` puts this under Python's own file functions. What does not go through Python (a compiled library that
-opens files by itself, a shell command) is only covered where `savers` translates its paths.
+`overlay_os` puts this under Python's own file functions. What does not go through Python is only covered where
+`savers` translates the paths of a compiled library, and where `commands` stands in for a command of the shell.
 """
 
 import errno
@@ -62,6 +62,8 @@ class Overlay:
         private = os.path.join(os.path.realpath(run_folder), "overlay")
         os.makedirs(self.root, exist_ok=True)
         os.makedirs(private, exist_ok=True)
+        self.private = private
+        """Where the processes of the run keep what they share."""
         self.places = Places(os.path.realpath(run_folder), program_root, private)
         self._log = os.path.join(private, "log")
         counter = _open(os.path.join(private, "counter"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -364,30 +366,34 @@ class Overlay:
         self.touch(parent)
         return upper
 
-    @staticmethod
-    def _copy(source, target, info):
+    @classmethod
+    def _copy(cls, source, target, info):
         """Copy a regular file, keeping its holes as holes; without `info` only make it."""
         out = _open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            if info is None:
-                return
-            taken = _open(source, os.O_RDONLY)
-            try:
-                zeros = bytes(1 << 20)
-                while True:
-                    chunk = _read(taken, 1 << 20)
-                    if not chunk:
-                        break
-                    if chunk == zeros:
-                        os.lseek(out, len(chunk), os.SEEK_CUR)
-                    else:
-                        while chunk:
-                            chunk = chunk[_write(out, chunk) :]
-                os.ftruncate(out, info.st_size)
-            finally:
-                _close(taken)
+            if info is not None:
+                cls.fill(source, out, info)
         finally:
             _close(out)
+
+    @staticmethod
+    def fill(source, out, info):
+        """Write the content of a file, whose status is `info`, to an empty file that is open; holes stay holes."""
+        taken = _open(source, os.O_RDONLY)
+        try:
+            zeros = bytes(1 << 20)
+            while True:
+                chunk = _read(taken, 1 << 20)
+                if not chunk:
+                    break
+                if chunk == zeros:
+                    os.lseek(out, len(chunk), os.SEEK_CUR)
+                else:
+                    while chunk:
+                        chunk = chunk[_write(out, chunk) :]
+            os.ftruncate(out, info.st_size)
+        finally:
+            _close(taken)
 
     def remove(self, key):
         """Remove what `find` sees at `key` (not a directory's contents) from the union."""
@@ -473,11 +479,12 @@ def install(run_folder, program_root=None):
     global state
     if os.name != "posix" or state is not None:
         return
-    from oomph import overlay_os
+    from oomph import commands, overlay_os
 
     made = Overlay(run_folder, program_root)
     state = made
     overlay_os.install(made)
+    commands.install(made, made.private)
 
 
 def real_path(path, writing=False):

@@ -125,29 +125,33 @@ def _after(ov):
     """Modules that were imported before and keep something of their own."""
     from oomph import hook
 
-    def plain_rmtree(shutil):
+    def shutil_by_paths(shutil):
         # The variant with directory descriptors is a protection against races; by paths it does the same work.
         shutil._use_fd_functions = False
+        shutil.copyfile = _make_copyfile(ov, shutil)
 
-    hook.on_import("shutil", plain_rmtree)
-    hook.on_import("subprocess", lambda module: _wrap_popen(ov, module))
+    hook.on_import("shutil", shutil_by_paths)
 
 
-def _wrap_popen(ov, module):
-    """A child started in a directory that exists only in the union starts in its scratch twin."""
-    original = module.Popen.__init__
+def _make_copyfile(ov, shutil):
+    """shutil.copyfile that keeps the holes of a checkpoint: a copy of 100 GB of nothing takes no room either."""
+    import functools
 
-    def __init__(self, args, *rest, **kwargs):
-        cwd = kwargs.get("cwd")
-        try:
-            if cwd is not None and ov.dirty():
-                kwargs["cwd"] = ov.readable(cwd) or cwd
-        except (OSError, TypeError):
-            pass
-        original(self, args, *rest, **kwargs)
+    original = shutil.copyfile
 
-    __init__.__wrapped__ = original
-    module.Popen.__init__ = __init__
+    @functools.wraps(original)
+    def copyfile(src, dst, *, follow_symlinks=True):
+        if _is_path(src) and _is_path(dst) and follow_symlinks and ov.dirty():
+            source, target = ov.key(src), ov.key(dst)
+            where, real, info = ov.find(source)
+            if where == UPPER and stat.S_ISREG(info.st_mode) and source != target and not ov.places.allowed(target):
+                # Opening it does all the checks, and makes the place ready.
+                with open(dst, "wb") as file, Shown(src):
+                    ov.fill(real, file.fileno(), info)
+                return dst
+        return original(src, dst, follow_symlinks=follow_symlinks)
+
+    return copyfile
 
 
 _WRAPPED = (

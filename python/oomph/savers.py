@@ -51,8 +51,14 @@ class _SparseFile:
                 self._owned.close()
 
 
+def _beneath(target):
+    """The file in the wrapper that torch.distributed.checkpoint puts around it to keep it open."""
+    return target.raw if type(target).__name__ == "NoCloseWriter" else target
+
+
 def _sparse_target(target):
-    """Say whether a target of torch.save is an ordinary file that is written from its beginning."""
+    """Say whether a target of torch.save is an ordinary file that is written at its end."""
+    import fcntl
     import io
     import stat
 
@@ -62,7 +68,11 @@ def _sparse_target(target):
     if not isinstance(target, (io.BufferedWriter, io.BufferedRandom)):
         return False
     try:
-        return stat.S_ISREG(os.fstat(target.fileno()).st_mode) and target.seekable() and target.tell() == 0
+        target.flush()
+        info = os.fstat(target.fileno())
+        # Seeking makes no hole where every write goes to the end.
+        appending = fcntl.fcntl(target.fileno(), fcntl.F_GETFL) & os.O_APPEND
+        return stat.S_ISREG(info.st_mode) and target.seekable() and target.tell() >= info.st_size and not appending
     except (OSError, ValueError):
         return False
 
@@ -74,6 +84,7 @@ def install_torch(torch):
     _wrap_reader(torch)
     _translate_class(torch._C, "PyTorchFileWriter", True)
     _wrap_mapping(torch)
+    _wrap_legacy(torch)
     _translate(torch.jit, "save", 1, True)
     _translate(torch.jit, "load", 0, False)
     _translate(torch.jit.RecursiveScriptModule, "save", 1, True)
@@ -83,6 +94,7 @@ def _wrap_writer(serialization):
     original = serialization._open_zipfile_writer
 
     def _open_zipfile_writer(name_or_buffer):
+        name_or_buffer = _beneath(name_or_buffer)
         if _sparse_target(name_or_buffer):
             return _SparseFile(name_or_buffer)
         if _is_path(name_or_buffer):
@@ -146,6 +158,24 @@ def _is_hole(source, offset, size):
         return error.errno == errno.ENXIO
     finally:
         os.lseek(number, at, os.SEEK_SET)
+
+
+def _wrap_legacy(torch):
+    """Leave holes in the older format too, which writes each storage straight to the file."""
+    original = torch.UntypedStorage._write_file
+
+    def _write_file(self, file, is_real_file, save_size, element_size):
+        size = self.nbytes()
+        if size < HOLE_FROM or not is_real_file or not _sparse_target(file) or file.tell() + size <= REAL_BYTES:
+            return original(self, file, is_real_file, save_size, element_size)
+        file.write(struct.pack("<q", size // element_size) if save_size else b"")
+        file.seek(size - 1, os.SEEK_CUR)
+        # The last byte is real, so that the file has its length.
+        file.write(b"\0")
+        file.flush()
+        return None
+
+    torch.UntypedStorage._write_file = _write_file
 
 
 def _wrap_mapping(torch):

@@ -8,15 +8,17 @@ import os
 import sys
 import threading
 
-from oomph import ends, hook, sites, stop
+from oomph import ends, hook, quiet, sites, stop
 
 
 class Watcher:
     """Joins torch to the record of this process."""
 
-    def __init__(self, torch, record, config):
+    def __init__(self, torch, record, config, owners=None):
         self.torch = torch
         self.record = record
+        self.owners = owners
+        """Names the bytes, where a history of the allocator is wanted; else None."""
         self.config = config
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
@@ -28,6 +30,14 @@ class Watcher:
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
         self.ready = None
+        if self.owners is not None:
+            self.owners.forked()
+
+    def finish(self):
+        """The process ends, or its part in the run does: leave all that is known."""
+        if self.owners is not None:
+            self.owners.finish()
+        self.record.write_if_used()
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -93,6 +103,8 @@ class Watcher:
             self._versions()
         except Exception:
             pass
+        if self.owners is not None:
+            hook.guarded(self.owners.started)
         self.record.write()
 
     def _versions(self):
@@ -137,6 +149,8 @@ class Watcher:
             }
         )
         self.record.write()
+        if self.owners is not None:
+            self.owners.out_of_memory()
 
     def failed(self, error):
         """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""
@@ -175,7 +189,13 @@ class Watcher:
         optimizer = sys.modules["torch.optim.optimizer"]
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
         if register is not None:
-            register(lambda opt, args, kwargs: self.stepped(opt))
+            calm = quiet.Quiet(self.torch)
+            stepped = calm.around(self.stepped)
+
+            def oomph_stepped(optimizer, args, kwargs):
+                stepped(optimizer)
+
+            register(calm.skip(oomph_stepped))
         else:
             self._wrap_optimizer(optimizer.Optimizer)
         hook.on_import("deepspeed.runtime.engine", self._deepspeed)
@@ -228,9 +248,13 @@ class Watcher:
     def stepped(self, optimizer):
         """One optimizer has stepped: count, write, and stop when the peak has been seen."""
         try:
+            if self.owners is not None:
+                self.owners.step_ended(optimizer)
             if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
                 return
             self.record.steps = self.counter.steps
+            if self.owners is not None:
+                self.owners.iteration_ended(self.counter.steps)
             peaks = self.record.refresh_peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
             if reason == "peak-stable":
@@ -245,6 +269,8 @@ class Watcher:
         except Exception:
             return
         if reason is not None:
+            if self.owners is not None:
+                self.owners.finish()
             ends.stop(self.record, reason)
 
 
@@ -255,10 +281,18 @@ def format_cudnn(number):
     return "%d.%d.%d" % (number // 1000, number % 1000 // 100, number % 100)
 
 
+def _owners(torch, record, config):
+    if not config.get("history"):
+        return None
+    from oomph import owners
+
+    return owners.install(torch, record, config)
+
+
 def install(torch, record, config):
     """Attach to a torch that has just been imported."""
     record.frameworks["torch"] = str(torch.__version__)
-    watcher = Watcher(torch, record, config)
+    watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
         hook.guarded(attach)

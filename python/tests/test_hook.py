@@ -60,6 +60,31 @@ class Start(support.RunCase):
         self.assertFalse(os.path.exists(os.path.join(self.user, "spawn")))
 
 
+class Notebook(support.RunCase):
+    config = {"stop": {"mode": "steps", "steps": 3}}
+
+    def test_the_rest_of_a_notebook_is_passed_over(self):
+        done = self.python("import torch, ipykernel, nbclient, nbformat")
+        if done.returncode:
+            self.skipTest("torch, ipykernel or nbclient is not installed")
+        out = self.python(
+            """
+            import nbclient, nbformat
+            cells = [
+                "import torch; w = torch.ones(2, requires_grad=True); o = torch.optim.SGD([w], 0.1)",
+                "for i in range(9):\\n    w.sum().backward(); o.step(); print(i)",
+                "print('never'); 1 / 0",
+            ]
+            book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+            nbclient.NotebookClient(book).execute()
+            print([[part.get("text") for part in cell.outputs] for cell in book.cells])
+            """
+        )
+        self.assertEqual((out.returncode, out.stdout), (0, "[[], ['0\\n1\\n'], []]\n"), out.stderr)
+        kernels = [record for record in self.records() if record["optimizer_steps"]]
+        self.assertEqual([(one["optimizer_steps"], one["stopped"]) for one in kernels], [(3, "steps")])
+
+
 class OnImport(support.RunCase):
     def setUp(self):
         super().setUp()

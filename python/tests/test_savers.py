@@ -92,6 +92,50 @@ class Checkpoints(support.RunCase):
         self.assertEqual(out, "632\ntorch.Size([268435456]) torch.float16 [0, 1, 2, 3] 0.0\n[0, 1, 2, 3] 0.0\nTrue\n")
         self.assertLess(self.usage(), 70 << 20)
 
+    def test_older_format_and_several_in_one_file(self):
+        out = self.passes(
+            """
+            import os, torch, warnings
+            warnings.simplefilter("ignore")
+            value = {"a": torch.ones(30 << 20), "b": torch.ones(1 << 28, dtype=torch.float16), "n": torch.arange(4)}
+            torch.save(value, "old.pt", _use_new_zipfile_serialization=False); print(os.path.getsize("old.pt") >> 20)
+            back = torch.load("old.pt"); print(back["b"].shape, back["n"].tolist(), back["a"][7].item(), back["b"][5].item())
+            with open("several.pt", "wb") as f:
+                for part in (value["n"], value["b"], value["n"] + 1): torch.save(part, f)
+            print(os.path.getsize("several.pt") >> 20)
+            """
+        )
+        self.assertEqual(out, "632\ntorch.Size([268435456]) [0, 1, 2, 3] 0.0 0.0\n512\n")
+        self.assertLess(self.usage(), 10 << 20)
+
+    def test_distributed_checkpoint(self):
+        out = self.passes(
+            """
+            import os, torch, warnings
+            warnings.simplefilter("ignore")
+            import torch.distributed.checkpoint as dcp
+            value = {"b": torch.ones(1 << 28, dtype=torch.float16), "n": torch.arange(4)}
+            dcp.save(value, checkpoint_id="out/dcp"); print(sorted(os.listdir("out/dcp")))
+            back = {"n": torch.zeros(4, dtype=torch.int64)}
+            dcp.load(back, checkpoint_id="out/dcp"); print(back["n"].tolist())
+            """,
+        )
+        self.assertEqual(out, "['.metadata', '__0_0.distcp']\n[0, 1, 2, 3]\n")
+        self.assertLess(self.usage(), 70 << 20)
+
+    def test_pickle_and_script_are_real_and_elsewhere(self):
+        out = self.passes(
+            """
+            import pickle, torch, warnings
+            warnings.simplefilter("ignore")
+            with open("out/log.txt", "wb") as f: pickle.dump({"w": torch.arange(1 << 20)}, f)
+            with open("out/log.txt", "rb") as f: print(pickle.load(f)["w"].shape)
+            torch.jit.save(torch.jit.script(torch.nn.Linear(1024, 1024)), "data.txt"); print(torch.jit.load("data.txt").weight.shape)
+            """
+        )
+        self.assertEqual(out, "torch.Size([1048576])\ntorch.Size([1024, 1024])\n")
+        self.assertGreater(self.usage(), 12 << 20)
+
     def test_safetensors(self):
         if self.python("import safetensors.torch").returncode:
             self.skipTest("safetensors is not installed")

@@ -15,7 +15,7 @@ except ImportError:
 if torch is not None:
     from oomph import values
     from oomph.values import unknown
-    from oomph.values.kernels import Kernels, Operation
+    from oomph.values.kernels import Kernels
 
 
 class Heard:
@@ -203,6 +203,42 @@ class Small(Case):
         self.assertLess(loss.item(), 36.0)
         self.assertGreater(loss.item(), 10.0)
 
+    def test_linear_algebra(self):
+        matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]], device=DEVICE)
+        self.close(torch.linalg.eigvalsh(matrix), [1.0, 3.0])
+        self.close(torch.linalg.eigh(matrix)[0], [1.0, 3.0])
+        self.close(torch.linalg.svdvals(matrix), [3.0, 1.0])
+        self.close(torch.linalg.eigvals(matrix).real.sort()[0], [1.0, 3.0])
+        self.close(torch.linalg.inv(matrix), [[2 / 3, -1 / 3], [-1 / 3, 2 / 3]])
+        self.close(torch.linalg.pinv(matrix, hermitian=True), [[2 / 3, -1 / 3], [-1 / 3, 2 / 3]])
+        self.close(torch.linalg.matrix_norm(matrix, 2), 3.0)
+        self.close(torch.linalg.matrix_exp(torch.zeros(2, 2, 2, device=DEVICE)), [[[1.0, 0.0], [0.0, 1.0]]] * 2)
+        wide = torch.stack([matrix] * 3)
+        self.assertEqual(torch.linalg.lstsq(wide, wide).solution.shape, (3, 2, 2))
+        self.assertEqual(torch.linalg.svd(wide, full_matrices=False)[1].shape, (3, 2))
+        self.assertEqual(torch.linalg.eigh(wide)[1].shape, (3, 2, 2))
+        self.assertEqual(heard.sentences, [])
+
+    def test_repeated_and_changed_views(self):
+        x = torch.arange(6.0, device=DEVICE)
+        for _ in range(3):
+            x.view(2, 3)[1].add_(1)
+            y = x.view(3, 2).t() * 2
+        self.assertEqual(self.read(x), [0.0, 1.0, 2.0, 6.0, 7.0, 8.0])
+        self.assertEqual(self.read(y), [[0.0, 4.0, 14.0], [2.0, 12.0, 16.0]])
+        z = torch.complex(x, x + 1).conj().imag
+        self.assertEqual(self.read(z + 0), [-1.0, -2.0, -3.0, -7.0, -8.0, -9.0])
+        x[2:4] = torch.tensor([9.0, 9.0], device=DEVICE)
+        self.assertEqual(self.read(x.to(torch.int32)), [0, 1, 9, 9, 7, 8])
+
+    def test_operators_of_others_keep_their_kernel_for_the_device(self):
+        library = torch.library.Library("oomph_test", "DEF")
+        self.addCleanup(library._destroy)
+        library.define("which(Tensor x) -> int")
+        library.impl("which", lambda x: 1, "CompositeExplicitAutograd")
+        library.impl("which", lambda x: 2, "CUDA" if DEVICE == "cuda" else "CPU")
+        self.assertEqual(torch.ops.oomph_test.which(torch.ones(1, device=DEVICE)), 2)
+
     def test_half_precision(self):
         for dtype in (torch.float16, torch.bfloat16):
             x = torch.tensor([1.0, 2.0], device=DEVICE).to(dtype)
@@ -327,6 +363,32 @@ class Unknown(Case):
         leaf[mask].sum().backward()
         self.assertEqual(leaf.grad.shape, (300, 300))
         self.assertEqual(heard.sentences, [])
+
+    def test_a_healthy_run_is_assumed(self):
+        large = self.big()
+        small = large[:3, :3].sum() * torch.eye(3, device=DEVICE)
+        for one in (large, small):
+            self.assertEqual(torch.linalg.cholesky(one).shape, one.shape)
+            self.assertEqual(torch.linalg.eigvalsh(one).shape, one.shape[:1])
+        self.assertEqual(heard.sentences, [])
+        self.assertTrue(bool((large == large).all()))
+        torch.distributions.Categorical(logits=large).sample()
+
+    def test_unknown_stays_unknown_through_arithmetic(self):
+        rows = self.big().sum(1)
+        for made in (rows + 1, rows.half().float(), torch.layer_norm(rows, (300,)), torch.ones(300, device=DEVICE).mul_(rows)):
+            self.assertEqual(session.kernels.unknowns.level(made), unknown.UNKNOWN)
+            self.assertEqual((made + 1)[0].item(), 0.0)
+
+    def test_a_large_block_where_a_small_one_was(self):
+        # The caching allocator gives the same place to both.
+        small = torch.ones(1 << 16, device=DEVICE) + 1
+        self.assertEqual(session.kernels.unknowns.level(small), unknown.KNOWN)
+        place = small.data_ptr()
+        del small
+        large = torch.ones(3 << 15, device=DEVICE)
+        if large.data_ptr() == place:
+            self.assertEqual(session.kernels.unknowns.level(large[:8]), unknown.UNKNOWN)
 
     def test_guessed_tokens_are_within_range(self):
         logits = torch.zeros(2, 50257, device=DEVICE)

@@ -6,6 +6,7 @@ computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScal
 """
 
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -137,7 +138,7 @@ class _Session:
             skip = self.torch._C._dynamo.eval_frame.skip_code
         except AttributeError:
             return
-        from oomph.values import dynamic, kernels, memory, unknown
+        from oomph.values import arithmetic, copies, dynamic, kernels, memory, operations, quick, standins, unknown
 
         seen = set()
 
@@ -150,7 +151,8 @@ class _Session:
                 if isinstance(constant, types.CodeType):
                     visit(constant)
 
-        for module in (sys.modules[__name__], dynamic, kernels, memory, unknown):
+        own = (arithmetic, copies, dynamic, kernels, memory, operations, quick, standins, unknown)
+        for module in (sys.modules[__name__],) + own:
             for value in list(vars(module).values()):
                 if isinstance(value, types.FunctionType):
                     visit(value.__code__)
@@ -175,21 +177,39 @@ class _Session:
 
     def _see_operators_that_load_later(self):
         """torchvision and others bring operators of their own, and may be imported after CUDA is initialised."""
-        session, libraries = self, self.torch.ops
-        original = libraries.load_library
+        session = self
 
-        def load_library(*args, **kwargs):
-            result = original(*args, **kwargs)
-            try:
-                session.kernels.register_others()
-            except Exception:
-                pass
-            return result
+        def then(original):
+            @functools.wraps(original)
+            def registering(*args, **kwargs):
+                result = original(*args, **kwargs)
+                try:
+                    session.kernels.register_others()
+                except Exception:
+                    pass
+                return result
 
+            return registering
+
+        libraries = self.torch.ops
         try:
-            libraries.load_library = load_library
+            libraries.load_library = then(libraries.load_library)
         except AttributeError:
             pass
+        original = self.torch.library.Library.impl
+
+        @functools.wraps(original)
+        def impl(library, op_name, fn, dispatch_key="", *args, **kwargs):
+            result = original(library, op_name, fn, dispatch_key, *args, **kwargs)
+            key = dispatch_key or getattr(library, "dispatch_key", "")
+            if key == "CompositeExplicitAutograd" and getattr(library, "ns", "aten") != "aten":
+                try:
+                    session.kernels.register_other(library.ns, op_name)
+                except Exception:
+                    pass
+            return result
+
+        self.torch.library.Library.impl = impl
 
     def _see_what_inductor_allocates(self):
         """Compiled code allocates its results below the dispatcher; small ones are given zeros as well."""
@@ -206,7 +226,7 @@ class _Session:
         def empty_strided_cuda(size, stride, dtype):
             out = original(size, stride, dtype)
             if out.numel() <= SMALL and kernels.usable(out):
-                kernels.fill_unknown(out, UNKNOWN)
+                kernels.standins.fill(out, UNKNOWN)
             return out
 
         try:

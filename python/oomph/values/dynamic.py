@@ -69,7 +69,7 @@ def _blank(kernels, like, shape, dtype, level=UNKNOWN):
     """A result without values."""
     out = kernels.torch.empty(shape, dtype=dtype, device=like.device)
     if not kernels.large(out):
-        kernels.fill_unknown(out, level)
+        kernels.standins.fill(out, level)
     return out
 
 
@@ -194,7 +194,7 @@ def masked_select(kernels, operation, args, kwargs):
             memory.alias(out).copy_(torch.masked_select(memory.alias(wide), memory.alias(over)))
             kernels.unknowns.note(out, worst)
         else:
-            kernels.fill_unknown(out, UNKNOWN)
+            kernels.standins.fill(out, UNKNOWN)
     return out
 
 
@@ -259,8 +259,8 @@ def bincount(kernels, operation, args, kwargs):
     weights = named.get("weights")
     level = _level(kernels, source)
     if level <= GUESS and not kernels.large(source):
-        host = [kernels.host(one) for one in args]
-        made = operation.host_call(*host, **{name: kernels.host(one) for name, one in kwargs.items()})
+        host = [kernels.arithmetic.host(one) for one in args]
+        made = operation.host_call(*host, **{name: kernels.arithmetic.host(one) for name, one in kwargs.items()})
         return _place(kernels, source, made, max(level, _level_of(kernels, weights)))
     dtype = torch.int64 if weights is None else (weights.dtype if weights.dtype == torch.float32 else torch.float64)
     return _blank(kernels, source, (max(1, int(named.get("minlength") or 0)),), dtype)
@@ -309,7 +309,7 @@ def drawn(kernels, operation, args, kwargs):
     out = torch.empty(tuple(source.size())[:-1] + (count,), dtype=torch.int64, device=source.device)
     del scratch
     if not kernels.large(out):
-        kernels.guess_positions(operation, (source,), {}, (out,))
+        kernels.standins.positions(operation, (source,), {}, (out,))
     return out
 
 
@@ -321,7 +321,7 @@ def nms(kernels, operation, args, kwargs):
     torch = kernels.torch
     level = _level(kernels, boxes, scores)
     if level <= GUESS:
-        host = [kernels.host(one) for one in args]
+        host = [kernels.arithmetic.host(one) for one in args]
         made = operation.host_call(*host, **kwargs)
         return _place(kernels, boxes, made, level)
     out = torch.empty((boxes.size(0),), dtype=torch.int64, device=boxes.device)

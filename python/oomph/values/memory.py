@@ -10,6 +10,8 @@ import os
 # The first page is never mapped, and a buffer whose address is zero is refused by torch.
 _BASE = 4096
 _TOP = 1 << 47
+#: How many aliases are kept: more than the small tensors of a step, less than a megabyte.
+_KEPT = 4096
 
 
 class HostMemory:
@@ -22,6 +24,8 @@ class HostMemory:
         self._span = (ctypes.c_char * (_TOP - _BASE)).from_address(_BASE)
         self._bytes = torch.frombuffer(self._span, dtype=torch.uint8)
         self._bases = {}
+        #: Aliases by address, dtype, size and strides.
+        self.kept = {}
 
     def base(self, dtype):
         """The whole address space as elements of `dtype`, and the size of one."""
@@ -45,6 +49,21 @@ class HostMemory:
             alias = alias._neg_view()
         if tensor.is_conj():
             alias = alias.conj()
+        return alias
+
+    def known(self, tensor):
+        """The same, kept for the next tensor of this shape in this place: programs go round in loops.
+
+        Nobody may change the shape or strides of what this gives.
+        """
+        if tensor.is_neg() or tensor.is_conj():
+            return self.alias(tensor)
+        key = (tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride())
+        alias = self.kept.get(key)
+        if alias is None:
+            if len(self.kept) >= _KEPT:
+                self.kept.clear()
+            alias = self.kept[key] = self.alias(tensor)
         return alias
 
     def zero(self, tensor):

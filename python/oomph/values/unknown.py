@@ -29,15 +29,17 @@ class Unknowns:
     """
 
     def __init__(self, large):
-        self._blocks = {}
+        #: The level of each block that has one, by address.
+        self.blocks = {}
         self._large = large
 
     def level(self, tensor):
         """What is known of the values of `tensor`."""
         if not tensor.numel():
             return KNOWN
-        level = self._blocks.get(_address(tensor))
-        if level is not None:
+        level = self.blocks.get(_address(tensor))
+        # A block that is large now may lie where a small one was.
+        if level is not None and not (tensor._is_view() and self._large(tensor._base)):
             return level
         # Nobody saw this block being filled: it is fresh from `torch.empty`, or a part of a large one, which shows
         # memory that no operation wrote.
@@ -45,13 +47,13 @@ class Unknowns:
 
     def note(self, tensor, level):
         """Records that `tensor`, and with it all of its block, has got its values."""
-        self._blocks[_address(tensor)] = level
+        self.blocks[_address(tensor)] = level
 
     def change(self, tensor, level):
         """Records that what `tensor` shows of its block has been written to."""
         address = _address(tensor)
-        if address in self._blocks or not self._large(_whole(tensor)):
-            self._blocks[address] = level
+        if address in self.blocks or not self._large(_whole(tensor)):
+            self.blocks[address] = level
 
     def covers(self, tensor):
         """Whether `tensor` shows the whole of its block."""
@@ -60,7 +62,7 @@ class Unknowns:
 
     def forget(self):
         """Drops everything, as after a fork."""
-        self._blocks.clear()
+        self.blocks.clear()
 
 
 def _address(tensor):

@@ -1,0 +1,347 @@
+"""Following calls of modules: names of parameters and buffers, inputs, caches, and which module is at work.
+
+The hooks are torch's own global ones, which come before any hook of the program and change neither arguments nor
+results. While a compiler traces a model they do nothing, and say so in a way that the compiler can fold away.
+"""
+
+import sys
+import threading
+import weakref
+
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule")
+_INFIXES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_CACHE_NAMES = ("past_key_values", "past_key_value", "past_key_values_out", "layer_past", "cache_params", "kv_cache", "cache")
+
+
+class Root:
+    """A module that the program itself called: what there is below it, by name, without holding any of it."""
+
+    def __init__(self, module, prefix):
+        self.prefix = prefix
+        self.module = weakref.ref(module)
+        self.members = []
+        self.calls = 0
+
+
+class Modules:
+    """Watches the calls of modules. One object serves all threads."""
+
+    def __init__(self, torch, tensors, notes, share, quiet):
+        self.torch = torch
+        self.tensors = tensors
+        self.notes = notes
+        self.share = share
+        self.quiet = quiet
+        self.roots = []
+        self.parameters = {}
+        """id of a parameter -> (weak reference, name): how an optimizer's state gets its names."""
+        self._names = {}
+        self._local = threading.local()
+        self._named_root = False
+        self.in_backward = 0
+        self.devices = ()
+        """Indices of the devices that modules have been seen on."""
+
+    def forked(self):
+        """Begin anew in a forked child."""
+        self._local = threading.local()
+        self.in_backward = 0
+
+    # -- hooks -------------------------------------------------------------------------------------------------
+
+    def attach(self):
+        """Register the global hooks."""
+        compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
+        entered, left = self.quiet.around(self.entered), self.quiet.around(self.left)
+
+        def oomph_entered(module, args):
+            if compiling():
+                return
+            entered(module, args)
+
+        def oomph_left(module, args, result):
+            if compiling():
+                return
+            left(module, args, result)
+
+        register = self.torch.nn.modules.module
+        register.register_module_forward_pre_hook(self.quiet.skip(oomph_entered))
+        register.register_module_forward_hook(self.quiet.skip(oomph_left), always_call=True)
+        self._watch_moves()
+
+    def _watch_moves(self):
+        """`Module.to` and its kin give a module new memory, perhaps at an old address."""
+        module = self.torch.nn.Module
+        original = module._apply
+        notes = self.notes
+
+        def _apply(self, *args, **kwargs):
+            notes.generation += 1
+            return original(self, *args, **kwargs)
+
+        _apply.__wrapped__ = original
+        _apply.__doc__ = original.__doc__
+        module._apply = self.quiet.skip(_apply)
+
+    def entered(self, module, args):
+        """A module's forward is about to run."""
+        since = self.share.start()
+        try:
+            stack = self._stack()
+            if not stack and not self.in_backward:
+                self._local.phase = None
+                self._root_entered(module, args, sys._getframe(3))
+            if stack or self.in_backward:
+                self._local.followed = self._local.followed if stack else self.share.left()
+            name = None
+            if self._local.followed:
+                name = self.name_of(module)
+                for device in self.devices:
+                    self.notes.module(device, self.notes.count(device), "enter", name)
+            else:
+                self.notes.modules_complete = False
+            stack.append((id(module), name))
+        except Exception:
+            pass
+        finally:
+            self.share.end(since)
+
+    def left(self, module, args, result):
+        """A module's forward has ended, perhaps with an exception; then what was below it may not have said so."""
+        since = self.share.start()
+        try:
+            stack = self._stack()
+            own = id(module)
+            if not any(entry[0] == own for entry in stack):
+                return
+            name = None
+            while stack:
+                known, name = stack.pop()
+                if known == own:
+                    break
+            if name is not None:
+                for device in self.devices:
+                    self.notes.module(device, self.notes.count(device), "leave", name)
+            if not stack and getattr(self._local, "phase", None) is not None:
+                self._root_left(result)
+        except Exception:
+            pass
+        finally:
+            self.share.end(since)
+
+    def _stack(self):
+        stack = getattr(self._local, "stack", None)
+        if stack is None:
+            stack = self._local.stack = []
+            self._local.phase = None
+            self._local.followed = False
+        return stack
+
+    def settle(self):
+        """No module of this thread is at work now, whatever exceptions have left behind."""
+        stack = self._stack()
+        if stack:
+            phase, self._local.phase = self._local.phase, None
+            names = [name for _, name in stack if name is not None]
+            del stack[:]
+            for device in self.devices:
+                at = self.notes.count(device)
+                for name in reversed(names):
+                    self.notes.module(device, at, "leave", name)
+                if phase is not None:
+                    self.notes.phase(device, at, phase, False)
+
+    # -- roots -------------------------------------------------------------------------------------------------
+
+    def _root_entered(self, module, args, frame):
+        kwargs = frame.f_locals.get("kwargs") if frame.f_code.co_name in ("_call_impl", "inner") else None
+        kwargs = kwargs if isinstance(kwargs, dict) else {}
+        root = self.root_of(module)
+        self._find_devices(root, args, kwargs)
+        self._local.followed = self.share.left()
+        phase = self._phase_of(frame)
+        self._local.phase = phase
+        moment = self.notes.moment()
+        for device in self.devices:
+            self.notes.phase(device, moment.at(device), phase, True)
+        if self.notes.is_full():
+            self.notes.close(self.notes.window.step)
+        if root.calls <= 2 or self.share.left():
+            self.see_root(root, moment)
+            self._see_inputs(args, kwargs, moment)
+            self.see_caches(kwargs, moment)
+        root.calls += 1
+
+    def _root_left(self, result):
+        phase, self._local.phase = self._local.phase, None
+        moment = self.notes.moment()
+        for device in self.devices:
+            self.notes.phase(device, moment.at(device), phase, False)
+        if self.share.left():
+            self._see_outputs(result, moment)
+
+    def _phase_of(self, frame):
+        if self.torch.is_grad_enabled():
+            return "forward"
+        steps = 0
+        while frame is not None and steps < 60:
+            if frame.f_code.co_name == "generate":
+                return "generate"
+            frame = frame.f_back
+            steps += 1
+        return "eval"
+
+    def root_of(self, module):
+        """The root that a module is, made and named when the program calls it for the first time."""
+        for root in self.roots:
+            if root.module() is module:
+                return root
+        bare = module
+        while type(bare).__name__ in _WRAPPERS and len(bare._modules) == 1:
+            bare = next(iter(bare._modules.values()))
+        known = self._known_name(bare)
+        prefix = ""
+        if known is not None:
+            # A part of another root, called by itself.
+            prefix = known
+        elif next(iter(bare.parameters()), None) is not None:
+            if self._named_root:
+                prefix = "(%s)" % type(bare).__name__
+            self._named_root = True
+        else:
+            prefix = "(%s)" % type(bare).__name__
+        root = Root(module, prefix)
+        self.roots.append(root)
+        if len(self.roots) > 1000:
+            self.roots = [root for root in self.roots if root.module() is not None][-500:]
+        self._fill(root, bare)
+        if bare is not module:
+            self._remember(module, "(%s)" % type(module).__name__)
+        return root
+
+    def _fill(self, root, module):
+        """Name everything below a root; what has a name keeps it."""
+        root.members = []
+        for path, member in module.named_modules(remove_duplicate=True):
+            for infix in _INFIXES:
+                path = path.replace(infix, "")
+            full = "%s.%s" % (root.prefix, path) if root.prefix and path else root.prefix or path
+            name = self._known_name(member)
+            if name is None:
+                name = full or "(%s)" % type(member).__name__
+                self._remember(member, name)
+            root.members.append((full, weakref.ref(member)))
+
+    def _known_name(self, module):
+        known = self._names.get(id(module))
+        return known[1] if known is not None and known[0]() is module else None
+
+    def _remember(self, module, name):
+        self._names[id(module)] = (weakref.ref(module), name)
+
+    def name_of(self, module):
+        """The name of a module; one that was added to a root later is looked for once."""
+        name = self._known_name(module)
+        if name is None:
+            for root in self.roots:
+                owner = root.module()
+                if owner is not None and any(member is module for member in owner.modules()):
+                    self._fill(root, owner)
+                    name = self._known_name(module)
+                    break
+            if name is None:
+                name = "(%s)" % type(module).__name__
+                self._remember(module, name)
+        return name
+
+    def _find_devices(self, root, args, kwargs):
+        found = set(self.devices)
+        for _, reference in root.members:
+            member = reference()
+            if member is not None:
+                for parameter in member._parameters.values():
+                    if parameter is not None and parameter.device.type == "cuda":
+                        found.add(parameter.device.index or 0)
+        if not found:
+            for _, tensor in self.tensors.inside((args, kwargs)):
+                if tensor.device.type == "cuda":
+                    found.add(tensor.device.index or 0)
+        self.devices = tuple(sorted(found))
+
+    # -- what there is to see ----------------------------------------------------------------------------------
+
+    def see_root(self, root, moment):
+        """Observe the parameters and buffers of a root."""
+        for path, reference in root.members:
+            member = reference()
+            if member is None:
+                continue
+            dot = path + "." if path else ""
+            for kind, table in (("parameter", member._parameters), ("buffer", member._buffers)):
+                for name, tensor in table.items():
+                    if tensor is None:
+                        continue
+                    full = dot + name
+                    if kind == "parameter" and id(tensor) not in self.parameters:
+                        self.parameters[id(tensor)] = (weakref.ref(tensor), full)
+                    moment.see(self.tensors, tensor, kind, full, lasting=(kind, full))
+                    for suffix, extra in self.tensors.extras(tensor):
+                        moment.see(self.tensors, extra, kind, full + suffix, lasting=(kind, full + suffix))
+            self._see_attributes(member, dot, moment)
+
+    def _see_attributes(self, member, dot, moment):
+        """Tensors that a module keeps as plain attributes: the state of quantized layers, tables made by hand."""
+        for name, value in list(member.__dict__.items()):
+            if name.startswith("_") or isinstance(value, (str, int, float, bool, type(None))):
+                continue
+            for path, tensor in self.tensors.inside(value, name, objects=name in ("state", "quant_state")):
+                moment.see(self.tensors, tensor, "buffer", dot + path, lasting=("buffer", dot + path))
+
+    def _see_inputs(self, args, kwargs, moment):
+        given = dict(kwargs)
+        for name in list(given):
+            if is_cache(name, given[name]):
+                del given[name]
+        for path, tensor in self.tensors.inside({"args": args, "kwargs": given}):
+            # What was computed by another module is not an input of the program's.
+            if tensor.grad_fn is None and not tensor.requires_grad:
+                place, _, rest = path.partition(".")
+                moment.see(self.tensors, tensor, "input", rest if place == "kwargs" else "input." + rest)
+
+    def see_caches(self, table, moment):
+        """Observe key-value caches among the named values of a call or of its result."""
+        for name, value in table.items():
+            if is_cache(name, value):
+                for path, tensor in self.tensors.inside(value, str(name), objects=True):
+                    moment.see(self.tensors, tensor, "kv-cache", path)
+
+    def _see_outputs(self, result, moment):
+        table = result if isinstance(result, dict) else getattr(result, "__dict__", None)
+        if isinstance(table, dict) and not self.tensors.is_tensor(result):
+            self.see_caches(table, moment)
+            result = {name: value for name, value in table.items() if not is_cache(name, value)}
+        for path, tensor in self.tensors.inside(result, "output"):
+            owner = "activation" if tensor.grad_fn is not None else "other"
+            moment.see(self.tensors, tensor, owner, path)
+
+    def see_gradients(self, moment):
+        """Observe the gradients of every parameter of every root."""
+        for root in self.roots:
+            for path, reference in root.members:
+                member = reference()
+                if member is None:
+                    continue
+                dot = path + "." if path else ""
+                for name, parameter in member._parameters.items():
+                    if parameter is not None and parameter.is_leaf and parameter.grad is not None:
+                        moment.see(self.tensors, parameter.grad, "gradient", dot + name)
+
+    def name_of_parameter(self, parameter):
+        """The name of a parameter that a root holds, or None."""
+        known = self.parameters.get(id(parameter))
+        return known[1] if known is not None and known[0]() is parameter else None
+
+
+def is_cache(name, value):
+    """Say whether a named value is a key-value cache, by its name or by its class."""
+    return value is not None and (name in _CACHE_NAMES or type(value).__name__.endswith("Cache"))

@@ -1,0 +1,55 @@
+"""What optimizers hold: the parameters that no module names, gradients when a step begins, state when it has ended."""
+
+import weakref
+
+
+class Optimizers:
+    """Watches the steps of optimizers, torch's own and those that derive from them."""
+
+    def __init__(self, tensors, modules):
+        self.tensors = tensors
+        self.modules = modules
+        self.seen = weakref.WeakSet()
+
+    def see_parameters(self, optimizer, moment):
+        """Observe the parameters of the groups and their gradients."""
+        self.seen.add(optimizer)
+        for group, index, parameter in self._parameters(optimizer):
+            name = self.modules.name_of_parameter(parameter)
+            if name is None:
+                name = "optimizer.%d.%d" % (group, index)
+                moment.see(self.tensors, parameter, "parameter", name, lasting=("parameter", name, id(optimizer)))
+            if parameter.grad is not None:
+                moment.see(self.tensors, parameter.grad, "gradient", name)
+
+    def see_state(self, optimizer, moment):
+        """Observe the state per parameter, and tensors that the optimizer keeps elsewhere."""
+        self.seen.add(optimizer)
+        names = {}
+        for group, index, parameter in self._parameters(optimizer):
+            names[id(parameter)] = self.modules.name_of_parameter(parameter) or "optimizer.%d.%d" % (group, index)
+        state = getattr(optimizer, "state", None) or {}
+        for key, value in list(state.items()):
+            self._see(value, names.get(id(key)) or str(key)[:80], optimizer, moment)
+        own = {name: value for name, value in vars(optimizer).items() if name not in ("state", "param_groups")}
+        parameters = set(names)
+        for path, tensor in self.tensors.inside(own, "optimizer", objects=True):
+            if id(tensor) not in parameters and not tensor.requires_grad:
+                self._note(tensor, path, optimizer, moment)
+        for index, group in enumerate(optimizer.param_groups):
+            rest = {name: value for name, value in group.items() if name != "params"}
+            self._see(rest, "optimizer.%d" % index, optimizer, moment)
+
+    def _see(self, value, path, optimizer, moment):
+        for path, tensor in self.tensors.inside(value, path, objects=True):
+            self._note(tensor, path, optimizer, moment)
+
+    def _note(self, tensor, path, optimizer, moment):
+        key = ("optimizer-state", path, id(optimizer))
+        moment.see(self.tensors, tensor, "optimizer-state", path, lasting=key)
+
+    def _parameters(self, optimizer):
+        for number, group in enumerate(getattr(optimizer, "param_groups", None) or ()):
+            for index, parameter in enumerate(group.get("params", ())):
+                if self.tensors.is_tensor(parameter):
+                    yield number, index, parameter

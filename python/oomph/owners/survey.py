@@ -1,0 +1,55 @@
+"""A look at every tensor that Python can reach: for an out-of-memory error, when nothing else may have been seen."""
+
+import gc
+
+
+def survey(torch, tensors, modules, optimizers, graph, moment):
+    """Observe modules and optimizers that were never called, and all other tensors on a device.
+
+    Objects are told apart by their class alone, because asking a proxy what it is can load or compute something.
+    """
+    found, roots, steppers = [], [], []
+    below = set()
+    optimizer_class = torch.optim.Optimizer
+    kinds = {}
+    for thing in gc.get_objects():
+        cls = type(thing)
+        kind = kinds.get(cls)
+        if kind is None:
+            kind = kinds[cls] = _kind(cls, torch, optimizer_class, tensors)
+        if kind == "tensor":
+            found.append(thing)
+        elif kind == "module":
+            roots.append(thing)
+            below.update(id(child) for child in thing._modules.values() if child is not None)
+        elif kind == "optimizer":
+            steppers.append(thing)
+    for module in roots:
+        if id(module) not in below and (module._parameters or module._modules):
+            modules.see_root(modules.root_of(module), moment)
+    for optimizer in steppers:
+        optimizers.see_parameters(optimizer, moment)
+        optimizers.see_state(optimizer, moment)
+    modules.see_gradients(moment)
+    for name, tensor in graph.saved(found):
+        moment.see(tensors, tensor, "activation", name)
+    for tensor in found:
+        if isinstance(tensor, torch.nn.Parameter):
+            moment.see(tensors, tensor, "parameter", "(%s)" % type(tensor).__name__)
+        elif tensor.grad_fn is not None:
+            moment.see(tensors, tensor, "activation", tensor.grad_fn.name())
+        else:
+            moment.see(tensors, tensor, "other", "(%s)" % type(tensor).__name__)
+
+
+def _kind(cls, torch, optimizer_class, tensors):
+    try:
+        if tensors.kind(cls) in ("plain", "inner"):
+            return "tensor"
+        if issubclass(cls, torch.nn.Module) and not issubclass(cls, torch.jit.ScriptModule):
+            return "module"
+        if issubclass(cls, optimizer_class):
+            return "optimizer"
+    except TypeError:
+        pass
+    return "none"

@@ -1,0 +1,41 @@
+"""Keeping torch's compiler from compiling us: what runs between compiled frames of the program is not the program."""
+
+
+class Quiet:
+    """Makes functions that dynamo neither compiles nor follows into, without importing dynamo."""
+
+    def __init__(self, torch):
+        frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+        self._set = getattr(frames, "set_eval_frame", None)
+        self._skip = getattr(frames, "skip_code", None) or _skipping(frames)
+
+    def skip(self, function):
+        """Have the frame of a function run as it is; what it calls is looked at as ever."""
+        if self._skip is not None:
+            self._skip(function.__code__)
+        return function
+
+    def around(self, function):
+        """Give a function that does the same with the compiler switched off in this thread."""
+        switch = self._set
+        if switch is None:
+            return function
+
+        def quiet(*args):
+            before = switch(None)
+            try:
+                return function(*args)
+            finally:
+                switch(before)
+
+        return self.skip(quiet)
+
+
+def _skipping(frames):
+    """The present form of `skip_code`: a strategy for one code object."""
+    strategy = getattr(frames, "_FrameExecStrategy", None)
+    actions = getattr(frames, "_FrameAction", None)
+    if strategy is None or actions is None or not hasattr(frames, "set_code_exec_strategy"):
+        return None
+    skip = strategy(actions.SKIP, actions.DEFAULT)
+    return lambda code: frames.set_code_exec_strategy(code, skip)

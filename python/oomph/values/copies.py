@@ -1,0 +1,106 @@
+"""Kernels of operations that carry values between host and device."""
+
+from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+
+
+def read_back(kernels, operation, args, kwargs):
+    """`.item()`: the value is in memory already; what matters is whether anyone computed it."""
+    source = args[0]
+    if (
+        kernels.on_device(source)
+        and source.dtype not in kernels.floats
+        and kernels.usable(source)
+        and kernels.unknowns.level(source) in (GUESS, UNKNOWN)
+    ):
+        kernels.warn.branched()
+    return operation.call(*args, **kwargs)
+
+
+def lifted(kernels, operation, args, kwargs):
+    """`torch.tensor(..., device="cuda")` copies out of sight and shows its result here."""
+    out = operation.call(*args, **kwargs)
+    if kernels.on_device(out) and not kernels.large(out) and kernels.plain(out):
+        kernels.unknowns.note(out, KNOWN)
+    return out
+
+
+def copied(kernels, operation, args, kwargs):
+    """Copies between host and device.
+
+    The virtual GPU carries out plain ones up to a megabyte.  Those that convert or rearrange go through kernels, or
+    through a temporary that a kernel fills, and are done here.
+    """
+    out = operation.call(*args, **kwargs)
+    source = args[1] if operation.base == "copy_" else args[0]
+    to_device, from_device = kernels.on_device(out), kernels.on_device(source)
+    if to_device and from_device:
+        count = out.numel()
+        if count > kernels.limit and (count > kernels.limit_bytes or out.dtype in kernels.floats):
+            return out
+        try:
+            if kernels.copied_quickly[operation.base](out, source):
+                return out
+        except Exception:
+            # The long way says what is the matter.
+            pass
+        return kernels.finish(operation, args, kwargs, out)
+    if not to_device and not from_device:
+        return out
+    try:
+        _between(kernels, out, source, to_device, operation.base != "copy_")
+    except Exception:
+        operation.failures += 1
+    return out
+
+
+def _between(kernels, out, source, to_device, fresh):
+    device, host = (out, source) if to_device else (source, out)
+    if not (kernels.plain(out) and kernels.plain(source)) or not kernels.usable(device) or not device.numel():
+        return
+    if host.device.type != "cpu" or not host.data_ptr():
+        # A meta tensor has nothing to copy.
+        return
+    size = device.numel() * device.element_size()
+    straight = (
+        out.dtype == source.dtype and out.is_contiguous() and source.is_contiguous() and size <= kernels.copied_bytes
+    )
+    if to_device:
+        if kernels.large(device):
+            return
+        if not straight:
+            kernels.memory.alias(out).copy_(source.expand_as(out) if source.size() != out.size() else source)
+        if fresh:
+            kernels.unknowns.note(out, KNOWN)
+        elif kernels.unknowns.covers(out) or kernels.unknowns.level(out) == BLANK:
+            kernels.unknowns.change(out, KNOWN)
+        return
+    if straight:
+        return
+    if not kernels.large(device):
+        alias = kernels.memory.alias(source)
+        out.copy_(alias.expand_as(out) if alias.size() != out.size() else alias)
+    elif size <= 64 * kernels.copied_bytes and out.is_contiguous():
+        # What was not copied would otherwise be whatever the host's heap held before, which may be no number at all.
+        out.zero_()
+
+
+def scale_updated(kernels, operation, args, kwargs):
+    """GradScaler's update: found_inf is what the check left, and the check finds nothing."""
+    out = operation.call(*args, **kwargs)
+    scale, tracker, found = args[0], args[1], args[2]
+    if not kernels.on_device(scale) or not kernels.usable(scale):
+        return out
+    growth, backoff, interval = args[3:6]
+    alias = kernels.memory.alias
+    if kernels.on_device(found) and float(alias(found).item()) > 0:
+        alias(scale).mul_(backoff)
+        alias(tracker).zero_()
+    else:
+        successes = int(alias(tracker).item()) + 1
+        if successes == interval:
+            alias(scale).mul_(growth)
+            successes = 0
+        alias(tracker).fill_(successes)
+    kernels.unknowns.change(scale, KNOWN)
+    kernels.unknowns.change(tracker, KNOWN)
+    return out

@@ -1,0 +1,94 @@
+"""What stands in small results that were not computed: zeros, and positions within range."""
+
+from oomph.values.operations import POSITIONS
+from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+
+#: A vocabulary is at least this large.  Guessed token ids then stay clear of both ends, where padding and end-of-text
+#: are: a generation runs to the length that the program allows, which is the most memory it can need.
+_VOCABULARY = 1024
+
+
+class Standins:
+    """Fills results and notes what is known of them."""
+
+    def __init__(self, kernels):
+        self._kernels = kernels
+        self._memory = kernels.memory
+        self._unknowns = kernels.unknowns
+
+    def fill(self, tensor, level):
+        """Zeros in a new tensor, marked as not computed."""
+        self._memory.zero(tensor)
+        self._unknowns.note(tensor, level)
+
+    def zero(self, operation, out):
+        """Zeros that are meant."""
+        if self._kernels.large(out):
+            return
+        self._memory.zero(out)
+        if not operation.mutated:
+            self._unknowns.note(out, KNOWN)
+        elif self._unknowns.covers(out) or self._unknowns.level(out) == BLANK:
+            # Factories are not seen themselves (torch sends them past every other kernel); their filling is.
+            self._unknowns.change(out, KNOWN)
+
+    def leave(self, operation, args, kwargs, outs):
+        """Sets the small results of an operation that is not computed to something harmless."""
+        kernels = self._kernels
+        written = list(operation.mutates(args, kwargs)) if operation.mutated else ()
+        for out in outs:
+            if not kernels.large(out) and not any(out is one for one in written):
+                self.fill(out, UNKNOWN)
+        if operation.base == "all" and outs and not written:
+            self.nothing_found(outs)
+        elif operation.base in POSITIONS:
+            self.positions(operation, args, kwargs, outs)
+        elif operation.status and outs and not kernels.large(outs[-1]):
+            # A run is healthy until it is shown not to be.
+            self._unknowns.note(outs[-1], KNOWN)
+        if written and not operation.base.startswith("_foreach"):
+            for tensor in written:
+                if isinstance(tensor, kernels.torch.Tensor) and kernels.on_device(tensor) and not kernels.large(tensor):
+                    if operation.out:
+                        self._memory.zero(tensor)
+                    self._unknowns.change(tensor, UNKNOWN)
+
+    def nothing_found(self, outs):
+        """Of "any" and "all" over something unknown, neither finds the exception: "all" holds."""
+        for out in outs:
+            if not self._kernels.large(out):
+                self._memory.alias(out).fill_(1)
+
+    def positions(self, operation, args, kwargs, outs):
+        """Positions in something unknown: within range, different within a row, even over the rows."""
+        which = POSITIONS[operation.base]
+        if which >= len(outs) or not args:
+            return
+        out = outs[which]
+        if self._kernels.large(out) or out.dtype in self._kernels.floats:
+            return
+        source = args[0]
+        named = operation.arguments
+        dim = kwargs.get("dim")
+        if dim is None and "dim" in named and named.index("dim") < len(args):
+            dim = args[named.index("dim")]
+        if dim is None:
+            dim = None if operation.base in ("argmax", "argmin") else -1
+        if source.dim() == 0:
+            return
+        size = source.numel() if dim is None else source.size(dim)
+        if not size or not out.numel():
+            return
+        torch = self._kernels.torch
+        start = size // 3 if size >= _VOCABULARY else 0
+        steps = torch.arange(out.numel(), dtype=torch.int64, device="cpu")
+        if dim is None or out.dim() == 0 or operation.base not in ("topk", "multinomial"):
+            values = (steps + start) % size
+            self._memory.alias(out).copy_(values.view(out.size()))
+        else:
+            last = dim % out.dim()
+            count = out.size(last)
+            shape = [out.size(index) for index in range(out.dim()) if index != last] + [count]
+            values = ((steps + start) % size).view(shape)
+            self._memory.alias(out).copy_(values.movedim(-1, last))
+        self._unknowns.change(out, GUESS)
