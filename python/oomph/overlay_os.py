@@ -261,7 +261,11 @@ def _directories(ov, real):
             fail(errno.ENOENT, path)
         if not stat.S_ISDIR(info.st_mode):
             fail(errno.ENOTDIR, path)
-        return key, ov.names(key), place
+        names = ov.names(key)
+        if names is None and where == UPPER:
+            # A directory that the program has made and put nothing into yet: there is none below it to list.
+            names = []
+        return key, names, place
 
     def listdir(path=None):
         if not dirty():

@@ -111,6 +111,18 @@ class Overlay(support.RunCase):
         )
         self.assertEqual(out, "['out/checkpoint-2']\n['out/checkpoint-3']\n")
 
+    def test_a_new_folder_is_empty(self):
+        """What Trainer does with an output folder into which nothing is ever saved."""
+        out = self.passes(
+            """
+            import os, pathlib
+            os.makedirs("runs/one", exist_ok=True)
+            print(os.listdir("runs/one"), list(os.scandir("runs/one")), next(os.walk("runs/one")))
+            print(os.listdir("runs"), list(pathlib.Path("runs/one").glob("checkpoint-*")))
+            """
+        )
+        self.assertEqual(out, "[] [] ('runs/one', [], [])\n['one'] []\n")
+
     def test_directory_descriptors(self):
         out = self.passes(
             """
