@@ -4,15 +4,17 @@ import os
 import subprocess
 import sys
 
-import torch
-
 
 def main():
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
-    weights = torch.zeros(1024, 1024, device="cuda", requires_grad=True)
-    optimizer = torch.optim.SGD([weights], lr=0.1)
     run_folder = os.environ.get("OOMPH_RUN", "")
     print(f"run_folder={run_folder}", flush=True)
+
+    # On a busy machine the time of a run may be up before torch is imported. By then all of the above is there.
+    import torch
+
+    weights = torch.zeros(1024, 1024, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=0.1)
     if "OOMPH_ACCEPTANCE_READY" in os.environ:
         with open(os.environ["OOMPH_ACCEPTANCE_READY"], "w") as ready:
             ready.write(f"{run_folder}\n")

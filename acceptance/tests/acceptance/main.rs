@@ -5,6 +5,8 @@
 //! work: `cargo test -p acceptance -- flux` runs the rows with that in their name.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod allocator;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod check;
@@ -28,6 +30,7 @@ fn main() {
 fn trials() -> Vec<Trial> {
     let mut trials = scenarios::trials();
     trials.extend(programs::trials());
+    trials.extend(allocator::trials());
     trials
 }
 

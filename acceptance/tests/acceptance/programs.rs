@@ -145,6 +145,13 @@ const ROWS: &[Row] = &[
         verdict: Verdict::Oom { phase: "backward", line: "loss.backward()", function: "train_step" },
         ..FITS
     },
+    Row {
+        name: "linear-algebra",
+        program: &["linear_algebra.py"],
+        torch: BOTH,
+        also: &[Prints("eigenvalues", "1.000,3.000"), Prints("norm", "3.000"), Prints("done", "True")],
+        ..FITS
+    },
     Row { name: "bool-mask", program: &["bool_mask.py"], also: &[Prints("kept", "50")], ..FITS },
     Row {
         name: "dataloader-fork",

@@ -19,12 +19,13 @@ type Scenario = (&'static str, fn() -> Result<()>);
 
 /// All scenarios.
 pub fn trials() -> Vec<Trial> {
-    let all: [Scenario; 16] = [
+    let all: [Scenario; 17] = [
         ("streams-pass-through", streams_pass_through),
         ("failure-passes-through", failure_passes_through),
         ("report-goes-to-a-file", report_goes_to_a_file),
         ("ctrl-c-leaves-nothing", ctrl_c_leaves_nothing),
         ("sigterm-leaves-nothing", sigterm_leaves_nothing),
+        ("sigkill-leaves-nothing", sigkill_leaves_nothing),
         ("timeout-leaves-nothing", timeout_leaves_nothing),
         ("checkpoint-survives", checkpoint_survives),
         ("checkpoint-survives-resuming", checkpoint_survives_resuming),
@@ -82,15 +83,21 @@ fn report_goes_to_a_file() -> Result<()> {
 
 /// Ctrl-C reaches all processes of the terminal's group at once.
 fn ctrl_c_leaves_nothing() -> Result<()> {
-    interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT))
+    interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT), Duration::ZERO)
 }
 
 /// A supervisor ends oomph alone, and oomph ends its children.
 fn sigterm_leaves_nothing() -> Result<()> {
-    interrupted("sigterm", |started| started.signal(libc::SIGTERM))
+    interrupted("sigterm", |started| started.signal(libc::SIGTERM), Duration::ZERO)
 }
 
-fn interrupted(marker: &str, interrupt: fn(&Started)) -> Result<()> {
+/// Nobody can catch SIGKILL, so a second process of oomph ends the program, a little later.
+fn sigkill_leaves_nothing() -> Result<()> {
+    interrupted("sigkill", |started| started.signal(libc::SIGKILL), Duration::from_secs(10))
+}
+
+/// Interrupts a run, which may take so long after oomph's own end until nothing of it is left.
+fn interrupted(marker: &str, interrupt: fn(&Started), patience: Duration) -> Result<()> {
     let marker = format!("OOMPH_ACCEPTANCE_MARKER={marker}-{}", std::process::id());
     let (name, value) = marker.split_once('=').context("the marker is an assignment")?;
     let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--until-exit"]).with(TORCH_2_15).env(name, value);
@@ -110,6 +117,11 @@ fn interrupted(marker: &str, interrupt: fn(&Started)) -> Result<()> {
     let finished = started.finish()?;
     finished.ensure(!finished.status.success(), "an interrupted run is no success")?;
     finished.ensure(begun.elapsed() < Duration::from_secs(30), "it took too long to end")?;
+    let ended = Instant::now();
+    let something_left = || Path::new(run_folder).exists() || !processes_with(&marker).is_empty();
+    while ended.elapsed() < patience && something_left() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     finished.ensure(!Path::new(run_folder).exists(), format!("{run_folder} was left behind"))?;
     let left = processes_with(&marker);
     finished.ensure(left.is_empty(), format!("processes were left behind: {left:#?}"))

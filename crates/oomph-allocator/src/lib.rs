@@ -1,2 +1,41 @@
 //! Replays a memory trace through the models of PyTorch's, CUDA's and TensorFlow's allocators.
+//!
+//! - [`Native`] is PyTorch's caching allocator itself: [`malloc`](Native::malloc), [`free`](Native::free), the events and
+//!   counters that PyTorch would produce. [`Settings`] is what `PYTORCH_CUDA_ALLOC_CONF` says.
+//! - [`start_state`] rebuilds what stood before a trace's first event.
+//! - [`Script`] is a trace made ready for "what if": [`Script::replay`] runs it through any [`Model`] on any
+//!   [`Capacity`], and [`Script::smallest_card`] finds the least memory on which it survives.
+//! - [`verify`] says whether the model and the trace agree on every address, segment and block.
+//!
+//! All sizes are bytes. Nothing here starts a thread, reads a file or panics on a trace, whatever it holds.
 #![forbid(unsafe_code)]
+
+mod addresses;
+mod asynchronous;
+mod bfc;
+mod card;
+mod driver;
+mod model;
+mod native;
+mod pools;
+mod reconstruct;
+mod replay;
+mod script;
+mod settings;
+mod size;
+mod statistics;
+mod verify;
+mod version;
+
+pub use bfc::BfcSettings;
+pub use card::SmallestCard;
+pub use driver::{Card, Driver};
+pub use model::{Capacity, Model};
+pub use native::{BlockId, BlockState, Emitted, Native, Oom, PoolOptions, SegmentState, State};
+pub use reconstruct::start_state;
+pub use replay::{Failure, Replay, Start};
+pub use script::Script;
+pub use settings::{Backend, INTERVALS, Reserve, Settings, SettingsError};
+pub use statistics::{AtPeak, Gauge, Statistics};
+pub use verify::{Disagreement, Mismatch, Tally, Verification, verify};
+pub use version::{BlockOrder, Version, VersionError};

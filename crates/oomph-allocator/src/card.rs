@@ -1,0 +1,85 @@
+//! The smallest card on which a trace survives.
+
+use crate::model::{Capacity, Model};
+use crate::replay::{Replay, Start};
+use crate::script::Script;
+
+/// The driver gives memory in these steps, in bytes.
+const STEP: u64 = 2 << 20;
+/// How many sizes above the answer are tried as well.
+const PROBES: u64 = 3;
+
+/// The answer of [`Script::smallest_card`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SmallestCard {
+    /// The least memory for the allocator, in bytes: the card needs as much beside contexts and other libraries.
+    pub available: u64,
+    /// The replay on that card.
+    pub replay: Replay,
+    /// A larger card was found on which the trace dies; the answer is above all such cards that were tried.
+    pub irregular: bool,
+}
+
+impl Script {
+    /// The least memory on which the script survives, to 2 MiB; `None` if no card is large enough, which settings with
+    /// a memory fraction of 0 can bring about. `other` is what something else uses of the card, in bytes.
+    ///
+    /// More memory is not always better: on a larger card PyTorch flushes its cache later, and can then be left with
+    /// worse fragments. So bisection finds one border between dying and surviving, then some larger sizes are tried,
+    /// and where one of them dies the search goes on above it. A card between two sizes that were tried may still die.
+    pub fn smallest_card(&self, model: &Model, other: u64) -> Option<SmallestCard> {
+        let run = |available: u64| {
+            let total = available.saturating_add(other);
+            self.replay(model, Capacity { total, available }, Start::Cold)
+        };
+        let mut low = self.peak_requested() / STEP * STEP;
+        let free = self.replay(model, Capacity::UNLIMITED, Start::Cold);
+        // What a replay without limit reserves is enough, unless a fraction of the card is kept back.
+        let mut high = free.peak_reserved().max(low).checked_next_multiple_of(STEP)?;
+        let mut at_high = run(high);
+        while !at_high.survived {
+            if high >= Capacity::UNLIMITED.total {
+                return None;
+            }
+            low = high + STEP;
+            high = high.saturating_mul(2);
+            at_high = run(high);
+        }
+        let ceiling = high;
+        let mut irregular = false;
+        loop {
+            let (border, replay) = bisect(low, high, at_high, &run);
+            let gap = (ceiling - border) / STEP;
+            // Each probe is twice as far above the border as the one before.
+            let died = (0..PROBES)
+                .map(|probe| border + (1 << probe) * STEP)
+                .chain((1..PROBES).map(|part| border + gap * part / PROBES * STEP))
+                .filter(|&size| size > border && size < ceiling)
+                .filter(|&size| !run(size).survived)
+                .max();
+            match died {
+                Some(size) => {
+                    irregular = true;
+                    low = size + STEP;
+                    high = ceiling;
+                    at_high = run(ceiling);
+                }
+                None => return Some(SmallestCard { available: border, replay, irregular }),
+            }
+        }
+    }
+}
+
+/// The border between dying and surviving, if there is but one, from `low` to `high`, which survives.
+fn bisect(mut low: u64, mut high: u64, mut at_high: Replay, run: &impl Fn(u64) -> Replay) -> (u64, Replay) {
+    while low < high {
+        let middle = low + (high - low) / STEP / 2 * STEP;
+        let replay = run(middle);
+        if replay.survived {
+            (high, at_high) = (middle, replay);
+        } else {
+            low = middle + STEP;
+        }
+    }
+    (high, at_high)
+}

@@ -1,0 +1,155 @@
+//! Runs a script through an allocator.
+
+use crate::model::{Capacity, Machine, Model, Visitor, with_machine};
+use crate::native::{BlockId, Oom};
+use crate::script::{Kind, Script};
+use crate::statistics::Statistics;
+
+/// What a replay begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// An empty card, on which the blocks that stood before the first event are allocated in the order of their
+    /// addresses. Right for another setting, card or allocator.
+    #[default]
+    Cold,
+    /// The recorded segments and blocks as they were. Right for the same setting on a similar card. Only PyTorch's own
+    /// allocator can begin so; the others begin cold.
+    Recorded,
+}
+
+/// What came of a replay. All sizes are bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Replay {
+    /// The program would have come as far as it did, and past the allocation that killed it, if one did.
+    pub survived: bool,
+    /// The allocation that failed and ended the replay.
+    pub oom: Option<Failure>,
+    /// Allocations that failed in the trace, that the program survived, and that fail here too.
+    pub caught_ooms: u64,
+    /// Allocations that failed in the trace and succeed here.
+    pub averted_ooms: u64,
+    /// The allocator's counters at the end.
+    pub statistics: Statistics,
+}
+
+/// Where a replay ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The event of the trace; `None` while the blocks that stood before the first event were allocated.
+    pub event: Option<usize>,
+    /// What failed.
+    pub oom: Oom,
+}
+
+impl Replay {
+    /// The most that was reserved, in bytes.
+    pub fn peak_reserved(&self) -> u64 {
+        self.statistics.reserved.peak
+    }
+
+    /// The most that was allocated, in bytes.
+    pub fn peak_allocated(&self) -> u64 {
+        self.statistics.allocated.peak
+    }
+
+    /// How often the cache was given back for want of memory.
+    pub fn retries(&self) -> u64 {
+        self.statistics.retries
+    }
+}
+
+impl Script {
+    /// Replays the script. It ends at the first allocation that fails and that the trace does not have as failed.
+    pub fn replay(&self, model: &Model, capacity: Capacity, start: Start) -> Replay {
+        with_machine(model, capacity, Player { script: self, start })
+    }
+}
+
+struct Player<'a> {
+    script: &'a Script,
+    start: Start,
+}
+
+const EMPTY: BlockId = BlockId(u32::MAX);
+
+impl Visitor<Replay> for Player<'_> {
+    fn visit<M: Machine>(self, mut machine: M) -> Replay {
+        let script = self.script;
+        let mut slots = vec![EMPTY; script.slots as usize];
+        match if M::RESUMES { self.start } else { Start::Cold } {
+            Start::Cold => {
+                if let Err(oom) = self.allocate_start(&mut machine, &mut slots) {
+                    return finish(&machine, Some(Failure { event: None, oom }), 0, 0);
+                }
+            }
+            Start::Recorded => {
+                let active = machine.resume(&script.start);
+                let by_address: std::collections::BTreeMap<u64, BlockId> = active.into_iter().collect();
+                for &(address, slot) in &script.start_slots {
+                    slots[slot as usize] = by_address.get(&address).copied().unwrap_or(EMPTY);
+                }
+            }
+        }
+        let streams: Vec<u16> = script.streams.iter().map(|&stream| machine.stream(stream)).collect();
+        let pools: Vec<u16> = script.pools.iter().map(|&pool| machine.pool(pool)).collect();
+        let (mut caught, mut averted) = (0, 0);
+        for (index, step) in script.steps.iter().enumerate() {
+            match step.kind {
+                Kind::Allocate => {
+                    match machine.malloc(step.size, streams[step.stream as usize], pools[step.pool as usize]) {
+                        Ok(id) => slots[step.slot as usize] = id,
+                        Err(oom) => {
+                            let event = Some(script.events[index] as usize);
+                            return finish(&machine, Some(Failure { event, oom }), caught, averted);
+                        }
+                    }
+                }
+                Kind::Free => {
+                    let id = std::mem::replace(&mut slots[step.slot as usize], EMPTY);
+                    machine.free(id);
+                }
+                Kind::FreeLater => machine.free_later(slots[step.slot as usize]),
+                Kind::Complete => {
+                    let id = std::mem::replace(&mut slots[step.slot as usize], EMPTY);
+                    machine.complete(id);
+                }
+                Kind::Flush => machine.flush(),
+                Kind::ReleasePool => machine.release_pool(script.pools[step.pool as usize]),
+                Kind::Attempt => {
+                    match machine.malloc(step.size, streams[step.stream as usize], pools[step.pool as usize]) {
+                        // Nobody knows what the program would have done with it.
+                        Ok(id) => {
+                            averted += 1;
+                            machine.free(id);
+                        }
+                        Err(oom) if script.fatal == Some(index as u32) => {
+                            let event = Some(script.events[index] as usize);
+                            return finish(&machine, Some(Failure { event, oom }), caught, averted);
+                        }
+                        Err(_) => caught += 1,
+                    }
+                }
+            }
+        }
+        finish(&machine, None, caught, averted)
+    }
+}
+
+impl Player<'_> {
+    fn allocate_start<M: Machine>(&self, machine: &mut M, slots: &mut [BlockId]) -> Result<(), Oom> {
+        for ((segment, block), &(_, slot)) in self.script.start.active().zip(&self.script.start_slots) {
+            let (stream, pool) = (machine.stream(segment.stream), machine.pool(segment.pool));
+            let id = machine.malloc(block.requested, stream, pool)?;
+            slots[slot as usize] = id;
+            if block.state == oomph_trace::BlockState::ActivePendingFree {
+                machine.free_later(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn finish<M: Machine>(machine: &M, oom: Option<Failure>, caught_ooms: u64, averted_ooms: u64) -> Replay {
+    let statistics = *machine.statistics();
+    Replay { survived: oom.is_none(), oom, caught_ooms, averted_ooms, statistics }
+}

@@ -1,0 +1,113 @@
+//! What a replay says of another card, setting or allocator.
+
+mod traces;
+
+use oomph_allocator::{BfcSettings, Capacity, Model, Script, Settings, Start, Version};
+use oomph_trace::{Device, Trace};
+use traces::{allocate, collect, end_with, recorder};
+
+const MIB: u64 = 1 << 20;
+
+fn pytorch(conf: &str) -> Model {
+    Model::pytorch(conf.parse().unwrap(), Version::NEWEST)
+}
+
+fn script(trace: &Trace) -> Script {
+    Script::new(&trace.devices[0], &Settings::default())
+}
+
+/// Sixteen blocks of 30 MiB, every other one freed, and then one of 200 MiB: the holes are of no use to it.
+fn fragmented() -> Trace {
+    let (mut native, mut device) = (recorder(), Device::default());
+    let blocks: Vec<_> = (0..16).map(|_| allocate(&mut native, 30 * MIB)).collect();
+    for &id in blocks.iter().step_by(2) {
+        native.free(id);
+    }
+    allocate(&mut native, 200 * MIB);
+    collect(&mut native, &mut device);
+    end_with(device, &native.state())
+}
+
+#[test]
+fn the_smallest_card_needs_one_flush() {
+    let script = script(&fragmented());
+    let free = script.replay(&pytorch(""), Capacity::UNLIMITED, Start::Cold);
+    assert_eq!((free.survived, free.peak_reserved(), free.retries()), (true, 680 * MIB, 0));
+    // Eight blocks stay and eight whole segments are given back for the large one.
+    let smallest = script.smallest_card(&pytorch(""), 500 * MIB).unwrap();
+    assert_eq!(smallest.available, 480 * MIB);
+    assert_eq!((smallest.replay.retries(), smallest.replay.peak_reserved()), (1, 480 * MIB));
+    assert!(!smallest.irregular);
+    let below = script.replay(&pytorch(""), Capacity::card(978 * MIB, 500 * MIB), Start::Cold);
+    let oom = below.oom.unwrap().oom;
+    assert!(!below.survived);
+    // The sixteenth block of 30 MiB is the one that does not fit.
+    assert_eq!((oom.segment, oom.driver_free, oom.reserved), (30 * MIB, 28 * MIB, 450 * MIB));
+}
+
+#[test]
+fn another_allocator_fills_the_holes() {
+    let script = script(&fragmented());
+    // Free memory is never too scattered for the driver's own pool: the most in use at once is the first 480 MiB.
+    let asynchronous = Model::Async { settings: Settings::default() };
+    assert_eq!(script.replay(&asynchronous, Capacity::UNLIMITED, Start::Cold).peak_reserved(), 480 * MIB);
+    let bfc = Model::Bfc(BfcSettings { allow_growth: true, ..BfcSettings::tensorflow() });
+    let replay = script.replay(&bfc, Capacity::card(2048 * MIB, 0), Start::Recorded);
+    assert!(replay.survived);
+    // A chunk that is not split takes more than was asked for.
+    assert_eq!(replay.statistics.requested.peak, 480 * MIB);
+    assert!(replay.peak_allocated() > 480 * MIB);
+}
+
+/// The trace was recorded from its second half on: what stood before is rebuilt from the end.
+#[test]
+fn a_trace_that_begins_late_is_understood() {
+    let (mut native, mut device) = (recorder(), Device::default());
+    let kept = allocate(&mut native, 3 * MIB);
+    let freed = allocate(&mut native, 5 * MIB + 100);
+    let _small = allocate(&mut native, 1000);
+    let start = native.state();
+    native.take_events();
+    native.free(freed);
+    let reused = allocate(&mut native, 4 * MIB);
+    native.free(kept);
+    allocate(&mut native, 64 * MIB);
+    native.free(reused);
+    collect(&mut native, &mut device);
+    let trace = end_with(device, &native.state());
+    let script = script(&trace);
+    assert_eq!(script.start(), &start);
+    let replay = script.replay(&pytorch(""), Capacity::UNLIMITED, Start::Recorded);
+    assert_eq!(replay.statistics.reserved, native.statistics().reserved);
+    assert_eq!(replay.statistics.allocated.current, native.statistics().allocated.current);
+    assert!(oomph_allocator::verify(&trace, &trace.devices[0]).is_exact());
+}
+
+/// `empty_cache()` is repeated in a replay; a flush that PyTorch made because the card was full is not.
+#[test]
+fn only_the_programs_own_flushes_are_repeated() {
+    for (flush, expected) in [(true, 264), (false, 324)] {
+        let (mut native, mut device) = (recorder(), Device::default());
+        let id = allocate(&mut native, 60 * MIB);
+        native.free(id);
+        if flush {
+            native.empty_cache();
+        }
+        allocate(&mut native, 64 * MIB);
+        // Without stacks, what is reserved later shows that the card was not full then.
+        allocate(&mut native, 200 * MIB);
+        collect(&mut native, &mut device);
+        let trace = end_with(device, &native.state());
+        let replay = script(&trace).replay(&pytorch(""), Capacity::UNLIMITED, Start::Cold);
+        assert_eq!(replay.statistics.reserved.current, expected * MIB);
+    }
+}
+
+#[test]
+fn a_memory_fraction_limits_the_card() {
+    let script = script(&fragmented());
+    let half = pytorch("per_process_memory_fraction:0.5");
+    assert!(!script.replay(&half, Capacity::card(900 * MIB, 0), Start::Cold).survived);
+    assert!(script.replay(&half, Capacity::card(960 * MIB, 0), Start::Cold).survived);
+    assert_eq!(script.smallest_card(&half, 0).unwrap().available, 960 * MIB);
+}
