@@ -198,13 +198,15 @@ impl Catalogue {
         &self.architectures
     }
 
-    /// The cards on which a process fits, smallest capacity first.
+    /// The GPUs on which a process fits: first the cards that can be bought or rented ([`Kind::is_card`]), then
+    /// laptops' GPUs, slices and modules; each part smallest capacity first.
     ///
     /// `process_bytes_excluding_context` is the peak of everything but the CUDA context, in bytes: the context
-    /// differs between cards, and each card's own expected cost is subtracted from its capacity. Slices and Jetson
-    /// modules are among the answers; [`Gpu::kind`] tells them apart.
+    /// differs between cards, and each card's own expected cost is subtracted from its capacity.
     pub fn smallest_that_hold(&self, process_bytes_excluding_context: u64) -> impl Iterator<Item = &Gpu> {
-        self.iter().filter(move |gpu| gpu.usable_bytes() >= process_bytes_excluding_context)
+        let cards = self.iter().filter(|gpu| gpu.kind.is_card());
+        let others = self.iter().filter(|gpu| !gpu.kind.is_card());
+        cards.chain(others).filter(move |gpu| gpu.usable_bytes() >= process_bytes_excluding_context)
     }
 }
 

@@ -72,6 +72,14 @@ pub enum Kind {
     Jetson,
 }
 
+impl Kind {
+    /// Whether it is a card that can be bought or rented by itself: no laptop's GPU, no slice, no module.
+    #[must_use]
+    pub fn is_card(self) -> bool {
+        matches!(self, Self::Consumer | Self::Professional | Self::Datacenter)
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {

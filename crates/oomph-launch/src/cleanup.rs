@@ -23,6 +23,12 @@ pub(crate) fn remove(folder: &Path) {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
 }
 
+/// The folders of the list.
+#[cfg(target_os = "linux")]
+pub(crate) fn registered() -> Vec<PathBuf> {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+}
+
 /// Removes every folder of the list.
 #[cfg(target_os = "linux")]
 pub(crate) fn remove_all() {

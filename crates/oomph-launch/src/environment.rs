@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::inspect::{self, Answer};
 use crate::installer::{Installer, InstallerOutput, Work, settings};
+use crate::lease::{self, Claim, Lease};
 use crate::program::{is_executable, real_path};
 use crate::{CacheDir, LaunchError, PythonFacts, cleanup};
 
@@ -26,6 +27,8 @@ pub struct Environment {
     path: PathBuf,
     facts: PythonFacts,
     created: bool,
+    /// Keeps it from being removed while it is in use.
+    _lease: Lease,
 }
 
 impl Environment {
@@ -96,23 +99,24 @@ impl EnvironmentRequest<'_> {
         let base = Base::of(self.base, self.directory, &folder)?;
         let key = key(&requirements, &base, &settings());
         let path = folder.join(&key);
-        if let Some(facts) = finished(&path) {
-            return Ok(Environment { path, facts, created: false });
-        }
-
-        // The lock is a file beside the environment: one inside would go when a half-made environment is removed.
-        let lock_path = folder.join(format!("{key}.lock"));
-        let unusable = |source| LaunchError::cache(&lock_path, source);
-        let lock = File::create(&lock_path).map_err(unusable)?;
-        if lock.try_lock().is_err() {
-            (self.notify)("another run is making the same Python environment; waiting for it");
-            lock.lock().map_err(unusable)?;
-        }
-        if let Some(facts) = finished(&path) {
-            return Ok(Environment { path, facts, created: false });
-        }
+        let unusable = |source| LaunchError::cache(lease::lock_path(&path), source);
+        let waiting = || (self.notify)("another run is making the same Python environment; waiting for it");
+        let exclusive = match lease::claim(&path, || finished(&path), waiting).map_err(unusable)? {
+            Claim::Use(facts, lease) => return Ok(Environment { path, facts, created: false, _lease: lease }),
+            Claim::Make(exclusive) => exclusive,
+        };
+        self.make_room(&folder);
         let facts = self.build(&path, &requirements)?;
-        Ok(Environment { path, facts, created: true })
+        let lease = exclusive.into_lease().map_err(unusable)?;
+        Ok(Environment { path, facts, created: true, _lease: lease })
+    }
+
+    /// Removes environments that nobody uses any more: they hold gigabytes, and only a new one makes a cache grow.
+    fn make_room(&self, environments: &Path) {
+        let removed = lease::remove_unused(environments, lease::UNUSED_AFTER, MARKER);
+        if removed > 0 {
+            (self.notify)(&format!("removed {removed} of the cache's Python environments, not used for 30 days"));
+        }
     }
 
     /// Makes the environment in its place: scripts in it name that place, so it cannot be moved there later.

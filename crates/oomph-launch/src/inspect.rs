@@ -278,6 +278,25 @@ mod tests {
     }
 
     #[test]
+    fn a_torch_with_a_runtime_of_its_own_is_named_with_its_library() {
+        let folder = torch("__version__ = '1.13.1+cu117'\ncuda = '11.7'\n");
+        let library = folder.path().join("torch/lib/libc10_cuda.so");
+        fs::create_dir(folder.path().join("torch/lib")).unwrap();
+        let source = folder.path().join("runtime.c");
+        fs::write(&source, r#"const char *volatile mark = "/cudart.shm.%x.%x.%llx";"#).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+        if !compiler.status().is_ok_and(|status| status.success()) {
+            eprintln!("passed over: there is no C compiler");
+            return;
+        }
+        let problem = facts(Some(folder.path().join("torch/__init__.py")), &[]).problem().unwrap();
+        assert!(matches!(problem, Problem::StaticRuntimeTorch { .. }), "{problem}");
+        let text = problem.to_string();
+        assert!(text.contains("1.13.1+cu117") && text.contains("libc10_cuda.so") && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
     fn no_torch_is_a_problem_only_when_nothing_else_uses_gpus() {
         assert!(matches!(facts(None, &[]).problem(), Some(Problem::NoTorch { .. })));
         assert_eq!(facts(None, &["jax"]).problem(), None);

@@ -12,8 +12,9 @@
 //!
 //! - The program is the user's: its standard streams, its terminal, its signals and its exit status are its
 //!   own. It therefore stays in our process group and our session.
-//! - Whatever ends a run (its end, Ctrl-C, a timeout, an error), no process and no folder of it remains. Only a
-//!   SIGKILL to this process can prevent that, and then the next run sweeps the folders.
+//! - Whatever ends a run (its end, Ctrl-C, a timeout, an error), no process and no folder of it remains. After a
+//!   SIGKILL to this process a watchdog sees to that, and what escapes even that (a machine that went down) the next
+//!   run sweeps.
 //! - No unsafe code: what must happen between `fork` and `exec` is not done at all.
 
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod inspect;
 mod installer;
 #[cfg(target_os = "linux")]
 mod interrupts;
+mod lease;
 mod newer_cudnn;
 mod prepare;
 #[cfg(target_os = "linux")]
@@ -36,6 +38,8 @@ mod program;
 mod run_folder;
 mod runtime_files;
 mod supervise;
+#[cfg(target_os = "linux")]
+mod watchdog;
 
 pub use cache::CacheDir;
 pub use environment::Environment;
@@ -50,4 +54,4 @@ pub use prepare::{Prepared, Request, prepare};
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;
 pub use runtime_files::{Runtime, RuntimeFiles};
-pub use supervise::{Exit, Launch, Outcome, Output, handle_signals};
+pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::CacheDir;
+use crate::{CacheDir, lease};
 
 /// The first version that answers without a GPU.
 const FIRST: (u32, u32) = (9, 8);
@@ -15,8 +15,16 @@ const FIRST: (u32, u32) = (9, 8);
 #[must_use]
 pub fn newest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
     let environments = folders(&cache.path().join("environments"));
-    let packages = environments.iter().flat_map(|environment| folders(&environment.join("lib")));
-    packages.filter_map(|python| in_packages(&python.join("site-packages"))).max().map(|(_, path)| path)
+    let found = environments.iter().flat_map(|environment| {
+        let pythons = folders(&environment.join("lib"));
+        pythons.into_iter().filter_map(move |python| {
+            in_packages(&python.join("site-packages")).map(|(version, path)| (version, path, environment))
+        })
+    });
+    let (_, path, environment) = found.max()?;
+    // To be asked is to be used: the environment stays for another while.
+    lease::touch(&lease::lock_path(environment));
+    Some(path)
 }
 
 /// The folders in a folder; none where it cannot be read.

@@ -19,7 +19,10 @@ const POLL: Duration = Duration::from_millis(5);
 /// How long a killed process may take to go. One that waits for a broken disk or network does not go at all.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Children of this process that belong to no run: installers.
+/// How long the processes of a run whose launcher was killed may take to end by themselves.
+const MARKED_GRACE: Duration = Duration::from_secs(2);
+
+/// Children of this process that belong to no run: installers and watchdogs.
 static HELPERS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 fn helpers() -> MutexGuard<'static, BTreeSet<i32>> {
@@ -203,6 +206,43 @@ pub(crate) fn end_everything(patience: Duration, asked_already: bool) {
         std::thread::sleep(POLL);
     }
     kill_all(None);
+}
+
+/// The processes whose environment holds this entry, and what is below them.
+fn marked(entry: &[u8]) -> BTreeSet<i32> {
+    let table = table();
+    let living = |pid: &&i32| table.get(*pid).is_some_and(|entry| !entry.dead);
+    let carries = |pid: &&i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == entry)
+    };
+    let mut found: BTreeSet<i32> = table.keys().filter(living).filter(carries).copied().collect();
+    // Who has cleared the environment is known by the parent, as long as that lives.
+    for root in found.clone() {
+        found.extend(select(&table, root, &BTreeSet::new()).living);
+    }
+    found
+}
+
+/// Ends every process whose environment holds this entry: asks first, and kills what is left after a while.
+pub(crate) fn end_marked(entry: &[u8]) {
+    let until = Instant::now() + MARKED_GRACE;
+    for pid in marked(entry) {
+        send(pid, Signal::TERM.as_raw());
+    }
+    let give_up = until + KILL_PATIENCE;
+    while Instant::now() < give_up {
+        let left = marked(entry);
+        if left.is_empty() {
+            return;
+        }
+        if Instant::now() >= until {
+            for pid in left {
+                send(pid, Signal::KILL.as_raw());
+            }
+        }
+        std::thread::sleep(10 * POLL);
+    }
 }
 
 #[cfg(test)]

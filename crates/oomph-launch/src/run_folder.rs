@@ -17,6 +17,10 @@ const LOCK_FILE: &str = "launcher.lock";
 /// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
 const SWEEP_AFTER: Duration = Duration::from_secs(60);
 
+/// A run folder is not made where there is less room than this, in bytes: the ledger is memory-mapped, and a process
+/// that finds no room for a page of it dies of a bus error.
+const LEAST_ROOM: u64 = 16 << 20;
+
 /// No report of the hook comes near this size; a program's file of that name may.
 const LARGEST_REPORT: u64 = 16 << 20;
 
@@ -156,7 +160,7 @@ impl OwnedFolder {
     fn create_in_first(bases: &[PathBuf]) -> Result<Self, LaunchError> {
         let mut failure = None;
         for base in bases {
-            match Self::create(base) {
+            match has_room(base).and_then(|()| Self::create(base)) {
                 Ok(folder) => return Ok(folder),
                 Err(source) => failure = Some(LaunchError::run_folder(base, source)),
             }
@@ -165,9 +169,7 @@ impl OwnedFolder {
     }
 
     fn create(base: &Path) -> io::Result<Self> {
-        // The standard library seeds its hash maps from the system's randomness; the name need only be new.
-        let random = RandomState::new().build_hasher().finish();
-        let path = base.join(format!("oomph-{}-{random:016x}", std::process::id()));
+        let path = base.join(format!("oomph-{}-{}", std::process::id(), random_name()));
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -184,10 +186,30 @@ impl OwnedFolder {
     }
 }
 
+/// A name that nobody else has: the standard library seeds its hash maps from the system's randomness.
+pub(crate) fn random_name() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
+}
+
 impl Drop for OwnedFolder {
     fn drop(&mut self) {
         cleanup::remove(&self.path);
     }
+}
+
+/// An error where a folder's disk is as good as full.
+#[cfg(unix)]
+fn has_room(base: &Path) -> io::Result<()> {
+    let found = rustix::fs::statvfs(base)?;
+    // Some network file systems do not know how large they are.
+    let known = found.f_blocks > 0;
+    let room = found.f_bavail.saturating_mul(found.f_frsize);
+    if known && room < LEAST_ROOM { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+}
+
+#[cfg(not(unix))]
+fn has_room(_base: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 fn read_report(path: &Path) -> Option<HookReport> {
@@ -258,6 +280,12 @@ fn sweep(base: &Path, older_than: Duration) {
             Ok(Ok(()) | Err(TryLockError::WouldBlock | TryLockError::Error(_))) | Err(_) => {}
         }
     }
+}
+
+/// Whether a path has the name of a run folder.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_run_folder(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| is_run_folder_name(&name.to_string_lossy()))
 }
 
 fn is_run_folder_name(name: &str) -> bool {

@@ -108,6 +108,39 @@ fn a_half_made_environment_is_made_again() {
 }
 
 #[test]
+fn a_new_environment_makes_room_but_not_at_the_cost_of_one_in_use() {
+    let place = place();
+    let script = "echo > ready; while ! [ -e go ]; do sleep 0.05; done";
+    let mut user = place.fixture(&[WHEEL, "--", "sh", "-c", script]).stderr(Stdio::null()).spawn().unwrap();
+    place.wait_for("ready");
+    let first = environments(&place).pop().unwrap();
+    let make_old = || {
+        let lock = fs::File::open(first.with_extension("lock")).unwrap();
+        lock.set_modified(std::time::SystemTime::now() - Duration::from_secs(31 * 24 * 60 * 60)).unwrap();
+    };
+    let copy = |name: &str| {
+        let path = place.path("work").join(name);
+        fs::create_dir(&path).unwrap();
+        fs::copy(
+            place.path("work").join("oomphtest-1.0-py3-none-any.whl"),
+            path.join("oomphtest-1.0-py3-none-any.whl"),
+        )
+        .unwrap();
+        format!("--with=./{name}/oomphtest-1.0-py3-none-any.whl")
+    };
+    make_old();
+    assert!(place.run(&[&copy("second"), "--", "oomphhello"]).status.success());
+    assert!(first.exists(), "it is in use");
+    fs::write(place.path("work").join("go"), "").unwrap();
+    assert!(wait_for_end(&mut user).success());
+    make_old();
+    let output = place.run(&[&copy("third"), "--", "oomphhello"]);
+    assert!(text(&output.stderr).contains("removed 1 of the cache"), "{}", text(&output.stderr));
+    assert!(!first.exists());
+    assert_eq!(environments(&place).len(), 2);
+}
+
+#[test]
 fn without_uv_pip_does_it() {
     let place = place();
     let path = only_python(&place);

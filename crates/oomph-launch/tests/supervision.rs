@@ -225,25 +225,66 @@ fn a_signal_outside_of_a_run_removes_the_folder() {
 }
 
 #[test]
-fn a_killed_launchers_folder_is_swept_later() {
+fn a_killed_launchers_program_is_ended() {
+    for group in [false, true] {
+        let place = Place::new();
+        let mut fixture = place.fixture(&["--", "python3", "-c", STUBBORN]);
+        // A group of its own, so that killing the group does not kill the test.
+        std::os::unix::process::CommandExt::process_group(&mut fixture, 0);
+        let mut fixture = fixture.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let pids = ["main", "child", "grandchild"].map(|name| place.wait_for_pid(name));
+        let watchdog = watchdog_of(pid(&fixture));
+        signal(if group { -pid(&fixture) } else { pid(&fixture) }, "KILL");
+        assert_eq!(wait_for_end(&mut fixture).signal(), Some(9));
+        common::wait_until("the program is ended and nothing is left", || {
+            let left = pids.iter().chain([&watchdog]).filter(|pid| exists(**pid)).count();
+            (left == 0).then_some(())
+        });
+        place.assert_no_run_folder();
+    }
+}
+
+#[test]
+fn a_run_that_ends_takes_its_watchdog_along() {
+    let place = Place::new();
+    let mut fixture = place.start(&["--", "sh", "-c", "echo > ready; while ! [ -e go ]; do sleep 0.01; done"]);
+    place.wait_for("ready");
+    let watchdog = watchdog_of(pid(&fixture));
+    std::fs::write(place.path("work").join("go"), "").unwrap();
+    assert!(wait_for_end(&mut fixture).success());
+    assert!(!exists(watchdog));
+}
+
+#[test]
+fn what_not_even_a_watchdog_removed_is_swept_later() {
     let place = Place::new();
     let mut fixture = place.start(&["--", "sleep", "600"]);
     let folder = common::wait_until("there is a folder", || {
         Some(std::fs::read_dir(place.path("run")).unwrap().next()?.unwrap().path())
     });
-    std::thread::sleep(Duration::from_millis(300));
-    let leftovers = children_of(pid(&fixture));
-    signal(pid(&fixture), "KILL");
-    wait_for_end(&mut fixture);
-    for leftover in leftovers {
-        signal(leftover, "KILL");
+    let watchdog = watchdog_of(pid(&fixture));
+    let program = common::wait_until("the program runs", || {
+        children_of(pid(&fixture)).into_iter().find(|child| *child != watchdog)
+    });
+    for pid in [watchdog, pid(&fixture), program] {
+        signal(pid, "KILL");
     }
+    wait_for_end(&mut fixture);
     assert!(place.run(&["--", "true"]).status.success());
     assert!(folder.exists(), "a young folder is left alone");
     let old = ["-d", "2 minutes ago"];
     assert!(Command::new("touch").args(old).arg(&folder).status().unwrap().success());
     assert!(place.run(&["--", "true"]).status.success());
     assert!(!folder.exists());
+}
+
+fn watchdog_of(pid: i32) -> i32 {
+    common::wait_until("there is a watchdog", || {
+        children_of(pid).into_iter().find(|child| {
+            let command = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            text(&command).contains("--watch-over-run")
+        })
+    })
 }
 
 fn children_of(pid: i32) -> Vec<i32> {

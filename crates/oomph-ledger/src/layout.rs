@@ -90,7 +90,7 @@ const DEVICES_AT: usize = HEADER_WORDS;
 const DESCRIPTIONS_AT: usize = DEVICES_AT + MAX_DEVICES * DEVICE_WORDS;
 const PROCESSES_AT: usize = DESCRIPTIONS_AT + MAX_DEVICES * DESCRIPTION_BYTES / 8;
 const NOTES_AT: usize = PROCESSES_AT + MAX_PROCESSES * PROCESS_WORDS;
-/// Size of the file, in bytes. It is sparse until processes use it.
+/// Size of the file, in bytes.
 pub const FILE_BYTES: usize = NOTES_AT * 8 + MAX_NOTES * NOTE_BYTES;
 
 /// Index of a device counter, in words.

@@ -81,7 +81,9 @@ impl Ledger {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        file.set_len(FILE_BYTES as u64)?;
+        // Written and not only set: every process maps the file, and one that touches a page for which the disk has no
+        // room is killed. A full disk is to be found out here.
+        file.write_all(&vec![0; FILE_BYTES])?;
         for (word, value) in
             [(HeaderWord::Magic, MAGIC), (HeaderWord::Version, VERSION), (HeaderWord::Devices, devices.len() as u64)]
         {
@@ -106,7 +108,9 @@ impl Ledger {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a ledger", path.display())))
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Reads the bytes of a ledger; `None` where they are not one of this version.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| -> Option<u64> {
             let at = index.checked_mul(8)?;
             Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
@@ -179,7 +183,7 @@ impl Ledger {
     /// How many allocations were refused, on all cards.
     #[must_use]
     pub fn refusals(&self) -> u64 {
-        self.devices.iter().map(|device| device.refusals).sum()
+        self.devices.iter().fold(0, |all, device| all.saturating_add(device.refusals))
     }
 
     /// The virtual GPU's warnings, each once, in order of appearance.
@@ -232,5 +236,12 @@ mod tests {
         lying[8..16].copy_from_slice(&VERSION.to_le_bytes());
         lying[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(Ledger::parse(&lying).is_none());
+        // A program that wrote over its books is answered all the same.
+        lying[16..24].copy_from_slice(&2_u64.to_le_bytes());
+        for device in 0..2 {
+            let at = device_word(device, DeviceWord::Refusals) * 8;
+            lying[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+        }
+        assert_eq!(Ledger::parse(&lying).map(|ledger| ledger.refusals()), Some(u64::MAX));
     }
 }

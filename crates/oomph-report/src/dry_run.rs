@@ -58,8 +58,9 @@ pub struct DryRunReport {
     pub frameworks: BTreeMap<String, String>,
     /// The virtual cards, by CUDA index.
     pub devices: Vec<DeviceReport>,
-    /// Identifiers of all catalogue cards that hold the program, smallest first. Where the program used several
-    /// cards, a card is listed when that many of it hold the program. Empty also where the need is not known
+    /// Identifiers of all catalogue cards that hold the program: those that can be bought or rented smallest first,
+    /// then laptops' GPUs, slices and modules likewise. Where the program used several cards, a card is listed when
+    /// that many of it hold the program. Empty also where the need is not known
     /// (`would_need_bytes` is `null` after an OOM).
     pub fits_on: Vec<String>,
     /// What weakens the answer, one sentence each.

@@ -197,17 +197,23 @@ pub fn cards() -> &'static [DeviceDescription] {
 
 /// Charges `bytes` on a card to this process, or refuses what the card cannot hold.
 pub fn charge(device: usize, kind: Kind, bytes: u64) -> bool {
+    if charge_if_free(device, kind, bytes) {
+        return true;
+    }
+    let Some(books) = books().filter(|_| device < MAX_DEVICES) else { return false };
+    books.word(device_word(device, DeviceWord::Refusals)).fetch_add(1, Ordering::Relaxed);
+    books.word(device_word(device, DeviceWord::RefusedBytes)).store(bytes, Ordering::Relaxed);
+    if let Some(slot) = books.slot() {
+        books.word(process_device_word(slot, device) + PROCESS_REFUSALS).fetch_add(1, Ordering::Relaxed);
+    }
+    false
+}
+
+/// As [`charge`], for a request that nobody made and that may go unmet: it is not counted as a refusal.
+pub fn charge_if_free(device: usize, kind: Kind, bytes: u64) -> bool {
     let Some(books) = books() else { return false };
     let slot = books.slot();
-    let taken = books.take(device, bytes) || books.sweep() && books.take(device, bytes);
-    if !taken {
-        if device < MAX_DEVICES {
-            books.word(device_word(device, DeviceWord::Refusals)).fetch_add(1, Ordering::Relaxed);
-            books.word(device_word(device, DeviceWord::RefusedBytes)).store(bytes, Ordering::Relaxed);
-            if let Some(slot) = slot {
-                books.word(process_device_word(slot, device) + PROCESS_REFUSALS).fetch_add(1, Ordering::Relaxed);
-            }
-        }
+    if !(books.take(device, bytes) || books.sweep() && books.take(device, bytes)) {
         return false;
     }
     let Some(slot) = slot else { return true };

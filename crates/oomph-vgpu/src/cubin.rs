@@ -1,14 +1,19 @@
-//! What the images of kernels say: ELF cubins, fat binaries and PTX.
+//! What the images of kernels say: ELF cubins and fat binaries, as bytes.
 //!
-//! Images come from the program itself, but a truncated file may be among them, so nothing is read beyond what the
-//! headers announce, and nothing that contradicts itself is believed.
+//! Images come from the program itself, but a truncated file may be among them, so nothing is read beyond the bytes
+//! that are given, and nothing that contradicts itself is believed. This file knows nothing of the rest of the crate,
+//! so that the fuzzer can include it.
 
-use std::ptr::NonNull;
+use std::collections::BTreeMap;
 
-use crate::module::{Attributes, Kernels};
-
-const ELF_MAGIC: [u8; 4] = [0x7f, b'E', b'L', b'F'];
+/// How an ELF image begins.
+pub const ELF_MAGIC: [u8; 4] = [0x7f, b'E', b'L', b'F'];
+/// Size of an ELF image's header, in bytes.
+pub const ELF_HEADER_BYTES: usize = 64;
+/// Size of a fat binary's header, in bytes.
+pub const FAT_HEADER_BYTES: usize = 16;
 const FAT_MAGIC: u32 = 0xba55_ed50;
+const FAT_ENTRY_BYTES: usize = 64;
 const SECTION_HEADER_BYTES: usize = 64;
 /// Larger images than any are not believed, in bytes.
 const MOST_BYTES: usize = 1 << 30;
@@ -17,30 +22,23 @@ const MOST_BYTES: usize = 1 << 30;
 const INFO_MAX_THREADS: u8 = 0x05;
 const INFO_FRAME_SIZE: u8 = 0x11;
 
-/// The kernels of an image with their attributes; `None` for an image that cannot be read (a fat binary or PTX, whose
-/// code a driver would choose or make).
-///
-/// # Safety
-/// `image` must point to a whole image.
-pub unsafe fn kernels(image: NonNull<u8>) -> Option<Kernels> {
-    // SAFETY: every image is longer than an ELF header or is text with a terminator; the magic is read first.
-    let header = unsafe { std::slice::from_raw_parts(image.as_ptr(), 4) };
-    if header != ELF_MAGIC {
-        return None;
-    }
-    // SAFETY: it is an ELF file, so its 64-byte header is there.
-    let header = unsafe { std::slice::from_raw_parts(image.as_ptr(), 64) };
-    let size = elf_size(header)?;
-    // SAFETY: the section table lies at the end of the image, whose wholeness the caller promises.
-    let table = unsafe { std::slice::from_raw_parts(image.as_ptr(), size) };
-    // The section table may be followed by sections, so the size is what the table says.
-    let size = sections(table)?.iter().filter_map(Section::end).max().unwrap_or(size).max(size);
-    if size > MOST_BYTES {
-        return None;
-    }
-    // SAFETY: as above.
-    read_elf(unsafe { std::slice::from_raw_parts(image.as_ptr(), size) })
+/// What frameworks ask about a kernel. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Most threads of a block.
+    pub max_threads: u32,
+    /// Registers per thread.
+    pub registers: u32,
+    /// Static shared memory.
+    pub shared: u32,
+    /// Local memory per thread: what spilled.
+    pub local: u32,
+    /// Architecture of the machine code, as 10 * major + minor.
+    pub arch: u32,
 }
+
+/// The kernels of an image, by name.
+pub type Kernels = BTreeMap<Vec<u8>, Attributes>;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
@@ -54,12 +52,19 @@ fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?)).ok()
 }
 
-/// The end of the section table.
-fn elf_size(header: &[u8]) -> Option<usize> {
+/// Where the section table of an image ends, in bytes from its start, as the header says.
+pub fn table_end(header: &[u8]) -> Option<usize> {
     let table = usize_at(header, 0x28)?;
     let count = usize::from(u16_at(header, 0x3c)?);
-    let size = table.checked_add(count.checked_mul(SECTION_HEADER_BYTES)?)?;
-    (size <= MOST_BYTES).then_some(size)
+    let end = table.checked_add(count.checked_mul(SECTION_HEADER_BYTES)?)?;
+    (end <= MOST_BYTES).then_some(end)
+}
+
+/// The size of an image, in bytes, as its section table says. `image` reaches to [`table_end`] at least.
+pub fn elf_bytes(image: &[u8]) -> Option<usize> {
+    // Sections may follow the table.
+    let end = sections(image)?.iter().filter_map(Section::end).max().unwrap_or(0).max(table_end(image)?);
+    (end <= MOST_BYTES).then_some(end)
 }
 
 struct Section {
@@ -87,12 +92,13 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
     (0..count)
         .map(|index| {
             let at = table.checked_add(index * SECTION_HEADER_BYTES)?;
+            let header = image.get(at..at.checked_add(SECTION_HEADER_BYTES)?)?;
             Some(Section {
-                name: u32_at(image, at)? as usize,
-                kind: u32_at(image, at + 4)?,
-                offset: usize_at(image, at + 24)?,
-                size: usize_at(image, at + 32)?,
-                info: u32_at(image, at + 44)?,
+                name: u32_at(header, 0)? as usize,
+                kind: u32_at(header, 4)?,
+                offset: usize_at(header, 24)?,
+                size: usize_at(header, 32)?,
+                info: u32_at(header, 44)?,
             })
         })
         .collect()
@@ -100,7 +106,7 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
 
 /// Reads a whole cubin. The registers of a kernel stand in the upper byte of its `.text` section's `sh_info`, its
 /// shared memory is the size of `.nv.shared.KERNEL`, and its frame and thread limit are in `.nv.info.KERNEL`.
-fn read_elf(image: &[u8]) -> Option<Kernels> {
+pub fn kernels(image: &[u8]) -> Option<Kernels> {
     let all = sections(image)?;
     let names = all.get(usize::from(u16_at(image, 0x3e)?))?.bytes(image);
     let name_of = |section: &Section| -> &[u8] {
@@ -150,29 +156,21 @@ fn read_info(mut bytes: &[u8], attributes: &mut Attributes) {
     }
 }
 
-/// The architectures in a fat binary, and whether each has machine code (or PTX).
-///
-/// # Safety
-/// `data` must point to a whole fat binary, or be null.
-pub unsafe fn architectures(data: *const u8) -> Vec<(u32, bool)> {
-    let mut found = Vec::new();
-    if data.is_null() {
-        return found;
-    }
-    // SAFETY: a fat binary begins with a 16-byte header.
-    let header = unsafe { std::slice::from_raw_parts(data, 16) };
-    let (Some(FAT_MAGIC), Some(header_bytes), Some(size)) = (u32_at(header, 0), u16_at(header, 6), usize_at(header, 8))
-    else {
-        return found;
+/// The size of a fat binary, in bytes, as its header says; `None` where the header is not one.
+pub fn fat_bytes(header: &[u8]) -> Option<usize> {
+    let (FAT_MAGIC, header_bytes, size) = (u32_at(header, 0)?, u16_at(header, 6)?, usize_at(header, 8)?) else {
+        return None;
     };
-    if size > MOST_BYTES {
-        return found;
-    }
-    let mut at = usize::from(header_bytes);
-    let end = at.saturating_add(size);
-    while at + 64 <= end {
-        // SAFETY: the entry's header lies inside the size that the binary's header announces.
-        let entry = unsafe { std::slice::from_raw_parts(data.add(at), 64) };
+    size.checked_add(usize::from(header_bytes)).filter(|end| *end <= MOST_BYTES)
+}
+
+/// The architectures in a fat binary, and whether each has machine code (or PTX).
+pub fn architectures(binary: &[u8]) -> Vec<(u32, bool)> {
+    let mut found = Vec::new();
+    let (Some(end), Some(start)) = (fat_bytes(binary), u16_at(binary, 6)) else { return found };
+    let binary = binary.get(..end).unwrap_or(binary);
+    let mut at = usize::from(start);
+    while let Some(entry) = at.checked_add(FAT_ENTRY_BYTES).and_then(|after| binary.get(at..after)) {
         let (Some(kind), Some(entry_header), Some(payload), Some(arch)) =
             (u16_at(entry, 0), u32_at(entry, 4), usize_at(entry, 8), u32_at(entry, 28))
         else {
@@ -180,7 +178,8 @@ pub unsafe fn architectures(data: *const u8) -> Vec<(u32, bool)> {
         };
         found.push((arch & 0xff, kind == 2));
         let step = (entry_header as usize).saturating_add(payload);
-        if step == 0 {
+        // An entry that is shorter than its own header is no entry; one of no length would be read for ever.
+        if step < FAT_ENTRY_BYTES {
             break;
         }
         at = at.saturating_add(step);
@@ -194,12 +193,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_not_read() {
-        assert!(read_elf(&[]).is_none());
+        assert!(kernels(&[]).is_none());
         let mut lying = vec![0_u8; 64];
         lying[..4].copy_from_slice(&ELF_MAGIC);
         lying[0x28] = 0xff;
         lying[0x3c] = 9;
-        assert!(read_elf(&lying).is_none());
+        assert!(kernels(&lying).is_none());
     }
 
     #[test]
@@ -210,5 +209,28 @@ mod tests {
         bytes.extend([4, INFO_MAX_THREADS, 12, 0, 128, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 4]);
         read_info(&bytes, &mut attributes);
         assert_eq!((attributes.local, attributes.max_threads), (64, 128));
+    }
+    #[test]
+    fn the_architectures_of_a_fat_binary_are_listed_until_it_ends() {
+        let entry = |kind: u16, arch: u32, payload: u64| {
+            let mut entry = vec![0_u8; FAT_ENTRY_BYTES];
+            entry[..2].copy_from_slice(&kind.to_le_bytes());
+            entry[4..8].copy_from_slice(&(FAT_ENTRY_BYTES as u32).to_le_bytes());
+            entry[8..16].copy_from_slice(&payload.to_le_bytes());
+            entry[28..32].copy_from_slice(&arch.to_le_bytes());
+            entry.resize(FAT_ENTRY_BYTES + payload as usize, 0xff);
+            entry
+        };
+        let entries = [entry(2, 80, 24), entry(2, 90, 0), entry(1, 90, 8)].concat();
+        let mut binary = FAT_MAGIC.to_le_bytes().to_vec();
+        binary.extend([1, 0, FAT_HEADER_BYTES as u8, 0]);
+        binary.extend((entries.len() as u64).to_le_bytes());
+        binary.extend(entries);
+        assert_eq!(fat_bytes(&binary[..FAT_HEADER_BYTES]), Some(binary.len()));
+        assert_eq!(architectures(&binary), [(80, true), (90, true), (90, false)]);
+        assert_eq!(architectures(&binary[..binary.len() - 30]), [(80, true), (90, true)], "the last one is cut");
+        assert_eq!(architectures(&binary[..10]), []);
+        binary[8..16].fill(0xff);
+        assert_eq!(architectures(&binary), [], "its size is not to be believed");
     }
 }

@@ -6,26 +6,13 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+pub use crate::cubin::Attributes;
+use crate::cubin::Kernels;
 use crate::device::{self, Device};
 use crate::status::{INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND};
-use crate::{cubin, handle, trace};
+use crate::{handle, image, trace};
 
 const KERNEL_MAGIC: u64 = 0x6b65_726e_656c_6f6f;
-
-/// What frameworks ask about a kernel. Sizes in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Most threads of a block.
-    pub max_threads: u32,
-    /// Registers per thread.
-    pub registers: u32,
-    /// Static shared memory.
-    pub shared: u32,
-    /// Local memory per thread: what spilled.
-    pub local: u32,
-    /// Architecture of the machine code, as 10 * major + minor.
-    pub arch: u32,
-}
 
 impl Attributes {
     /// What is assumed of a kernel whose code cannot be read: nothing unusual.
@@ -49,9 +36,6 @@ pub struct Kernel {
     module: usize,
 }
 
-/// The kernels of an image, by name.
-pub type Kernels = BTreeMap<Vec<u8>, Attributes>;
-
 /// Images that were loaded, by handle: their kernels, if the image could be read.
 static MODULES: Mutex<BTreeMap<usize, Option<Kernels>>> = Mutex::new(BTreeMap::new());
 /// Kernels handed out, by module and name, so that asking twice gives the same handle.
@@ -66,7 +50,7 @@ static GLOBALS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::
 pub unsafe fn load(image: *const c_void) -> Result<*mut c_void, u32> {
     let image = NonNull::new(image.cast_mut().cast::<u8>()).ok_or(INVALID_VALUE)?;
     // SAFETY: the caller's promise; the reader looks at headers first and at no more than they announce.
-    let kernels = unsafe { cubin::kernels(image) };
+    let kernels = unsafe { image::kernels(image) };
     if kernels.as_ref().is_some_and(BTreeMap::is_empty) {
         return Err(INVALID_IMAGE);
     }
@@ -199,7 +183,7 @@ pub unsafe fn register(wrapper: *const c_void) -> *mut c_void {
         let wrapper = unsafe { &*wrapper.cast::<FatBinaryWrapper>() };
         if wrapper.magic == WRAPPER_MAGIC {
             // SAFETY: the wrapper's data is a fat binary.
-            for (arch, is_code) in unsafe { cubin::architectures(wrapper.data) } {
+            for (arch, is_code) in unsafe { image::architectures(wrapper.data) } {
                 found.add(arch, is_code);
             }
         }

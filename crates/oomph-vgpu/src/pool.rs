@@ -112,7 +112,7 @@ impl Pool {
         let exact = span.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
         let wanted = exact.max(GROWTH);
         // A card that is nearly full still gives what is needed, after the pool's own free ranges went back.
-        let size = if books::charge(self.card, Kind::Pool, wanted as u64) {
+        let size = if books::charge_if_free(self.card, Kind::Pool, wanted as u64) {
             wanted
         } else {
             self.trim(0);

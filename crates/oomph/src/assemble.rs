@@ -391,7 +391,7 @@ fn weaknesses(
     }
 }
 
-/// The catalogue's cards that hold what every card of the run had to hold, smallest first.
+/// The catalogue's cards that hold what every card of the run had to hold, in the catalogue's order.
 fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
@@ -430,13 +430,10 @@ fn smallest(holding: Vec<CardThatHolds>) -> Vec<CardThatHolds> {
     let (mut ordinary, mut special) = (0, 0);
     let mut chosen = holding;
     chosen.retain(|card| {
-        let (count, most) = match card.kind {
-            oomph_gpu::Kind::Consumer | oomph_gpu::Kind::Professional | oomph_gpu::Kind::Datacenter => {
-                (&mut ordinary, SMALLEST - SMALLEST_SPECIAL)
-            }
-            oomph_gpu::Kind::Laptop | oomph_gpu::Kind::Mig | oomph_gpu::Kind::Jetson => {
-                (&mut special, SMALLEST_SPECIAL)
-            }
+        let (count, most) = if card.kind.is_card() {
+            (&mut ordinary, SMALLEST - SMALLEST_SPECIAL)
+        } else {
+            (&mut special, SMALLEST_SPECIAL)
         };
         *count += 1;
         *count <= most

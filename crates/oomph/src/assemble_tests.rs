@@ -262,7 +262,10 @@ fn ordinary_cards_are_not_crowded_out() {
     let books = ledger(&cards, &[17_000], &[(7, 0, 17_000, 0)], &[]);
     let report = assemble(&cards, &run(books, vec![hook(7, &[(0, 16_800, 16_000)])], 0), None);
     assert_eq!(report.smallest.len(), SMALLEST);
-    let special = report.smallest.iter().filter(|card| card.kind == oomph_gpu::Kind::Mig).count();
-    assert!(special <= SMALLEST_SPECIAL);
-    assert!(report.smallest.is_sorted_by_key(|card| card.capacity_bytes));
+    let special = report.smallest.iter().filter(|card| !card.kind.is_card()).count();
+    assert_eq!(special, SMALLEST_SPECIAL);
+    assert!(report.smallest.is_sorted_by_key(|card| (!card.kind.is_card(), card.capacity_bytes)));
+    // A module of 16 GB would hold it, and nobody rents one.
+    assert_eq!(report.fits_on.first(), Some(&report.smallest[0].gpu));
+    assert!(report.smallest[0].kind.is_card());
 }

@@ -167,7 +167,10 @@ fn the_smallest_card_that_holds_leaves_room_for_the_context() {
     assert!(fitting.iter().all(|gpu| gpu.usable_bytes() >= need));
     assert!(fitting.iter().any(|gpu| gpu.id == "rtx-4090"));
     assert!(!fitting.iter().any(|gpu| gpu.id == "l4"));
-    assert!(fitting.iter().map(|gpu| gpu.capacity_bytes).collect::<Vec<_>>().is_sorted());
+    // What people buy or rent comes before laptops' GPUs, slices and modules, however small those are.
+    assert!(fitting.iter().map(|gpu| (!gpu.kind.is_card(), gpu.capacity_bytes)).collect::<Vec<_>>().is_sorted());
+    assert!(fitting.first().is_some_and(|gpu| gpu.kind.is_card()));
+    assert!(fitting.last().is_some_and(|gpu| !gpu.kind.is_card()));
     // A byte more than a card can give is too much for it.
     let card = catalogue.get("rtx-4090").unwrap();
     let holds = |bytes| catalogue.smallest_that_hold(bytes).any(|gpu| gpu.id == card.id);

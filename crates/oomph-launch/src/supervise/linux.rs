@@ -5,6 +5,7 @@
 //! alone is forwarded to it, once.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,6 +18,8 @@ use rustix::process::Signal;
 use super::{Exit, Launch, Outcome, Output};
 use crate::interrupts::{Event, Subscription};
 use crate::program::spawn_error;
+use crate::run_folder::random_name;
+use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{LaunchError, processes};
 
 /// The children of a process cannot be told apart when two programs are supervised at once.
@@ -35,8 +38,14 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     processes::become_subreaper()
         .map_err(|source| LaunchError::System { action: "become the parent of orphaned processes", source })?;
 
+    // Before the program, so that there is no moment in which it could be left alone.
+    let mark = OsString::from(random_name());
+    let _watchdog = Watchdog::over(&mark);
     let start = Instant::now();
-    let mut child = command(&launch)?.spawn().map_err(|source| spawn_error(launch.program_path(), &source))?;
+    let mut child = command(&launch)?
+        .env(MARK_VARIABLE, &mark)
+        .spawn()
+        .map_err(|source| spawn_error(launch.program_path(), &source))?;
     let tail = child.stderr.take().map(|stderr| Tail::follow(stderr, launch.tail_bytes));
     let mut run = Run::new(child, &launch);
     let status = run.watch(signals.events())?;

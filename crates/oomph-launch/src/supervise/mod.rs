@@ -237,6 +237,14 @@ pub fn handle_signals() -> Result<(), LaunchError> {
     Ok(())
 }
 
+/// To be called first in `main`. A run is watched over by a second process of the same executable, which ends it when
+/// the launcher is killed; if this process was started to be that one, the call never returns. Without the call, runs
+/// have no watchdog.
+pub fn serve_watchdog() {
+    #[cfg(target_os = "linux")]
+    crate::watchdog::serve();
+}
+
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {

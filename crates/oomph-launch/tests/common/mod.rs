@@ -85,7 +85,7 @@ pub fn wait_for_end(child: &mut Child) -> ExitStatus {
 }
 
 pub fn signal(pid: i32, name: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args([&format!("-{name}"), "--", &pid.to_string()]).status().unwrap().success());
 }
 
 pub fn exists(pid: i32) -> bool {

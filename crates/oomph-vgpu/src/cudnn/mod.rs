@@ -19,7 +19,7 @@ mod layers;
 mod library;
 mod loss;
 mod model;
-mod namespace;
+pub mod namespace;
 mod norm;
 mod object;
 mod props;

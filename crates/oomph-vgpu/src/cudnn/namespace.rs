@@ -9,9 +9,10 @@
 //! Its environment is the array that the program's libc had at the time, which that libc frees when it grows. So it gets
 //! a copy that stays.
 //!
-//! And the two libcs share one thing that neither knows of: the thread's table of thread-specific data. Each libc numbers its keys from 0, so the values of one would be taken
-//! for those of the other; and whichever libc first uses a part of the table allocates it, while the program's own libc
-//! frees it at the thread's end. cuDNN creates some forty keys, enough for both to be seen.
+//! And the two libcs share one thing that neither knows of: the thread's table of thread-specific data. Each libc
+//! numbers its keys from 0, so the values of one would be taken for those of the other; and whichever libc first uses a
+//! part of the table allocates it, while the program's own libc frees it at the thread's end. cuDNN creates some forty
+//! keys, enough for both to be seen.
 //!
 //! So the two are kept apart. In the new libc, the first [`FIRST`] numbers are taken before the library is loaded; its
 //! keys then lie where the program has none. In the program's libc, one key is kept in each part of the table that the
@@ -28,6 +29,15 @@ const FIRST: u32 = 512;
 const PART: u32 = 32;
 /// Parts that are set aside: room for 124 keys.
 const PARTS: usize = 4;
+
+/// The environment variable that a namespace has and the program has not. A library that is loaded there opens the
+/// driver, and so a second instance of this library, which tells by it where it is.
+const VARIABLE: &str = "OOMPH_NAMESPACE";
+
+/// Whether this instance of the library serves a library in a namespace, and not the program.
+pub fn is_inside() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
 
 /// `LC_GLOBAL_LOCALE`
 const GLOBAL_LOCALE: isize = -1;
@@ -170,6 +180,7 @@ impl Namespace {
 /// A copy of the program's environment that is never freed, as C keeps it: terminated strings, and a null at the end.
 fn environment() -> *const *const c_char {
     let mut strings: Vec<*const c_char> = std::env::vars_os()
+        .chain([(VARIABLE.into(), "1".into())])
         .filter_map(|(name, value)| {
             let mut line = name.into_encoded_bytes();
             line.push(b'=');

@@ -2,9 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use crate::cudnn::namespace;
 use crate::device;
 use crate::driver::{attributes, procedures, put, version};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
+use crate::trace;
 
 pub unsafe fn cuInit(_flags: c_uint) -> u32 {
     if device::visible().is_empty() { NO_DEVICE } else { SUCCESS }
@@ -162,8 +164,17 @@ pub unsafe fn cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void
     unsafe { cuGetProcAddress_v2(symbol, function, version, flags, std::ptr::null_mut()) }
 }
 
-/// The tables that a statically linked runtime asks for are private to NVIDIA.
+/// What the report says of a program that brings its own runtime.
+const STATIC_RUNTIME: &str = "the program, or a library that it loaded, has the CUDA runtime linked in statically, which \
+    the virtual GPU cannot answer: what it does with CUDA fails; use a build that links libcudart dynamically";
+
+/// The tables that a statically linked runtime asks for are private to NVIDIA. Without them it reports an unknown error
+/// to the program, so the report says what it was.
 pub unsafe fn cuGetExportTable(table: *mut *const c_void, _id: *const c_void) -> u32 {
     unsafe { put(table, std::ptr::null()) };
+    // NVIDIA's own libraries carry a static runtime as well. Those that are asked in a namespace do without it.
+    if !namespace::is_inside() {
+        trace::warn(STATIC_RUNTIME);
+    }
     NOT_FOUND
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use oomph_ledger::Kind;
 
+use crate::abi::Bytes64;
 use crate::driver::{DevicePointer, address, answer, hand_out, ordinal_of_card, put};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
@@ -353,4 +354,13 @@ pub unsafe fn cuMemsetD16Async(to: DevicePointer, value: c_uint, count: usize, s
 
 pub unsafe fn cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
     unsafe { fill(to, value, 4, count, stream) }
+}
+
+pub unsafe fn cuIpcGetMemHandle(_handle: *mut c_void, _pointer: DevicePointer) -> u32 {
+    memory::refuse_to_share()
+}
+
+pub unsafe fn cuIpcOpenMemHandle_v2(to: *mut DevicePointer, _handle: Bytes64, _flags: c_uint) -> u32 {
+    unsafe { put(to, 0) };
+    memory::refuse_to_share()
 }

@@ -1,10 +1,17 @@
-//! Graphs: counted, never executed.
+//! Graphs: nodes are counted, never executed, and have no edges.
 
 use std::ffi::{c_int, c_void};
 
-use crate::runtime::{fail, put};
+use crate::runtime::{answer, fail, put};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{capture, handle, stream};
+use crate::{capture, graph_memory, handle, loader, stream};
+
+/// `cudaGraphNodeTypeMemAlloc`
+const ALLOCATION_NODE: c_int = 10;
+/// Where the parameters of a kind of node begin in `cudaGraphNodeParams`, in bytes.
+const KIND_PARAMETERS: usize = 16;
+/// Size of `cudaGraphExecUpdateResultInfo`, in bytes; all zeros mean that the update was done.
+const UPDATE_RESULT_BYTES: usize = 24;
 
 pub unsafe fn cudaGraphCreate(graph: *mut *mut c_void, _flags: u32) -> u32 {
     unsafe { put(graph, capture::create_graph()) };
@@ -13,26 +20,63 @@ pub unsafe fn cudaGraphCreate(graph: *mut *mut c_void, _flags: u32) -> u32 {
 
 pub unsafe fn cudaGraphDestroy(graph: *mut c_void) -> u32 {
     capture::destroy_graph(graph);
+    graph_memory::forget(graph);
     SUCCESS
 }
 
 pub unsafe fn cudaGraphClone(copy: *mut *mut c_void, original: *mut c_void) -> u32 {
     let made = capture::create_graph();
     capture::add_nodes(made, capture::nodes(original));
+    graph_memory::share(original, made);
     unsafe { put(copy, made) };
     SUCCESS
 }
 
-pub unsafe fn cudaGraphInstantiate(executable: *mut *mut c_void, _graph: *mut c_void, _flags: u64) -> u32 {
-    unsafe { put(executable, handle::fresh()) };
+/// Until CUDA 11 the third argument was a place for a node that is at fault.
+pub unsafe fn cudaGraphInstantiate(executable: *mut *mut c_void, graph: *mut c_void, flags: u64) -> u32 {
+    if loader::runtime_major() <= 11 {
+        unsafe { put(flags as *mut *mut c_void, std::ptr::null_mut()) };
+    }
+    unsafe { cudaGraphInstantiateWithFlags(executable, graph, flags) }
+}
+
+pub unsafe fn cudaGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, _flags: u64) -> u32 {
+    let made = handle::fresh();
+    graph_memory::share(graph, made);
+    unsafe { put(executable, made) };
     SUCCESS
 }
 
-pub unsafe fn cudaGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, flags: u64) -> u32 {
-    unsafe { cudaGraphInstantiate(executable, graph, flags) }
+pub unsafe fn cudaGraphInstantiateWithParams(
+    executable: *mut *mut c_void,
+    graph: *mut c_void,
+    _parameters: *mut c_void,
+) -> u32 {
+    unsafe { cudaGraphInstantiateWithFlags(executable, graph, 0) }
 }
 
-pub unsafe fn cudaGraphExecDestroy(_executable: *mut c_void) -> u32 {
+pub unsafe fn cudaGraphExecDestroy(executable: *mut c_void) -> u32 {
+    graph_memory::forget(executable);
+    SUCCESS
+}
+
+/// An executable can always take another graph's place. Until CUDA 11 the third argument was a place for a node that is
+/// at fault and the fourth one for the result; since then the third is a structure of both.
+pub unsafe fn cudaGraphExecUpdate(
+    executable: *mut c_void,
+    graph: *mut c_void,
+    result: *mut c_void,
+    older_result: *mut c_int,
+) -> u32 {
+    graph_memory::share(graph, executable);
+    if loader::runtime_major() <= 11 {
+        unsafe {
+            put(result.cast::<*mut c_void>(), std::ptr::null_mut());
+            put(older_result, 0);
+        }
+    } else {
+        unsafe { put(result.cast(), [0_u8; UPDATE_RESULT_BYTES]) };
+    }
     SUCCESS
 }
 
@@ -60,22 +104,108 @@ pub unsafe fn cudaGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, cou
     SUCCESS
 }
 
+/// How many edges there are: none. The older shapes of the three functions below lack the argument before the count.
+unsafe fn no_edges(newer: *mut usize, older: *mut usize) -> u32 {
+    let count = if loader::runtime_major() >= 13 { newer } else { older };
+    if count.is_null() {
+        return fail(INVALID_VALUE);
+    }
+    unsafe { put(count, 0) };
+    SUCCESS
+}
+
+pub unsafe fn cudaGraphGetEdges(
+    _graph: *mut c_void,
+    _from: *mut c_void,
+    _to: *mut c_void,
+    data: *mut c_void,
+    count: *mut usize,
+) -> u32 {
+    unsafe { no_edges(count, data.cast()) }
+}
+
+pub unsafe fn cudaGraphNodeGetDependencies(
+    _node: *mut c_void,
+    _nodes: *mut c_void,
+    data: *mut c_void,
+    count: *mut usize,
+) -> u32 {
+    unsafe { no_edges(count, data.cast()) }
+}
+
+pub unsafe fn cudaGraphNodeGetDependentNodes(
+    _node: *mut c_void,
+    _nodes: *mut c_void,
+    data: *mut c_void,
+    count: *mut usize,
+) -> u32 {
+    unsafe { no_edges(count, data.cast()) }
+}
+
 pub unsafe fn cudaGraphNodeGetType(_node: *mut c_void, kind: *mut c_int) -> u32 {
     // 0 is a kernel.
     unsafe { put(kind, 0) };
     SUCCESS
 }
 
-/// Adds a node of any kind and hands out its handle.
+/// Adds a node of any kind and hands out its handle. Before CUDA 13 the argument of data about edges was missing, and
+/// the parameters came where the count is now.
 pub unsafe fn cudaGraphAddNode(
+    node: *mut *mut c_void,
+    graph: *mut c_void,
+    dependencies: *const c_void,
+    data: *const c_void,
+    count: usize,
+    parameters: *mut c_void,
+) -> u32 {
+    let parameters = if loader::runtime_major() >= 13 { parameters } else { count as *mut c_void };
+    unsafe { cudaGraphAddNode_v2(node, graph, dependencies, data, count, parameters) }
+}
+
+pub unsafe fn cudaGraphAddNode_v2(
     node: *mut *mut c_void,
     graph: *mut c_void,
     _dependencies: *const c_void,
     _data: *const c_void,
     _count: usize,
-    _parameters: *mut c_void,
+    parameters: *mut c_void,
 ) -> u32 {
+    if !parameters.is_null() && unsafe { parameters.cast::<c_int>().read_unaligned() } == ALLOCATION_NODE {
+        let parameters = unsafe { parameters.byte_add(KIND_PARAMETERS) };
+        return unsafe { cudaGraphAddMemAllocNode(node, graph, std::ptr::null(), 0, parameters) };
+    }
     capture::add_nodes(graph, 1);
     unsafe { put(node, handle::fresh()) };
+    SUCCESS
+}
+
+pub unsafe fn cudaGraphAddMemAllocNode(
+    node: *mut *mut c_void,
+    graph: *mut c_void,
+    _dependencies: *const c_void,
+    _count: usize,
+    parameters: *mut c_void,
+) -> u32 {
+    if parameters.is_null() {
+        return fail(INVALID_VALUE);
+    }
+    let made = handle::fresh();
+    let allocated = unsafe { graph_memory::allocate(graph, made, parameters) };
+    if allocated.is_ok() {
+        capture::add_nodes(graph, 1);
+        unsafe { put(node, made) };
+    }
+    answer(allocated)
+}
+
+pub unsafe fn cudaGraphMemAllocNodeGetParams(node: *mut c_void, parameters: *mut c_void) -> u32 {
+    if unsafe { graph_memory::parameters(node, parameters) } { SUCCESS } else { fail(INVALID_VALUE) }
+}
+
+pub unsafe fn cudaDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: *mut c_void) -> u32 {
+    let Some(counter) = graph_memory::attribute(ordinal, attribute).filter(|_| !value.is_null()) else {
+        return fail(INVALID_VALUE);
+    };
+    unsafe { put(value.cast::<u64>(), counter) };
     SUCCESS
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use oomph_ledger::Kind;
 
+use crate::abi::Bytes64;
 use crate::runtime::{answer, fail, put, status};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
@@ -247,4 +248,13 @@ pub unsafe fn cudaMallocArray(
 ) -> u32 {
     unsafe { put(array, handle::fresh()) };
     SUCCESS
+}
+
+pub unsafe fn cudaIpcGetMemHandle(_handle: *mut c_void, _pointer: *mut c_void) -> u32 {
+    fail(memory::refuse_to_share())
+}
+
+pub unsafe fn cudaIpcOpenMemHandle(to: *mut *mut c_void, _handle: Bytes64, _flags: u32) -> u32 {
+    unsafe { put(to, std::ptr::null_mut()) };
+    fail(memory::refuse_to_share())
 }

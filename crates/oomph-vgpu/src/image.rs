@@ -1,0 +1,45 @@
+//! Images of kernels as CUDA passes them: a pointer without a size.
+//!
+//! What is behind the pointer is read as far as the image's own headers say, as the driver does, and understood by
+//! `cubin.rs`.
+
+use std::ptr::NonNull;
+
+use crate::cubin::{self, ELF_HEADER_BYTES, ELF_MAGIC, FAT_HEADER_BYTES, Kernels};
+
+/// The kernels of an image with their attributes; `None` for an image that cannot be read (a fat binary or PTX, whose
+/// code a driver would choose or make).
+///
+/// # Safety
+/// `image` must point to a whole image.
+pub unsafe fn kernels(image: NonNull<u8>) -> Option<Kernels> {
+    // SAFETY: every image is longer than four bytes or is text with a terminator.
+    if unsafe { bytes(image, ELF_MAGIC.len()) } != ELF_MAGIC {
+        return None;
+    }
+    // SAFETY: it is an ELF file, so its header is there.
+    let table_end = cubin::table_end(unsafe { bytes(image, ELF_HEADER_BYTES) })?;
+    // SAFETY: the section table belongs to the image, whose wholeness the caller promises.
+    let size = cubin::elf_bytes(unsafe { bytes(image, table_end) })?;
+    // SAFETY: as above, for the sections.
+    cubin::kernels(unsafe { bytes(image, size) })
+}
+
+/// The architectures in a fat binary, and whether each has machine code (or PTX).
+///
+/// # Safety
+/// `binary` must point to a whole fat binary, or be null.
+pub unsafe fn architectures(binary: *const u8) -> Vec<(u32, bool)> {
+    let Some(binary) = NonNull::new(binary.cast_mut()) else { return Vec::new() };
+    // SAFETY: a fat binary begins with a header of this size.
+    let Some(size) = cubin::fat_bytes(unsafe { bytes(binary, FAT_HEADER_BYTES) }) else { return Vec::new() };
+    // SAFETY: the header says how long the binary is, whose wholeness the caller promises.
+    cubin::architectures(unsafe { bytes(binary, size) })
+}
+
+/// # Safety
+/// `size` bytes must be readable at `start`, and must not change while the slice is in use.
+unsafe fn bytes<'image>(start: NonNull<u8>, size: usize) -> &'image [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(start.as_ptr(), size) }
+}

@@ -1,0 +1,68 @@
+//! Answers that programs rely on without looking: refusals that say why in the report, and out-parameters that are
+//! always written.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use oomph_ledger::{LEDGER_FILE, Ledger};
+
+const NOT_FOUND: c_int = 500;
+const NOT_SUPPORTED: c_int = 801;
+
+type ExportTable = unsafe extern "C" fn(*mut *const c_void, *const [u8; 16]) -> c_int;
+type IpcHandle = unsafe extern "C" fn(*mut [u8; 64], *mut c_void) -> c_int;
+type Allocate = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
+type Edges = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
+type Dependencies = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
+type Update = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut [u64; 3]) -> c_int;
+
+/// One test, because a process opens the library once.
+#[test]
+fn refusals_are_named_and_answers_are_whole() {
+    let run = tempfile::tempdir().expect("a temporary folder");
+    let library = common::open(run.path(), 1 << 30);
+    let warnings = || {
+        let ledger = Ledger::read(&run.path().join(LEDGER_FILE)).expect("the ledger is readable");
+        ledger.warnings().join("\n")
+    };
+    // SAFETY: CUDA's types and contracts, here and below.
+    unsafe {
+        // What a runtime that is linked in statically asks first.
+        let export_table: ExportTable = common::function(library, "cuGetExportTable");
+        let mut table = ptr::without_provenance(1);
+        assert_eq!(export_table(&raw mut table, &[7; 16]), NOT_FOUND);
+        assert!(table.is_null());
+        let said = warnings();
+        assert!(said.contains("linked in statically") && said.ends_with("dynamically"), "{said}");
+
+        // What PyTorch asks when a tensor goes to another process.
+        let allocate: Allocate = common::function(library, "cudaMalloc");
+        let handle: IpcHandle = common::function(library, "cudaIpcGetMemHandle");
+        let mut pointer = ptr::null_mut();
+        assert_eq!(allocate(&raw mut pointer, 4096), 0);
+        assert_eq!(handle(&mut [0; 64], pointer), NOT_SUPPORTED);
+        assert!(warnings().contains("CUDA IPC"), "{}", warnings());
+
+        // CUDA 13's shapes: without a runtime in the process, the newest is assumed.
+        let edges: Edges = common::function(library, "cudaGraphGetEdges");
+        let dependencies: Dependencies = common::function(library, "cudaGraphNodeGetDependencies");
+        let dependents: Dependencies = common::function(library, "cudaGraphNodeGetDependentNodes");
+        let update: Update = common::function(library, "cudaGraphExecUpdate");
+        let none = ptr::null_mut();
+        for which in 0..3 {
+            let mut count = usize::MAX;
+            let status = match which {
+                0 => edges(none, none, none, none, &raw mut count),
+                1 => dependencies(none, none, none, &raw mut count),
+                _ => dependents(none, none, none, &raw mut count),
+            };
+            assert_eq!((status, count), (0, 0));
+        }
+        let mut result = [u64::MAX; 3];
+        assert_eq!(update(none, none, &raw mut result), 0);
+        assert_eq!(result, [0; 3]);
+    }
+}

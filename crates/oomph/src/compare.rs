@@ -1,0 +1,88 @@
+//! `oomph diff` and `oomph check`: two recordings beside each other, and one against limits.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use oomph_explain::snapshot::{self, At, Explanation, Limits, Options};
+use oomph_gpu::size;
+use oomph_report::{CheckReport, CheckSchema, DiffReport, DiffSchema, render_check, render_diff};
+use serde::Serialize;
+
+use crate::cli::{CheckArgs, DiffArgs, Format};
+use crate::failure::{hinted, status};
+use crate::{explain, output};
+
+/// Every stack is compared, not only the largest.
+const ALL_STACKS: usize = usize::MAX;
+
+/// Compares two recordings.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
+    let [before, after] = [&args.before, &args.after].map(|path| explained(path, args.salvage));
+    let report = DiffReport {
+        schema: DiffSchema,
+        before: args.before.display().to_string(),
+        after: args.after.display().to_string(),
+        diff: snapshot::diff(&before?, &after?),
+    };
+    written(args.format, &report, || render_diff(&report, output::style()))?;
+    Ok(ExitCode::from(status::DONE))
+}
+
+/// Holds a recording against limits.
+///
+/// # Errors
+/// When it cannot be read, or no limit was given.
+pub fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let explanation = explained(&args.file, args.salvage)?;
+    let baseline = args.baseline.as_deref().map(|path| explained(path, args.salvage)).transpose()?;
+    let limit = |name: &str, text: &Option<String>| -> Result<Option<u64>> {
+        let parsed = text.as_deref().map(size::parse).transpose();
+        parsed.map_err(|error| hinted(format!("{name}: {error}"), format!("write {name} 20GiB, for example")))
+    };
+    let limits = Limits {
+        max_peak_reserved: limit("--max-peak", &args.max_peak)?,
+        max_peak_allocated: limit("--max-allocated", &args.max_allocated)?,
+        max_growth: growth(args, baseline.as_ref())?,
+        no_leak: args.no_leak,
+        no_oom: true,
+    };
+    let result = snapshot::check(&explanation, baseline.as_ref(), &limits);
+    let passed = result.passed;
+    let report = CheckReport { schema: CheckSchema, file: args.file.display().to_string(), result };
+    written(args.format, &report, || render_check(&report, output::style()))?;
+    Ok(ExitCode::from(if passed { status::DONE } else { status::DOES_NOT_FIT }))
+}
+
+/// The growth that is allowed, in bytes: a size, or a percentage of the baseline's peak.
+fn growth(args: &CheckArgs, baseline: Option<&Explanation>) -> Result<Option<u64>> {
+    let (Some(text), Some(baseline)) = (&args.max_growth, baseline) else { return Ok(None) };
+    let wrong = |what: String| hinted(format!("--max-growth: {what}"), "write --max-growth 500MiB or --max-growth 2%");
+    let Some(percent) = text.trim().strip_suffix('%') else {
+        return size::parse(text).map(Some).map_err(|error| wrong(error.to_string()));
+    };
+    let percent: f64 = percent.trim().parse().map_err(|_| wrong(format!("`{text}` is no percentage")))?;
+    if !(0.0..=1e6).contains(&percent) {
+        return Err(wrong(format!("`{text}` is no sensible percentage")));
+    }
+    let peak = baseline.devices.iter().map(|device| device.peak_active_bytes).max().unwrap_or(0);
+    Ok(Some((peak as f64 * percent / 100.0) as u64))
+}
+
+fn explained(path: &std::path::Path, salvage: bool) -> Result<Explanation> {
+    let trace = explain::read(path, salvage)?;
+    let options = Options { at: At::Peak, what_if: false, top: ALL_STACKS, ..Options::default() };
+    Ok(snapshot::explain(&trace, &options, None))
+}
+
+fn written(format: Format, report: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    match format {
+        Format::Json => {
+            let document = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
+            output::data(&(document + "\n"))
+        }
+        Format::Text => output::data(&text()),
+    }
+}

@@ -1,0 +1,202 @@
+//! `oomph explain`: why memory ran out, from what a crash left behind.
+
+mod inputs;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use oomph_explain::log::{self, Failure, Report};
+use oomph_explain::snapshot::{self, At, Card, DeviceExplanation, Explanation, Names, Options, Outcome};
+use oomph_gpu::{Catalogue, Gpu, Kind};
+use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
+use oomph_trace::{ReadOptions, Trace};
+
+use crate::cli::{ExplainArgs, Format};
+use crate::failure::{hinted, status};
+use crate::{export, output, plan};
+
+pub use inputs::{Input, open, recording};
+
+/// The sizes of cards that the what-if table tries, in GB as they are sold, with a card that many people have.
+const LADDER: [&str; 9] =
+    ["rtx-4060", "rtx-3060", "rtx-4080", "rtx-4090", "rtx-5090", "l40s", "h100", "rtx-pro-6000", "h200"];
+
+/// Reads the files and answers.
+///
+/// # Errors
+/// When a file cannot be read, or an option makes no sense.
+pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
+    let options = options(args)?;
+    let names = args.names.as_deref().map(names).transpose()?;
+    if args.follow {
+        return follow(args);
+    }
+    let reading = ReadOptions { salvage: args.salvage, ..ReadOptions::default() };
+    let mut logs: Vec<Report> = Vec::new();
+    let mut recordings: Vec<(String, Explanation)> = Vec::new();
+    for path in &args.files {
+        let name = path.display().to_string();
+        match open(path)? {
+            Input::Log(reader) => logs.push(
+                log::explain(reader, &log::Options::default()).with_context(|| format!("cannot read {name}"))?,
+            ),
+            Input::Recording(reader) => {
+                let trace = recording(reader, &name, &reading)?;
+                if let Some(file) = &args.export {
+                    export::write(&trace, None, file)?;
+                }
+                recordings.push((name, snapshot::explain(&trace, &options, names.as_ref())));
+            }
+        }
+    }
+    if let (Some(_), true) = (&args.export, recordings.len() != 1) {
+        return Err(hinted("--export writes one recording", "give exactly one snapshot or trace"));
+    }
+    if !quiet && options.capacity.is_none() && recordings.iter().any(|(_, found)| lacks_card(found)) {
+        output::say("oomph: the recording does not say how large the card was; --gpu NAME or --vram SIZE tells");
+    }
+    let report = report(args, logs, recordings);
+    answer(args.format, &report)
+}
+
+/// Whether some card of the recording is not known to hold or not to hold it.
+fn lacks_card(explanation: &Explanation) -> bool {
+    explanation.devices.iter().any(|device| device.card.is_none())
+}
+
+/// What was asked for.
+fn options(args: &ExplainArgs) -> Result<Options> {
+    let catalogue = Catalogue::builtin();
+    let gpu = args.gpu.as_deref().map(|name| plan::find(catalogue, name)).transpose()?;
+    let vram = args.vram.as_deref().map(plan::capacity).transpose()?;
+    let at = args.at.as_deref().map(str::parse::<At>).transpose().map_err(|error| hinted(error.to_string(), "the default is oom, or peak where there was none"))?;
+    Ok(Options {
+        at: at.unwrap_or_default(),
+        capacity: vram.or(gpu.map(|gpu| gpu.capacity_bytes)),
+        context_bytes: gpu.map(|gpu| gpu.context.expected_bytes),
+        what_if: !args.no_what_if,
+        cards: ladder(catalogue, gpu),
+        ..Options::default()
+    })
+}
+
+/// Cards of the usual sizes for the what-if table, without the one that the program ran on.
+pub fn ladder(catalogue: &Catalogue, own: Option<&Gpu>) -> Vec<Card> {
+    let ordinary = |gpu: &&Gpu| !matches!(gpu.kind, Kind::Mig | Kind::Jetson);
+    LADDER
+        .iter()
+        .filter_map(|name| catalogue.get(name))
+        .filter(ordinary)
+        .filter(|gpu| own.is_none_or(|own| own.memory_gb != gpu.memory_gb))
+        .map(|gpu| Card {
+            name: gpu.id.clone(),
+            capacity_bytes: gpu.capacity_bytes,
+            context_bytes: gpu.context.expected_bytes,
+        })
+        .collect()
+}
+
+fn names(path: &Path) -> Result<Names> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Names::parse(&text).with_context(|| format!("cannot use {}", path.display()))
+}
+
+/// Puts the answers of all files together.
+fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Explanation)>) -> ExplainReport {
+    let kind = match (logs.is_empty(), recordings.is_empty()) {
+        (false, true) => ExplainKind::Log,
+        (true, _) => ExplainKind::Snapshot,
+        (false, false) => ExplainKind::LogAndSnapshot,
+    };
+    let mut notes = Vec::new();
+    for (name, explanation) in &recordings {
+        let several = recordings.len() > 1;
+        notes.extend(explanation.notes.iter().map(|note| if several { format!("{name}: {note}") } else { note.clone() }));
+    }
+    let ranks = (recordings.len() > 1).then(|| {
+        let explanations: Vec<Explanation> = recordings.iter().map(|(_, explanation)| explanation.clone()).collect();
+        snapshot::ranks(&explanations)
+    });
+    let shown = ranks.as_ref().and_then(|ranks| ranks.worst).or(recordings.len().checked_sub(1));
+    let shown = shown.filter(|index| *index < recordings.len()).map(|index| recordings.swap_remove(index));
+    let mut failures: Option<Vec<Failure>> = None;
+    let mut run = None;
+    for log in logs {
+        // Of several logs the first with a failure tells the story.
+        failures.get_or_insert_default().extend(log.failures);
+        run.get_or_insert(log.settings);
+    }
+    let (snapshot, explanation) = match shown {
+        Some((name, explanation)) => (Some(name), Some(explanation)),
+        None => (None, None),
+    };
+    ExplainReport {
+        schema: ExplainSchema,
+        kind,
+        files: args.files.iter().map(|path| path.display().to_string()).collect(),
+        failures,
+        run,
+        snapshot,
+        settings: explanation.as_ref().map(|explanation| explanation.settings.clone()),
+        devices: explanation.map(|explanation| explanation.devices),
+        ranks,
+        notes,
+    }
+}
+
+fn answer(format: Format, report: &ExplainReport) -> Result<ExitCode> {
+    match format {
+        Format::Json => {
+            let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
+            output::data(&(text + "\n"))?;
+        }
+        Format::Text => output::data(&render_explain(report, output::style()))?,
+    }
+    let died = |device: &DeviceExplanation| device.verdict.outcome == Outcome::Oom;
+    let oom = report.failures.iter().flatten().any(|failure| failure.is_gpu_oom)
+        || report.devices.iter().flatten().any(died);
+    Ok(ExitCode::from(if oom { status::DOES_NOT_FIT } else { status::DONE }))
+}
+
+/// Waits for failures in a log that is still being written, and answers at each.
+fn follow(args: &ExplainArgs) -> Result<ExitCode> {
+    let [path] = args.files.as_slice() else {
+        return Err(hinted("--follow reads one log", "give one file, or - for a pipe"));
+    };
+    let reader = inputs::following(path)?;
+    let say = |report: &Report| {
+        let report = self::report(args, vec![report.clone()], Vec::new());
+        answer(args.format, &report)
+    };
+    let mut problem = None;
+    let report = log::follow(reader, &log::Options::default(), |report| {
+        if let Err(error) = say(report) {
+            problem.get_or_insert(error);
+        }
+    })
+    .with_context(|| format!("cannot read {}", path.display()))?;
+    if let Some(error) = problem {
+        return Err(error);
+    }
+    if report.failures.is_empty() {
+        return say(&report);
+    }
+    Ok(ExitCode::from(if report.is_gpu_oom() { status::DOES_NOT_FIT } else { status::DONE }))
+}
+
+/// Reads a recording for the commands that compare.
+///
+/// # Errors
+/// When the file is none, or cannot be read.
+pub fn read(path: &Path, salvage: bool) -> Result<Trace> {
+    let name = path.display().to_string();
+    match open(path)? {
+        Input::Recording(reader) => recording(reader, &name, &ReadOptions { salvage, ..ReadOptions::default() }),
+        Input::Log(_) => Err(hinted(
+            format!("{name} is a text, not a recording of memory"),
+            "give a snapshot (torch.cuda.memory._dump_snapshot) or a trace; `oomph explain` reads logs",
+        )),
+    }
+}

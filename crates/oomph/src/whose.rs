@@ -1,0 +1,169 @@
+//! Whose memory it was: from the recordings that a run's processes left to the owners in the answer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use oomph_explain::snapshot::{self, At, DeviceExplanation, Group, Names, Options, Owner, OwnerRow, Source};
+use oomph_launch::HookHistory;
+use oomph_report::{DeviceReport, Whose};
+use oomph_trace::{ReadOptions, Trace};
+
+use crate::assemble::{Observation, device_map};
+use crate::export;
+
+/// Rows of the breakdowns that go into the document.
+const MOST_GROUPS: usize = 50;
+
+/// The memory over time of one process.
+#[derive(Clone, Debug)]
+pub struct ProcessMemory {
+    /// The process.
+    pub pid: u32,
+    /// What its allocator recorded.
+    pub trace: Trace,
+    /// What the hook named.
+    pub names: Option<Names>,
+}
+
+/// Reads what the hook left. What cannot be read is told in a warning and left out: the answer does not depend on it.
+pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<ProcessMemory> {
+    let mut all = Vec::new();
+    for history in histories {
+        let trace = match oomph_trace::read(&history.snapshot, &ReadOptions { salvage: true, ..ReadOptions::default() }) {
+            Ok(trace) => trace,
+            Err(error) => {
+                warnings.push(format!("whose memory it was is not known for process {}: {}", history.pid, error.cause));
+                continue;
+            }
+        };
+        let names = history.names.as_deref().and_then(|path| fs::read(path).ok()).and_then(|text| {
+            Names::parse(&text).map_err(|error| warnings.push(error.to_string())).ok()
+        });
+        all.push(ProcessMemory { pid: history.pid, trace, names });
+    }
+    all
+}
+
+/// Keeps the recordings where the user wants them: the first under the name itself, the others with their process.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn keep(histories: &[HookHistory], path: &Path) -> Result<()> {
+    for (history, target) in histories.iter().zip(targets(path, histories.iter().map(|history| history.pid))) {
+        fs::copy(&history.snapshot, &target).with_context(|| format!("cannot write {}", target.display()))?;
+    }
+    Ok(())
+}
+
+/// Writes the recordings for other tools.
+///
+/// # Errors
+/// When a file cannot be written, or no tool is known for the name's ending.
+pub fn export(memory: &[ProcessMemory], path: &Path) -> Result<()> {
+    for (process, target) in memory.iter().zip(targets(path, memory.iter().map(|process| process.pid))) {
+        export::write(&process.trace, None, &target)?;
+    }
+    Ok(())
+}
+
+fn targets(path: &Path, pids: impl Iterator<Item = u32>) -> impl Iterator<Item = PathBuf> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    pids.enumerate().map(move |(place, pid)| {
+        if place == 0 {
+            return path.to_owned();
+        }
+        let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
+        path.with_file_name(format!("{stem}-{pid}{ending}"))
+    })
+}
+
+/// The owners of a card's memory at the peak of a run, or when it died there. They add up, to the byte, to what the
+/// card held then; `None` where no process left a recording.
+pub fn owners(device: &DeviceReport, run: &Observation) -> Option<Whose> {
+    let (at, reserved) = match &device.oom {
+        Some(oom) => (At::Oom, oom.reserved_bytes?),
+        None => (At::Peak, device.peak.reserved_bytes?),
+    };
+    let options = Options { at, what_if: false, ..Options::default() };
+    let mut found: Vec<DeviceExplanation> =
+        run.memory.iter().flat_map(|process| of_process(process, device.index, run, &options)).collect();
+    // Those that were on the card together, by the same rule as the card's peak: the largest ones that add up.
+    found.sort_by_key(|explanation| std::cmp::Reverse(explanation.peak.reserved_bytes));
+    let mut total = 0_u64;
+    found.retain(|explanation| {
+        let sum = total.saturating_add(explanation.peak.reserved_bytes);
+        let fits = sum <= reserved;
+        if fits {
+            total = sum;
+        }
+        fits
+    });
+    if found.is_empty() {
+        return None;
+    }
+    let mut rows: BTreeMap<Owner, OwnerRow> = BTreeMap::new();
+    for row in found.iter().flat_map(|explanation| &explanation.owners).filter(|row| row.bytes > 0) {
+        rows.entry(row.owner).and_modify(|sum| add(sum, row)).or_insert(*row);
+    }
+    let modelled = |owner, bytes| OwnerRow { owner, bytes, blocks: 0, confidence: 1.0, source: Source::Recorded, named_bytes: 0 };
+    for row in [
+        modelled(Owner::Unattributed, reserved - total),
+        modelled(Owner::Context, device.peak.context_bytes),
+        modelled(Owner::Workspace, device.peak.other_bytes),
+    ] {
+        if row.bytes > 0 {
+            rows.entry(row.owner).and_modify(|sum| add(sum, &row)).or_insert(row);
+        }
+    }
+    let mut owners: Vec<OwnerRow> = rows.into_values().collect();
+    owners.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+    let groups = |of: fn(&DeviceExplanation) -> &Vec<Group>| merged(found.iter().flat_map(of));
+    Some(Whose {
+        at: if device.oom.is_some() { "oom" } else { "peak" }.into(),
+        owners,
+        by_line: groups(|explanation| &explanation.by_line),
+        by_module: groups(|explanation| &explanation.by_module),
+        by_dtype: groups(|explanation| &explanation.by_dtype),
+        by_phase: groups(|explanation| &explanation.by_phase),
+    })
+}
+
+/// What one process says of one of the run's cards.
+fn of_process(process: &ProcessMemory, card: u32, run: &Observation, options: &Options) -> Vec<DeviceExplanation> {
+    let map = run.hooks.reports.iter().find(|hook| hook.pid == process.pid).map(|hook| device_map(hook, &run.ledger));
+    let is_card = |index: u32| match map.as_ref().and_then(|map| map.get(&index)) {
+        Some(mapped) => *mapped == card as usize,
+        None => index == card,
+    };
+    let explanation = snapshot::explain(&process.trace, options, process.names.as_ref());
+    explanation.devices.into_iter().filter(|device| is_card(device.index)).collect()
+}
+
+fn add(sum: &mut OwnerRow, row: &OwnerRow) {
+    let weight = |row: &OwnerRow| row.confidence * row.bytes as f64;
+    let weighted = weight(sum) + weight(row);
+    sum.bytes = sum.bytes.saturating_add(row.bytes);
+    sum.blocks = sum.blocks.saturating_add(row.blocks);
+    sum.named_bytes = sum.named_bytes.saturating_add(row.named_bytes);
+    sum.confidence = if sum.bytes > 0 { weighted / sum.bytes as f64 } else { 1.0 };
+}
+
+/// The groups of several processes, those of one name together, the largest first.
+fn merged<'a>(groups: impl Iterator<Item = &'a Group>) -> Vec<Group> {
+    let mut by_name: BTreeMap<&str, Group> = BTreeMap::new();
+    for group in groups {
+        by_name
+            .entry(&group.name)
+            .and_modify(|sum| {
+                sum.bytes = sum.bytes.saturating_add(group.bytes);
+                sum.blocks = sum.blocks.saturating_add(group.blocks);
+            })
+            .or_insert_with(|| group.clone());
+    }
+    let mut all: Vec<Group> = by_name.into_values().collect();
+    all.sort_by_key(|group| std::cmp::Reverse(group.bytes));
+    all.truncate(MOST_GROUPS);
+    all
+}
