@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use oomph_explain::snapshot::{Group, OwnerRow};
 use oomph_gpu::Kind;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -139,6 +140,27 @@ pub struct DeviceReport {
     /// Out-of-memory errors that the program caught and survived, the last of each process.
     #[serde(default)]
     pub caught_ooms: Vec<Oom>,
+    /// Whose memory it was; `null` where that was not recorded.
+    #[serde(default)]
+    pub whose: Option<Whose>,
+}
+
+/// Whose memory it was, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Whose {
+    /// The moment: `peak`, or `oom` where the program died on this card.
+    pub at: String,
+    /// The owners, largest first. They add up to what was reserved at that moment, the contexts and what libraries took
+    /// outside of the framework.
+    pub owners: Vec<OwnerRow>,
+    /// Live bytes by the line of the program, largest first.
+    pub by_line: Vec<Group>,
+    /// Live bytes by module, where modules were seen.
+    pub by_module: Vec<Group>,
+    /// Live bytes by data type.
+    pub by_dtype: Vec<Group>,
+    /// Live bytes by the part of the program that allocated them.
+    pub by_phase: Vec<Group>,
 }
 
 /// The most memory that was in use on a card, in bytes.
@@ -326,6 +348,7 @@ mod tests {
                 needed_is_minimum: false,
                 modelled: vec![],
                 caught_ooms: vec![],
+                whose: None,
             }],
             fits_on: vec![],
             warnings: vec![],

@@ -11,14 +11,18 @@
 #![forbid(unsafe_code)]
 
 mod clean;
+mod compare;
 mod dry_run;
+mod explain;
 mod gpus;
 mod text;
 
 pub use clean::clean;
+pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{
     CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site,
-    Stopped, UNBOUNDED, Verdict,
+    Stopped, UNBOUNDED, Verdict, Whose,
 };
+pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use gpus::{GpusReport, GpusSchema};
-pub use text::{Style, render_dry_run, render_gpu, render_gpus};
+pub use text::{Style, render_check, render_diff, render_dry_run, render_explain, render_gpu, render_gpus};

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use oomph_explain::snapshot::{Group, Owner, OwnerRow, Source};
 use oomph_gpu::{Catalogue, Kind};
 use oomph_report::{
     CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep,
-    Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, render_dry_run, render_gpu, render_gpus,
+    Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, render_dry_run, render_gpu, render_gpus,
 };
 
 const MIB: u64 = 1 << 20;
@@ -47,6 +48,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
             source: "catalogue".into(),
         }],
         caught_ooms: vec![],
+        whose: None,
     }
 }
 
@@ -141,6 +143,43 @@ fn it_fits() {
     looks("fits", &fits());
     insta::assert_snapshot!("fits-40", render_dry_run(&fits(), NARROW));
     insta::assert_snapshot!("fits-ascii", render_dry_run(&fits(), ASCII));
+}
+
+fn whose() -> Whose {
+    let row =
+        |owner, bytes, source, confidence| OwnerRow { owner, bytes, blocks: 7, confidence, source, named_bytes: 0 };
+    let group = |name: &str, bytes, owner| Group { name: name.into(), bytes, blocks: 3, owner };
+    Whose {
+        at: "peak".into(),
+        owners: vec![
+            row(Owner::Activations, 4800 * MIB, Source::Named, 1.0),
+            row(Owner::OptimizerState, 949 * MIB, Source::Inferred, 0.95),
+            row(Owner::Gradients, 475 * MIB, Source::Named, 1.0),
+            row(Owner::CachedSplit, 384 * MIB, Source::Recorded, 1.0),
+            row(Owner::Context, 236 * MIB, Source::Recorded, 1.0),
+            row(Owner::Workspace, 64 * MIB, Source::Recorded, 1.0),
+            row(Owner::SlackInBlocks, MIB, Source::Recorded, 1.0),
+            row(Owner::Inputs, MIB / 2, Source::Named, 1.0),
+        ],
+        by_line: vec![
+            group(
+                "/home/ada/env/lib/python3.12/site-packages/transformers/models/gpt2/modeling_gpt2.py:224 in forward",
+                2300 * MIB,
+                Owner::Activations,
+            ),
+            group("train.py:53 in train", 1008 * MIB, Owner::OptimizerState),
+            group("train.py:50 in train", 700 * MIB, Owner::Activations),
+            group("train.py:12 in main", MIB, Owner::Parameters),
+        ],
+        ..Whose::default()
+    }
+}
+
+#[test]
+fn it_says_whose_memory_it_was() {
+    let mut report = fits();
+    report.devices[0].whose = Some(whose());
+    looks("whose", &report);
 }
 
 #[test]

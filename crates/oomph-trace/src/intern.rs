@@ -3,12 +3,12 @@
 //! A snapshot repeats the same few hundred frames in tens of thousands of stacks; kept once each, a gigabyte of file is
 //! some tens of megabytes of information.
 
-use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 /// Names a string of a [`Strings`] table. [`StringId::EMPTY`] is the empty string in every table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StringId(pub u32);
 
 impl StringId {
@@ -22,14 +22,18 @@ pub struct Strings {
     text: String,
     /// End of each string in `text`; a string starts where the one before it ends.
     ends: Vec<usize>,
-    index: HashMap<u64, Vec<u32>>,
-    hasher: RandomState,
+    index: HashTable<u32>,
+    hasher: DefaultHashBuilder,
 }
 
 impl Default for Strings {
     fn default() -> Self {
-        let mut strings =
-            Self { text: String::new(), ends: Vec::new(), index: HashMap::new(), hasher: RandomState::new() };
+        let mut strings = Self {
+            text: String::new(),
+            ends: Vec::new(),
+            index: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        };
         strings.intern("");
         strings
     }
@@ -38,27 +42,21 @@ impl Default for Strings {
 impl Strings {
     /// The id of `text`, which is kept if it is new.
     pub fn intern(&mut self, text: &str) -> StringId {
-        let hash = self.hasher.hash_one(text);
-        if let Some(ids) = self.index.get(&hash) {
-            for &id in ids {
-                if self.get(StringId(id)) == text {
-                    return StringId(id);
-                }
-            }
+        let Self { text: all, ends, index, hasher } = self;
+        let hash = hasher.hash_one(text);
+        if let Some(&id) = index.find(hash, |&id| slice(all, ends, id) == text) {
+            return StringId(id);
         }
-        let id = u32::try_from(self.ends.len()).unwrap_or(u32::MAX);
-        self.text.push_str(text);
-        self.ends.push(self.text.len());
-        self.index.entry(hash).or_default().push(id);
+        let id = u32::try_from(ends.len()).unwrap_or(u32::MAX);
+        all.push_str(text);
+        ends.push(all.len());
+        index.insert_unique(hash, id, |&id| hasher.hash_one(slice(all, ends, id)));
         StringId(id)
     }
 
     /// The string of an id; empty for an id of another table.
     pub fn get(&self, id: StringId) -> &str {
-        let index = id.0 as usize;
-        let Some(&end) = self.ends.get(index) else { return "" };
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.text[start..end]
+        slice(&self.text, &self.ends, id.0)
     }
 
     /// How many different strings there are.
@@ -70,6 +68,19 @@ impl Strings {
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
+
+    /// About how many bytes of memory the table holds.
+    pub(crate) fn held(&self) -> usize {
+        self.text.capacity() + self.ends.capacity() * size_of::<usize>() + self.index.capacity() * 5
+    }
+}
+
+/// The string numbered `id` of `text`, in which string `i` ends at `ends[i]`; empty where there is none.
+fn slice<'a>(text: &'a str, ends: &[usize], id: u32) -> &'a str {
+    let index = id as usize;
+    let Some(&end) = ends.get(index) else { return "" };
+    let start = if index == 0 { 0 } else { ends[index - 1] };
+    &text[start..end]
 }
 
 /// One line of a stack, by its strings.
@@ -108,6 +119,11 @@ impl Frames {
     /// The frame of an id.
     pub fn get(&self, id: FrameId) -> Option<Frame> {
         self.frames.get(id.0 as usize).copied()
+    }
+
+    /// About how many bytes of memory the table holds.
+    pub(crate) fn held(&self) -> usize {
+        self.frames.capacity() * 12 + self.index.capacity() * 17
     }
 
     /// How many different frames there are.
@@ -183,6 +199,11 @@ impl Stacks {
         (stack != StackId::NONE).then(|| self.nodes.get(stack.0 as usize).map(|node| node.1)).flatten()
     }
 
+    /// About how many bytes of memory the tree holds.
+    pub(crate) fn held(&self) -> usize {
+        self.nodes.capacity() * 8 + self.index.capacity() * 13
+    }
+
     /// How many nodes the tree has, the root included.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -191,6 +212,64 @@ impl Stacks {
     /// True when no stack was recorded.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1
+    }
+}
+
+/// Finds the stack of a whole list of frames at once.
+///
+/// A snapshot writes the list of frames of each event out in full, some forty frames for each of a million events, and
+/// nearly always the list was there before. Walking the tree with a look-up for each frame would take most of a
+/// reader's time; here it is one look-up for the list, and the tree is only built on for lists that are new.
+#[derive(Debug, Default)]
+pub(crate) struct WholeStacks {
+    index: HashTable<WholeStack>,
+    /// The lists one after the other: comparing with a list is much faster than with a path of the tree.
+    lists: Vec<FrameId>,
+    hasher: DefaultHashBuilder,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WholeStack {
+    hash: u64,
+    /// Where the list starts in `lists`.
+    start: usize,
+    length: u32,
+    stack: StackId,
+}
+
+impl WholeStacks {
+    /// The stack of these frames, the innermost first.
+    pub(crate) fn intern(&mut self, stacks: &mut Stacks, innermost_first: &[FrameId]) -> StackId {
+        if innermost_first.is_empty() {
+            return StackId::NONE;
+        }
+        let mut hasher = self.hasher.build_hasher();
+        let (pairs, rest) = innermost_first.as_chunks::<2>();
+        for &[a, b] in pairs {
+            hasher.write_u64(u64::from(a.0) << 32 | u64::from(b.0));
+        }
+        for frame in rest {
+            hasher.write_u32(frame.0);
+        }
+        let hash = hasher.finish();
+        let same = |known: &WholeStack| {
+            known.hash == hash
+                && known.length as usize == innermost_first.len()
+                && self.lists[known.start..][..innermost_first.len()] == *innermost_first
+        };
+        if let Some(known) = self.index.find(hash, same) {
+            return known.stack;
+        }
+        let stack = stacks.intern(innermost_first.iter().rev().copied());
+        let (start, length) = (self.lists.len(), innermost_first.len() as u32);
+        self.lists.extend_from_slice(innermost_first);
+        self.index.insert_unique(hash, WholeStack { hash, start, length, stack }, |known| known.hash);
+        stack
+    }
+
+    /// About how many bytes of memory the table holds.
+    pub(crate) fn held(&self) -> usize {
+        self.index.capacity() * (size_of::<WholeStack>() + 1) + self.lists.capacity() * size_of::<FrameId>()
     }
 }
 

@@ -7,12 +7,26 @@
 #![forbid(unsafe_code)]
 
 mod columns;
+pub mod device_log;
+mod error;
 mod intern;
+mod json;
 mod model;
+mod pickle;
+mod profiler;
+mod read;
+mod snapshot;
+mod sniff;
+mod source;
+mod timeline;
+pub mod write;
 
 pub use columns::{Event, Events};
+pub use error::{Cause, ReadError};
 pub use intern::{Frame, FrameId, Frames, StackId, Stacks, StringId, Strings};
 pub use model::{
     Action, Annotation, Block, BlockState, Device, DeviceKind, Note, PoolId, Segment, Settings, SourceKind, Stage,
     Trace,
 };
+pub use read::{ReadOptions, read, read_from};
+pub use sniff::{is_recording, unpacked};

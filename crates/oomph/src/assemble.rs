@@ -15,6 +15,7 @@ use oomph_report::{
 };
 
 use crate::plan::Card;
+use crate::whose::ProcessMemory;
 
 /// How many of the smallest cards are named in the text.
 const SMALLEST: usize = 5;
@@ -32,6 +33,10 @@ pub struct Observation {
     pub ledger: Ledger,
     /// What the hook saw.
     pub hooks: HookReports,
+    /// The memory over time of the processes that left a recording.
+    pub memory: Vec<ProcessMemory>,
+    /// What could not be read of what was left.
+    pub warnings: Vec<String>,
     /// The exit status, as a shell shows it.
     pub exit_status: i32,
     /// Whether its time was up.
@@ -145,7 +150,7 @@ fn frameworks(hooks: &HookReports) -> BTreeMap<String, String> {
 
 /// Which card of the ledger each device of a process is. The two count alike unless the process was shown only some of
 /// the cards (`CUDA_VISIBLE_DEVICES`); then the cards that it used are matched in order.
-fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
+pub fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
     let seen: BTreeSet<u32> =
         hook.devices.iter().filter(|device| device.reserved_peak_bytes > 0).map(|d| d.index).collect();
     let used: Vec<usize> = ledger
@@ -262,6 +267,7 @@ fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<Strin
         needed_is_minimum: false,
         modelled: modelled.into_iter().collect(),
         caught_ooms: Vec::new(),
+        whose: None,
     }
 }
 
@@ -359,6 +365,7 @@ fn weaknesses(
     warnings: &mut Vec<String>,
 ) {
     warnings.extend(run.hooks.reports.iter().flat_map(|hook| hook.warnings.iter().cloned()));
+    warnings.extend(run.warnings.iter().cloned());
     warnings.extend(run.ledger.warnings().into_iter().map(str::to_owned));
     let unsupported = run.ledger.unsupported_calls();
     if !unsupported.is_empty() {

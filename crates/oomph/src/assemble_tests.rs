@@ -94,6 +94,8 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
     Observation {
         ledger,
         hooks: HookReports { reports, unreadable: vec![] },
+        memory: vec![],
+        warnings: vec![],
         exit_status,
         timed_out: false,
         elapsed: Duration::from_millis(5100),
@@ -268,4 +270,50 @@ fn ordinary_cards_are_not_crowded_out() {
     // A module of 16 GB would hold it, and nobody rents one.
     assert_eq!(report.fits_on.first(), Some(&report.smallest[0].gpu));
     assert!(report.smallest[0].kind.is_card());
+}
+
+/// A recording without history: one segment of `reserved` MiB, of which `allocated` MiB are in use.
+fn recording(pid: u32, reserved: u64, allocated: u64) -> ProcessMemory {
+    use oomph_trace::{Block, BlockState, Device, Segment, Trace};
+    let address = 0x7f00_0000_0000;
+    let block =
+        |at: u64, size: u64, state| Block { address: address + at, size, requested: size, state, ..Block::default() };
+    let blocks = vec![
+        block(0, allocated * MIB, BlockState::ActiveAllocated),
+        block(allocated * MIB, (reserved - allocated) * MIB, BlockState::Inactive),
+    ];
+    let segment = Segment {
+        address,
+        total_size: reserved * MIB,
+        large: true,
+        first_block: 0,
+        end_block: 2,
+        ..Segment::default()
+    };
+    let device = Device { segments: vec![segment], blocks, ..Device::default() };
+    ProcessMemory { pid, trace: Trace { devices: vec![device], ..Trace::default() }, names: None }
+}
+
+#[test]
+fn owners_add_up_to_what_the_card_held() {
+    let cards = [card("rtx-3060")];
+    // The second case has two processes at a time; in the third one of them left no recording.
+    let cases = [
+        (vec![(7, 4500)], 4500, vec![recording(7, 4000, 3000)]),
+        (vec![(7, 4500), (8, 1500)], 6000, vec![recording(7, 4000, 3000), recording(8, 1000, 600)]),
+        (vec![(7, 4500), (8, 1500)], 6000, vec![recording(7, 4000, 3000)]),
+    ];
+    for (processes, on_card, memory) in cases {
+        let books: Vec<_> = processes.iter().map(|(pid, peak)| (*pid, 0, *peak, 0)).collect();
+        let books = ledger(&cards, &[on_card], &books, &[]);
+        let hooks = vec![hook(7, &[(0, 4000, 3000)]), hook(8, &[(0, 1000, 600)])];
+        let hooks = hooks.into_iter().take(processes.len()).collect();
+        let mut run = run(books, hooks, 0);
+        run.memory = memory;
+        let report = assemble(&cards, &run, None);
+        let whose = crate::whose::owners(&report.devices[0], &run).expect("there is a recording");
+        let sum: u64 = whose.owners.iter().map(|row| row.bytes).sum();
+        assert_eq!((sum, report.devices[0].peak.process_bytes), (on_card * MIB, on_card * MIB), "{whose:?}");
+        assert!(whose.owners.is_sorted_by_key(|row| std::cmp::Reverse(row.bytes)));
+    }
 }

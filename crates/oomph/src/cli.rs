@@ -13,6 +13,10 @@ Examples:
   Which cards would hold it?
       oomph dry-run -- python train.py --batch-size 16
 
+  Why did it run out of memory? (a log, or a snapshot of the memory)
+      oomph explain train.log
+      oomph explain snapshot.pickle
+
   Which cards are known, and what is known of one?
       oomph gpus
       oomph gpus 4090";
@@ -57,6 +61,55 @@ Exit status:
   3    the program failed for another reason
   130  ended by Ctrl-C (143: by SIGTERM)";
 
+const EXPLAIN_HELP: &str = "\
+Examples:
+  Why did this run die?
+      oomph explain train.log
+      python train.py 2>&1 | oomph explain -
+
+  Whose memory was it, and would another setting or card have saved the run?
+  (from torch.cuda.memory._dump_snapshot, of any PyTorch from 2.0 on)
+      oomph explain snapshot.pickle
+      oomph explain --gpu rtx-4090 snapshot.pickle
+
+  Not at the peak, but at the end, or at a time in microseconds:
+      oomph explain --at end snapshot.pickle
+
+  Which of several ranks is the worst, and why?
+      oomph explain rank*.pickle
+
+  The recording for other tools (by the name's ending):
+      oomph explain snapshot.pickle --export memory.parquet
+      oomph explain snapshot.pickle --export trace.json
+
+  Wait for the failure of a run that goes on:
+      oomph explain --follow train.log
+
+What a file is, is seen from its contents: a log; a snapshot (pickle, also
+gzip or zstd); a profiler trace with memory events; an exported memory
+timeline.
+
+Exit status:
+  0    no GPU out-of-memory error was found
+  1    one was found
+  2    wrong usage, or a file cannot be read";
+
+const DIFF_HELP: &str = "\
+Examples:
+      oomph diff before.pickle after.pickle
+      oomph diff --format json monday.pickle tuesday.pickle";
+
+const CHECK_HELP: &str = "\
+Examples:
+  In CI, so that nobody makes the peak grow unseen:
+      oomph check snapshot.pickle --max-peak 20GiB
+      oomph check snapshot.pickle --baseline good.pickle --max-growth 2%
+
+Exit status:
+  0    every limit holds
+  1    one does not
+  2    wrong usage, or a file cannot be read";
+
 /// Runs CUDA programs on a virtual GPU, and says whether they fit.
 #[derive(Debug, Parser)]
 #[command(name = "oomph", version, after_help = AFTER_HELP, after_long_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
@@ -77,6 +130,15 @@ pub enum Command {
     /// Run a program on a virtual GPU: does it fit, what does it need, on which line does it die
     #[command(after_help = DRY_RUN_HELP, override_usage = "oomph dry-run [OPTIONS] -- CMD...")]
     DryRun(Box<DryRunArgs>),
+    /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain(ExplainArgs),
+    /// Compare two recordings: what grew, by owner, module and stack
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
+    /// Hold a recording against limits, for CI
+    #[command(after_help = CHECK_HELP)]
+    Check(CheckArgs),
     /// List the cards that --gpu takes, or tell what is known of one
     Gpus(GpusArgs),
 }
@@ -125,6 +187,20 @@ pub struct DryRunArgs {
     #[arg(long)]
     pub no_probe: bool,
 
+    /// Write the program's memory over time to FILE, as a snapshot that PyTorch's own viewer opens too; with several
+    /// processes, one file each
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Write the program's memory over time to FILE for other tools: .parquet, .json (Perfetto) or a folder for
+    /// TensorBoard
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    /// Do not record whose memory it is
+    #[arg(long, conflicts_with_all = ["snapshot", "trace"])]
+    pub no_owners: bool,
+
     /// How the answer is written on stdout; with json the program's stdout goes to stderr
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -136,6 +212,107 @@ pub struct DryRunArgs {
     /// The program and its arguments, after `--`
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// What `oomph explain` takes.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Logs, snapshots, traces; `-` is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// The moment: peak, oom, end, or a time in microseconds as the recording counts [default: oom where there is one,
+    /// else peak]
+    #[arg(long, value_name = "MOMENT")]
+    pub at: Option<String>,
+
+    /// The card that it ran on, or should run on
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
+
+    /// The card's memory, instead of its own
+    #[arg(long, value_name = "SIZE")]
+    pub vram: Option<String>,
+
+    /// What the hook of a dry run named (PID.names.json)
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+
+    /// Leave out what other settings and cards would have done
+    #[arg(long)]
+    pub no_what_if: bool,
+
+    /// Use what can be read of a damaged file
+    #[arg(long)]
+    pub salvage: bool,
+
+    /// Go on reading a log that is still being written, and answer at each failure
+    #[arg(long)]
+    pub follow: bool,
+
+    /// Write the recording for other tools: .parquet, .json (Perfetto), .pickle, or a folder for TensorBoard
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// What `oomph diff` takes.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The earlier recording
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+
+    /// The later recording
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+
+    /// Use what can be read of a damaged file
+    #[arg(long)]
+    pub salvage: bool,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// What `oomph check` takes.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The most that may be reserved at the peak
+    #[arg(long, value_name = "SIZE")]
+    pub max_peak: Option<String>,
+
+    /// The most that may be allocated at the peak
+    #[arg(long, value_name = "SIZE")]
+    pub max_allocated: Option<String>,
+
+    /// An earlier recording, for --max-growth
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+
+    /// The most by which the peak may have grown since the baseline, as a size or a percentage
+    #[arg(long, value_name = "SIZE|PERCENT", requires = "baseline")]
+    pub max_growth: Option<String>,
+
+    /// Fail where memory grows with every step
+    #[arg(long)]
+    pub no_leak: bool,
+
+    /// Use what can be read of a damaged file
+    #[arg(long)]
+    pub salvage: bool,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 }
 
 /// What `oomph gpus` takes.

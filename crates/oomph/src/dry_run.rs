@@ -14,7 +14,7 @@ use crate::cli::{DryRunArgs, Format};
 use crate::failure::{hinted, status};
 use crate::plan::{Card, DryRunPlan};
 use crate::stage::{Ended, Stage};
-use crate::{embedded, output};
+use crate::{embedded, export, output, whose};
 
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
@@ -37,8 +37,11 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         }
     };
     // A report that cannot be written is better found out before the run than after it.
-    if let Some(path) = &plan.report {
+    for path in [&plan.report, &plan.snapshot].into_iter().flatten() {
         writable(path)?;
+    }
+    if let Some(path) = &plan.trace {
+        export::known(path)?;
     }
     handle_signals()?;
     let directory = std::env::current_dir().context("cannot tell the current folder")?;
@@ -61,7 +64,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Format::Text => Output::Inherit,
         Format::Json => Output::StdoutToStderr,
     };
-    let first = match stage.observe(&plan.cards, output)? {
+    let first = match stage.observe(&plan.cards, output, plan.snapshot.as_deref())? {
         Ended::Observed(observation) => observation,
         Ended::Interrupted(signal) => return Ok(interrupted(signal)),
     };
@@ -70,10 +73,16 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     if report.verdict == Verdict::Oom && plan.probe && limited {
         tell("oomph: it does not fit; running it once more on cards without a limit, to learn what it needs");
         let cards: Vec<Card> = plan.cards.iter().map(Card::without_limit).collect();
-        match stage.observe(&cards, Output::Discard)? {
+        match stage.observe(&cards, Output::Discard, None)? {
             Ended::Observed(probe) => report = assemble(&plan.cards, &first, Some(&probe)),
             Ended::Interrupted(signal) => return Ok(interrupted(signal)),
         }
+    }
+    for device in &mut report.devices {
+        device.whose = whose::owners(device, &first);
+    }
+    if let Some(path) = &plan.trace {
+        whose::export(&first.memory, path)?;
     }
     report.command = plan.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     report.next = next_steps(&plan, &report);
@@ -110,14 +119,14 @@ fn answer(plan: &DryRunPlan, report: &DryRunReport) -> Result<ExitCode> {
     }))
 }
 
-/// Finds out whether a report can be written, without changing one that is there.
+/// Finds out whether a file can be written, without changing one that is there.
 fn writable(path: &Path) -> Result<()> {
     let existed = path.exists();
     fs::OpenOptions::new()
         .append(true)
         .create(true)
         .open(path)
-        .with_context(|| format!("cannot write the report to {}", path.display()))?;
+        .with_context(|| format!("cannot write {}", path.display()))?;
     if !existed {
         let _ = fs::remove_file(path);
     }

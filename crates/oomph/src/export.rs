@@ -12,6 +12,25 @@ use crate::failure::hinted;
 /// Values over time of one owner: its name, and (microseconds, bytes).
 pub type Series = (String, Vec<(i64, f64)>);
 
+/// The endings that are known; none is a folder.
+const ENDINGS: [&str; 5] = ["parquet", "json", "pickle", "pkl", ""];
+
+/// Finds out whether a recording can be written under this name, before there is one.
+///
+/// # Errors
+/// When no tool is known for the ending.
+pub fn known(path: &Path) -> Result<()> {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+    if ENDINGS.contains(&ending) { Ok(()) } else { Err(unknown(ending)) }
+}
+
+fn unknown(ending: &str) -> anyhow::Error {
+    hinted(
+        format!("`.{ending}` is no format that recordings can be written in"),
+        "use .parquet, .json (Perfetto), .pickle (PyTorch's viewer) or a folder without an ending (TensorBoard)",
+    )
+}
+
 /// Writes a recording to `path`: Parquet, Chrome/Perfetto JSON, PyTorch's own pickle, or a folder for TensorBoard.
 ///
 /// # Errors
@@ -28,7 +47,9 @@ pub fn write(trace: &Trace, owners: Option<&[Series]>, path: &Path) -> Result<()
         }
         "pickle" | "pkl" => {
             let mut file = create()?;
-            write::snapshot(trace, write::StackSharing::Shared, &mut file).and_then(|()| file.flush()).with_context(context)
+            write::snapshot(trace, write::StackSharing::All, &mut file)
+                .and_then(|()| file.flush())
+                .with_context(context)
         }
         "" => {
             fs::create_dir_all(path).with_context(context)?;
@@ -36,9 +57,6 @@ pub fn write(trace: &Trace, owners: Option<&[Series]>, path: &Path) -> Result<()
             let owners = owners.unwrap_or(&[]);
             write::tensorboard(trace, owners, &mut file).and_then(|()| file.flush()).with_context(context)
         }
-        other => Err(hinted(
-            format!("`.{other}` is no format that recordings can be written in"),
-            "use .parquet, .json (Perfetto), .pickle (PyTorch's viewer) or a folder without an ending (TensorBoard)",
-        )),
+        other => Err(unknown(other)),
     }
 }

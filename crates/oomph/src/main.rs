@@ -13,13 +13,17 @@
 
 mod assemble;
 mod cli;
+mod compare;
 mod dry_run;
 mod embedded;
+mod explain;
+mod export;
 mod failure;
 mod gpus;
 mod output;
 mod plan;
 mod stage;
+mod whose;
 
 use std::process::ExitCode;
 
@@ -40,6 +44,9 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
+        Command::Explain(args) => explain::run(&args, cli.quiet),
+        Command::Diff(args) => compare::diff(&args),
+        Command::Check(args) => compare::check(&args),
         Command::Gpus(args) => gpus::run(&args),
     };
     result.unwrap_or_else(|error| failure::report(&error))

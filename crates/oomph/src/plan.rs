@@ -47,6 +47,12 @@ pub struct DryRunPlan {
     pub format: Format,
     /// Where the document goes as well.
     pub report: Option<PathBuf>,
+    /// Whether it is recorded whose memory it is.
+    pub history: bool,
+    /// Where the recordings go, in PyTorch's format.
+    pub snapshot: Option<PathBuf>,
+    /// Where the recordings go, for other tools.
+    pub trace: Option<PathBuf>,
 }
 
 /// A virtual card.
@@ -154,6 +160,9 @@ impl DryRunPlan {
             probe: !args.no_probe,
             format: args.format,
             report: args.report,
+            history: !args.no_owners,
+            snapshot: args.snapshot,
+            trace: args.trace,
         })
     }
 
@@ -182,6 +191,9 @@ impl DryRunPlan {
         }
         if self.allow_writes {
             words.push("--allow-writes".into());
+        }
+        if !self.history {
+            words.push("--no-owners".into());
         }
         words.push("--".into());
         words.extend(self.command.iter().map(|word| quoted(&word.to_string_lossy())));
@@ -280,7 +292,7 @@ fn list(names: &[String]) -> String {
 }
 
 /// The capacity that `--vram` gives, in bytes.
-fn capacity(text: &str) -> Result<u64> {
+pub fn capacity(text: &str) -> Result<u64> {
     let bytes = size::parse(text)
         .map_err(|error| hinted(format!("--vram: {error}"), "write --vram 8GiB, --vram 512MiB or --vram 24G"))?;
     match bytes {

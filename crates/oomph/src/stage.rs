@@ -1,6 +1,6 @@
 //! The stage on which a program runs: virtual cards, a run folder, and what is left when it ends.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use oomph_launch::{HookConfig, Launch, Output, Prepared, ProgramKind, RunFolder, Runtime};
@@ -8,6 +8,7 @@ use oomph_ledger::{DeviceDescription, Ledger};
 
 use crate::assemble::Observation;
 use crate::plan::{Card, DryRunPlan};
+use crate::whose;
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
@@ -33,11 +34,11 @@ pub enum Ended {
 }
 
 impl Stage<'_> {
-    /// Runs the program on these cards and reads what it left.
+    /// Runs the program on these cards and reads what it left. The recordings are copied to `keep`.
     ///
     /// # Errors
     /// When the run cannot be set up, or its books cannot be read.
-    pub fn observe(&self, cards: &[Card], output: Output) -> Result<Ended> {
+    pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
         let plan = self.plan;
         let folder = RunFolder::create(&HookConfig {
             stop: plan.stop,
@@ -45,7 +46,7 @@ impl Stage<'_> {
             allow_writes: plan.allow_writes,
             random_weights: plan.random_weights,
             program_root: self.prepared.directory.clone(),
-            history: false,
+            history: plan.history,
         })?;
         let devices: Vec<DeviceDescription> =
             cards.iter().enumerate().map(|(index, card)| card.description(index)).collect();
@@ -65,9 +66,17 @@ impl Stage<'_> {
             return Ok(Ended::Interrupted(signal));
         }
         let ledger = Ledger::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let histories = folder.histories();
+        let mut warnings = Vec::new();
+        let memory = whose::load(&histories, &mut warnings);
+        if let Some(path) = keep {
+            whose::keep(&histories, path)?;
+        }
         Ok(Ended::Observed(Observation {
             ledger,
             hooks: folder.reports(),
+            memory,
+            warnings,
             exit_status: outcome.exit.shell_status(),
             timed_out: outcome.timed_out,
             elapsed: outcome.elapsed,

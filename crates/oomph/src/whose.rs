@@ -31,16 +31,19 @@ pub struct ProcessMemory {
 pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<ProcessMemory> {
     let mut all = Vec::new();
     for history in histories {
-        let trace = match oomph_trace::read(&history.snapshot, &ReadOptions { salvage: true, ..ReadOptions::default() }) {
+        let trace = match oomph_trace::read(&history.snapshot, &ReadOptions { salvage: true, ..ReadOptions::default() })
+        {
             Ok(trace) => trace,
             Err(error) => {
                 warnings.push(format!("whose memory it was is not known for process {}: {}", history.pid, error.cause));
                 continue;
             }
         };
-        let names = history.names.as_deref().and_then(|path| fs::read(path).ok()).and_then(|text| {
-            Names::parse(&text).map_err(|error| warnings.push(error.to_string())).ok()
-        });
+        let names = history
+            .names
+            .as_deref()
+            .and_then(|path| fs::read(path).ok())
+            .and_then(|text| Names::parse(&text).map_err(|error| warnings.push(error.to_string())).ok());
         all.push(ProcessMemory { pid: history.pid, trace, names });
     }
     all
@@ -104,10 +107,14 @@ pub fn owners(device: &DeviceReport, run: &Observation) -> Option<Whose> {
         return None;
     }
     let mut rows: BTreeMap<Owner, OwnerRow> = BTreeMap::new();
-    for row in found.iter().flat_map(|explanation| &explanation.owners).filter(|row| row.bytes > 0) {
+    // What is beside the framework is better known from the books than from the recording.
+    let beside = |owner| matches!(owner, Owner::Free | Owner::Context | Owner::OtherProcesses);
+    let all = found.iter().flat_map(|explanation| &explanation.owners);
+    for row in all.filter(|row| row.bytes > 0 && !beside(row.owner)) {
         rows.entry(row.owner).and_modify(|sum| add(sum, row)).or_insert(*row);
     }
-    let modelled = |owner, bytes| OwnerRow { owner, bytes, blocks: 0, confidence: 1.0, source: Source::Recorded, named_bytes: 0 };
+    let modelled =
+        |owner, bytes| OwnerRow { owner, bytes, blocks: 0, confidence: 1.0, source: Source::Recorded, named_bytes: 0 };
     for row in [
         modelled(Owner::Unattributed, reserved - total),
         modelled(Owner::Context, device.peak.context_bytes),

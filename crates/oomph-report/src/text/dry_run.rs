@@ -1,9 +1,11 @@
 //! The answer of a dry run on one screen.
 
 use super::bar::{Part, draw};
+use super::explain_snapshot;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, UNBOUNDED, Verdict};
+use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, UNBOUNDED, Verdict, Whose};
+use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
 
 /// More cards than these are not drawn one by one.
@@ -12,6 +14,10 @@ const MOST_BARS: usize = 4;
 const MOST_WARNINGS: usize = 8;
 /// A bar wider than this is no easier to read.
 const WIDEST_BAR: usize = 96;
+/// Owners that are printed one by one; JSON has all of them.
+const MOST_OWNERS: usize = 7;
+/// Lines of the program that are printed.
+const MOST_LINES: usize = 3;
 
 /// Writes the report for a terminal: the verdict, the cards, the line, what it would have needed, the smallest cards
 /// that hold it, warnings, and the way on. The text ends with a line break.
@@ -174,6 +180,23 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     if let Some(oom) = &device.oom {
         death(page, device, oom);
     }
+    if let (Some(whose), true) = (&device.whose, devices <= 2) {
+        owners(page, whose);
+    }
+}
+
+/// Whose memory it was, and the lines that allocated the most of it.
+fn owners(page: &mut Page, whose: &Whose) {
+    page.gap();
+    let moment = if whose.at == "oom" { "when it died" } else { "at the peak" };
+    page.paragraph(2, 4, &[(Ink::Strong, "whose memory"), (Ink::Plain, &format!(" {moment}"))]);
+    let rows: Vec<OwnerRow> = whose.owners.iter().take(MOST_OWNERS).copied().collect();
+    explain_snapshot::table(page, &rows, whose.owners.iter().map(|row| row.bytes).sum());
+    let hidden: u64 = whose.owners.iter().skip(MOST_OWNERS).map(|row| row.bytes).sum();
+    if hidden > 0 {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("and {} of others", size(hidden)))]);
+    }
+    explain_snapshot::groups(page, 2, "lines that took the most", &whose.by_line, MOST_LINES);
 }
 
 /// The card at the moment of the error. It differs from the peak, because the allocator gives its cache back before it

@@ -1,13 +1,19 @@
 //! How answers look in a terminal.
 
 mod bar;
+mod compare;
 mod dry_run;
+mod explain;
+mod explain_log;
+mod explain_snapshot;
 mod gpus;
 mod page;
 
 use oomph_gpu::Kind;
 
+pub use compare::{render_check, render_diff};
 pub use dry_run::render_dry_run;
+pub use explain::render_explain;
 pub use gpus::{render_gpu, render_gpus};
 pub use page::Style;
 

@@ -45,7 +45,11 @@ pub fn open(path: &Path) -> Result<Input> {
     let mut reader = BufReader::with_capacity(PEEK, reader);
     let start = reader.fill_buf().with_context(context)?;
     let recording = oomph_trace::is_recording(start);
-    Ok(if recording { Input::Recording(Box::new(reader)) } else { Input::Log(oomph_trace::unpacked(reader).with_context(context)?) })
+    Ok(if recording {
+        Input::Recording(Box::new(reader))
+    } else {
+        Input::Log(oomph_trace::unpacked(reader).with_context(context)?)
+    })
 }
 
 /// Reads a recording.

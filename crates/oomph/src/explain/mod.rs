@@ -39,9 +39,8 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
     for path in &args.files {
         let name = path.display().to_string();
         match open(path)? {
-            Input::Log(reader) => logs.push(
-                log::explain(reader, &log::Options::default()).with_context(|| format!("cannot read {name}"))?,
-            ),
+            Input::Log(reader) => logs
+                .push(log::explain(reader, &log::Options::default()).with_context(|| format!("cannot read {name}"))?),
             Input::Recording(reader) => {
                 let trace = recording(reader, &name, &reading)?;
                 if let Some(file) = &args.export {
@@ -71,7 +70,12 @@ fn options(args: &ExplainArgs) -> Result<Options> {
     let catalogue = Catalogue::builtin();
     let gpu = args.gpu.as_deref().map(|name| plan::find(catalogue, name)).transpose()?;
     let vram = args.vram.as_deref().map(plan::capacity).transpose()?;
-    let at = args.at.as_deref().map(str::parse::<At>).transpose().map_err(|error| hinted(error.to_string(), "the default is oom, or peak where there was none"))?;
+    let at = args
+        .at
+        .as_deref()
+        .map(str::parse::<At>)
+        .transpose()
+        .map_err(|error| hinted(error.to_string(), "the default is oom, or peak where there was none"))?;
     Ok(Options {
         at: at.unwrap_or_default(),
         capacity: vram.or(gpu.map(|gpu| gpu.capacity_bytes)),
@@ -113,7 +117,9 @@ fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Ex
     let mut notes = Vec::new();
     for (name, explanation) in &recordings {
         let several = recordings.len() > 1;
-        notes.extend(explanation.notes.iter().map(|note| if several { format!("{name}: {note}") } else { note.clone() }));
+        notes.extend(
+            explanation.notes.iter().map(|note| if several { format!("{name}: {note}") } else { note.clone() }),
+        );
     }
     let ranks = (recordings.len() > 1).then(|| {
         let explanations: Vec<Explanation> = recordings.iter().map(|(_, explanation)| explanation.clone()).collect();
@@ -155,8 +161,8 @@ fn answer(format: Format, report: &ExplainReport) -> Result<ExitCode> {
         Format::Text => output::data(&render_explain(report, output::style()))?,
     }
     let died = |device: &DeviceExplanation| device.verdict.outcome == Outcome::Oom;
-    let oom = report.failures.iter().flatten().any(|failure| failure.is_gpu_oom)
-        || report.devices.iter().flatten().any(died);
+    let oom =
+        report.failures.iter().flatten().any(|failure| failure.is_gpu_oom) || report.devices.iter().flatten().any(died);
     Ok(ExitCode::from(if oom { status::DOES_NOT_FIT } else { status::DONE }))
 }
 

@@ -1,0 +1,97 @@
+//! The program around a library, told by its traces in a log.
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
+/// What a program leaves in a log, the outermost programs first: an application hides the libraries that it is made of.
+const TRACES: &[(&str, &[&str])] = &[
+    (
+        "comfyui",
+        &[
+            "ComfyUI",
+            "comfyui",
+            "/comfy/",
+            "comfy_extras",
+            "!!! Exception during processing",
+            "Prompt executed in",
+            "Got an OOM, unloading",
+            "Error during sampling",
+        ],
+    ),
+    ("forge", &["stable-diffusion-webui-forge", "modules_forge", "forge_main_entry"]),
+    (
+        "automatic1111",
+        &[
+            "stable-diffusion-webui",
+            "webui.py",
+            "Torch active/reserved",
+            "modules.devices",
+            "modules/processing.py",
+            "sd_hijack",
+        ],
+    ),
+    ("invokeai", &["invokeai", "InvokeAI"]),
+    ("kohya", &["sd-scripts", "kohya_ss", "train_network.py", "sdxl_train"]),
+    ("vllm", &["vllm", "vLLM", "EngineCore", "VllmWorker"]),
+    ("sglang", &["sglang", "--mem-fraction-static", "sgl-workspace"]),
+    ("tgi", &["text_generation_launcher", "text_generation_server", "text-generation-launcher"]),
+    ("tensorrt-llm", &["[TRT-LLM]", "TensorRT-LLM", "tensorrt_llm"]),
+    ("tensorrt", &["[TRT]", "nvinfer"]),
+    ("triton-server", &["tritonserver", "triton-inference-server", "TRITONBACKEND"]),
+    ("exllama", &["exllama"]),
+    ("llama-factory", &["llamafactory", "LLaMA-Factory"]),
+    ("axolotl", &["axolotl"]),
+    ("torchtune", &["torchtune"]),
+    ("unsloth", &["unsloth", "Unsloth"]),
+    ("megatron", &["megatron", "Megatron"]),
+    ("fairseq", &["fairseq"]),
+    ("detectron2", &["detectron2"]),
+    ("ultralytics", &["ultralytics", "TaskAlignedAssigner", "yolov5", "yolov8"]),
+    ("vqgan-clip", &["vqgan", "VQGAN"]),
+    ("ollama", &["ollama", "llama runner"]),
+    ("ik_llama.cpp", &["ik_llama", "mla_attn", "pipeline parallelism enabled (n_copies"]),
+    ("whisper.cpp", &["whisper_", "whisper.cpp", "whisper-cli"]),
+    ("faster-whisper", &["faster_whisper", "faster-whisper", "ctranslate2"]),
+    ("hami", &["HAMi-core", "libvgpu.c"]),
+    ("deepspeed", &["deepspeed", "DeepSpeed", "[launch.py:"]),
+    ("fsdp", &["fully_sharded_data_parallel", "torch/distributed/fsdp", "_flat_param"]),
+    ("lightning", &["pytorch_lightning", "lightning/pytorch", "lightning.pytorch"]),
+    ("trl", &["/trl/"]),
+    ("peft", &["/peft/"]),
+    ("diffusers", &["/diffusers/", "diffusers."]),
+    ("whisper", &["/whisper/"]),
+    ("timm", &["/timm/"]),
+    ("transformers", &["/transformers/", "transformers."]),
+    ("accelerate", &["/accelerate/"]),
+    ("cupy", &["cupy"]),
+    ("keras", &["/keras/"]),
+];
+
+static FINDER: LazyLock<Option<(AhoCorasick, Vec<usize>)>> = LazyLock::new(|| {
+    let mut words = Vec::new();
+    let mut owners = Vec::new();
+    for (owner, (_, traces)) in TRACES.iter().enumerate() {
+        for trace in *traces {
+            words.push(*trace);
+            owners.push(owner);
+        }
+    }
+    Some((AhoCorasick::new(words).ok()?, owners))
+});
+
+/// The outermost program that the text around a failure shows, other than the library itself.
+pub(crate) fn of(text: &[u8], library: &str) -> Option<&'static str> {
+    let (finder, owners) = FINDER.as_ref()?;
+    let mut best: Option<usize> = None;
+    for hit in finder.find_overlapping_iter(text) {
+        let owner = owners[hit.pattern().as_usize()];
+        if TRACES[owner].0 != library && best.is_none_or(|best| owner < best) {
+            best = Some(owner);
+            if owner == 0 {
+                break;
+            }
+        }
+    }
+    best.map(|owner| TRACES[owner].0)
+}

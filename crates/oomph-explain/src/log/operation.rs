@@ -1,0 +1,176 @@
+//! What the program was doing when it failed, from its traceback and from the words of the message.
+
+use std::sync::LazyLock;
+
+use oomph_remedy::Operation;
+use regex::RegexSet;
+
+use super::site::Frame;
+
+/// What a frame (file, function and source line) says about the operation, the most telling first: a frame deep inside
+/// attention is also inside `forward`, `generate` and a trainer's loop.
+const TELLING: &[(Operation, &str)] = &[
+    (
+        Operation::OptimizerInit,
+        r"_init_group|_init_state\b|exp_avg(?:_sq)?.{0,20}(?:zeros|empty)_like|state\[p\]\[.{0,20}zeros|init_state8?bit|init_optimizer_state",
+    ),
+    (
+        Operation::AttentionScores,
+        r"eager_attention|attention_probs|attn_weights ?=|attention_scores|attn_scores|get_attention_scores|get_attention_map|baddbmm|scaled_dot_product_attention|softmax\(attn|einsum\(.{0,4}b i d,? ?b j d|sparse_attn_indexer",
+    ),
+    (
+        Operation::Logits,
+        r"cross_entropy|lm_head|logits\.(?:float|to|contiguous|view)|logits ?=.{0,40}(?:float|upcast)|log_softmax|ForCausalLMLoss|nll_loss|gather_logprobs|logprobs",
+    ),
+    (
+        Operation::VaeDecode,
+        r"autoencoder|first_stage_model|decode_first_stage|vae[._](?:decode|encode)|vae\.py|decode_latents|_decode\(.{0,12}latent|VAEDecode",
+    ),
+    (
+        Operation::KvCacheInit,
+        r"initialize_kv_cache|_initialize_kv_caches|allocate_kv_cache|determine_(?:num_)?available|profile_run|StaticCache|init_memory_pool|_create_buffers|create_kv_cache|cache_engine",
+    ),
+    (
+        Operation::GraphCapture,
+        r"capture_model|capture_graph|cuda_graph_runner|graph_capture|CUDAGraph|make_graphed_callables|cudagraph",
+    ),
+    (
+        Operation::Save,
+        r"save_checkpoint|save_pretrained|save_model|_save\b|full_state_dict|FULL_STATE_DICT|torch\.save\(",
+    ),
+    (
+        Operation::Resume,
+        r"load_checkpoint|resume_from_checkpoint|load_optimizer|_load_from_checkpoint|torch\.load\(|load_state_dict",
+    ),
+    (
+        Operation::Load,
+        r"from_pretrained|_load_state_dict_into|load_model|in convert\b|\bt\.to\(device|_apply\(|\.cuda\(\)|model\.to\(|load_weights|_load_pretrained_model|set_module_tensor_to_device|flatten_tensors|load_checkpoint_in_model|_materialize|dispatch_model",
+    ),
+    (
+        Operation::Communication,
+        r"all_gather|all_reduce|reduce_scatter|broadcast_coalesced|_broadcast|all_to_all|ncclAll",
+    ),
+    (
+        Operation::OptimizerStep,
+        r"torch[/\\]optim|optimizer\.step|_multi_tensor_|_foreach_|_fused_adam|bitsandbytes[/\\]optim|clip_grad_norm|fused_adam",
+    ),
+    (
+        Operation::Backward,
+        r"_engine_run_backward|run_backward|loss\.backward|autograd\.backward|accelerator\.backward|in backward\b|scaler\.scale\(loss\)",
+    ),
+    (
+        Operation::Evaluation,
+        r"evaluation_loop|prediction_step|nested_concat|nested_gather|pad_across_processes|compute_metrics|trainer\.evaluate|def validate|\bvalidate\(|\bevaluate\(",
+    ),
+    (
+        Operation::Denoise,
+        r"KSampler|sample_euler|k_diffusion|unet|transformer_flux|denoise|sampling\.py|p_sample|dpm_?solver|comfy[/\\]samplers",
+    ),
+    (
+        Operation::Generation,
+        r"generation[/\\]utils|in generate\b|\.generate\(|_sample\(|decode_one|text_generation|generate_token",
+    ),
+    (Operation::DataLoading, r"pin_memory|dataloader|collate_fn|default_collate|to_device\(batch|_prepare_inputs"),
+    (
+        Operation::ContextInit,
+        r"_lazy_init|_cuda_init|cuInit|set_device\(|cudaSetDevice|cuCtxCreate|cuDevicePrimaryCtxRetain",
+    ),
+    (
+        Operation::Forward,
+        r"in forward\b|_call_impl|def forward|model\(|self\.forward|train_step|training_step|compute_loss",
+    ),
+];
+
+static SET: LazyLock<Option<RegexSet>> =
+    LazyLock::new(|| RegexSet::new(TELLING.iter().map(|(_, words)| format!("(?i:{words})"))).ok());
+
+/// The operation that the frames show, if they show one.
+pub(crate) fn of_frames(frames: &[Frame]) -> Option<Operation> {
+    let set = SET.as_ref()?;
+    let mut best: Option<usize> = None;
+    for frame in frames.iter().rev().take(60) {
+        let words = format!(
+            "{} in {} {}",
+            frame.file,
+            frame.function.as_deref().unwrap_or(""),
+            frame.code.as_deref().unwrap_or("")
+        );
+        if let Some(first) = set.matches(&words).iter().next() {
+            best = Some(best.map_or(first, |best| best.min(first)));
+        }
+    }
+    best.map(|place| TELLING[place].0)
+}
+
+/// The operation that the message itself names.
+pub(crate) fn of_message(pattern: &str, message: &str, named: Option<&str>) -> Option<Operation> {
+    let named = named.unwrap_or("");
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word) || named.contains(word));
+    Some(match pattern {
+        "vllm.kv-cache-too-small"
+        | "vllm.kv-cache-tokens"
+        | "vllm.no-cache-blocks"
+        | "sglang.static-fraction"
+        | "ggml.kv-cache" => Operation::KvCacheInit,
+        "sglang.graph" => Operation::GraphCapture,
+        "nccl.cuda-failure" => Operation::Communication,
+        "tgi.prefill" | "sglang.pool" => Operation::Generation,
+        _ if says(&["kv cache", "KV cache"]) => Operation::KvCacheInit,
+        _ if says(&["VAE decoding", "VAE encoding"]) => Operation::VaeDecode,
+        _ if says(&["during sampling"]) => Operation::Denoise,
+        _ if says(&["cuCtxCreate", "PrimaryCtxRetain", "cuInit"]) => Operation::ContextInit,
+        _ if says(&["loading model", "load model", "load_model", "unable to allocate CUDA"]) => Operation::Load,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(file: &str, function: &str, code: &str) -> Frame {
+        Frame {
+            file: file.to_owned(),
+            line: 1,
+            function: Some(function.to_owned()),
+            code: Some(code.to_owned()),
+            log_line: 1,
+        }
+    }
+
+    #[test]
+    fn every_expression_compiles() {
+        assert!(SET.is_some());
+    }
+
+    #[test]
+    fn the_most_telling_frame_wins() {
+        let trainer = frame("transformers/trainer.py", "training_step", "loss = self.compute_loss(model, inputs)");
+        let cases = [
+            (
+                frame("torch/optim/adamw.py", "_init_group", "state[\"exp_avg\"] = torch.zeros_like("),
+                Operation::OptimizerInit,
+            ),
+            (frame("torch/optim/adamw.py", "step", "adamw("), Operation::OptimizerStep),
+            (
+                frame("modeling_llama.py", "eager_attention_forward", "attn_weights = torch.matmul(query, key)"),
+                Operation::AttentionScores,
+            ),
+            (
+                frame("torch/nn/functional.py", "cross_entropy", "return torch._C._nn.cross_entropy_loss("),
+                Operation::Logits,
+            ),
+            (frame("train.py", "main", "loss.backward()"), Operation::Backward),
+            (
+                frame("diffusers/models/autoencoders/vae.py", "forward", "sample = up_block(sample)"),
+                Operation::VaeDecode,
+            ),
+            (frame("torch/nn/modules/module.py", "convert", "return t.to(device, dtype)"), Operation::Load),
+            (frame("model.py", "forward", "x = self.mlp(x)"), Operation::Forward),
+        ];
+        for (inner, expected) in cases {
+            assert_eq!(of_frames(&[trainer.clone(), inner.clone()]), Some(expected), "{inner:?}");
+        }
+        assert_eq!(of_frames(&[]), None);
+    }
+}

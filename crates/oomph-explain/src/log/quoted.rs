@@ -1,0 +1,107 @@
+//! Whether words about a memory error are an error, or only quoted: in a script, a setting, a comment or a text.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+struct Marks {
+    code: Regex,
+    error: Regex,
+    prose: Regex,
+}
+
+static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
+    Some(Marks {
+        // A search for the words, a comparison with them, a branch on them, a handler for them.
+        code: Regex::new(
+            r#"(?x)\bgrep\b | \\\| | \\\. | \|\s*"?(?:OOM|Killed|CUDA|torch|out\b) | \b(?:el)?if\b.{0,120}(?:\bin\b|==|contains|includes|match)
+             | \bin\s+(?:str|repr)\( | \.(?:contains|includes|search|match|lower|test|find|startswith)\( | \bre\.\w+\(
+             | \bexcept\b.{0,80}: | \bcatch\s*\( | ^\s*(?:raise|assert|import|from|def|class|return|case|echo|print|logger)\b.{0,20}["'(]
+             | \b(?:pattern|regex|keyword|needle|marker)s?\b.{0,12}[:=\[] | awk\s | sed\s+-
+             | ^\s*\|.*`.*\| | ^\s*[A-Za-z_]\w*\s*=\s*[\[({]\s*["'] | ^\s*r?["'][^"']*["'],?\s*$
+             | <placeholder> | \{\{ | cuda:N\b | Tried\sto\sallocate\s(?:X|N|\.\.\.) | raises?\(
+            "#,
+        )
+        .ok()?,
+        // The forms that errors have when they are printed.
+        error: Regex::new(
+            r#"(?x)(?:^|[\s\[(`'"])(?:[A-Za-z_][\w.]*(?:Error|Exception)|ERROR|Error|error|RuntimeError|FATAL|fatal|panicked|failed|FAILED|terminate|Exception)\b\s*[:(\]`]
+             | \d{2}:\d{2}:\d{2} | ^\s*E\s{2,} | Check\ failed | what\(\):"#,
+        )
+        .ok()?,
+        prose: Regex::new(
+            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could|would|should|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against)\b",
+        )
+        .ok()?,
+    })
+});
+
+/// How much the words look quoted, 0 to 1, given that no figure follows them.
+///
+/// `line` is the line with the words, `around` a few lines about it, `prone` whether these words often stand in texts.
+pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
+    let Some(marks) = MARKS.as_ref() else { return 0.0 };
+    if marks.code.is_match(line) {
+        return 0.95;
+    }
+    let trimmed = line.trim_start();
+    let commented = trimmed.starts_with('#') || trimmed.starts_with("//") || trimmed.starts_with("<!--");
+    let error = marks.error.is_match(line);
+    let prose = marks.prose.is_match(line) || marks.prose.is_match(around);
+    match (error, commented, prose) {
+        (true, false, _) => 0.1,
+        (true, true, false) => 0.3,
+        (true, true, true) => 0.6,
+        (false, true, true) => 0.9,
+        (false, true, false) => 0.55,
+        (false, false, true) => {
+            if prone {
+                0.8
+            } else {
+                0.45
+            }
+        }
+        (false, false, false) => {
+            if prone {
+                0.35
+            } else {
+                0.15
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_and_texts_are_quotations() {
+        for line in [
+            r#"if grep -q -E "CUDA out of memory|torch\.cuda\.OutOfMemoryError" "${log}"; then"#,
+            "except torch.cuda.OutOfMemoryError:",
+            r#"    if "out of memory" in str(error):"#,
+            "# use a smaller batch if you get CUDA out of memory",
+            "Reduce the batch size to avoid CUDA out of memory errors.",
+            "pattern: \"CUDA out of memory\"",
+            "| `unable to allocate CUDA0 buffer` | something else is on the GPU |",
+            "MARKERS = (\"cudaMalloc failed\", \"CUDA out of memory\")",
+            "You might need to adjust parameters to avoid CUDA out of memory errors.",
+        ] {
+            assert!(likeness(line, line, true) > 0.6, "{line}");
+        }
+    }
+
+    #[test]
+    fn errors_are_not() {
+        for line in [
+            "RuntimeError: CUDA error: out of memory",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+            "2024-10-22 06:31:49 ERROR worker: CUDA out of memory",
+            "CUDA Error: out of memory: File exists",
+            "# RuntimeError: cuda runtime error (2) : out of memory at THCTensorCopy.cu:205",
+        ] {
+            assert!(likeness(line, line, true) < 0.5, "{line}");
+        }
+    }
+}

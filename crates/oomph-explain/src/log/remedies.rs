@@ -1,0 +1,182 @@
+//! From a failure and the run's settings to the question that the catalogue of remedies answers.
+
+use std::str::FromStr;
+
+use oomph_remedy::{Cause, Framework, Installed, Memory, Operation, Platform, Settings, Situation, Suspect, Task};
+
+use super::report::{AvoidAdvice, Failure, RemedyOffer, RunSettings};
+
+/// Causes below this confidence do not choose remedies.
+const LEAST_CONFIDENCE: f64 = 0.4;
+
+/// Fills in what to do and what not to try.
+pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings) {
+    if failure.causes.is_empty() {
+        return;
+    }
+    let suggestion = oomph_remedy::suggest(&situation(failure, settings));
+    failure.remedies = suggestion
+        .remedies
+        .into_iter()
+        .map(|offer| RemedyOffer {
+            id: offer.id,
+            title: offer.title,
+            apply: offer.apply,
+            frees_bytes: offer.frees_bytes,
+            cost: offer.cost,
+            because: offer.because,
+        })
+        .collect();
+    failure.avoid = suggestion
+        .avoid
+        .into_iter()
+        .map(|avoid| AvoidAdvice { id: avoid.id, title: avoid.title, because: avoid.because })
+        .collect();
+}
+
+/// The failure in the catalogue's terms.
+fn situation(failure: &Failure, settings: &RunSettings) -> Situation {
+    let facts = &failure.facts;
+    let mut frameworks: Vec<Installed> = Vec::new();
+    let mut add = |name: &str| {
+        let Some(framework) = framework(name) else { return };
+        if frameworks.iter().all(|known| known.framework != framework) {
+            frameworks.push(match settings.get(name) {
+                Some(version) => Installed::new(framework, version),
+                None => framework.into(),
+            });
+            for below in framework.below() {
+                if frameworks.iter().all(|known| known.framework != *below) {
+                    frameworks.push((*below).into());
+                }
+            }
+        }
+    };
+    for name in [failure.front_end.as_deref(), failure.framework.as_deref()].into_iter().flatten() {
+        add(name);
+    }
+    add("machine");
+    if let Some(version) = settings.get("torch") {
+        for known in &mut frameworks {
+            if known.framework == Framework::Pytorch {
+                *known = Installed::new(Framework::Pytorch, version);
+            }
+        }
+    }
+    let mut causes: Vec<Suspect> = failure
+        .causes
+        .iter()
+        .filter(|cause| cause.confidence >= LEAST_CONFIDENCE)
+        .map(|cause| Suspect { cause: cause.cause, bytes: cause.bytes })
+        .collect();
+    if causes.is_empty() {
+        causes.extend(failure.causes.first().map(|cause| Suspect { cause: cause.cause, bytes: cause.bytes }));
+    }
+    let spilled = failure.causes.iter().any(|cause| cause.cause == Cause::DriverSpill);
+    let in_notebook = failure.site.as_ref().is_some_and(|site| {
+        site.file.starts_with("In") || site.file.contains("ipykernel") || site.file.contains("ipython-input")
+    });
+    Situation {
+        frameworks,
+        task: task(failure),
+        causes,
+        owners: None,
+        memory: Memory {
+            requested: facts.requested_bytes,
+            capacity: facts.capacity_bytes,
+            free: facts.free_bytes,
+            allocated: facts.allocated_bytes,
+            reserved: failure.derived.reserved_bytes,
+            allowed: facts.limit_bytes,
+            process: facts.process_bytes.filter(|_| !failure.derived.process_unknown),
+            other_processes: failure.derived.other_tenants_bytes,
+            graph_pools: facts.private_pools_bytes,
+        },
+        settings: Settings {
+            batch_size: settings.number("batch_size"),
+            gradient_accumulation: settings.number("gradient_accumulation"),
+            sequence_length: settings.number("sequence_length"),
+            context_length: facts.context_tokens.or_else(|| settings.number("context_length")),
+            context_that_fits: facts.context_tokens_that_fit,
+            concurrent_sequences: settings.number("concurrent_sequences"),
+            memory_utilization: facts
+                .utilization
+                .or_else(|| settings.get("memory_utilization").and_then(|value| value.parse().ok())),
+            gpu_layers: settings.number("gpu_layers"),
+            model_parameters: settings.number("parameters"),
+            trainable_parameters: settings.number("trainable_parameters"),
+            world_size: settings.number("world_size"),
+            ..Settings::default()
+        },
+        on: already_on(settings),
+        operation: failure.operation,
+        compute_capability: settings.get("compute_capability").and_then(|value| {
+            let (major, minor) = value.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        }),
+        gpus: None,
+        platform: spilled.then_some(Platform::Windows),
+        notebook: in_notebook,
+    }
+}
+
+/// The catalogue's framework of a name in the tables of messages.
+fn framework(name: &str) -> Option<Framework> {
+    let id = match name {
+        "llama.cpp" => "llama-cpp",
+        "ik_llama.cpp" => "ik-llama-cpp",
+        "whisper.cpp" => "whisper-cpp",
+        "onnxruntime" => "onnx-runtime",
+        "paddlepaddle" => "paddle",
+        "cuda.jl" => "cuda-jl",
+        "host" | "python" | "numpy" => "machine",
+        "nccl" | "triton-kernel" => "pytorch",
+        other => other,
+    };
+    Framework::from_str(id).ok()
+}
+
+fn task(failure: &Failure) -> Option<Task> {
+    match failure.operation {
+        Some(Operation::Backward | Operation::OptimizerInit | Operation::OptimizerStep) => return Some(Task::Training),
+        Some(Operation::Generation | Operation::KvCacheInit | Operation::Denoise) => return Some(Task::Inference),
+        _ => {}
+    }
+    let name = failure.front_end.as_deref().or(failure.framework.as_deref())?;
+    match name {
+        "vllm" | "sglang" | "tgi" | "exllama" | "llama.cpp" | "ik_llama.cpp" | "ollama" | "whisper.cpp"
+        | "tensorrt" | "tensorrt-llm" | "triton-server" | "onnxruntime" | "faster-whisper" | "comfyui"
+        | "automatic1111" | "forge" | "invokeai" | "directml" => Some(Task::Inference),
+        "kohya" | "axolotl" | "torchtune" | "llama-factory" | "megatron" | "deepspeed" | "trl" => Some(Task::Training),
+        _ => None,
+    }
+}
+
+/// Remedies that the log says are in effect, by their ids in the catalogue.
+fn already_on(settings: &RunSettings) -> std::collections::BTreeSet<String> {
+    let mut on = std::collections::BTreeSet::new();
+    let mut set = |id: &str| {
+        if oomph_remedy::Catalogue::builtin().remedies().iter().any(|remedy| remedy.id == id) {
+            on.insert(id.to_owned());
+        }
+    };
+    if matches!(settings.get("gradient_checkpointing"), Some("True" | "true" | "enabled")) {
+        set("gradient-checkpointing");
+    }
+    if settings.get("allocator").is_some_and(|value| value.contains("expandable_segments:True")) {
+        set("expandable-segments");
+    }
+    match settings.get("offload") {
+        Some("enable_model_cpu_offload") => set("model-cpu-offload"),
+        Some("enable_sequential_cpu_offload") => set("sequential-cpu-offload"),
+        Some(words) if words.contains("offload_optimizer") => set("optimizer-cpu-offload"),
+        _ => {}
+    }
+    if settings.get("kv_cache_type").is_some_and(|kind| !matches!(kind, "f16" | "auto" | "bf16" | "fp16")) {
+        set("kv-cache-dtype");
+    }
+    if settings.get("optimizer").is_some_and(|name| name.to_ascii_lowercase().contains("8bit")) {
+        set("adam-8bit");
+    }
+    on
+}

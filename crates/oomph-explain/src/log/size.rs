@@ -1,0 +1,84 @@
+//! Figures as frameworks print them.
+//!
+//! Every framework that was met counts in powers of 1024, whatever unit it prints: PyTorch's MPS allocator says "GB" for
+//! 2^30 bytes, PaddlePaddle "kB" for 2^10, TensorFlow's "2.05G" is 2^31 and a bit.
+
+/// The bytes of a figure such as `2.00 GiB`, `39.25kB`, `1,234,567 bytes`, `7. 92 GiB` or `0 bytes`.
+///
+/// A figure without a unit is a number of bytes. A figure above `u64::MAX` saturates: NVML's "not available" is printed
+/// as 17179869184.00 GiB, which is 2^64. None where there is no figure, or the unit is none of memory.
+pub(crate) fn parse(figure: &str) -> Option<u64> {
+    let figure = figure.trim();
+    let end = figure.rfind(|c: char| c.is_ascii_digit()).map_or(0, |last| last + 1);
+    let number: String = figure[..end].chars().filter(|c| !matches!(c, ',' | ' ')).collect();
+    let unit = figure[end..].trim();
+    let scale = scale(unit)?;
+    if scale == 1
+        && let Ok(bytes) = number.parse::<u64>()
+    {
+        return Some(bytes);
+    }
+    let value: f64 = number.parse().ok()?;
+    // A cast from a float saturates, and the value is finite and not negative here.
+    (value >= 0.0).then_some((value * scale as f64) as u64)
+}
+
+/// The bytes of a number that is known to be in GiB.
+pub(crate) fn parse_gib(number: &str) -> Option<u64> {
+    let value: f64 = number.trim().parse().ok()?;
+    (value >= 0.0).then_some((value * (1u64 << 30) as f64) as u64)
+}
+
+fn scale(unit: &str) -> Option<u64> {
+    let lower = unit.to_ascii_lowercase();
+    let letter = match lower.as_str() {
+        "" | "b" | "byte" | "bytes" => return Some(1),
+        _ => lower.as_bytes()[0],
+    };
+    let rest = &lower[1..];
+    if !matches!(rest, "" | "b" | "ib") {
+        return None;
+    }
+    let power = b"kmgtpe".iter().position(|known| *known == letter)? as u32 + 1;
+    Some(1u64 << (10 * power))
+}
+
+/// The regular expression that `{size}` stands for in the tables: a figure with its unit.
+pub(crate) const PATTERN: &str = r"\d[\d,]*(?:\.\s?\d+)?\s?(?:[Bb]ytes|[kKMGTPE]i?[Bb]\b|[KMGT]\b|B\b)";
+
+/// A figure for a reader: two decimals of the largest unit that gives at least one.
+pub(crate) fn show(bytes: u64) -> String {
+    for (unit, scale) in [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
+        if bytes >= scale {
+            return format!("{:.2} {unit}", bytes as f64 / scale as f64);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_every_framework() {
+        for (figure, bytes) in [
+            ("2.00 GiB", 2 << 30),
+            ("39.250000kB", 40192),
+            ("1,234,567 bytes", 1_234_567),
+            ("7. 92 GiB", 8_504_035_246),
+            ("0 bytes", 0),
+            ("3GB", 3 << 30),
+            ("1.25GiB", 1_342_177_280),
+            ("35571892224", 35_571_892_224),
+            ("85.412131TB", 93_911_631_187_626),
+            ("17179869184.00 GiB", u64::MAX),
+            ("99999999999999999999999 bytes", u64::MAX),
+        ] {
+            assert_eq!(parse(figure), Some(bytes), "{figure}");
+        }
+        for nothing in ["", "GiB", "12 apples", "1.2.3 GiB", "-4 GiB", "3 Zib"] {
+            assert_eq!(parse(nothing), None, "{nothing}");
+        }
+    }
+}

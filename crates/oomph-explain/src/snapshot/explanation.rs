@@ -1,0 +1,440 @@
+//! What an explanation holds. The names of the fields are those of the JSON document; every size is in bytes.
+
+use serde::{Deserialize, Serialize};
+
+/// The explanation of one recording.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Explanation {
+    /// One entry for each card of the recording, by index.
+    pub devices: Vec<DeviceExplanation>,
+    /// The allocator's settings as `PYTORCH_CUDA_ALLOC_CONF` would say them; empty for the defaults.
+    pub settings: String,
+    /// What the reader of the file wants the user to know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// The explanation of one card.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceExplanation {
+    /// The index as the program counts.
+    pub index: u32,
+    /// The answer.
+    pub verdict: Verdict,
+    /// The moment that everything below speaks of, unless it says otherwise.
+    pub peak: Peak,
+    /// The highest that memory in use ever was.
+    pub peak_active_bytes: u64,
+    /// The highest that memory taken from the driver ever was.
+    pub peak_reserved_bytes: u64,
+    /// The allocation that failed, where one was recorded: the last one.
+    pub oom: Option<OomEvent>,
+    /// The card, where its size is known.
+    pub card: Option<CardBytes>,
+    /// Whose bytes. With a known card they add up to its capacity, otherwise to the reserved memory.
+    pub owners: Vec<OwnerRow>,
+    /// The live bytes by module, where the hook recorded modules. Largest first.
+    pub by_module: Vec<Group>,
+    /// The live bytes by the line of the program (outside of PyTorch) that allocated them. Largest first.
+    pub by_line: Vec<Group>,
+    /// The live bytes by data type, where the hook recorded them. Largest first.
+    pub by_dtype: Vec<Group>,
+    /// The live bytes by the part of the program that allocated them. Largest first.
+    pub by_phase: Vec<Group>,
+    /// Why the card was that full. Their bytes add up to the same as those of the owners.
+    pub causes: Vec<Cause>,
+    /// The same program under other settings and on other cards, by replay.
+    pub what_if: Vec<WhatIf>,
+    /// The smallest card that the recording survives on, by replay.
+    pub smallest_card: Option<SmallestCard>,
+    /// The stacks that hold the most live bytes.
+    pub top_stacks: Vec<StackGroup>,
+    /// The segments with the most memory that nothing can use, and the blocks that keep them from being given back.
+    pub pinned: Vec<PinnedSegment>,
+    /// Training steps (or repetitions) that were recognised.
+    pub steps: u32,
+    /// Tensors that the hook named and that no block of the recording holds.
+    pub unmatched_names: u64,
+}
+
+/// How a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// An allocation failed.
+    Oom,
+    /// No allocation failed, and the card is known to be large enough.
+    Fits,
+    /// No allocation failed, and nothing is known of the card.
+    NoOom,
+}
+
+/// The answer in one sentence, and what it is made of.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// How the recording ended.
+    pub outcome: Outcome,
+    /// The first of the causes.
+    pub cause: Option<CauseKind>,
+    /// What happened, lowercase and without a full stop.
+    pub happened: String,
+    /// Why, lowercase and without a full stop; empty where there is nothing to say.
+    pub why: String,
+    /// What would have saved it, or that nothing of the kind would have; empty where nothing was tried.
+    pub what_helps: String,
+}
+
+/// Which moment was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moment {
+    /// Reserved memory was at its highest and, of these moments, memory in use.
+    Peak,
+    /// Just before the last allocation that failed.
+    Oom,
+    /// When the file was written.
+    End,
+    /// A time that the user named.
+    Time,
+    /// A place in the recording that the user named.
+    Event,
+}
+
+/// The state of the allocator at one moment.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Peak {
+    /// Which moment this is.
+    pub at: Moment,
+    /// How many events had happened.
+    pub event: u64,
+    /// Microseconds since the epoch of the recording.
+    pub time_us: Option<i64>,
+    /// Blocks that the program holds, rounding and slack included.
+    pub allocated_bytes: u64,
+    /// Taken from the driver.
+    pub reserved_bytes: u64,
+    /// What the program asked for in the active blocks.
+    pub requested_bytes: u64,
+    /// Blocks that the program holds or that wait for another stream.
+    pub active_bytes: u64,
+}
+
+/// An allocation that failed for good.
+#[derive(Clone, Debug, Serialize)]
+pub struct OomEvent {
+    /// Its place among the events of the device.
+    pub event: u64,
+    /// Microseconds since the epoch of the recording.
+    pub time_us: Option<i64>,
+    /// What the program asked for, rounded to blocks.
+    pub requested_bytes: u64,
+    /// What the driver said was free on the card, after the cache had been given back.
+    pub free_bytes: u64,
+    /// How many allocations failed in the whole recording.
+    pub count: u64,
+    /// The line of the program.
+    pub site: Option<Line>,
+    /// The part of the program that was running.
+    pub phase: PhaseKind,
+}
+
+/// A line of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Line {
+    /// The file as recorded.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{} in {}", self.file, self.line, self.function)
+    }
+}
+
+/// What the card's memory is divided into.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CardBytes {
+    /// All of it, as CUDA reports it.
+    pub capacity_bytes: u64,
+    /// Taken by this process outside of PyTorch's allocator, the CUDA context above all.
+    pub context_bytes: u64,
+    /// Taken by other processes, or by nobody that is known.
+    pub other_bytes: u64,
+    /// Neither taken nor reserved.
+    pub free_bytes: u64,
+}
+
+impl CardBytes {
+    /// What is left for PyTorch's allocator.
+    pub fn usable(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.context_bytes).saturating_sub(self.other_bytes)
+    }
+}
+
+/// Whose bytes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// Weights.
+    Parameters,
+    /// A module's tensors that are not trained. Told apart from parameters only where the hook named them.
+    Buffers,
+    /// Gradients of parameters.
+    Gradients,
+    /// What an optimizer keeps between steps.
+    OptimizerState,
+    /// Results of the forward pass, saved for backward.
+    Activations,
+    /// Results that live for a moment.
+    Temporaries,
+    /// Batches.
+    Inputs,
+    /// Keys and values of earlier tokens.
+    KvCache,
+    /// Working memory of a library.
+    Workspace,
+    /// Live blocks of private pools (CUDA graphs, `MemPool`) that nothing tells more of, and what is cached there.
+    GraphPools,
+    /// Live blocks of which nothing is known.
+    Unattributed,
+    /// What blocks are larger than what was asked for.
+    SlackInBlocks,
+    /// Free, in segments that a live block keeps from being given back.
+    CachedSplit,
+    /// Free, in segments that are all free.
+    CachedUnsplit,
+    /// Taken by the process outside of the allocator.
+    Context,
+    /// Taken by other processes.
+    OtherProcesses,
+    /// Free on the card.
+    Free,
+}
+
+/// How an owner is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The hook named the blocks while the program ran.
+    Named,
+    /// Concluded from stacks, lifetimes and sizes.
+    Inferred,
+    /// The recording itself says so.
+    Recorded,
+}
+
+/// The bytes of one owner.
+#[derive(Clone, Copy, Debug, Serialize, PartialEq, Deserialize)]
+pub struct OwnerRow {
+    /// Whose.
+    pub owner: Owner,
+    /// How many bytes.
+    pub bytes: u64,
+    /// In how many blocks.
+    pub blocks: u64,
+    /// How sure this is, from 0 to 1, weighted by bytes.
+    pub confidence: f64,
+    /// How the greater part of it is known.
+    pub source: Source,
+    /// How many of the bytes the hook named.
+    pub named_bytes: u64,
+}
+
+/// Live bytes with something in common.
+#[derive(Clone, Debug, Serialize, PartialEq, Deserialize)]
+pub struct Group {
+    /// What they have in common.
+    pub name: String,
+    /// What the program asked for.
+    pub bytes: u64,
+    /// In how many blocks.
+    pub blocks: u64,
+    /// The owner of most of the bytes.
+    pub owner: Owner,
+}
+
+/// Live bytes of one stack.
+#[derive(Clone, Debug, Serialize)]
+pub struct StackGroup {
+    /// What the program asked for.
+    pub bytes: u64,
+    /// In how many blocks.
+    pub blocks: u64,
+    /// The owner of most of the bytes.
+    pub owner: Owner,
+    /// The stack, innermost frame first; empty where none was recorded.
+    pub frames: Vec<Line>,
+}
+
+/// A segment that cannot be given back although most of it may be free.
+#[derive(Clone, Debug, Serialize)]
+pub struct PinnedSegment {
+    /// Where it starts.
+    pub address: u64,
+    /// Its size.
+    pub total_bytes: u64,
+    /// How much of it is free.
+    pub free_bytes: u64,
+    /// The largest block that could still be made in it.
+    pub largest_free_bytes: u64,
+    /// How many live blocks there are in it.
+    pub live_blocks: u64,
+    /// The stream that it serves.
+    pub stream: u64,
+    /// The longest-living of the live blocks, which pins it.
+    pub pinned_by: PinningBlock,
+}
+
+/// The block that keeps a segment.
+#[derive(Clone, Debug, Serialize)]
+pub struct PinningBlock {
+    /// Where it starts.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What the hook calls it.
+    pub name: Option<String>,
+    /// The line that allocated it.
+    pub site: Option<Line>,
+}
+
+/// The part of a program that was running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseKind {
+    /// Before the recording.
+    BeforeRecording,
+    /// Building and loading.
+    Load,
+    /// The forward pass.
+    Forward,
+    /// The backward pass.
+    Backward,
+    /// The optimizer's step.
+    Optimizer,
+    /// A forward pass without gradients.
+    Eval,
+    /// Generating tokens.
+    Generate,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+/// Why a card is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// What is live, and the request, are more than the card has; no setting of the allocator changes that.
+    DoesNotFit,
+    /// One request is more than half of what the card has for PyTorch.
+    SingleAllocationTooLarge,
+    /// Free memory in segments that live blocks pin.
+    Fragmentation,
+    /// Free memory that belongs to another stream.
+    CacheOfAnotherStream,
+    /// Free memory that belongs to another pool.
+    CacheOfAnotherPool,
+    /// Memory that grows with every step.
+    Leak,
+    /// Memory of an earlier part of the program that is still held.
+    KeptFromEarlierPhase,
+    /// The optimizer makes its state in its first step, after the first forward and backward pass had passed.
+    LazyOptimizerState,
+    /// This step is larger than the usual one.
+    LongestBatch,
+    /// Live memory that was allocated before the recording, of which nothing is known.
+    RecordedTooLate,
+    /// Live memory of which the recording's ring buffer has dropped the beginning.
+    RingTooShort,
+    /// PyTorch failed although a block that fits had come back while it looked.
+    SpuriousOom,
+    /// Other processes on the card.
+    OtherProcesses,
+    /// A limit that the program set itself.
+    MemoryLimit,
+    /// Not a cause: what the program needs at this moment in any case.
+    WorkingSet,
+    /// Not a cause: free and cached, and given back when it is needed.
+    Cache,
+    /// Not a cause: the CUDA context and what libraries take for themselves.
+    Context,
+    /// Not a cause: free.
+    Free,
+}
+
+impl CauseKind {
+    /// Whether the row only completes the sum.
+    pub fn is_background(self) -> bool {
+        matches!(self, Self::WorkingSet | Self::Cache | Self::Context | Self::Free)
+    }
+}
+
+/// One cause, or one of the rows that complete the sum.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cause {
+    /// Why.
+    pub cause: CauseKind,
+    /// Whether this is only a row that completes the sum.
+    pub background: bool,
+    /// The bytes that are there because of it. No byte is counted twice.
+    pub bytes: u64,
+    /// How sure this is, from 0 to 1.
+    pub confidence: f64,
+    /// The reason in one sentence, lowercase and without a full stop.
+    pub because: String,
+    /// What shows it.
+    pub evidence: Vec<Evidence>,
+}
+
+/// Something that shows a cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct Evidence {
+    /// What it is, lowercase.
+    pub what: String,
+    /// Bytes, where it has any.
+    pub bytes: u64,
+    /// The line of the program, where there is one.
+    pub site: Option<Line>,
+}
+
+/// One row of the what-if table.
+#[derive(Clone, Debug, Serialize)]
+pub struct WhatIf {
+    /// The settings as `PYTORCH_CUDA_ALLOC_CONF` would say them; empty for PyTorch's defaults.
+    pub settings: String,
+    /// Whether these are the settings of the recording.
+    pub as_recorded: bool,
+    /// The card's name.
+    pub card: String,
+    /// The card's memory.
+    pub capacity_bytes: u64,
+    /// Whether the whole recording passes.
+    pub survives: bool,
+    /// The highest reserved memory of the replay.
+    pub peak_reserved_bytes: u64,
+    /// That, less the same of the recording's own settings on the same card.
+    pub difference_bytes: i64,
+    /// How often the cache had to be given back to go on.
+    pub retries: u64,
+    /// What it means.
+    pub says: String,
+}
+
+/// The smallest card that a recording survives on.
+#[derive(Clone, Debug, Serialize)]
+pub struct SmallestCard {
+    /// The settings under which this holds.
+    pub settings: String,
+    /// The memory that PyTorch's allocator needs.
+    pub allocator_bytes: u64,
+    /// That and the context.
+    pub capacity_bytes: u64,
+    /// The first card of the list that has as much.
+    pub card: Option<String>,
+}

@@ -1,0 +1,155 @@
+//! From a recording of PyTorch's allocator to owners, causes, and what would have helped.
+//!
+//! [`explain`] takes a [`Trace`] and answers for each card in it. The steps, each a module of its own:
+//!
+//! 1. `lifetimes`, `segments`, `timeline`: which block lived when, how large it was, and how full the card was after
+//!    each event. A snapshot holds the state at its end; undoing its events gives the state at its start.
+//! 2. `layout`: what lay where at the moment that is asked about.
+//! 3. `stacks`, `phases`, `owners`: which part of the program allocated each block, and whose it is; exact where the
+//!    hook left its `names`, inferred with a confidence where not.
+//! 4. `groups`, `pinned`, `causes`, `what_if`: what follows from that.
+//!
+//! [`diff`], [`check`] and [`ranks`] compare explanations.
+
+mod causes;
+mod check;
+mod diff;
+mod explanation;
+mod groups;
+mod layout;
+mod lifetimes;
+mod names;
+mod options;
+mod owners;
+mod phases;
+mod pinned;
+mod ranks;
+mod rows;
+mod segments;
+mod stacks;
+mod timeline;
+mod verdict;
+mod what_if;
+
+use oomph_allocator::Settings;
+use oomph_trace::{Device, DeviceKind, Trace};
+
+pub use check::{CheckResult, Limits, Violation, check};
+pub use diff::{DeviceDiff, Diff, DiffRow, diff};
+pub use explanation::{
+    CardBytes, Cause, CauseKind, DeviceExplanation, Evidence, Explanation, Group, Line, Moment, OomEvent, Outcome,
+    Owner, OwnerRow, Peak, PhaseKind, PinnedSegment, PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
+};
+pub use names::{Names, NamesError};
+pub use options::{At, AtError, Card, Options};
+pub use ranks::{Rank, RankComparison, ranks};
+
+use layout::Layout;
+use lifetimes::Position;
+use owners::{Identity, Inference, Naming};
+use phases::Phases;
+use stacks::Facts;
+use timeline::Timeline;
+
+/// Explains every card of a recording.
+///
+/// Nothing in a trace makes this fail: what contradicts itself is cut so that the bytes still add up, and a recording
+/// without events is explained by the state at its end.
+pub fn explain(trace: &Trace, options: &Options, names: Option<&Names>) -> Explanation {
+    let settings = Settings::recorded(&trace.settings);
+    let facts = Facts::of(trace);
+    let devices = trace
+        .devices
+        .iter()
+        .filter(|device| device.kind == DeviceKind::Cuda)
+        .map(|device| explain_device(trace, device, &settings, &facts, options, names))
+        .collect();
+    Explanation {
+        devices,
+        settings: settings.to_string(),
+        notes: trace.notes.iter().map(|note| note.text.clone()).collect(),
+    }
+}
+
+/// Everything that is known of one device at the moment that is asked about.
+struct Scene<'a> {
+    trace: &'a Trace,
+    timeline: &'a Timeline<'a>,
+    facts: &'a Facts,
+    phases: &'a Phases,
+    naming: Option<&'a Naming<'a>>,
+    position: Position,
+    layout: &'a Layout,
+    /// One for each piece of the layout.
+    identities: &'a [Identity],
+    settings: &'a Settings,
+    /// The allocation that failed, if this is the moment of it.
+    oom: Option<&'a OomEvent>,
+    /// Whether the recording ends with it.
+    died: bool,
+    card: Option<&'a CardBytes>,
+}
+
+fn explain_device(
+    trace: &Trace,
+    device: &Device,
+    settings: &Settings,
+    facts: &Facts,
+    options: &Options,
+    names: Option<&Names>,
+) -> DeviceExplanation {
+    let timeline = Timeline::new(device, settings);
+    let (position, moment) = timeline.find(options.at);
+    let recorded = timeline.allocations.len();
+    let of_device = names.map(|names| names.of_device(device.index, recorded));
+    let phases = Phases::of(trace, &timeline, facts, of_device.as_ref());
+    let naming = of_device.as_ref().map(|names| Naming::of(&timeline, names));
+    let layout = Layout::at(&timeline, position);
+    let inference = Inference::new(&timeline, facts, &phases, naming.as_ref());
+    let live: Vec<u32> = layout.pieces.iter().map(|piece| piece.block).collect();
+    let identities = inference.identify(&live);
+
+    let peak = rows::peak(&timeline, &layout, position, moment);
+    let oom = rows::oom(trace, &timeline, facts, &phases);
+    let card = rows::card(&peak, oom.as_ref(), options);
+    let scene = Scene {
+        trace,
+        timeline: &timeline,
+        facts,
+        phases: &phases,
+        naming: naming.as_ref(),
+        position,
+        layout: &layout,
+        identities: &identities,
+        settings,
+        oom: oom.as_ref().filter(|_| moment == Moment::Oom),
+        died: timeline.died(),
+        card: card.as_ref(),
+    };
+    let owners = rows::owners(&scene);
+    let pinned = pinned::pinned(&scene, options.top);
+    let causes = causes::causes(&scene);
+    let (what_if, smallest_card) = what_if::what_if(&scene, options);
+    let verdict = verdict::verdict(&scene, &peak, &causes, &what_if);
+    DeviceExplanation {
+        index: device.index,
+        verdict,
+        peak,
+        peak_active_bytes: timeline.active.iter().copied().max().unwrap_or(0),
+        peak_reserved_bytes: timeline.reserved.iter().copied().max().unwrap_or(0).max(peak.reserved_bytes),
+        owners,
+        by_module: groups::by_module(&scene),
+        by_line: groups::by_line(&scene),
+        by_dtype: groups::by_dtype(&scene),
+        by_phase: groups::by_phase(&scene),
+        top_stacks: groups::top_stacks(&scene, options.top),
+        causes,
+        what_if,
+        smallest_card,
+        pinned,
+        steps: phases.step_ends().len() as u32,
+        unmatched_names: naming.as_ref().map_or(0, |naming| naming.unmatched as u64),
+        oom,
+        card,
+    }
+}

@@ -1,0 +1,318 @@
+//! Owners without names: from the stack of an allocation, the phase in which it was made, and how long it lived.
+//!
+//! What a training step does with memory is the same everywhere: parameters are allocated while a model is built or
+//! moved and live on; activations are allocated in forward and freed in backward; gradients are allocated in backward and
+//! outlive it; the optimizer's state is allocated in its first step and outlives that. Where the recording ends before
+//! a phase does, the sizes decide: a gradient is as large as its parameter.
+
+use std::collections::HashMap;
+
+use oomph_trace::PoolId;
+
+use super::super::explanation::{Owner, PhaseKind};
+use super::super::lifetimes::{Lifetime, NEVER, Position};
+use super::super::phases::Phases;
+use super::super::stacks::{Facts, Signs};
+use super::super::timeline::Timeline;
+use super::{Identity, Naming};
+
+/// The sizes of the workspace that PyTorch gives each cuBLAS handle: 8 MiB and 128 KiB up to Ada, 32 MiB on Hopper and
+/// later (`CUBLAS_WORKSPACE_CONFIG`, `:4096:2:16:8` and `:4096:8`).
+const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
+
+/// There is one for each handle, and there are a few handles: more blocks of that size are something else.
+const MOST_WORKSPACES: usize = 4;
+
+/// A block of an inference that lives through this many events is more than a temporary.
+const LONG_LIVED: Position = 200;
+
+/// Names the owners of one device's blocks.
+pub(in super::super) struct Inference<'a> {
+    timeline: &'a Timeline<'a>,
+    facts: &'a Facts,
+    phases: &'a Phases,
+    naming: Option<&'a Naming<'a>>,
+    parameters: Sizes,
+    gradients: Sizes,
+    /// The sizes that are cuBLAS workspaces in this recording.
+    workspaces: Vec<u64>,
+}
+
+/// How many blocks there are of each size.
+type Sizes = HashMap<u64, u32>;
+
+/// What the rules say of one block.
+enum Guess {
+    Sure(Identity),
+    /// A gradient, or what backward needed for a moment.
+    CutBackward,
+    /// State, or what the step needed for a moment.
+    CutStep,
+    /// Without stacks: stands when an optimizer step begins, and not much longer.
+    AtStep,
+    /// Allocated by the program itself before the first step.
+    Early,
+    /// There before the recording, and still there after a step.
+    Static,
+}
+
+impl<'a> Inference<'a> {
+    pub fn new(
+        timeline: &'a Timeline<'a>,
+        facts: &'a Facts,
+        phases: &'a Phases,
+        naming: Option<&'a Naming<'a>>,
+    ) -> Self {
+        let mut inference = Self {
+            timeline,
+            facts,
+            phases,
+            naming,
+            parameters: Sizes::new(),
+            gradients: Sizes::new(),
+            workspaces: Vec::new(),
+        };
+        inference.workspaces = CUBLAS_WORKSPACES
+            .into_iter()
+            .filter(|&size| {
+                timeline.lifetimes.iter().filter(|block| inference.may_be_workspace(block, size)).count()
+                    <= MOST_WORKSPACES
+            })
+            .collect();
+        let (mut parameters, mut gradients) = (Sizes::new(), HashMap::<(u32, u64), u32>::new());
+        for (index, block) in timeline.lifetimes.iter().enumerate() {
+            let Guess::Sure(identity) = inference.guess(index as u32, block) else { continue };
+            match identity.owner {
+                Owner::Parameters => *parameters.entry(block.requested).or_default() += 1,
+                Owner::Gradients => {
+                    let step = phases.birth(block.birth).step;
+                    *gradients.entry((step, block.requested)).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        inference.parameters = parameters;
+        for ((_, size), count) in gradients {
+            let most = inference.gradients.entry(size).or_default();
+            *most = count.max(*most);
+        }
+        inference
+    }
+
+    /// One identity for each of these blocks, all of which live at the same moment.
+    pub fn identify(&self, blocks: &[u32]) -> Vec<Identity> {
+        let mut order: Vec<usize> = (0..blocks.len()).collect();
+        order.sort_unstable_by_key(|&at| blocks[at]);
+        let mut identities = vec![Identity::UNKNOWN; blocks.len()];
+        let (mut gradients, mut parameters, mut states) = (Sizes::new(), Sizes::new(), Sizes::new());
+        let mut later = Vec::new();
+        for &at in &order {
+            let block = &self.timeline.lifetimes[blocks[at] as usize];
+            match self.guess(blocks[at], block) {
+                Guess::Sure(identity) => {
+                    let sizes = match identity.owner {
+                        Owner::Parameters => &mut parameters,
+                        Owner::Gradients => &mut gradients,
+                        Owner::OptimizerState => &mut states,
+                        _ => &mut Sizes::new(),
+                    };
+                    *sizes.entry(block.requested).or_default() += 1;
+                    identities[at] = identity;
+                }
+                guess => later.push((at, guess)),
+            }
+        }
+        let known = |sizes: &Sizes, size: u64| sizes.get(&size).copied().unwrap_or(0);
+        for (at, guess) in later {
+            let size = self.timeline.lifetimes[blocks[at] as usize].requested;
+            let trained = known(&self.gradients, size);
+            let model = known(&self.parameters, size).max(trained);
+            // The first of a size are what is expected of that size, as many as there can be; the rest are not.
+            let claim = |taken: &mut Sizes, most: u32| {
+                let taken = taken.entry(size).or_default();
+                let free = *taken < most;
+                *taken += u32::from(free);
+                free
+            };
+            let steps = self.phases.next_optimizer(0).is_some();
+            identities[at] = match guess {
+                Guess::CutBackward if claim(&mut gradients, model) => Identity::inferred(Owner::Gradients, 0.75),
+                Guess::CutStep if claim(&mut states, model.saturating_mul(2)) => {
+                    Identity::inferred(Owner::OptimizerState, 0.6)
+                }
+                Guess::AtStep if claim(&mut gradients, model) => Identity::inferred(Owner::Gradients, 0.6),
+                Guess::AtStep => Identity::inferred(Owner::Activations, 0.3),
+                Guess::CutBackward | Guess::CutStep => Identity::inferred(Owner::Temporaries, 0.6),
+                Guess::Early | Guess::Static if claim(&mut parameters, trained) => {
+                    Identity::inferred(Owner::Parameters, 0.7)
+                }
+                Guess::Static if steps && claim(&mut states, trained.saturating_mul(2)) => {
+                    Identity::inferred(Owner::OptimizerState, 0.7)
+                }
+                Guess::Early => Identity::inferred(Owner::Inputs, 0.5),
+                Guess::Static | Guess::Sure(_) => Identity::UNKNOWN,
+            };
+        }
+        identities
+    }
+
+    fn guess(&self, index: u32, block: &Lifetime) -> Guess {
+        if let Some(owner) = self.naming.and_then(|naming| naming.owner(index)) {
+            return Guess::Sure(Identity { owner, confidence: 1.0, named: true });
+        }
+        let guess = self.unnamed(block);
+        // Whatever stands in a private pool and is not better known is the graph's.
+        match guess {
+            Guess::Sure(identity) if identity.confidence >= 0.8 => guess,
+            _ if block.pool != PoolId::DEFAULT => Guess::Sure(Identity::inferred(Owner::GraphPools, 0.8)),
+            _ => guess,
+        }
+    }
+
+    fn unnamed(&self, block: &Lifetime) -> Guess {
+        let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
+        let signs = self.facts.get(block.stack).signs;
+        let birth = self.phases.birth(block.birth);
+        let lasting = block.released == NEVER;
+        // Whether the block outlives its phase, where the recording tells.
+        let outlives = block.released > birth.end;
+
+        if signs.any(Signs::WORKSPACE) {
+            return sure(Owner::Workspace, 0.95);
+        }
+        if signs.any(Signs::KV_CACHE) {
+            return sure(Owner::KvCache, 0.85);
+        }
+        if birth.kind == PhaseKind::BeforeRecording {
+            return self.before_recording(block, signs);
+        }
+        if !self.phases.has_stacks {
+            return self.without_stacks(block);
+        }
+        // In the newest versions of PyTorch (2.15 does, 2.6 does not) a workspace lives for one call only, in which nothing else is allocated.
+        let one_call = block.death.saturating_sub(block.birth) <= 2;
+        if CUBLAS_WORKSPACES.contains(&block.requested) && one_call {
+            return sure(Owner::Workspace, 0.6);
+        }
+        if self.workspaces.iter().any(|&size| self.may_be_workspace(block, size))
+            && !self.parameters.contains_key(&block.requested)
+        {
+            return sure(Owner::Workspace, 0.9);
+        }
+        if signs.any(Signs::LOAD) && !signs.any(Signs::FORWARD.and(Signs::STEP)) {
+            return if outlives || lasting { sure(Owner::Parameters, 0.95) } else { sure(Owner::Temporaries, 0.8) };
+        }
+        if signs.any(Signs::OPTIMIZER) && birth.kind != PhaseKind::Optimizer {
+            return if outlives { sure(Owner::OptimizerState, 0.9) } else { sure(Owner::Temporaries, 0.7) };
+        }
+        match birth.kind {
+            PhaseKind::Optimizer if birth.cut && lasting => {
+                if signs.any(Signs::STATE) {
+                    sure(Owner::OptimizerState, 0.9)
+                } else {
+                    Guess::CutStep
+                }
+            }
+            PhaseKind::Optimizer if outlives => sure(Owner::OptimizerState, 0.95),
+            PhaseKind::Optimizer => sure(Owner::Temporaries, 0.95),
+            PhaseKind::Backward if signs.any(Signs::FORWARD.and(Signs::RECOMPUTE)) => sure(Owner::Activations, 0.8),
+            PhaseKind::Backward if birth.cut && lasting => Guess::CutBackward,
+            PhaseKind::Backward if outlives => sure(Owner::Gradients, 0.9),
+            PhaseKind::Backward => sure(Owner::Temporaries, 0.9),
+            PhaseKind::Forward | PhaseKind::Eval | PhaseKind::Generate => self.in_forward(block, birth.end),
+            _ => self.elsewhere(block, signs, birth.end),
+        }
+    }
+
+    /// Whether a block is as large as a workspace, was made in forward or backward, and stays.
+    fn may_be_workspace(&self, block: &Lifetime, size: u64) -> bool {
+        block.requested == size
+            && block.released == NEVER
+            && matches!(self.phases.birth(block.birth).kind, PhaseKind::Forward | PhaseKind::Backward)
+    }
+
+    /// A block of the forward pass: saved for backward when it lives until backward begins.
+    fn in_forward(&self, block: &Lifetime, end: Position) -> Guess {
+        let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
+        let lasting = block.released == NEVER;
+        if self.phases.trains {
+            return match block.released > end {
+                true => sure(Owner::Activations, 0.9),
+                false if lasting => sure(Owner::Activations, 0.7),
+                false => sure(Owner::Temporaries, 0.9),
+            };
+        }
+        // Without a backward pass nothing tells what was saved for one, except that it stays.
+        if block.released.min(self.timeline.end) - block.birth.min(self.timeline.end) >= LONG_LIVED {
+            sure(Owner::Activations, 0.5)
+        } else {
+            sure(Owner::Temporaries, 0.6)
+        }
+    }
+
+    /// A block that the program allocated outside of modules, autograd and optimizers.
+    fn elsewhere(&self, block: &Lifetime, signs: Signs, end: Position) -> Guess {
+        let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
+        if signs.any(Signs::INPUT) {
+            return sure(Owner::Inputs, 0.9);
+        }
+        let first_step = self.phases.step_ends().first().copied().unwrap_or(self.timeline.end);
+        if block.birth <= first_step && block.released > first_step {
+            return Guess::Early;
+        }
+        let next = self.phases.birth(end.saturating_add(1).min(self.timeline.end));
+        match next.kind {
+            PhaseKind::Forward if block.released > end => sure(Owner::Inputs, 0.7),
+            PhaseKind::Backward if block.released > end => sure(Owner::Activations, 0.6),
+            _ if block.released == NEVER => sure(Owner::Inputs, 0.4),
+            _ => sure(Owner::Temporaries, 0.6),
+        }
+    }
+
+    /// A block that was there when the recording began. A snapshot keeps the stack of what still stands at the end.
+    fn before_recording(&self, block: &Lifetime, signs: Signs) -> Guess {
+        let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
+        if signs.any(Signs::PYTHON) {
+            return match () {
+                () if signs.any(Signs::STEP.and(Signs::OPTIMIZER)) => sure(Owner::OptimizerState, 0.85),
+                () if signs.any(Signs::BACKWARD.and(Signs::RECOMPUTE)) => sure(Owner::Gradients, 0.5),
+                () if signs.any(Signs::FORWARD) => sure(Owner::Activations, 0.6),
+                () if signs.any(Signs::LOAD) => sure(Owner::Parameters, 0.9),
+                () => sure(Owner::Inputs, 0.4),
+            };
+        }
+        if signs.any(Signs::BACKWARD) {
+            return sure(Owner::Gradients, 0.6);
+        }
+        let first_step = self.phases.step_ends().first().copied();
+        if self.timeline.end == 0 && self.phases.has_stacks {
+            return Guess::CutBackward;
+        }
+        if first_step.is_some_and(|end| block.released > end) { Guess::Static } else { Guess::Sure(Identity::UNKNOWN) }
+    }
+
+    /// With marked optimizer steps alone: what outlives a step's end, what stands when a step begins.
+    fn without_stacks(&self, block: &Lifetime) -> Guess {
+        let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
+        let birth = self.phases.birth(block.birth);
+        if !self.phases.trains {
+            return Guess::Sure(Identity::UNKNOWN);
+        }
+        if birth.kind == PhaseKind::Optimizer {
+            return match block.released > birth.end {
+                true => sure(Owner::OptimizerState, 0.8),
+                false if birth.cut && block.released == NEVER => sure(Owner::OptimizerState, 0.5),
+                false => sure(Owner::Temporaries, 0.8),
+            };
+        }
+        let Some(step) = self.phases.next_optimizer(block.birth) else {
+            return if block.released == NEVER { Guess::CutBackward } else { sure(Owner::Temporaries, 0.4) };
+        };
+        let after = self.phases.next_optimizer(step + 1).unwrap_or(self.timeline.end);
+        match block.released {
+            released if released <= step => sure(Owner::Temporaries, 0.3),
+            released if released > after && birth.step == 0 => sure(Owner::Parameters, 0.6),
+            _ => Guess::AtStep,
+        }
+    }
+}

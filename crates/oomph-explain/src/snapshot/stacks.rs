@@ -1,0 +1,312 @@
+//! What a stack tells about the allocation that it made: which part of a training program was running, and which line.
+//!
+//! The stacks of a trace are a prefix tree in which a caller always comes before what it calls, so that one pass over
+//! the tree answers for all of them.
+
+use oomph_trace::{Frame, FrameId, StackId, Strings, Trace};
+
+/// A set of things that one or more frames of a stack say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signs(u16);
+
+impl Signs {
+    /// Building a module, moving it, or loading its weights.
+    pub const LOAD: Signs = Signs(1);
+    /// Inside a module's call.
+    pub const FORWARD: Signs = Signs(1 << 1);
+    /// On autograd's side.
+    pub const BACKWARD: Signs = Signs(1 << 2);
+    /// Inside an optimizer's `step`.
+    pub const STEP: Signs = Signs(1 << 3);
+    /// Inside an optimizer's code.
+    pub const OPTIMIZER: Signs = Signs(1 << 4);
+    /// Where an optimizer makes its state.
+    pub const STATE: Signs = Signs(1 << 5);
+    /// A cache of keys and values.
+    pub const KV_CACHE: Signs = Signs(1 << 6);
+    /// Bringing a batch to the device.
+    pub const INPUT: Signs = Signs(1 << 7);
+    /// Working memory of a library.
+    pub const WORKSPACE: Signs = Signs(1 << 8);
+    /// The stack has a Python frame.
+    pub const PYTHON: Signs = Signs(1 << 9);
+    /// Gradient checkpointing, computing the forward pass again.
+    pub const RECOMPUTE: Signs = Signs(1 << 10);
+
+    /// Whether any of these signs is there.
+    pub fn any(self, of: Signs) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    /// These signs and those.
+    pub const fn and(self, more: Signs) -> Signs {
+        Signs(self.0 | more.0)
+    }
+}
+
+/// What is known of one stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StackFacts {
+    pub signs: Signs,
+    /// The innermost Python frame outside of PyTorch and Python's own library, or failing that the innermost one.
+    pub line: Option<FrameId>,
+    /// Whether `line` lies outside of PyTorch.
+    outside: bool,
+}
+
+/// The facts of every stack of a trace.
+pub(super) struct Facts(Vec<StackFacts>);
+
+impl Facts {
+    pub fn of(trace: &Trace) -> Self {
+        let frames: Vec<FrameFacts> = (0..trace.frames.len() as u32)
+            .map(|id| trace.frames.get(FrameId(id)).map_or(FrameFacts::default(), |frame| read(&frame, &trace.strings)))
+            .collect();
+        let mut facts: Vec<StackFacts> = Vec::with_capacity(trace.stacks.len());
+        facts.push(StackFacts::default());
+        for node in 1..trace.stacks.len() as u32 {
+            let caller = trace.stacks.caller(StackId(node));
+            let mut fact = facts.get(caller.0 as usize).copied().unwrap_or_default();
+            if let Some(id) = trace.stacks.frame(StackId(node)) {
+                let frame = frames.get(id.0 as usize).copied().unwrap_or_default();
+                fact.signs = fact.signs.and(frame.signs);
+                // Autograd's worker threads call Python from C++: the outermost Python frame is then PyTorch's own,
+                // where the program's thread begins with a module of the program.
+                if caller == StackId::NONE && frame.torch {
+                    fact.signs = fact.signs.and(Signs::BACKWARD);
+                }
+                if frame.signs.any(Signs::PYTHON) && (!frame.library || !fact.outside) {
+                    fact.line = Some(id);
+                    fact.outside = !frame.library;
+                }
+            }
+            facts.push(fact);
+        }
+        Self(facts)
+    }
+
+    /// The facts of a stack.
+    pub fn get(&self, stack: StackId) -> StackFacts {
+        self.0.get(stack.0 as usize).copied().unwrap_or_default()
+    }
+}
+
+/// What one frame tells.
+#[derive(Clone, Copy, Debug, Default)]
+struct FrameFacts {
+    signs: Signs,
+    /// A Python frame of PyTorch, or of oomph's hook in its place.
+    torch: bool,
+    /// A Python frame of PyTorch or of Python's own library.
+    library: bool,
+}
+
+fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
+    let (name, file) = (strings.get(frame.name), strings.get(frame.file));
+    if !file.ends_with(".py") && !file.starts_with('<') {
+        return FrameFacts { signs: native_signs(name), ..FrameFacts::default() };
+    }
+    let path = file.replace('\\', "/");
+    if is_hook(&path) {
+        // The hook is called by PyTorch from C++ and says nothing of the program. At the outermost place it stands as
+        // PyTorch's own frames would: on autograd's side.
+        return FrameFacts { torch: true, ..FrameFacts::default() };
+    }
+    // A program may well lie in a folder of that name; PyTorch lies among the packages, or in its own repository.
+    let torch =
+        ["-packages/torch/", "/pytorch/torch/"].iter().any(|place| path.contains(place)) || path.starts_with("torch/");
+    let standard = path.starts_with("<frozen") || is_standard_library(&path);
+    let mut signs = python_signs(name, &path, torch).and(Signs::PYTHON);
+    if torch && path.ends_with("/checkpoint.py") && matches!(name, "unpack_hook" | "recompute_fn" | "backward") {
+        signs = signs.and(Signs::BACKWARD).and(Signs::RECOMPUTE);
+    }
+    FrameFacts { signs, torch, library: torch || standard }
+}
+
+/// Code of oomph's own hook, which stands between the program and PyTorch in a dry run.
+fn is_hook(path: &str) -> bool {
+    path.contains("/python/oomph/")
+}
+
+fn is_standard_library(path: &str) -> bool {
+    path.contains("/lib/python3") && !path.contains("-packages/")
+}
+
+/// The signs of a C++ frame, which has a symbol's name where symbols were there.
+fn native_signs(name: &str) -> Signs {
+    let mut signs = Signs::default();
+    if name.contains("torch::autograd::Engine::") || name.contains("torch::autograd::python::PythonEngine::") {
+        signs = signs.and(Signs::BACKWARD);
+    }
+    let lower = |part: &str| name.contains(part);
+    if lower("Workspace") && (lower("cublas") || lower("cudnn") || lower("CUDABlas") || lower("cusolver"))
+        || lower("at::cuda::getCurrentCUDABlasHandle")
+    {
+        signs = signs.and(Signs::WORKSPACE);
+    }
+    signs
+}
+
+fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
+    let ends = |suffix: &str| path.ends_with(suffix);
+    if torch {
+        if ends("nn/modules/module.py") {
+            return match name {
+                "_call_impl" | "_wrapped_call_impl" | "__call__" => Signs::FORWARD,
+                "to"
+                | "_apply"
+                | "convert"
+                | "cuda"
+                | "half"
+                | "float"
+                | "double"
+                | "bfloat16"
+                | "to_empty"
+                | "load_state_dict"
+                | "_load_from_state_dict"
+                | "load" => Signs::LOAD,
+                _ => Signs::default(),
+            };
+        }
+        if path.contains("/optim/") && !ends("/swa_utils.py") && !ends("/lr_scheduler.py") {
+            return optimizer_signs(name, ends("/optim/optimizer.py"));
+        }
+        if path.contains("/nn/modules/") && matches!(name, "__init__" | "reset_parameters")
+            || ends("/nn/init.py")
+            || ends("/nn/parameter.py")
+            || ends("/torch/serialization.py")
+        {
+            return Signs::LOAD;
+        }
+        if path.contains("/autograd/") && matches!(name, "backward" | "grad" | "_engine_run_backward" | "_make_grads")
+            || ends("/torch/_tensor.py") && name == "backward"
+        {
+            return Signs::BACKWARD;
+        }
+        if path.contains("/utils/data/") {
+            return Signs::INPUT;
+        }
+        if ends("/nn/parallel/scatter_gather.py") || ends("/nn/parallel/_functions.py") && name == "forward" {
+            return Signs::INPUT;
+        }
+        return if name == "forward" { Signs::FORWARD } else { Signs::default() };
+    }
+    let file = path.rsplit('/').next().unwrap_or(path);
+    if file == "cache_utils.py" || name.contains("kv_cache") || name.contains("KVCache") {
+        return Signs::KV_CACHE;
+    }
+    // Every optimizer that derives from PyTorch's own passes its wrapper; these are the ones that do not.
+    if name == "step" && path.to_ascii_lowercase().contains("optim")
+        || path.contains("bitsandbytes/optim/")
+        || path.contains("apex/optimizers/")
+        || path.contains("deepspeed/ops/adam/")
+    {
+        return optimizer_signs(name, false);
+    }
+    const LOADERS: [&str; 10] = [
+        "safetensors/torch.py",
+        "accelerate/utils/modeling.py",
+        "accelerate/big_modeling.py",
+        "transformers/modeling_utils.py",
+        "transformers/core_model_loading.py",
+        "diffusers/models/model_loading_utils.py",
+        "diffusers/models/modeling_utils.py",
+        "diffusers/loaders/single_file_utils.py",
+        "bitsandbytes/nn/modules.py",
+        "timm/models/_builder.py",
+    ];
+    if LOADERS.iter().any(|loader| path.ends_with(loader)) && name != "forward"
+        || path.contains("/integrations/bitsandbytes")
+        || path.contains("peft/tuners/") && matches!(name, "__init__" | "update_layer" | "inject_adapter")
+        || matches!(name, "from_pretrained" | "load_checkpoint" | "load_state_dict" | "load_model")
+    {
+        return Signs::LOAD;
+    }
+    if matches!(
+        name,
+        "send_to_device" | "_prepare_input" | "_prepare_inputs" | "move_data_to_device" | "batch_to_device"
+    ) || name.contains("collate")
+    {
+        return Signs::INPUT;
+    }
+    if name == "forward" { Signs::FORWARD } else { Signs::default() }
+}
+
+fn optimizer_signs(name: &str, base_class: bool) -> Signs {
+    let signs = Signs::OPTIMIZER;
+    if name == "step" || base_class && matches!(name, "wrapper" | "profile_hook_step") {
+        return signs.and(Signs::STEP);
+    }
+    let makes_state = matches!(name, "_init_group" | "init_state" | "get_state_buffer" | "_init_state" | "state_init")
+        // Adagrad makes its state when it is constructed.
+        || name == "__init__";
+    if makes_state { signs.and(Signs::STATE) } else { signs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts_of(stacks: &[&[(&str, &str)]]) -> Vec<(Signs, Option<String>)> {
+        let mut trace = Trace::default();
+        let ids: Vec<StackId> = stacks
+            .iter()
+            .map(|frames| {
+                let frames: Vec<FrameId> = frames
+                    .iter()
+                    .map(|(file, name)| {
+                        let (name, file) = (trace.strings.intern(name), trace.strings.intern(file));
+                        trace.frames.intern(Frame { name, file, line: 1 })
+                    })
+                    .collect();
+                trace.stacks.intern(frames)
+            })
+            .collect();
+        let facts = Facts::of(&trace);
+        ids.iter()
+            .map(|&id| {
+                let fact = facts.get(id);
+                let line = fact.line.and_then(|id| trace.frames.get(id));
+                (fact.signs, line.map(|frame| trace.strings.get(frame.file).to_owned()))
+            })
+            .collect()
+    }
+
+    const MODULE: &str = "/v/lib/python3.12/site-packages/torch/nn/modules/module.py";
+
+    #[test]
+    fn the_parts_of_a_training_step_are_told_apart() {
+        let facts = facts_of(&[
+            &[("train.py", "<module>"), (MODULE, "to"), (MODULE, "_apply")],
+            &[("train.py", "<module>"), (MODULE, "_call_impl"), ("/p/model.py", "forward"), (MODULE, "_call_impl")],
+            &[
+                ("train.py", "<module>"),
+                ("/v/site-packages/torch/optim/optimizer.py", "wrapper"),
+                ("/v/site-packages/torch/optim/adam.py", "step"),
+                ("/v/site-packages/torch/optim/adam.py", "_init_group"),
+            ],
+            &[("/v/site-packages/torch/autograd/function.py", "apply"), ("/p/kernels.py", "backward")],
+        ]);
+        assert!(facts[0].0.any(Signs::LOAD) && !facts[0].0.any(Signs::FORWARD));
+        assert_eq!(facts[0].1.as_deref(), Some("train.py"));
+        assert!(facts[1].0.any(Signs::FORWARD));
+        assert_eq!(facts[1].1.as_deref(), Some("/p/model.py"));
+        assert!(facts[2].0.any(Signs::STEP) && facts[2].0.any(Signs::STATE));
+        assert!(facts[3].0.any(Signs::BACKWARD));
+        assert!(!facts[1].0.any(Signs::BACKWARD));
+    }
+
+    #[test]
+    fn a_program_in_a_folder_called_torch_is_a_program() {
+        let facts = facts_of(&[&[("/home/me/torch/train.py", "<module>"), ("/home/me/torch/net.py", "work")]]);
+        assert!(!facts[0].0.any(Signs::BACKWARD));
+        assert_eq!(facts[0].1.as_deref(), Some("/home/me/torch/net.py"));
+    }
+
+    #[test]
+    fn native_frames_are_read_by_their_symbols() {
+        let facts = facts_of(&[&[("??", "torch::autograd::Engine::thread_main(...)"), ("??", "at::native::add")]]);
+        assert!(facts[0].0.any(Signs::BACKWARD) && !facts[0].0.any(Signs::PYTHON));
+        assert_eq!(facts[0].1, None);
+    }
+}

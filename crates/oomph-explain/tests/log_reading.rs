@@ -1,0 +1,205 @@
+//! Logs as users have them, read whole: which failure is the root, where it was, what was being done, what to do.
+
+use oomph_explain::log::{self, Failure, Report};
+use oomph_remedy::{Cause, Operation};
+
+fn first(text: &str) -> Failure {
+    log::explain_text(text).failures.into_iter().next().expect("a failure")
+}
+
+fn causes(failure: &Failure) -> Vec<Cause> {
+    failure.causes.iter().map(|cause| cause.cause).collect()
+}
+
+const TRAINING: &str = r#"***** Running training *****
+  Num examples = 52,002
+  Instantaneous batch size per device = 8
+  Gradient Accumulation steps = 4
+  Number of trainable parameters = 6,738,415,616
+  0%|          | 0/4875 [00:00<?, ?it/s]
+Traceback (most recent call last):
+  File "/home/me/finetune.py", line 212, in <module>
+    main()
+  File "/home/me/finetune.py", line 205, in main
+    trainer.train()
+  File "/v/lib/python3.12/site-packages/transformers/trainer.py", line 2325, in train
+    return inner_training_loop(
+  File "/v/lib/python3.12/site-packages/torch/optim/adamw.py", line 129, in _init_group
+    state["exp_avg"] = torch.zeros_like(
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 172.00 MiB. GPU 0 has a total capacity of 79.11 GiB of which 80.69 MiB is free. Including non-PyTorch memory, this process has 79.01 GiB memory in use. Of the allocated memory 77.87 GiB is allocated by PyTorch, and 614.05 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)
+"#;
+
+#[test]
+fn a_trainer_that_dies_in_the_optimizer() {
+    let failure = first(TRAINING);
+    assert!(failure.is_gpu_oom);
+    assert_eq!(failure.framework.as_deref(), Some("pytorch"));
+    assert_eq!(failure.front_end.as_deref(), Some("transformers"));
+    assert_eq!(failure.operation, Some(Operation::OptimizerInit));
+    assert_eq!(failure.line, 16);
+    assert_eq!(failure.facts.lines["requested_bytes"], 16);
+    let site = failure.site.as_ref().unwrap();
+    assert_eq!(
+        (site.file.as_str(), site.line, site.code.as_deref()),
+        ("/home/me/finetune.py", 205, Some("trainer.train()"))
+    );
+    assert_eq!(failure.causes[0].cause, Cause::Full);
+    // 614 MiB of slack cover 172 MiB, but the card is full: fragmentation may be named, never first.
+    assert!(!failure.remedies.is_empty());
+    let ids: Vec<_> = failure.remedies.iter().map(|remedy| remedy.id.as_str()).collect();
+    assert!(ids.iter().any(|id| ["adam-8bit", "lora", "paged-adam-8bit", "adafactor"].contains(id)), "{ids:?}");
+    assert!(!ids.contains(&"micro-batch"), "activations are gone when the optimizer makes its state: {ids:?}");
+    assert!(failure.avoid.iter().any(|avoid| avoid.id == "empty-cache"));
+}
+
+#[test]
+fn ranks_that_write_over_each_other() {
+    let text = "[rank1]: Traceback (most recent call last):
+[rank0]: Traceback (most recent call last):
+[rank1]:   File \"/job/a.py\", line 11, in step
+[rank0]:   File \"/job/b.py\", line 22, in step
+[rank1]:     one()
+[rank0]:     two()
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.
+[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+[rank1]: GPU 1 has a total capacity of 8.00 GiB of which 100.00 MiB is free.
+[rank0]: GPU 0 has a total capacity of 8.00 GiB of which 200.00 MiB is free.
+";
+    let Report { failures, .. } = log::explain_text(text);
+    assert_eq!(failures.len(), 2);
+    for (failure, rank, file, line, requested, free) in [
+        (&failures[0], 1, "/job/a.py", 11, 1u64 << 30, 100u64 << 20),
+        (&failures[1], 0, "/job/b.py", 22, 2 << 30, 200 << 20),
+    ] {
+        assert_eq!((failure.rank, failure.facts.device), (Some(rank), Some(rank)));
+        let site = failure.site.as_ref().unwrap();
+        assert_eq!((site.file.as_str(), site.line), (file, line));
+        assert_eq!((failure.facts.requested_bytes, failure.facts.free_bytes), (Some(requested), Some(free)));
+    }
+}
+
+#[test]
+fn the_root_is_the_failure_that_ended_the_run() {
+    let mut text = String::from(
+        "WARNING: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 8.00 GiB total capacity; 6.00 GiB already \
+         allocated; 0 bytes free; 7.00 GiB reserved in total by PyTorch), skipping batch\n",
+    );
+    text.push_str(&"step: loss 0.1\n".repeat(20_000));
+    text.push_str(
+        "RuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 8.00 GiB total capacity; 6.00 GiB \
+                   already allocated; 0 bytes free; 7.00 GiB reserved in total by PyTorch)\n",
+    );
+    text.push_str("RuntimeError: DataLoader worker (pid 61138) is killed by signal: Killed.\n");
+    let Report { failures, .. } = log::explain_text(&text);
+    assert_eq!(failures.len(), 3);
+    assert_eq!((failures[0].facts.requested_bytes, failures[0].line), (Some(3 << 30), 20_002));
+    assert!(
+        !failures[1].is_gpu_oom,
+        "the killed worker is a consequence, and comes before the failure that was survived"
+    );
+    assert!(failures[2].survived);
+}
+
+#[test]
+fn llama_cpp_tells_one_failure_in_four_lines() {
+    let failure = first(
+        "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3060, compute capability 8.6, VMM: yes\n\
+         load_tensors: offloaded 49/49 layers to GPU\nllama_context: n_ctx         = 131072\n\
+         ggml_backend_cuda_buffer_type_alloc_buffer: allocating 24576.00 MiB on device 0: cudaMalloc failed: out of memory\n\
+         alloc_tensor_range: failed to allocate CUDA0 buffer of size 25769803776\n\
+         llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n",
+    );
+    assert_eq!(failure.framework.as_deref(), Some("llama.cpp"));
+    assert_eq!((failure.facts.requested_bytes, failure.facts.device), (Some(25_769_803_776), Some(0)));
+    assert_eq!(failure.line, 5);
+    assert!(causes(&failure).contains(&Cause::KvCache) && causes(&failure).contains(&Cause::ContextLength));
+    assert!(!failure.remedies.is_empty());
+}
+
+#[test]
+fn a_dump_of_tensorflow_becomes_a_heap() {
+    let mut text = String::from(
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:462] Allocator (GPU_0_bfc) ran out of memory trying to allocate \
+         1.00GiB (rounded to 1073741824)requested by op Conv2D\n\
+         I tensorflow/core/common_runtime/bfc_allocator.cc:1010] BFCAllocator dump for GPU_0_bfc\n\
+         I tensorflow/core/common_runtime/bfc_allocator.cc:1017] Bin (256): \tTotal Chunks: 2, Chunks in use: 2. 1.0KiB \
+         allocated for chunks. 1.0KiB in use in bin. 12B client-requested in use in bin.\n\
+         I tensorflow/core/common_runtime/bfc_allocator.cc:1046] Next region of size 3221225472\n",
+    );
+    for index in 0..1000 {
+        text.push_str(&format!(
+            "I tensorflow/core/common_runtime/bfc_allocator.cc:1066] {} at 7f{index:04x}00000 of size 2097152 next {index}\n",
+            if index % 2 == 0 { "InUse" } else { "Free " }
+        ));
+    }
+    text.push_str(
+        "I tensorflow/core/common_runtime/bfc_allocator.cc:1107] Sum Total of in-use chunks: 1000.0MiB\n\
+         I tensorflow/core/common_runtime/bfc_allocator.cc:1114] Stats: \nLimit:                      3221225472\n\
+         InUse:                      1048576000\nMaxInUse:                   2097152000\nNumAllocs:                        12\n\n\
+         W tensorflow/core/framework/op_kernel.cc:1780] OP_REQUIRES failed at conv_ops.cc:446 : RESOURCE_EXHAUSTED: OOM when \
+         allocating tensor with shape[256,1024,32,32] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by \
+         allocator GPU_0_bfc\n",
+    );
+    let Report { failures, .. } = log::explain_text(&text);
+    assert_eq!(failures.len(), 1, "one crash, however often it is told");
+    let failure = &failures[0];
+    let heap = failure.derived.heap.as_ref().expect("the heap");
+    assert_eq!((heap.in_use_chunks, heap.free_chunks, heap.largest_free_bytes), (500, 500, 2_097_152));
+    assert_eq!(heap.limit_bytes, Some(3_221_225_472));
+    assert!(heap.fragmentation > 0.99);
+    assert_eq!(failure.derived.tensor_bytes, Some(1 << 30));
+    assert_eq!((failure.facts.requested_bytes, failure.facts.device), (Some(1 << 30), Some(0)));
+}
+
+#[test]
+fn the_kernel_killed_it() {
+    let failure = first("Out of memory: Killed process 4242 (python) total-vm:99999kB, anon-rss:88888kB\n");
+    assert!(!failure.is_gpu_oom);
+    assert_eq!(failure.not_oom.as_ref().unwrap().kind.id(), "killed");
+    assert_eq!(failure.causes[0].cause, Cause::HostMemory);
+}
+
+#[test]
+fn windows_line_ends_colours_and_prefixes_do_not_matter() {
+    let plain = first(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\nGPU 3 has a total capacity of 8.00 GiB",
+    );
+    for text in [
+        "\u{1b}[31mtorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB.\u{1b}[0m\r\nGPU 3 has a total capacity of 8.00 GiB\r\n",
+        "web-1  | torch.OutOfMemoryError: CUDA out of memory. Tried to\nweb-1  | allocate 1.00 GiB.\nweb-1  | GPU 3 has a total capacity of 8.00 GiB",
+        " 10%|█  | 1/9\r 20%|██ | 2/9\rtorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 3 has a total capacity of 8.00 GiB",
+        "2026-11-21 06:00:00,123 ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00\n2026-11-21 06:00:00,123 ERROR GiB. GPU 3 has a total capacity of 8.00 GiB",
+    ] {
+        let failure = first(text);
+        assert_eq!(failure.facts.requested_bytes, plain.facts.requested_bytes, "{text}");
+        assert_eq!(failure.facts.device, Some(3), "{text}");
+        assert_eq!(failure.facts.capacity_bytes, Some(8 << 30), "{text}");
+    }
+}
+
+#[test]
+fn the_json_has_the_fields_of_the_contract() {
+    let failure = serde_json::to_value(first(TRAINING)).unwrap();
+    for field in ["is_gpu_oom", "framework", "era", "facts", "derived", "causes", "site", "remedies", "avoid", "line"] {
+        assert!(failure.get(field).is_some(), "{field}");
+    }
+    for field in [
+        "device",
+        "requested_bytes",
+        "capacity_bytes",
+        "free_bytes",
+        "allocated_bytes",
+        "reserved_bytes",
+        "process_bytes",
+    ] {
+        assert!(failure["facts"].get(field).is_some(), "{field}");
+    }
+    let cause = &failure["causes"][0];
+    assert_eq!(cause["cause"], "full");
+    assert!(cause["confidence"].is_number() && cause["because"].is_string() && cause.get("bytes").is_some());
+    let remedy = &failure["remedies"][0];
+    for field in ["id", "title", "apply", "frees_bytes", "cost"] {
+        assert!(remedy.get(field).is_some(), "{field}");
+    }
+    assert!(failure["avoid"][0]["id"].is_string() && failure["avoid"][0]["because"].is_string());
+}

@@ -1,0 +1,343 @@
+//! Recordings made by hand, of which the answer is known.
+
+mod recording;
+
+use oomph_explain::snapshot::{
+    At, Card, CauseKind, DeviceExplanation, Limits, Names, Options, Outcome, Owner, check, diff, explain, ranks,
+};
+use oomph_trace::{StackId, Stage, Trace};
+use recording::{MIB, MODULE, OPTIMIZER, Recording};
+
+const MAIN: (&str, &str) = ("train.py", "<module>");
+
+fn device(trace: &Trace, options: &Options) -> DeviceExplanation {
+    let device = explain(trace, options, None).devices.remove(0);
+    let total = device.card.map_or(device.peak.reserved_bytes, |card| card.capacity_bytes);
+    assert_eq!(device.owners.iter().map(|row| row.bytes).sum::<u64>(), total, "the owners add up");
+    assert_eq!(device.causes.iter().map(|cause| cause.bytes).sum::<u64>(), total, "the causes add up");
+    device
+}
+
+fn owned(device: &DeviceExplanation, owner: Owner) -> u64 {
+    device.owners.iter().find(|row| row.owner == owner).map_or(0, |row| row.bytes)
+}
+
+fn caused(device: &DeviceExplanation, cause: CauseKind) -> Option<u64> {
+    device.causes.iter().find(|row| row.cause == cause).map(|cause| cause.bytes)
+}
+
+fn at(at: At) -> Options {
+    Options { at, ..Options::default() }
+}
+
+/// A model of two parameters, trained for some steps with an optimizer that keeps one state for each parameter. Each
+/// tensor has a segment of 32 MiB and the index of its segment. Returns where each step's backward pass ended.
+fn training(recording: &mut Recording, steps: usize, keep: &mut dyn FnMut(usize) -> bool) -> Vec<u64> {
+    let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
+    let forward = recording.stack(&[MAIN, (MODULE, "_call_impl"), ("model.py", "forward")]);
+    let optimizer = recording.stack(&[MAIN, (OPTIMIZER, "wrapper"), ("/v/site-packages/torch/optim/adam.py", "step")]);
+    let input = recording.stack(&[MAIN]);
+    let segment = |index: u64| (1 << 40) + index * 32 * MIB;
+    for index in 0..10 + steps as u64 {
+        recording.segment(segment(index), 32 * MIB);
+    }
+    recording.alloc(segment(0), 32 * MIB, load);
+    recording.alloc(segment(1), 16 * MIB, load);
+    let mut ends = Vec::new();
+    for step in 0..steps {
+        recording.alloc(segment(8), 4 * MIB, input);
+        let kept = segment(10 + step as u64);
+        recording.alloc(kept, 24 * MIB, forward);
+        recording.alloc(segment(4), 20 * MIB, forward);
+        recording.free(segment(4));
+        recording.alloc(segment(5), 32 * MIB, StackId::NONE);
+        recording.alloc(segment(4), 20 * MIB, StackId::NONE);
+        recording.alloc(segment(6), 16 * MIB, StackId::NONE);
+        recording.free(segment(4));
+        if !keep(step) {
+            recording.free(kept);
+        }
+        ends.push(recording.len());
+        recording.mark("Optimizer.step#Adam.step", Stage::Start);
+        if step == 0 {
+            recording.alloc(segment(2), 32 * MIB, optimizer);
+            recording.alloc(segment(3), 16 * MIB, optimizer);
+        }
+        recording.alloc(segment(4), 20 * MIB, optimizer);
+        recording.free(segment(4));
+        recording.mark("Optimizer.step#Adam.step", Stage::End);
+        recording.free(segment(5));
+        recording.free(segment(6));
+        recording.free(segment(8));
+    }
+    ends
+}
+
+#[test]
+fn the_owners_of_a_training_step_are_inferred() {
+    let mut recording = Recording::default();
+    let ends = training(&mut recording, 3, &mut |_| false);
+    let trace = recording.finish();
+    for (step, end) in ends.into_iter().enumerate() {
+        let device = device(&trace, &at(At::Event(end)));
+        assert_eq!(owned(&device, Owner::Parameters), 48 * MIB);
+        assert_eq!(owned(&device, Owner::Gradients), 48 * MIB);
+        assert_eq!(owned(&device, Owner::OptimizerState), if step == 0 { 0 } else { 48 * MIB });
+        assert_eq!(owned(&device, Owner::Inputs), 4 * MIB);
+        assert_eq!(owned(&device, Owner::Activations), 0);
+        assert_eq!(device.steps, 3);
+    }
+    // Before backward begins, the activation is there.
+    let device = device(&trace, &at(At::Event(20)));
+    assert_eq!(owned(&device, Owner::Activations), 24 * MIB);
+    assert_eq!(owned(&device, Owner::Gradients), 0);
+}
+
+#[test]
+fn a_leak_is_what_many_steps_left_behind() {
+    let mut recording = Recording::default();
+    training(&mut recording, 8, &mut |_| true);
+    let device = device(&recording.finish(), &at(At::End));
+    // At the end of the eighth step there are eight; what the last step left could still be assigned anew.
+    assert_eq!(caused(&device, CauseKind::Leak), Some(8 * 24 * MIB));
+    let leak = device.causes.iter().find(|cause| cause.cause == CauseKind::Leak).unwrap();
+    assert_eq!(leak.evidence[0].site.as_ref().unwrap().file, "model.py");
+
+    let mut sound = Recording::default();
+    training(&mut sound, 8, &mut |_| false);
+    let trace = sound.finish();
+    for moment in [At::Peak, At::End] {
+        assert_eq!(caused(&self::device(&trace, &at(moment)), CauseKind::Leak), None);
+    }
+}
+
+#[test]
+fn results_of_one_early_step_are_kept_and_no_leak() {
+    let mut recording = Recording::default();
+    training(&mut recording, 8, &mut |step| step == 1);
+    let device = device(&recording.finish(), &at(At::End));
+    assert_eq!(caused(&device, CauseKind::KeptFromEarlierPhase), Some(24 * MIB));
+    assert_eq!(caused(&device, CauseKind::Leak), None);
+}
+
+/// Two segments of 100 MiB, each with a block of 4 MiB at its start, and a request that fits in neither.
+fn fragmented(stream: u64) -> Trace {
+    let mut recording = Recording::default();
+    recording.stream = stream;
+    let site = recording.stack(&[MAIN, ("work.py", "build")]);
+    for index in 0..2 {
+        let address = (1 << 40) + index * 1000 * MIB;
+        recording.segment(address, 100 * MIB);
+        recording.alloc(address, 100 * MIB, site);
+        recording.free(address);
+        recording.alloc(address, 4 * MIB, site);
+        recording.alloc(address + 4 * MIB, 96 * MIB, site);
+    }
+    for index in 0..2 {
+        recording.free((1 << 40) + index * 1000 * MIB + 4 * MIB);
+    }
+    recording.stream = 0;
+    recording.oom(120 * MIB, 20 * MIB, site);
+    recording.finish()
+}
+
+#[test]
+fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
+    let options = Options { capacity: Some(300 * MIB), context_bytes: Some(60 * MIB), ..Options::default() };
+    let device = device(&fragmented(0), &options);
+    assert_eq!(device.verdict.outcome, Outcome::Oom);
+    assert_eq!(device.verdict.cause, Some(CauseKind::Fragmentation));
+    assert_eq!(caused(&device, CauseKind::Fragmentation), Some(192 * MIB));
+    let card = device.card.unwrap();
+    assert_eq!((card.context_bytes, card.other_bytes, card.free_bytes), (60 * MIB, 20 * MIB, 20 * MIB));
+    assert_eq!(device.pinned.len(), 2);
+    assert_eq!(device.pinned[0].pinned_by.bytes, 4 * MIB);
+    assert_eq!(device.pinned[0].largest_free_bytes, 96 * MIB);
+    assert_eq!(device.pinned[0].pinned_by.site.as_ref().unwrap().function, "build");
+    let says = |settings: &str| {
+        device.what_if.iter().find(|row| row.settings == settings).map(|row| (row.survives, row.says.as_str())).unwrap()
+    };
+    assert_eq!(says(""), (false, "runs out of memory"));
+    assert_eq!(says("expandable_segments:True"), (true, "would have saved it"));
+    assert_eq!(says("garbage_collection_threshold:0.8"), (false, "would not have helped"));
+}
+
+#[test]
+fn a_replay_that_does_not_fail_is_no_proof() {
+    // PyTorch would have put both blocks in one segment, so that this recording cannot have happened.
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    for index in 0..2 {
+        recording.segment((1 << 40) + index * 1000 * MIB, 100 * MIB);
+        recording.alloc((1 << 40) + index * 1000 * MIB, 4 * MIB, site);
+    }
+    recording.oom(60 * MIB, 20 * MIB, site);
+    let device = device(&recording.finish(), &Options::default());
+    assert!(
+        device.what_if.iter().all(|row| row.says == "cannot be told: the replay does not fail where the program did")
+    );
+    assert_eq!(device.verdict.what_helps, "");
+}
+
+#[test]
+fn free_memory_of_another_stream_is_told_apart() {
+    let device = device(&fragmented(7), &Options::default());
+    assert_eq!(device.verdict.cause, Some(CauseKind::CacheOfAnotherStream));
+    assert_eq!(caused(&device, CauseKind::CacheOfAnotherStream), Some(192 * MIB));
+    assert_eq!(caused(&device, CauseKind::Fragmentation), None);
+}
+
+#[test]
+fn a_block_that_came_back_too_late_makes_the_failure_spurious() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 4 * MIB, site);
+    recording.alloc((1 << 40) + 4 * MIB, 96 * MIB, site);
+    // The wait for the other stream ends while PyTorch looks for memory.
+    recording.free((1 << 40) + 4 * MIB);
+    recording.oom(90 * MIB, 20 * MIB, site);
+    let device = device(&recording.finish(), &Options::default());
+    assert_eq!(device.verdict.cause, Some(CauseKind::SpuriousOom));
+    assert_eq!(caused(&device, CauseKind::SpuriousOom), Some(96 * MIB));
+}
+
+#[test]
+fn what_does_not_fit_is_said_not_to_be_helped() {
+    let mut recording = Recording::default();
+    let load = recording.stack(&[MAIN, (MODULE, "to")]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, load);
+    recording.oom(40 * MIB, 20 * MIB, load);
+    let cards = vec![
+        Card { name: "small".into(), capacity_bytes: 64 * MIB, context_bytes: 0 },
+        Card { name: "large".into(), capacity_bytes: 256 * MIB, context_bytes: 16 * MIB },
+    ];
+    let device = device(&recording.finish(), &Options { cards, ..Options::default() });
+    assert_eq!(device.verdict.cause, Some(CauseKind::DoesNotFit));
+    assert_eq!(device.verdict.what_helps, "no setting of the allocator would have helped");
+    let row = |card: &str| device.what_if.iter().find(|row| row.card == card && row.as_recorded).unwrap();
+    assert!(!row("this card").survives && !row("small").survives && row("large").survives);
+    let smallest = device.smallest_card.unwrap();
+    assert_eq!((smallest.allocator_bytes, smallest.card.as_deref()), (140 * MIB, Some("large")));
+}
+
+#[test]
+fn an_optimizer_that_makes_its_state_too_late_is_named() {
+    let mut recording = Recording::default();
+    let load = recording.stack(&[MAIN, (MODULE, "to")]);
+    let step =
+        recording.stack(&[MAIN, (OPTIMIZER, "wrapper"), ("/v/site-packages/torch/optim/adam.py", "_init_group")]);
+    for index in 0..3 {
+        recording.segment((1 << 40) + index * 100 * MIB, 50 * MIB);
+    }
+    recording.alloc(1 << 40, 50 * MIB, load);
+    recording.alloc((1 << 40) + 100 * MIB, 50 * MIB, StackId::NONE);
+    recording.alloc((1 << 40) + 200 * MIB, 50 * MIB, step);
+    recording.oom(50 * MIB, 20 * MIB, step);
+    let device = device(&recording.finish(), &Options::default());
+    assert_eq!(device.verdict.cause, Some(CauseKind::LazyOptimizerState));
+    assert_eq!(caused(&device, CauseKind::LazyOptimizerState), Some(50 * MIB));
+    assert_eq!(owned(&device, Owner::Gradients), 50 * MIB);
+}
+
+#[test]
+fn memory_from_before_the_recording_is_counted_as_unknown() {
+    let mut recording = Recording::default();
+    recording.already(1 << 40, 64 * MIB, 64 * MIB);
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 41, 32 * MIB);
+    recording.alloc(1 << 41, 32 * MIB, site);
+    let device = device(&recording.finish(), &Options::default());
+    assert_eq!(caused(&device, CauseKind::RecordedTooLate), Some(64 * MIB));
+    assert_eq!(owned(&device, Owner::Unattributed), 64 * MIB);
+}
+
+#[test]
+fn the_slack_of_blocks_that_are_gone_is_known() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 20 * MIB);
+    // Less than 1 MiB is left, which stays in the block.
+    recording.alloc(1 << 40, 19 * MIB + 100, site);
+    let full = recording.len();
+    recording.free(1 << 40);
+    // The rest is cut off.
+    recording.alloc(1 << 40, 5 * MIB, site);
+    let trace = recording.finish();
+    let before = device(&trace, &at(At::Event(full)));
+    assert_eq!(before.peak.allocated_bytes, 20 * MIB);
+    assert_eq!(owned(&before, Owner::SlackInBlocks), MIB - 100);
+    let after = device(&trace, &at(At::End));
+    assert_eq!((after.peak.allocated_bytes, owned(&after, Owner::CachedSplit)), (5 * MIB, 15 * MIB));
+    assert_eq!(after.peak_active_bytes, 20 * MIB);
+}
+
+#[test]
+fn names_win_over_what_is_inferred() {
+    let mut recording = Recording::default();
+    let ends = training(&mut recording, 2, &mut |_| false);
+    let trace = recording.finish();
+    let text = format!(
+        r#"{{"schema":"oomph.names/1","pid":1,"devices":{{"0":{{"allocations_at_start":0,"allocations_at_snapshot":18}}}},
+            "names":[{{"device":0,"at":2,"address":{0},"size":{1},"owner":"parameter","name":"net.up.weight","shape":[2],
+                       "dtype":"bfloat16"}},
+                     {{"device":0,"at":3,"address":{2},"size":{1},"owner":"kv-cache","name":null,"shape":null,"dtype":null}},
+                     {{"device":0,"at":3,"address":99,"size":1,"owner":"other","name":null}}],
+            "modules":[{{"device":0,"at":3,"enter":"net.mlp"}},{{"device":0,"at":5,"leave":"net.mlp"}}],
+            "phases":[],"complete":{{"names":true,"modules":true}}}}"#,
+        1u64 << 40,
+        32 * MIB,
+        (1u64 << 40) + 8 * 32 * MIB,
+    );
+    let names = Names::parse(text.as_bytes()).unwrap();
+    let explained = explain(&trace, &at(At::Event(ends[0])), Some(&names)).devices.remove(0);
+    let parameters = explained.owners.iter().find(|row| row.owner == Owner::Parameters).unwrap();
+    assert_eq!((parameters.bytes, parameters.named_bytes), (48 * MIB, 32 * MIB));
+    // The batch is what the hook says it is.
+    assert_eq!(owned(&explained, Owner::KvCache), 4 * MIB);
+    assert_eq!(owned(&explained, Owner::Inputs), 0);
+    let dtype = explained.by_dtype.iter().find(|group| group.name == "bfloat16").unwrap();
+    assert_eq!(dtype.bytes, 32 * MIB);
+    let module = explained.by_module.iter().find(|group| group.name == "net.up").unwrap();
+    assert_eq!(module.bytes, 32 * MIB);
+
+    let in_forward = explain(&trace, &at(At::Event(ends[0] - 7)), Some(&names)).devices.remove(0);
+    let mlp = in_forward.by_module.iter().find(|group| group.name == "net.mlp").unwrap();
+    assert_eq!(mlp.bytes, 24 * MIB);
+}
+
+#[test]
+fn names_of_another_version_are_refused() {
+    assert!(Names::parse(br#"{"schema":"oomph.names/2"}"#).unwrap_err().to_string().contains("oomph.names/2"));
+    assert!(Names::parse(b"[]").is_err());
+}
+
+#[test]
+fn recordings_are_compared_by_owner_and_line() {
+    let run = |steps, leaks| {
+        let mut recording = Recording::default();
+        training(&mut recording, steps, &mut |_| leaks);
+        explain(&recording.finish(), &at(At::End), None)
+    };
+    let (sound, leaking) = (run(6, false), run(6, true));
+    let change = diff(&sound, &leaking);
+    assert_eq!(change.devices[0].allocated_growth_bytes, (6 * 24 * MIB) as i64);
+    assert_eq!(change.devices[0].reserved_growth_bytes, 0);
+    let line = &change.devices[0].by_line[0];
+    assert_eq!((line.name.as_str(), line.growth_bytes), ("model.py:3 in forward", (6 * 24 * MIB) as i64));
+    assert!(diff(&sound, &sound).devices[0].by_owner.is_empty());
+
+    let limits = Limits { no_leak: true, max_growth: Some(MIB), no_oom: true, ..Limits::default() };
+    assert!(check(&sound, Some(&sound), &limits).passed);
+    let failed = check(&leaking, Some(&sound), &limits);
+    let broken: Vec<&str> = failed.violations.iter().map(|violation| violation.limit).collect();
+    assert_eq!((failed.passed, broken), (false, vec!["max-growth", "no-leak"]));
+    let peak = sound.devices[0].peak_reserved_bytes;
+    assert!(check(&sound, None, &Limits { max_peak_reserved: Some(peak), ..Limits::default() }).passed);
+    assert!(!check(&sound, None, &Limits { max_peak_reserved: Some(peak - 1), ..Limits::default() }).passed);
+
+    let comparison = ranks(&[sound.clone(), run(8, true), sound.clone()]);
+    assert_eq!((comparison.worst, comparison.typical), (Some(1), Some(2)));
+    assert!(comparison.because.starts_with("rank 1 has"), "{}", comparison.because);
+}

@@ -1,0 +1,59 @@
+//! The answers of `oomph diff` and `oomph check`, `oomph.diff/1` and `oomph.check/1`.
+
+use oomph_explain::snapshot::{CheckResult, Diff};
+use serde::{Serialize, Serializer};
+
+macro_rules! schema {
+    ($(#[$doc:meta])* $name:ident $text:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name;
+
+        impl $name {
+            /// The name and version as they are written.
+            pub const NAME: &str = $text;
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(Self::NAME)
+            }
+        }
+    };
+}
+
+schema! {
+    /// Name and version of a comparison.
+    DiffSchema "oomph.diff/1"
+}
+
+schema! {
+    /// Name and version of a check's outcome.
+    CheckSchema "oomph.check/1"
+}
+
+/// What changed from one recording to another, at the peak of each.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiffReport {
+    /// Name and version of this document.
+    pub schema: DiffSchema,
+    /// The earlier file.
+    pub before: String,
+    /// The later file.
+    pub after: String,
+    /// What changed.
+    #[serde(flatten)]
+    pub diff: Diff,
+}
+
+/// Whether a recording keeps within limits.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckReport {
+    /// Name and version of this document.
+    pub schema: CheckSchema,
+    /// The file.
+    pub file: String,
+    /// The outcome.
+    #[serde(flatten)]
+    pub result: CheckResult,
+}

@@ -1,0 +1,250 @@
+//! What filled a card, whose it was and what would have helped, on one screen.
+
+use oomph_explain::snapshot::{
+    Cause, DeviceExplanation, Group, Moment, Outcome, Owner, OwnerRow, RankComparison, Source, WhatIf,
+};
+use oomph_gpu::size::format as size;
+
+use super::page::{Ink, Page, shortened};
+use crate::clean;
+
+/// Rows of lines and modules that are printed; JSON has all of them.
+const MOST_GROUPS: usize = 5;
+/// Causes that are printed.
+const MOST_CAUSES: usize = 4;
+/// Pieces of evidence of one cause that are printed.
+const MOST_EVIDENCE: usize = 3;
+/// The widest bar of an owner.
+const WIDEST_BAR: usize = 40;
+
+/// Writes one card of an explanation.
+pub(super) fn device(page: &mut Page, device: &DeviceExplanation) {
+    verdict(page, device);
+    owners(page, device);
+    causes(page, &device.causes);
+    groups(page, 0, "top lines", &device.by_line, MOST_GROUPS);
+    groups(page, 0, "top modules", &device.by_module, MOST_GROUPS);
+    what_if(page, device);
+}
+
+fn verdict(page: &mut Page, device: &DeviceExplanation) {
+    let (ink, word) = match device.verdict.outcome {
+        Outcome::Oom => (Ink::Bad, "out of memory"),
+        Outcome::Fits => (Ink::Good, "fits"),
+        Outcome::NoOom => (Ink::Good, "no out-of-memory error"),
+    };
+    let head = format!("{word} on cuda:{}:", device.index);
+    page.paragraph(0, 2, &[(ink, &head), (Ink::Strong, &format!(" {}", clean(&device.verdict.happened)))]);
+    for sentence in [&device.verdict.why, &device.verdict.what_helps] {
+        if !sentence.is_empty() {
+            page.paragraph(2, 4, &[(Ink::Plain, &clean(sentence))]);
+        }
+    }
+    if let Some(site) = device.oom.as_ref().and_then(|oom| oom.site.as_ref()) {
+        let place = format!(" {}:{}", clean(&site.file), site.line);
+        let function = format!(" in {}", clean(&site.function));
+        page.paragraph(2, 4, &[(Ink::Plain, "at"), (Ink::Strong, &place), (Ink::Plain, &function)]);
+    }
+}
+
+fn owners(page: &mut Page, device: &DeviceExplanation) {
+    let peak = &device.peak;
+    page.gap();
+    let moment = match peak.at {
+        Moment::Peak => "at the peak",
+        Moment::Oom => "when it died",
+        Moment::End => "at the end",
+        Moment::Time => "at that time",
+        Moment::Event => "at that event",
+    };
+    let figures = format!(": reserved {}, allocated {}", size(peak.reserved_bytes), size(peak.allocated_bytes));
+    page.paragraph(0, 2, &[(Ink::Strong, &format!("whose memory {moment}")), (Ink::Plain, &figures)]);
+    table(page, &device.owners, device.owners.iter().map(|row| row.bytes).sum());
+}
+
+/// The owners with their bytes, their share of `total` and a bar; also used by a dry run.
+pub(super) fn table(page: &mut Page, owners: &[OwnerRow], total: u64) {
+    let largest = owners.iter().map(|row| row.bytes).max().unwrap_or(0).max(1);
+    let names: Vec<String> = owners.iter().map(|row| owner_name(row.owner).to_owned()).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0);
+    let room = page.width().saturating_sub(width + 2 + 2 + 11 + 2 + 5 + 2 + 12).clamp(0, WIDEST_BAR);
+    for (row, name) in owners.iter().zip(&names).filter(|(row, _)| row.bytes > 0) {
+        let percent = row.bytes as f64 * 100.0 / total.max(1) as f64;
+        let head = format!("{name:<width$}  {:>11}  {percent:>3.0} %  ", size(row.bytes));
+        let cells = (u128::from(row.bytes) * room as u128 / u128::from(largest)) as usize;
+        let bar = owner_glyph(row.owner, page.unicode()).repeat(cells.max(usize::from(room > 0)));
+        let how = match row.source {
+            Source::Inferred if row.confidence < 0.995 => format!("  {:.0} % sure", row.confidence * 100.0),
+            _ => String::new(),
+        };
+        page.line(2, &[(Ink::Plain, &head), (owner_ink(row.owner), &bar), (Ink::Faint, &how)]);
+    }
+}
+
+/// The name of an owner in a table.
+pub(super) fn owner_name(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Parameters => "parameters",
+        Owner::Buffers => "buffers",
+        Owner::Gradients => "gradients",
+        Owner::OptimizerState => "optimizer state",
+        Owner::Activations => "activations",
+        Owner::Temporaries => "temporaries",
+        Owner::Inputs => "inputs",
+        Owner::KvCache => "KV cache",
+        Owner::Workspace => "library workspaces",
+        Owner::GraphPools => "CUDA graph pools",
+        Owner::Unattributed => "unattributed",
+        Owner::SlackInBlocks => "slack inside blocks",
+        Owner::CachedSplit => "cached, pinned by blocks",
+        Owner::CachedUnsplit => "cached, whole segments",
+        Owner::Context => "CUDA context",
+        Owner::OtherProcesses => "other processes",
+        Owner::Free => "free",
+    }
+}
+
+fn owner_ink(owner: Owner) -> Ink {
+    match owner {
+        Owner::SlackInBlocks | Owner::CachedSplit | Owner::CachedUnsplit => Ink::Cached,
+        Owner::Context | Owner::OtherProcesses => Ink::Context,
+        Owner::Free => Ink::Faint,
+        _ => Ink::Allocated,
+    }
+}
+
+fn owner_glyph(owner: Owner, unicode: bool) -> &'static str {
+    use super::bar::Part;
+    match owner {
+        Owner::SlackInBlocks | Owner::CachedSplit | Owner::CachedUnsplit => Part::Cached,
+        Owner::Context | Owner::OtherProcesses => Part::Context,
+        Owner::Free => Part::Free,
+        _ => Part::Allocated,
+    }
+    .glyph(unicode)
+}
+
+fn causes(page: &mut Page, causes: &[Cause]) {
+    let shown: Vec<&Cause> = causes.iter().filter(|cause| !cause.background).take(MOST_CAUSES).collect();
+    if shown.is_empty() {
+        return;
+    }
+    page.gap();
+    page.paragraph(0, 2, &[(Ink::Strong, "why")]);
+    for cause in shown {
+        let bytes = if cause.bytes > 0 { format!(" {}:", size(cause.bytes)) } else { String::new() };
+        let name = serde_json::to_value(cause.cause).ok().and_then(|value| value.as_str().map(str::to_owned));
+        let name = name.unwrap_or_default().replace('-', " ");
+        let because = format!(" {}", clean(&cause.because));
+        page.paragraph(2, 4, &[(Ink::Strong, &format!("{name}:")), (Ink::Plain, &format!("{bytes}{because}"))]);
+        for evidence in cause.evidence.iter().take(MOST_EVIDENCE) {
+            let bytes = if evidence.bytes > 0 { format!("{}: ", size(evidence.bytes)) } else { String::new() };
+            let site = evidence.site.as_ref().map(|site| format!(", {}", clean(&site.to_string()))).unwrap_or_default();
+            page.paragraph(6, 8, &[(Ink::Faint, &format!("{bytes}{}{site}", clean(&evidence.what)))]);
+        }
+    }
+}
+
+/// A heading and the largest of some groups; also used by a dry run.
+pub(super) fn groups(page: &mut Page, indent: usize, title: &str, groups: &[Group], most: usize) {
+    if groups.is_empty() {
+        return;
+    }
+    page.gap();
+    page.paragraph(indent, indent + 2, &[(Ink::Strong, title)]);
+    for group in groups.iter().take(most) {
+        let owner = owner_name(group.owner);
+        let room = page.width().saturating_sub(indent + 2 + 11 + 2 + owner.len() + 2 + 1);
+        let name = ending(&clean(&group.name), room, page.unicode());
+        let head = format!("{:>11}  {name}", size(group.bytes));
+        page.line(indent + 2, &[(Ink::Plain, &head), (Ink::Faint, &format!("  {owner}"))]);
+    }
+    if groups.len() > most {
+        page.paragraph(indent + 2, indent + 4, &[(Ink::Faint, &format!("and {} more", groups.len() - most))]);
+    }
+}
+
+/// Cuts a path or a module's name at its beginning: its end tells more.
+fn ending(text: &str, room: usize, unicode: bool) -> String {
+    let length = text.chars().count();
+    if length <= room {
+        return text.to_owned();
+    }
+    let dots = if unicode { "…" } else { "..." };
+    let kept: String = text.chars().skip(length - room.saturating_sub(dots.chars().count()).min(length)).collect();
+    format!("{dots}{kept}")
+}
+
+fn what_if(page: &mut Page, device: &DeviceExplanation) {
+    // The first card of the table is the program's own, or any that is large enough.
+    let Some(first) = device.what_if.first() else { return };
+    page.gap();
+    let own = format!(" on {}, by replaying the recording", clean(&first.card));
+    page.paragraph(0, 2, &[(Ink::Strong, "what if"), (Ink::Faint, &own)]);
+    let rows: Vec<&WhatIf> = device.what_if.iter().filter(|row| row.card == first.card).collect();
+    let name = |row: &WhatIf| -> String {
+        let settings = clean(&row.settings);
+        match (settings.is_empty(), row.as_recorded) {
+            (true, true) => "as recorded".into(),
+            (true, false) => "default settings".into(),
+            (false, true) => format!("{settings} (as recorded)"),
+            (false, false) => settings.to_string(),
+        }
+    };
+    let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(page.width() / 2);
+    for row in rows {
+        let (ink, fate) = if row.survives { (Ink::Good, "survives") } else { (Ink::Bad, "dies    ") };
+        let settings = shortened(&name(row), width, page.unicode());
+        let says = if row.as_recorded { String::new() } else { format!("  {}", clean(&row.says)) };
+        let tail = format!("  {:>10}{says}", size(row.peak_reserved_bytes));
+        page.line(2, &[(Ink::Plain, &format!("{settings:<width$}  ")), (ink, fate), (Ink::Plain, &tail)]);
+    }
+    other_cards(page, device, &first.card);
+    if let Some(smallest) = &device.smallest_card {
+        let card = smallest.card.as_ref().map(|card| format!(", such as {}", clean(card))).unwrap_or_default();
+        let text = format!(
+            "it would survive on a card of {}{card}, with the settings as recorded",
+            size(smallest.capacity_bytes)
+        );
+        page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+    }
+}
+
+/// On which of the other cards it would survive: one line for each fate.
+fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str) {
+    let others = || device.what_if.iter().filter(|row| row.card != own);
+    let recorded = |survives: bool| -> Vec<String> {
+        others().filter(|row| row.as_recorded && row.survives == survives).map(|row| clean(&row.card).into()).collect()
+    };
+    let (dies, survives) = (recorded(false), recorded(true));
+    let saved: Vec<String> = others()
+        .filter(|row| !row.as_recorded && row.survives && dies.contains(&row.card))
+        .map(|row| format!("{} with {}", clean(&row.card), clean(&row.settings)))
+        .collect();
+    for (ink, words, cards) in
+        [(Ink::Good, "survives on", survives), (Ink::Good, "also on", saved), (Ink::Bad, "dies on", dies)]
+    {
+        if !cards.is_empty() {
+            page.paragraph(2, 4, &[(ink, words), (Ink::Plain, &format!(" {}", cards.join(", ")))]);
+        }
+    }
+}
+
+/// Several recordings of one run beside each other.
+pub(super) fn ranks(page: &mut Page, comparison: &RankComparison) {
+    page.paragraph(0, 2, &[(Ink::Strong, "files beside each other")]);
+    for rank in &comparison.ranks {
+        let worst = if comparison.worst == Some(rank.index) { "  the worst" } else { "" };
+        let oom = if rank.oom { "  out of memory" } else { "" };
+        let figures = format!(
+            "{:>3}  reserved {:>10}  in use {:>10}",
+            rank.index,
+            size(rank.peak_reserved_bytes),
+            size(rank.peak_active_bytes)
+        );
+        page.line(2, &[(Ink::Plain, &figures), (Ink::Bad, oom), (Ink::Strong, worst)]);
+    }
+    if !comparison.because.is_empty() {
+        page.paragraph(2, 4, &[(Ink::Plain, &clean(&comparison.because))]);
+    }
+}
