@@ -11,6 +11,8 @@ mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod check;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod explanations;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod programs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod run;
@@ -31,6 +33,7 @@ fn trials() -> Vec<Trial> {
     let mut trials = scenarios::trials();
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
+    trials.extend(explanations::trials());
     trials
 }
 

@@ -234,7 +234,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "SIZE")]
     pub vram: Option<String>,
 
-    /// What the hook of a dry run named (PID.names.json)
+    /// What a dry run named [default: FILE.names.json beside FILE.pickle, where --snapshot puts it]
     #[arg(long, value_name = "FILE")]
     pub names: Option<PathBuf>,
 

@@ -49,15 +49,28 @@ pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<Proces
     all
 }
 
-/// Keeps the recordings where the user wants them: the first under the name itself, the others with their process.
+/// Keeps the recordings where the user wants them: the first under the name itself, the others with their process; and
+/// what the hook named beside them, where [`names_beside`] finds it.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn keep(histories: &[HookHistory], path: &Path) -> Result<()> {
     for (history, target) in histories.iter().zip(targets(path, histories.iter().map(|history| history.pid))) {
-        fs::copy(&history.snapshot, &target).with_context(|| format!("cannot write {}", target.display()))?;
+        let copy = |from: &Path, to: &Path| -> Result<()> {
+            fs::copy(from, to).with_context(|| format!("cannot write {}", to.display()))?;
+            Ok(())
+        };
+        copy(&history.snapshot, &target)?;
+        if let Some(names) = &history.names {
+            copy(names, &names_beside(&target))?;
+        }
     }
     Ok(())
+}
+
+/// Where the names of a recording are kept: `run.pickle` has them in `run.names.json`.
+pub fn names_beside(recording: &Path) -> PathBuf {
+    recording.with_extension("names.json")
 }
 
 /// Writes the recordings for other tools.

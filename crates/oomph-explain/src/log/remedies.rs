@@ -142,6 +142,18 @@ fn task(failure: &Failure) -> Option<Task> {
         Some(Operation::Generation | Operation::KvCacheInit | Operation::Denoise) => return Some(Task::Inference),
         _ => {}
     }
+    // The user's own line says it: only training has a loss, and people name the function after what it does.
+    if let Some(site) = &failure.site {
+        let says = |text: &Option<String>, words: &[&str]| {
+            text.as_ref().is_some_and(|text| words.iter().any(|word| text.contains(word)))
+        };
+        if says(&site.code, &["loss", ".train("]) || says(&site.function, &["train", "training_step"]) {
+            return Some(Task::Training);
+        }
+        if says(&site.code, &[".generate(", "num_images_per_prompt", "no_grad", "inference_mode"]) {
+            return Some(Task::Inference);
+        }
+    }
     let name = failure.front_end.as_deref().or(failure.framework.as_deref())?;
     match name {
         "vllm" | "sglang" | "tgi" | "exllama" | "llama.cpp" | "ik_llama.cpp" | "ollama" | "whisper.cpp"

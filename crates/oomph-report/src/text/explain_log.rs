@@ -177,14 +177,13 @@ fn why(page: &mut Page, failure: &Failure) {
 fn what_to_do(page: &mut Page, failure: &Failure) {
     if !failure.remedies.is_empty() {
         page.gap();
-        page.paragraph(
-            0,
-            2,
-            &[(Ink::Strong, "what to do"), (Ink::Faint, ", cheapest first (not tried: `oomph fix` tries)")],
-        );
+        page.paragraph(0, 2, &[(Ink::Strong, "what to do"), (Ink::Faint, ", cheapest first; none of it was tried")]);
     }
     for (place, remedy) in failure.remedies.iter().enumerate() {
-        let frees = remedy.frees_bytes.map(|bytes| format!(", frees about {}", size(bytes))).unwrap_or_default();
+        // A formula's figure below the request is a lower bound that says nothing.
+        let enough = |bytes: &u64| *bytes >= failure.facts.requested_bytes.unwrap_or(0);
+        let frees =
+            remedy.frees_bytes.filter(enough).map(|bytes| format!(", frees about {}", size(bytes))).unwrap_or_default();
         let head = format!("{}. {}", place + 1, clean(&remedy.title));
         page.paragraph(2, 5, &[(Ink::Strong, &head), (Ink::Plain, &frees)]);
         for line in remedy.apply.lines().filter(|line| !line.trim().is_empty()) {

@@ -15,6 +15,7 @@ use oomph_trace::{ReadOptions, Trace};
 
 use crate::cli::{ExplainArgs, Format};
 use crate::failure::{hinted, status};
+use crate::whose::names_beside;
 use crate::{export, output, plan};
 
 pub use inputs::{Input, open, recording};
@@ -46,7 +47,10 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
                 if let Some(file) = &args.export {
                     export::write(&trace, None, file)?;
                 }
-                recordings.push((name, snapshot::explain(&trace, &options, names.as_ref())));
+                let beside = names_beside(path);
+                let beside = if names.is_none() && beside.is_file() { Some(self::names(&beside)?) } else { None };
+                let names = names.as_ref().or(beside.as_ref());
+                recordings.push((name, snapshot::explain(&trace, &options, names)));
             }
         }
     }
