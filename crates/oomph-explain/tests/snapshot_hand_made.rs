@@ -120,6 +120,15 @@ fn results_of_one_early_step_are_kept_and_no_leak() {
     assert_eq!(caused(&device, CauseKind::Leak), None);
 }
 
+#[test]
+fn what_neither_pytorch_nor_its_context_holds_is_a_neighbours() {
+    let options = Options { capacity: Some(1000 * MIB), context_bytes: Some(60 * MIB), ..Options::default() };
+    let device = device(&fragmented(0), &options);
+    let card = device.card.unwrap();
+    assert_eq!((card.context_bytes, card.other_bytes, card.free_bytes), (60 * MIB, 720 * MIB, 20 * MIB));
+    assert_eq!(caused(&device, CauseKind::OtherProcesses), Some(720 * MIB));
+}
+
 /// Two segments of 100 MiB, each with a block of 4 MiB at its start, and a request that fits in neither.
 fn fragmented(stream: u64) -> Trace {
     let mut recording = Recording::default();
@@ -149,7 +158,8 @@ fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
     assert_eq!(device.verdict.cause, Some(CauseKind::Fragmentation));
     assert_eq!(caused(&device, CauseKind::Fragmentation), Some(192 * MIB));
     let card = device.card.unwrap();
-    assert_eq!((card.context_bytes, card.other_bytes, card.free_bytes), (60 * MIB, 20 * MIB, 20 * MIB));
+    // 20 MiB beside the context are no neighbour: the context's cost is not known to the MiB.
+    assert_eq!((card.context_bytes, card.other_bytes, card.free_bytes), (80 * MIB, 0, 20 * MIB));
     assert_eq!(device.pinned.len(), 2);
     assert_eq!(device.pinned[0].pinned_by.bytes, 4 * MIB);
     assert_eq!(device.pinned[0].largest_free_bytes, 96 * MIB);

@@ -10,7 +10,7 @@ fn typed(words: &[&str]) -> DryRunArgs {
     let words = ["oomph", "dry-run"].iter().chain(words);
     match Cli::try_parse_from(words).expect("the words are a command line").command {
         Command::DryRun(args) => *args,
-        Command::Gpus(_) => unreachable!("the words begin with dry-run"),
+        other => panic!("not a dry run: {other:?}"),
     }
 }
 

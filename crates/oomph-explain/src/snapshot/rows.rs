@@ -50,6 +50,9 @@ pub(super) fn oom(trace: &Trace, timeline: &Timeline, facts: &Facts, phases: &Ph
     })
 }
 
+/// Less than this beside the context, in bytes, is not taken for another process.
+const LEAST_NEIGHBOUR: u64 = 256 << 20;
+
 /// The division of the card, as far as the recording and the user tell.
 pub(super) fn card(peak: &Peak, oom: Option<&OomEvent>, options: &Options) -> Option<CardBytes> {
     let context = options.context_bytes.unwrap_or(0);
@@ -66,6 +69,8 @@ pub(super) fn card(peak: &Peak, oom: Option<&OomEvent>, options: &Options) -> Op
     let outside = rest - free;
     // Without a figure for the context, all that is not PyTorch's is taken to be the context.
     let context = options.context_bytes.unwrap_or(outside).min(outside);
+    // The context's cost is known to some tens of MiB, and libraries of the program take some more.
+    let context = if outside - context < LEAST_NEIGHBOUR { outside } else { context };
     Some(CardBytes {
         capacity_bytes: capacity,
         context_bytes: context,
