@@ -38,6 +38,9 @@ pub fn trials() -> Vec<Trial> {
     for torch in [TORCH_2_15, TORCH_2_6] {
         trials.push(trial(format!("explain::messages::{}", torch.name), Box::new(move || messages(torch))));
     }
+    for program in ["mlp.py", "convnet.py"] {
+        trials.push(trial(format!("explain::what-if::{program}"), Box::new(move || what_if(program))));
+    }
     for case in ["mlp", "amp", "lstm", "llama"] {
         trials.push(trial(format!("explain::owners::{case}"), Box::new(move || owners(case))));
     }
@@ -135,6 +138,45 @@ fn owners(case: &str) -> Result<()> {
     ] {
         let (found, own) = (found(&ours), own(&theirs));
         ensure!(found == own && own > 0, "{ours:?} are {found} bytes, and the program counts {own}: {owners:#?}");
+    }
+    Ok(())
+}
+
+/// What the replay of a recording predicts for other settings and other cards is what a dry run with them does: the peak
+/// to the byte, and whether it survives.
+fn what_if(program: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let snapshot = folder.path().join("run.pickle");
+    let snapshot = snapshot.to_str().context("the temporary folder has no plain name")?;
+    let run = |arguments: &[&str], settings: Option<&str>| -> Result<Value> {
+        let run = Run::json("h200", TORCH_2_15)?.args(["--until-exit", "--no-probe"]).args(arguments);
+        let run = match settings {
+            Some(settings) => run.env("PYTORCH_CUDA_ALLOC_CONF", settings),
+            None => run,
+        };
+        run.program(&[program]).finish()?.report()
+    };
+    let recorded = run(&["--snapshot", snapshot], None)?;
+    let explained = explained(&[snapshot])?;
+    let device = &explained["devices"][0];
+    let rows = device["what_if"].as_array().context("no rows")?;
+    for settings in ["", "expandable_segments:True", "max_split_size_mb:128"] {
+        let row = rows.iter().find(|row| row["settings"] == settings).context("the settings were not tried")?;
+        let real = if settings.is_empty() { recorded.clone() } else { run(&["--no-owners"], Some(settings))? };
+        let (predicted, real) = (&row["peak_reserved_bytes"], &real["devices"][0]["peak"]["reserved_bytes"]);
+        ensure!(predicted == real, "{program} with {settings:?} was to reserve {predicted}, and reserves {real}");
+    }
+    let bytes = |value: &Value| value.as_u64().context("no number of bytes");
+    let peak = &recorded["devices"][0]["peak"];
+    let beside = bytes(&peak["context_bytes"])? + bytes(&peak["other_bytes"])?;
+    let smallest = bytes(&device["smallest_card"]["allocator_bytes"])? + beside;
+    for (capacity, expected) in [(smallest, "fits"), (smallest - (32 << 20), "oom")] {
+        let report = run(&["--no-owners", "--vram", &capacity.to_string()], None)?;
+        ensure!(
+            report["verdict"] == expected,
+            "{program} on {capacity} bytes: {} and not {expected}",
+            report["verdict"]
+        );
     }
     Ok(())
 }

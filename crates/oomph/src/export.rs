@@ -5,12 +5,18 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use oomph_trace::{Trace, write};
+use oomph_explain::snapshot::{self, At, Names, Options, Owner};
+use oomph_trace::{DeviceKind, Trace, write};
 
 use crate::failure::hinted;
 
-/// Values over time of one owner: its name, and (microseconds, bytes).
-pub type Series = (String, Vec<(i64, f64)>);
+/// Moments at which the owners are looked at for a curve.
+const MOMENTS: usize = 96;
+/// Events that a look at the owners may cost in all: a long recording is looked at less often.
+const PATIENCE: usize = 8_000_000;
+
+/// A curve: its name, and (microseconds, GiB).
+type Series = (String, Vec<(i64, f64)>);
 
 /// The endings that are known; none is a folder.
 const ENDINGS: [&str; 5] = ["parquet", "json", "pickle", "pkl", ""];
@@ -31,11 +37,12 @@ fn unknown(ending: &str) -> anyhow::Error {
     )
 }
 
-/// Writes a recording to `path`: Parquet, Chrome/Perfetto JSON, PyTorch's own pickle, or a folder for TensorBoard.
+/// Writes a recording to `path`: Parquet, Chrome/Perfetto JSON, PyTorch's own pickle, or a folder for TensorBoard (with the
+/// owners over time).
 ///
 /// # Errors
 /// When the ending is not known, or the file cannot be written.
-pub fn write(trace: &Trace, owners: Option<&[Series]>, path: &Path) -> Result<()> {
+pub fn write(trace: &Trace, names: Option<&Names>, path: &Path) -> Result<()> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
     let context = || format!("cannot write {}", path.display());
     let create = || -> Result<BufWriter<File>> { Ok(BufWriter::new(File::create(path).with_context(context)?)) };
@@ -54,9 +61,35 @@ pub fn write(trace: &Trace, owners: Option<&[Series]>, path: &Path) -> Result<()
         "" => {
             fs::create_dir_all(path).with_context(context)?;
             let mut file = BufWriter::new(File::create(path.join("events.out.tfevents.oomph")).with_context(context)?);
-            let owners = owners.unwrap_or(&[]);
-            write::tensorboard(trace, owners, &mut file).and_then(|()| file.flush()).with_context(context)
+            write::tensorboard(trace, &owners_over_time(trace, names), &mut file)
+                .and_then(|()| file.flush())
+                .with_context(context)
         }
         other => Err(unknown(other)),
     }
+}
+
+/// What each owner holds over time, on the first card of a recording.
+fn owners_over_time(trace: &Trace, names: Option<&Names>) -> Vec<Series> {
+    let Some(device) = trace.devices.iter().find(|device| device.kind == DeviceKind::Cuda) else { return Vec::new() };
+    let events = device.events.len();
+    let moments = MOMENTS.min(PATIENCE / events.max(1)).min(events);
+    let mut curves: Vec<(Owner, Vec<(i64, f64)>)> = Vec::new();
+    for moment in 0..moments {
+        let event = events * (moment + 1) / moments;
+        let options = Options { at: At::Event(event as u64), what_if: false, top: 0, ..Options::default() };
+        let explanation = snapshot::explain(trace, &options, names);
+        let Some(explained) = explanation.devices.iter().find(|found| found.index == device.index) else { continue };
+        let Some(time) = explained.peak.time_us else { continue };
+        for row in &explained.owners {
+            let point = (time, row.bytes as f64 / f64::from(1 << 30));
+            match curves.iter_mut().find(|(owner, _)| *owner == row.owner) {
+                Some((_, points)) => points.push(point),
+                None => curves.push((row.owner, vec![point])),
+            }
+        }
+    }
+    let name = |owner: Owner| serde_json::to_value(owner).ok().and_then(|name| name.as_str().map(str::to_owned));
+    let title = |owner| format!("cuda:{}/owners/{} GiB", device.index, name(owner).unwrap_or_default());
+    curves.into_iter().map(|(owner, points)| (title(owner), points)).collect()
 }

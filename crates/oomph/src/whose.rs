@@ -79,7 +79,7 @@ pub fn names_beside(recording: &Path) -> PathBuf {
 /// When a file cannot be written, or no tool is known for the name's ending.
 pub fn export(memory: &[ProcessMemory], path: &Path) -> Result<()> {
     for (process, target) in memory.iter().zip(targets(path, memory.iter().map(|process| process.pid))) {
-        export::write(&process.trace, None, &target)?;
+        export::write(&process.trace, process.names.as_ref(), &target)?;
     }
     Ok(())
 }

@@ -44,12 +44,12 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
                 .push(log::explain(reader, &log::Options::default()).with_context(|| format!("cannot read {name}"))?),
             Input::Recording(reader) => {
                 let trace = recording(reader, &name, &reading)?;
-                if let Some(file) = &args.export {
-                    export::write(&trace, None, file)?;
-                }
                 let beside = names_beside(path);
                 let beside = if names.is_none() && beside.is_file() { Some(self::names(&beside)?) } else { None };
                 let names = names.as_ref().or(beside.as_ref());
+                if let Some(file) = &args.export {
+                    export::write(&trace, names, file)?;
+                }
                 recordings.push((name, snapshot::explain(&trace, &options, names)));
             }
         }
