@@ -37,13 +37,11 @@ class Unknowns:
         """What is known of the values of `tensor`."""
         if not tensor.numel():
             return KNOWN
-        level = self.blocks.get(_address(tensor))
-        # A block that is large now may lie where a small one was.
-        if level is not None and not (tensor._is_view() and self._large(tensor._base)):
-            return level
-        # Nobody saw this block being filled: it is fresh from `torch.empty`, or a part of a large one, which shows
-        # memory that no operation wrote.
-        return UNKNOWN if self._large(_whole(tensor)) else BLANK
+        # A block that is large now may lie where a small one was, so that what is noted of the place says nothing.
+        if self._large(_whole(tensor)):
+            return UNKNOWN
+        # Nobody saw a block without a level being filled: it is fresh from `torch.empty`.
+        return self.blocks.get(_address(tensor), BLANK)
 
     def note(self, tensor, level):
         """Records that `tensor`, and with it all of its block, has got its values."""
