@@ -72,6 +72,13 @@ impl Stage<'_> {
         if let Some(path) = keep {
             whose::keep(&histories, path)?;
         }
+        if histories.is_empty() && (keep.is_some() || plan.trace.is_some()) {
+            warnings.push(
+                "no process left a recording of its memory, so none was written: only PyTorch programs that use the GPU, \
+                 and do not record by themselves, leave one"
+                    .into(),
+            );
+        }
         Ok(Ended::Observed(Observation {
             ledger,
             hooks: folder.reports(),

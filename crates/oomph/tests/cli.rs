@@ -29,3 +29,29 @@ fn a_reader_that_goes_away_is_no_error() -> std::io::Result<()> {
     assert!(output.stderr.is_empty(), "{output:?}");
     Ok(())
 }
+
+#[test]
+fn an_explanation_fits_one_screen() -> std::io::Result<()> {
+    use std::process::Command;
+    for entry in std::fs::read_dir("tests/cmd/explain.in")? {
+        let log = entry?.path();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oomph"));
+        let output = command.arg("explain").arg(&log).env("COLUMNS", "80").env("LC_ALL", "C.UTF-8").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.is_empty() && text.lines().count() <= 40, "{}:\n{text}", log.display());
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{}:\n{text}", log.display());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_recording_that_nobody_left_is_told() -> std::io::Result<()> {
+    use std::process::Command;
+    let folder = tempfile::tempdir()?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oomph"));
+    command.args(["dry-run", "--quiet", "--gpu", "rtx-3060", "--snapshot", "none.pickle", "--", "true"]);
+    let output = command.current_dir(folder.path()).env("OOMPH_CACHE_DIR", folder.path()).output()?;
+    assert!(String::from_utf8_lossy(&output.stdout).contains("no process left a recording"), "{output:?}");
+    assert!(!folder.path().join("none.pickle").exists());
+    Ok(())
+}

@@ -11,6 +11,10 @@ use crate::clean;
 const MOST_CAUSES: usize = 3;
 /// Causes below this confidence are left out where a likelier one is shown.
 const LEAST_CONFIDENCE: f64 = 0.15;
+/// Remedies, and pieces of advice to avoid, that are printed: the answer has to fit one screen.
+const MOST_REMEDIES: usize = 4;
+/// See [`MOST_REMEDIES`].
+const MOST_AVOIDED: usize = 2;
 /// Failures beyond the first are named in a line each, up to so many.
 const MOST_OTHERS: usize = 4;
 /// A failure that is less sure than this is told with "probably".
@@ -179,7 +183,7 @@ fn what_to_do(page: &mut Page, failure: &Failure) {
         page.gap();
         page.paragraph(0, 2, &[(Ink::Strong, "what to do"), (Ink::Faint, ", cheapest first; none of it was tried")]);
     }
-    for (place, remedy) in failure.remedies.iter().enumerate() {
+    for (place, remedy) in failure.remedies.iter().take(MOST_REMEDIES).enumerate() {
         // A formula's figure below the request is a lower bound that says nothing.
         let enough = |bytes: &u64| *bytes >= failure.facts.requested_bytes.unwrap_or(0);
         let frees =
@@ -196,10 +200,15 @@ fn what_to_do(page: &mut Page, failure: &Failure) {
     if !failure.avoid.is_empty() {
         page.gap();
         page.paragraph(0, 2, &[(Ink::Strong, "what not to try")]);
-        for advice in &failure.avoid {
+        for advice in failure.avoid.iter().take(MOST_AVOIDED) {
             let because = format!(" {}", clean(&advice.because));
             page.paragraph(2, 4, &[(Ink::Care, &format!("{}:", clean(&advice.title))), (Ink::Plain, &because)]);
         }
+    }
+    let hidden =
+        failure.remedies.len().saturating_sub(MOST_REMEDIES) + failure.avoid.len().saturating_sub(MOST_AVOIDED);
+    if hidden > 0 {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("and {hidden} more; --format json has them"))]);
     }
 }
 
