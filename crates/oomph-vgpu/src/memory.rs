@@ -21,7 +21,8 @@ struct Slabs {
     free: FreeRanges,
 }
 
-static SLABS: [Mutex<Slabs>; MAX_DEVICES] = [const { Mutex::new(Slabs { free: FreeRanges::EMPTY }) }; MAX_DEVICES];
+static SLABS: [Mutex<Slabs>; MAX_DEVICES] =
+    [const { Mutex::new(Slabs { free: FreeRanges::WITHIN_GRANULES }) }; MAX_DEVICES];
 
 /// Allocates device memory on the current card. A size of 0 gives a null pointer.
 pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
@@ -113,21 +114,11 @@ fn free_small(block: Block) {
     let Some(slabs) = SLABS.get(block.card) else { return };
     let mut slabs = slabs.lock().unwrap_or_else(PoisonError::into_inner);
     let (start, size) = slabs.free.give(block.start, block.span);
-    // Free pieces of neighbouring granules are joined, so the whole granules inside the range are what can go.
-    let first = start.next_multiple_of(GRANULE);
-    let last = (start + size) / GRANULE * GRANULE;
-    if first >= last {
-        return;
+    if size == GRANULE {
+        slabs.free.remove(start, size);
+        space::lock().give(start, size);
+        books::release(block.card, Kind::Malloc, size as u64);
     }
-    slabs.free.remove(start, size);
-    if start < first {
-        slabs.free.give(start, first - start);
-    }
-    if last < start + size {
-        slabs.free.give(last, start + size - last);
-    }
-    space::lock().give(first, last - first);
-    books::release(block.card, Kind::Malloc, (last - first) as u64);
 }
 
 /// Allocates page-locked host memory.

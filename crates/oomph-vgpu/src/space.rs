@@ -20,11 +20,20 @@ const CHUNK: usize = 64 << 30;
 pub struct FreeRanges {
     by_start: BTreeMap<usize, usize>,
     by_size: BTreeSet<(usize, usize)>,
+    /// Ranges are not joined across multiples of this, in bytes; 0 where they always are.
+    boundary: usize,
 }
 
 impl FreeRanges {
     /// No range at all.
-    pub const EMPTY: Self = Self { by_start: BTreeMap::new(), by_size: BTreeSet::new() };
+    pub const EMPTY: Self = Self::within(0);
+
+    /// No range at all, of ranges that never reach across a granule's end.
+    pub const WITHIN_GRANULES: Self = Self::within(GRANULE);
+
+    const fn within(boundary: usize) -> Self {
+        Self { by_start: BTreeMap::new(), by_size: BTreeSet::new(), boundary }
+    }
 
     /// Takes `size` bytes from the smallest range that holds them, the lowest of equal ones.
     pub fn take(&mut self, size: usize) -> Option<usize> {
@@ -41,12 +50,15 @@ impl FreeRanges {
     pub fn give(&mut self, mut start: usize, mut size: usize) -> (usize, usize) {
         if let Some((&before, &length)) = self.by_start.range(..start).next_back()
             && before + length == start
+            && self.may_join_at(start)
         {
             self.remove(before, length);
             start = before;
             size += length;
         }
-        if let Some(&length) = self.by_start.get(&(start + size)) {
+        if let Some(&length) = self.by_start.get(&(start + size))
+            && self.may_join_at(start + size)
+        {
             self.remove(start + size, length);
             size += length;
         }
@@ -74,6 +86,10 @@ impl FreeRanges {
             self.insert(start + size, at + length - start - size);
         }
         true
+    }
+
+    fn may_join_at(&self, address: usize) -> bool {
+        self.boundary == 0 || !address.is_multiple_of(self.boundary)
     }
 
     fn insert(&mut self, start: usize, size: usize) {
@@ -215,6 +231,14 @@ mod tests {
         assert_eq!(ranges.give(0x1000, 0x1000), (0x1000, 0x4000));
         assert_eq!(ranges.take(0x4000), Some(0x1000));
         assert_eq!(ranges.take(1), None);
+    }
+
+    #[test]
+    fn pieces_of_two_granules_are_not_joined() {
+        let mut ranges = FreeRanges::WITHIN_GRANULES;
+        ranges.give(GRANULE - 0x1000, 0x1000);
+        assert_eq!(ranges.give(GRANULE, 0x1000), (GRANULE, 0x1000));
+        assert_eq!(ranges.take(0x2000), None);
     }
 
     #[test]
