@@ -14,7 +14,7 @@ use oomph_report::{
     CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, Oom, Peak, Phase, Site, Stopped, Verdict,
 };
 
-use crate::plan::Card;
+use crate::cards::Card;
 use crate::whose::ProcessMemory;
 
 /// How many of the smallest cards are named in the text.

@@ -5,16 +5,17 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use oomph_launch::{CacheDir, InstallerOutput, Output, Request, handle_signals, newest_cudnn, prepare};
+use anyhow::Result;
+use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
 use crate::assemble::assemble;
+use crate::cards::Card;
 use crate::cli::{DryRunArgs, Format};
-use crate::failure::{hinted, status};
-use crate::plan::{Card, DryRunPlan};
+use crate::failure::status;
+use crate::program::Program;
 use crate::stage::{Ended, Stage};
-use crate::{embedded, export, output, whose};
+use crate::{export, output, whose};
 
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
@@ -24,94 +25,60 @@ const LONGEST_SOURCE: u64 = 8 << 20;
 /// # Errors
 /// When something that is needed is missing: a card of that name, the program, a torch that can use the virtual GPU.
 pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
-    let plan = DryRunPlan::new(args)?;
-    let Some(files) = embedded::runtime() else {
-        return Err(hinted(
-            "programs can be run on the virtual GPU on Linux only",
-            "use WSL2 on Windows, or a Linux container elsewhere",
-        ));
-    };
-    let tell = |line: &str| {
-        if !quiet {
-            output::say(line);
-        }
-    };
-    // A report that cannot be written is better found out before the run than after it.
-    for path in [&plan.report, &plan.snapshot].into_iter().flatten() {
-        writable(path)?;
+    let program = Program { history: !args.no_owners, ..Program::new(args.program)? };
+    for path in [&args.report, &args.snapshot].into_iter().flatten() {
+        output::writable(path)?;
     }
-    if let Some(path) = &plan.trace {
+    if let Some(path) = &args.trace {
         export::known(path)?;
     }
-    handle_signals()?;
-    let directory = std::env::current_dir().context("cannot tell the current folder")?;
-    let cache = CacheDir::locate()?;
-    let prepared = prepare(&Request {
-        command: &plan.command,
-        with: &plan.with,
-        directory: &directory,
-        cache: &cache,
-        installer_output: if quiet { InstallerOutput::Quiet } else { InstallerOutput::of_stderr() },
-        notify: &tell,
-    })?;
-    if let Some(problem) = &prepared.problem {
-        return Err(anyhow::anyhow!("{problem}"));
-    }
-    let runtime = files.unpack(&cache)?;
-    let stage = Stage { plan: &plan, prepared: &prepared, runtime: &runtime, cudnn: newest_cudnn(&cache) };
+    let stage = Stage::set(program, quiet)?;
+    let program = &stage.program;
 
-    let output = match plan.format {
+    let output = match args.format {
         Format::Text => Output::Inherit,
         Format::Json => Output::StdoutToStderr,
     };
-    let first = match stage.observe(&plan.cards, output, plan.snapshot.as_deref())? {
+    let mut first = match stage.observe(&program.cards, output, args.snapshot.as_deref())? {
         Ended::Observed(observation) => observation,
         Ended::Interrupted(signal) => return Ok(interrupted(signal)),
     };
-    let mut report = assemble(&plan.cards, &first, None);
-    let limited = plan.cards.iter().any(|card| !card.unbounded);
-    if report.verdict == Verdict::Oom && plan.probe && limited {
-        tell("oomph: it does not fit; running it once more on cards without a limit, to learn what it needs");
-        let cards: Vec<Card> = plan.cards.iter().map(Card::without_limit).collect();
+    if first.memory.is_empty() && (args.snapshot.is_some() || args.trace.is_some()) {
+        first.warnings.push(
+            "no process left a recording of its memory, so none was written: only PyTorch programs that use the GPU, \
+             and do not record by themselves, leave one"
+                .into(),
+        );
+    }
+    let mut report = assemble(&program.cards, &first, None);
+    let limited = program.cards.iter().any(|card| !card.unbounded);
+    if report.verdict == Verdict::Oom && !args.no_probe && limited {
+        output::tell(
+            "oomph: it does not fit; running it once more on cards without a limit, to learn what it needs",
+            quiet,
+        );
+        let cards: Vec<Card> = program.cards.iter().map(Card::without_limit).collect();
         match stage.observe(&cards, Output::Discard, None)? {
-            Ended::Observed(probe) => report = assemble(&plan.cards, &first, Some(&probe)),
+            Ended::Observed(probe) => report = assemble(&program.cards, &first, Some(&probe)),
             Ended::Interrupted(signal) => return Ok(interrupted(signal)),
         }
     }
     for device in &mut report.devices {
         device.whose = whose::owners(device, &first);
     }
-    if let Some(path) = &plan.trace {
+    if let Some(path) = &args.trace {
         whose::export(&first.memory, path)?;
     }
-    report.command = plan.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    report.next = next_steps(&plan, &report);
+    report.command = program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    report.next = next_steps(program, !args.no_probe, &report);
     for device in &mut report.devices {
         for site in device.oom.iter_mut().chain(&mut device.caught_ooms).filter_map(|oom| oom.site.as_mut()) {
-            site.text = source_line(&directory, site);
+            site.text = source_line(&stage.directory, site);
         }
     }
-    answer(&plan, &report)
-}
-
-fn interrupted(signal: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX))
-}
-
-/// Writes the answer, and says it in the exit status.
-fn answer(plan: &DryRunPlan, report: &DryRunReport) -> Result<ExitCode> {
-    let document = || -> Result<String> {
-        let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
-        Ok(text + "\n")
-    };
-    if let Some(path) = &plan.report {
-        fs::write(path, document()?).with_context(|| format!("cannot write the report to {}", path.display()))?;
-    }
-    match plan.format {
-        Format::Json => output::data(&document()?)?,
-        // The empty line sets the answer off from the program's output.
-        Format::Text => output::data(&format!("\n{}", render_dry_run(report, output::style())))?,
-    }
+    // The empty line sets the answer off from the program's output.
+    let text = || format!("\n{}", render_dry_run(&report, output::style()));
+    output::answer(&report, args.format, args.report.as_deref(), text)?;
     Ok(ExitCode::from(match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
         Verdict::Oom => status::DOES_NOT_FIT,
@@ -119,22 +86,13 @@ fn answer(plan: &DryRunPlan, report: &DryRunReport) -> Result<ExitCode> {
     }))
 }
 
-/// Finds out whether a file can be written, without changing one that is there.
-fn writable(path: &Path) -> Result<()> {
-    let existed = path.exists();
-    fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    if !existed {
-        let _ = fs::remove_file(path);
-    }
-    Ok(())
+/// The exit status of a run that a signal ended.
+pub fn interrupted(signal: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX))
 }
 
 /// What one would run next. Only what the figures show can help.
-fn next_steps(plan: &DryRunPlan, report: &DryRunReport) -> Vec<NextStep> {
+fn next_steps(program: &Program, probed: bool, report: &DryRunReport) -> Vec<NextStep> {
     let step = |why: &str, command: String| NextStep { why: why.into(), command };
     let mut next = Vec::new();
     if report.verdict == Verdict::Oom {
@@ -149,17 +107,17 @@ fn next_steps(plan: &DryRunPlan, report: &DryRunReport) -> Vec<NextStep> {
         if fragmented && !set("PYTORCH_CUDA_ALLOC_CONF") && !set("PYTORCH_ALLOC_CONF") {
             next.push(step(
                 "the memory was there, but in pieces; see whether this helps",
-                format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}", plan.command_line(&plan.card_options)),
+                format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True {}", program.dry_run(&program.card_options)),
             ));
         }
         // A slice of a card or a board that shares the host's memory is rarely what one would try next.
         let ordinary = |card: &&CardThatHolds| !matches!(card.kind, oomph_gpu::Kind::Mig | oomph_gpu::Kind::Jetson);
         match report.smallest.iter().find(ordinary).or(report.smallest.first()) {
             Some(card) => {
-                next.push(step("see it run on a card that holds it", plan.command_line(&plan.as_many_of(&card.gpu))))
+                next.push(step("see it run on a card that holds it", program.dry_run(&program.as_many_of(&card.gpu))))
             }
-            None if !plan.probe => {
-                next.push(step("learn which cards hold it", plan.command_line(&[])));
+            None if !probed => {
+                next.push(step("learn which cards hold it", program.dry_run(&[])));
             }
             None => {}
         }

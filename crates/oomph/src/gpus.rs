@@ -8,7 +8,7 @@ use oomph_report::{GpusReport, GpusSchema, render_gpu, render_gpus};
 
 use crate::cli::{Format, GpusArgs};
 use crate::failure::status;
-use crate::{output, plan};
+use crate::{cards, output};
 
 /// Lists the catalogue, or tells what is known of one card.
 ///
@@ -16,7 +16,7 @@ use crate::{output, plan};
 /// When no card has the name, or stdout cannot be written.
 pub fn run(args: &GpusArgs) -> Result<ExitCode> {
     let catalogue = Catalogue::builtin();
-    let one = args.name.as_deref().map(|name| plan::find(catalogue, name)).transpose()?;
+    let one = args.name.as_deref().map(|name| cards::find(catalogue, name)).transpose()?;
     let gpus = one.map_or_else(|| catalogue.iter().collect(), |gpu| vec![gpu]);
     let report = GpusReport { schema: GpusSchema, gpus };
     let text = match (args.format, one) {

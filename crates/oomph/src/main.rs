@@ -1,6 +1,6 @@
 //! The command line of oomph.
 //!
-//! It works in two steps: [`cli`] is what was typed, [`plan`] is what it means. Then the rooms do their work:
+//! It works in two steps: [`cli`] is what was typed, [`program`] and [`cards`] are what it means. Then the rooms do their work:
 //! `oomph-launch` runs the program, `oomph-ledger` and the hook's files tell what happened, [`assemble`] makes the
 //! answer of it, `oomph-report` writes it.
 //!
@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+mod cards;
 mod cli;
 mod compare;
 mod dry_run;
@@ -21,7 +22,7 @@ mod export;
 mod failure;
 mod gpus;
 mod output;
-mod plan;
+mod program;
 mod stage;
 mod whose;
 

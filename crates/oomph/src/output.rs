@@ -1,9 +1,14 @@
 //! Where words go: data to stdout, talk to stderr. A reader that has gone away is no error.
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use oomph_report::Style;
+use serde::Serialize;
+
+use crate::cli::Format;
 
 /// Writes data to stdout. When whoever reads it has seen enough, that is a success.
 ///
@@ -20,6 +25,55 @@ pub fn data(text: &str) -> Result<()> {
 /// Says one line on stderr. There is nobody to tell when that fails.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Says one line on stderr that a quiet run leaves out.
+pub fn tell(line: &str, quiet: bool) {
+    if !quiet {
+        say(line);
+    }
+}
+
+/// Finds out whether a file can be written, without changing one that is there. A report that cannot be written is better
+/// found out before the run than after it.
+///
+/// # Errors
+/// When it cannot.
+pub fn writable(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    if !existed {
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// Writes an answer as a JSON document: to `file` where one is named, and to stdout where `format` asks for it. Otherwise
+/// stdout gets `text`.
+///
+/// # Errors
+/// When a place cannot be written.
+pub fn answer<T: Serialize>(
+    report: &T,
+    format: Format,
+    file: Option<&Path>,
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    let document = || -> Result<String> {
+        let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
+        Ok(text + "\n")
+    };
+    if let Some(path) = file {
+        fs::write(path, document()?).with_context(|| format!("cannot write the report to {}", path.display()))?;
+    }
+    match format {
+        Format::Json => data(&document()?),
+        Format::Text => data(&text()),
+    }
 }
 
 /// What stdout can show.

@@ -16,7 +16,7 @@ use oomph_trace::{ReadOptions, Trace};
 use crate::cli::{ExplainArgs, Format};
 use crate::failure::{hinted, status};
 use crate::whose::names_beside;
-use crate::{export, output, plan};
+use crate::{cards, export, output};
 
 pub use inputs::{Input, open, recording};
 
@@ -72,8 +72,8 @@ fn lacks_card(explanation: &Explanation) -> bool {
 /// What was asked for.
 fn options(args: &ExplainArgs) -> Result<Options> {
     let catalogue = Catalogue::builtin();
-    let gpu = args.gpu.as_deref().map(|name| plan::find(catalogue, name)).transpose()?;
-    let vram = args.vram.as_deref().map(plan::capacity).transpose()?;
+    let gpu = args.gpu.as_deref().map(|name| cards::find(catalogue, name)).transpose()?;
+    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
     let at = args
         .at
         .as_deref()

@@ -6,19 +6,19 @@ use oomph_gpu::nvml::InstalledMemory;
 use super::*;
 use crate::cli::{Cli, Command};
 
-fn typed(words: &[&str]) -> DryRunArgs {
+fn typed(words: &[&str]) -> ProgramArgs {
     let words = ["oomph", "dry-run"].iter().chain(words);
     match Cli::try_parse_from(words).expect("the words are a command line").command {
-        Command::DryRun(args) => *args,
+        Command::DryRun(args) => args.program,
         other => panic!("not a dry run: {other:?}"),
     }
 }
 
-fn planned(words: &[&str]) -> Result<DryRunPlan> {
-    DryRunPlan::on(typed(words), || Ok(vec![]))
+fn planned(words: &[&str]) -> Result<Program> {
+    Program::on(typed(words), || Ok(vec![]))
 }
 
-fn labels(plan: &DryRunPlan) -> Vec<&str> {
+fn labels(plan: &Program) -> Vec<&str> {
     plan.cards.iter().map(|card| card.label.as_str()).collect()
 }
 
@@ -77,10 +77,10 @@ fn without_a_name_the_installed_cards_are_taken_and_else_there_is_no_limit() {
         memory: Ok(InstalledMemory { total_bytes: 24564 << 20, used_bytes: 0, free_bytes: 0 }),
     };
     let installed = || Ok(vec![found("NVIDIA GeForce RTX 4090"), found("A card from the future")]);
-    let plan = DryRunPlan::on(typed(&["--", "x"]), installed).expect("a plan");
+    let plan = Program::on(typed(&["--", "x"]), installed).expect("a plan");
     assert_eq!(labels(&plan), ["rtx-4090"]);
     // A driver that is broken is no reason not to run on a virtual card.
-    let plan = DryRunPlan::on(typed(&["--", "x"]), || anyhow::bail!("no driver")).expect("a plan");
+    let plan = Program::on(typed(&["--", "x"]), || anyhow::bail!("no driver")).expect("a plan");
     assert_eq!(labels(&plan), [oomph_report::UNBOUNDED]);
 }
 
@@ -138,18 +138,8 @@ fn a_command_line_can_be_pasted_into_a_shell() {
     assert_eq!(plan.as_many_of("h100"), ["--gpu", "h100:2"]);
     assert_eq!(plan.card_options, ["--gpu", "4090:2", "--vram", "8GiB"]);
     assert_eq!(
-        plan.command_line(&plan.as_many_of("h100")),
+        plan.dry_run(&plan.as_many_of("h100")),
         "oomph dry-run --gpu h100:2 --with 'torch>=2' --steps 4 --timeout 600s --values off -- python \
          'it'\\''s here.py' '--name=a b' ''"
     );
-}
-
-#[test]
-fn every_card_of_the_catalogue_can_be_described() {
-    for gpu in Catalogue::builtin().iter() {
-        let description = Card::of(gpu, None).description(3);
-        assert_eq!(description.capacity_bytes, gpu.capacity_bytes);
-        assert!(!description.is_unbounded(), "{}", gpu.id);
-        assert_eq!(DeviceDescription::decode(&description.encode()), Some(description), "{}", gpu.id);
-    }
 }

@@ -1,0 +1,185 @@
+//! The cards that a command line names.
+
+use anyhow::{Context, Result};
+use oomph_gpu::nvml::InstalledGpu;
+use oomph_gpu::{Catalogue, Gpu, size};
+use oomph_ledger::{DeviceDescription, MAX_DEVICES, UNBOUNDED_CAPACITY};
+
+use crate::failure::hinted;
+
+/// The card whose properties a card without a name has: every CUDA build of the supported frameworks has code for its
+/// compute capability, and it takes no path that only the newest cards take.
+const NAMELESS: &str = "a100-80gb";
+
+/// A virtual card.
+#[derive(Clone, Debug)]
+pub struct Card {
+    /// What the report calls it.
+    pub label: String,
+    /// The card whose properties it has, with its own capacity.
+    pub gpu: Gpu,
+    /// Whether it has no limit.
+    pub unbounded: bool,
+}
+
+impl Card {
+    fn of(gpu: &Gpu, vram: Option<u64>) -> Self {
+        let gpu = vram.map_or_else(|| gpu.clone(), |bytes| gpu.with_capacity(bytes));
+        Self { label: gpu.id.clone(), gpu, unbounded: false }
+    }
+
+    /// What CUDA reports as its total, in bytes; `None` for a card without a limit.
+    pub fn capacity_bytes(&self) -> Option<u64> {
+        (!self.unbounded).then_some(self.gpu.capacity_bytes)
+    }
+
+    /// The same card without a limit.
+    pub fn without_limit(&self) -> Self {
+        Self { unbounded: true, ..self.clone() }
+    }
+
+    /// The card as the processes of the run see it.
+    pub fn description(&self, index: usize) -> DeviceDescription {
+        let (gpu, architecture) = (&self.gpu, &self.gpu.architecture);
+        let capability = gpu.compute_capability();
+        let mut uuid = *b"oomph-virtual-\0\0";
+        uuid[15] = u8::try_from(index).unwrap_or(u8::MAX);
+        DeviceDescription {
+            name: gpu.name.clone(),
+            uuid,
+            capacity_bytes: if self.unbounded { UNBOUNDED_CAPACITY } else { gpu.capacity_bytes },
+            context_bytes: gpu.context.expected_bytes,
+            cc_major: capability.major.into(),
+            cc_minor: capability.minor.into(),
+            sm_count: gpu.sm_count.into(),
+            max_threads_per_sm: architecture.max_threads_per_sm.into(),
+            max_blocks_per_sm: architecture.max_blocks_per_sm.into(),
+            // On every architecture of the catalogue one block may use all registers of a multiprocessor.
+            regs_per_block: architecture.registers_per_sm.into(),
+            regs_per_sm: architecture.registers_per_sm.into(),
+            shared_per_block: architecture.shared_memory_per_block_bytes.into(),
+            shared_per_block_optin: architecture.shared_memory_per_block_optin_bytes.into(),
+            shared_per_sm: architecture.shared_memory_per_sm_bytes.into(),
+            reserved_shared_per_block: architecture.shared_memory_reserved_per_block_bytes.into(),
+            l2_bytes: gpu.l2_bytes,
+            clock_khz: gpu.sm_clock_khz.into(),
+            memory_clock_khz: gpu.memory_clock_khz.into(),
+            bus_width_bits: gpu.memory_bus_bits.into(),
+            pci_device_id: gpu.pci_device_id.unwrap_or(0).into(),
+            integrated: gpu.integrated.into(),
+        }
+    }
+}
+
+/// The virtual cards that `--gpu` and `--vram` name; without either the installed ones, else one without a limit.
+pub fn cards(
+    names: &[String],
+    vram: Option<u64>,
+    installed: impl FnOnce() -> Result<Vec<InstalledGpu>>,
+) -> Result<Vec<Card>> {
+    let catalogue = Catalogue::builtin();
+    let mut cards = Vec::new();
+    for name in names {
+        let (gpu, count) = named(catalogue, name)?;
+        // The count is bounded before anything is made of it.
+        cards.extend(std::iter::repeat_n(Card::of(gpu, vram), count.min(MAX_DEVICES + 1)));
+    }
+    if names.is_empty() {
+        // A card that cannot be read must not keep anybody from a dry run.
+        let installed = if vram.is_none() { installed().unwrap_or_default() } else { Vec::new() };
+        cards.extend(installed.iter().filter_map(|found| real(catalogue, found)).take(MAX_DEVICES));
+    }
+    if cards.len() > MAX_DEVICES {
+        return Err(hinted(format!("a run has at most {MAX_DEVICES} cards"), "one machine rarely has more"));
+    }
+    if cards.is_empty() {
+        cards.push(nameless(catalogue, vram)?);
+    }
+    Ok(cards)
+}
+
+/// A card by its name, and how many of it.
+fn named<'a>(catalogue: &'a Catalogue, text: &str) -> Result<(&'a Gpu, usize)> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(hinted("--gpu has an empty name", "`oomph gpus` lists the cards"));
+    }
+    let (name, count) = match text.rsplit_once(':') {
+        Some((name, count)) => (name, Some(count)),
+        None => (text, None),
+    };
+    let count = match count.map(|count| (count, count.trim().parse::<usize>())) {
+        None => 1,
+        Some((_, Ok(count @ 1..))) => count,
+        Some((count, _)) => {
+            let message = format!("`{count}` in --gpu {text} is not a number of cards");
+            return Err(hinted(message, format!("--gpu {name}:2 means two of them")));
+        }
+    };
+    Ok((find(catalogue, name)?, count))
+}
+
+/// A card by any of its names.
+pub fn find<'a>(catalogue: &'a Catalogue, name: &str) -> Result<&'a Gpu> {
+    catalogue.find(name).map_err(|unknown| {
+        let hint = match unknown.nearest.as_slice() {
+            [] => "`oomph gpus` lists the cards; --vram SIZE takes any capacity".to_owned(),
+            nearest => format!("did you mean {}? `oomph gpus` lists all", list(nearest)),
+        };
+        // The name may hold anything; the line must stay one.
+        hinted(format!("there is no GPU `{}` in the catalogue", oomph_report::clean(&unknown.text)), hint)
+    })
+}
+
+/// The virtual twin of an installed card. A card that the catalogue does not know is not guessed at.
+fn real(catalogue: &Catalogue, found: &InstalledGpu) -> Option<Card> {
+    found.entry(catalogue).map(|gpu| Card::of(gpu, None))
+}
+
+/// The card that is used when nobody named one.
+fn nameless(catalogue: &Catalogue, vram: Option<u64>) -> Result<Card> {
+    let gpu = catalogue.get(NAMELESS).context("the catalogue lacks its own default card")?;
+    let card = Card::of(gpu, vram);
+    Ok(match vram {
+        Some(_) => Card { label: oomph_report::CUSTOM.into(), ..card },
+        None => Card { label: oomph_report::UNBOUNDED.into(), unbounded: true, ..card },
+    })
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+/// The capacity that `--vram` gives, in bytes.
+pub fn capacity(text: &str) -> Result<u64> {
+    let bytes = size::parse(text)
+        .map_err(|error| hinted(format!("--vram: {error}"), "write --vram 8GiB, --vram 512MiB or --vram 24G"))?;
+    match bytes {
+        0 => Err(hinted("--vram 0 leaves nothing to run on", "write --vram 8GiB, for example")),
+        UNBOUNDED_CAPACITY.. => Err(hinted(
+            format!("--vram {text} is more than any card has"),
+            "leave out --gpu and --vram for a card without a limit",
+        )),
+        _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_of_the_catalogue_can_be_described() {
+        for gpu in Catalogue::builtin().iter() {
+            let description = Card::of(gpu, None).description(3);
+            assert_eq!(description.capacity_bytes, gpu.capacity_bytes);
+            assert!(!description.is_unbounded(), "{}", gpu.id);
+            assert_eq!(DeviceDescription::decode(&description.encode()), Some(description), "{}", gpu.id);
+        }
+    }
+}

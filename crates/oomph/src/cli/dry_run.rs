@@ -1,0 +1,73 @@
+//! `oomph dry-run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Format, ProgramArgs};
+
+pub(super) const HELP: &str = "\
+Examples:
+  On one card:
+      oomph dry-run --gpu rtx-3060 -- python train.py --batch-size 16
+
+  In an environment made for it (kept in the cache and reused):
+      oomph dry-run --gpu rtx-3060 --with torch --with transformers -- python train.py
+
+  On eight cards, as torchrun would use them:
+      oomph dry-run --gpu h100:8 -- torchrun --nproc-per-node 8 train.py
+
+  On a card of 8 GiB, whatever it is called:
+      oomph dry-run --vram 8GiB -- python generate.py
+
+  Without a limit: the peak, and the cards that hold it:
+      oomph dry-run -- python generate.py
+
+  For a script:
+      oomph dry-run --gpu l4 --format json -- python train.py > answer.json
+
+The program runs unmodified. Its kernels compute nothing, so what it would
+save goes to a folder that is removed, and uploads are off; --allow-writes lets
+them through. Sizes are written 8GiB, 8G, 7.5GB or 512MiB, durations 90s, 10m
+or 1h30m.
+
+Exit status:
+  0    it fits
+  1    it does not fit
+  2    wrong usage, or something that is needed is missing or cannot be read
+  3    the program failed for another reason
+  130  ended by Ctrl-C (143: by SIGTERM)";
+
+/// What `oomph dry-run` takes.
+#[derive(Debug, Args)]
+pub struct DryRunArgs {
+    /// The program and its cards.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+
+    /// After an out-of-memory error, do not run again to learn how much is needed
+    #[arg(long)]
+    pub no_probe: bool,
+
+    /// Write the program's memory over time to FILE, as a snapshot that PyTorch's own viewer opens too; with several
+    /// processes, one file each
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+
+    /// Write the program's memory over time to FILE for other tools: .parquet, .json (Perfetto) or a folder for
+    /// TensorBoard
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    /// Do not record whose memory it is
+    #[arg(long, conflicts_with_all = ["snapshot", "trace"])]
+    pub no_owners: bool,
+
+    /// How the answer is written on stdout; with json the program's stdout goes to stderr
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the answer to FILE as well, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}

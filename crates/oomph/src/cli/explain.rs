@@ -1,0 +1,85 @@
+//! `oomph explain`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Format;
+
+pub(super) const HELP: &str = "\
+Examples:
+  Why did this run die?
+      oomph explain train.log
+      python train.py 2>&1 | oomph explain -
+
+  Whose memory was it, and would another setting or card have saved the run?
+  (from torch.cuda.memory._dump_snapshot, of any PyTorch from 2.0 on)
+      oomph explain snapshot.pickle
+      oomph explain --gpu rtx-4090 snapshot.pickle
+
+  Not at the peak, but at the end, or at a time in microseconds:
+      oomph explain --at end snapshot.pickle
+
+  Which of several ranks is the worst, and why?
+      oomph explain rank*.pickle
+
+  The recording for other tools (by the name's ending):
+      oomph explain snapshot.pickle --export memory.parquet
+      oomph explain snapshot.pickle --export trace.json
+
+  Wait for the failure of a run that goes on:
+      oomph explain --follow train.log
+
+What a file is, is seen from its contents: a log; a snapshot (pickle, also
+gzip or zstd); a profiler trace with memory events; an exported memory
+timeline.
+
+Exit status:
+  0    no GPU out-of-memory error was found
+  1    one was found
+  2    wrong usage, or a file cannot be read";
+
+/// What `oomph explain` takes.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Logs, snapshots, traces; `-` is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// The moment: peak, oom, end, or a time in microseconds as the recording counts [default: oom where there is one,
+    /// else peak]
+    #[arg(long, value_name = "MOMENT")]
+    pub at: Option<String>,
+
+    /// The card that it ran on, or should run on
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
+
+    /// The card's memory, instead of its own
+    #[arg(long, value_name = "SIZE")]
+    pub vram: Option<String>,
+
+    /// What a dry run named [default: FILE.names.json beside FILE.pickle, where --snapshot puts it]
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+
+    /// Leave out what other settings and cards would have done
+    #[arg(long)]
+    pub no_what_if: bool,
+
+    /// Use what can be read of a damaged file
+    #[arg(long)]
+    pub salvage: bool,
+
+    /// Go on reading a log that is still being written, and answer at each failure
+    #[arg(long)]
+    pub follow: bool,
+
+    /// Write the recording for other tools: .parquet, .json (Perfetto), .pickle, or a folder for TensorBoard
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}

@@ -1,0 +1,91 @@
+//! What was typed. Nothing is interpreted here; the command of each name says what it means.
+
+mod compare;
+mod dry_run;
+mod explain;
+mod program;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use compare::{CheckArgs, DiffArgs};
+pub use dry_run::DryRunArgs;
+pub use explain::ExplainArgs;
+pub use program::{ProgramArgs, Values};
+
+const AFTER_HELP: &str = "\
+Examples:
+  Does a training script fit on a card that is not here? (no GPU is needed)
+      oomph dry-run --gpu rtx-3060 -- python train.py --batch-size 16
+
+  Which cards would hold it?
+      oomph dry-run -- python train.py --batch-size 16
+
+  Why did it run out of memory? (a log, or a snapshot of the memory)
+      oomph explain train.log
+      oomph explain snapshot.pickle
+
+  Which cards are known, and what is known of one?
+      oomph gpus
+      oomph gpus 4090";
+
+const EXIT_CODES: &str = "\
+Exit status:
+  0    it fits, or what was asked for is done
+  1    it does not fit
+  2    wrong usage, or something that is needed is missing or cannot be read
+  3    the program failed for another reason
+  130  ended by Ctrl-C (143: by SIGTERM)";
+
+/// Runs CUDA programs on a virtual GPU, and says whether they fit.
+#[derive(Debug, Parser)]
+#[command(name = "oomph", version, after_help = AFTER_HELP, after_long_help = format!("{AFTER_HELP}\n\n{EXIT_CODES}"))]
+#[command(arg_required_else_help = true, disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Say nothing on stderr but warnings and errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program on a virtual GPU: does it fit, what does it need, on which line does it die
+    #[command(after_help = dry_run::HELP, override_usage = "oomph dry-run [OPTIONS] -- CMD...")]
+    DryRun(Box<DryRunArgs>),
+    /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
+    #[command(after_help = explain::HELP)]
+    Explain(ExplainArgs),
+    /// Compare two recordings: what grew, by owner, module and stack
+    #[command(after_help = compare::DIFF_HELP)]
+    Diff(DiffArgs),
+    /// Hold a recording against limits, for CI
+    #[command(after_help = compare::CHECK_HELP)]
+    Check(CheckArgs),
+    /// List the cards that --gpu takes, or tell what is known of one
+    Gpus(GpusArgs),
+}
+
+/// What `oomph gpus` takes.
+#[derive(Debug, Args)]
+pub struct GpusArgs {
+    /// One card, by any of its names
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// One JSON document
+    Json,
+}

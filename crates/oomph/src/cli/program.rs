@@ -1,0 +1,61 @@
+//! What `dry-run`, `fix` and `tune` take alike: a program, and the cards it runs on.
+
+use std::ffi::OsString;
+
+use clap::{Args, ValueEnum};
+
+/// A program and how it is to be run.
+#[derive(Debug, Args)]
+pub struct ProgramArgs {
+    /// The cards: NAME, NAME:COUNT, or several with commas (see `oomph gpus`). Without it: the NVIDIA cards of this
+    /// machine; where there are none, a card without a limit
+    #[arg(long, value_name = "NAME[:COUNT]", value_delimiter = ',')]
+    pub gpu: Vec<String>,
+
+    /// Give each card this much memory instead of its own
+    #[arg(long, value_name = "SIZE")]
+    pub vram: Option<String>,
+
+    /// Run in an environment with this package (any pip requirement; repeatable)
+    #[arg(long, value_name = "PKG")]
+    pub with: Vec<String>,
+
+    /// Stop after N optimizer steps [default: when the peak has not moved for 3 steps]
+    #[arg(long, value_name = "N", conflicts_with = "until_exit")]
+    pub steps: Option<u32>,
+
+    /// Let the program run to its end
+    #[arg(long)]
+    pub until_exit: bool,
+
+    /// Stop after this time (90s, 10m, 1h30m)
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+
+    /// Which results are computed for real, on the CPU, so that the program can read them back
+    #[arg(long, value_enum, default_value_t = Values::Small)]
+    pub values: Values,
+
+    /// Where a pretrained model's weights are not on disk, build it from its config
+    #[arg(long)]
+    pub random_weights: bool,
+
+    /// Let the program write and upload, though it computes rubbish
+    #[arg(long)]
+    pub allow_writes: bool,
+
+    /// The program and its arguments, after `--`
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Which results are computed for real.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Values {
+    /// None
+    Off,
+    /// Those of small tensors
+    Small,
+    /// All, in host memory (slow)
+    AllHost,
+}

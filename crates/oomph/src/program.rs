@@ -1,0 +1,176 @@
+//! A program, the virtual cards it runs on, and the rule by which its run ends: what the options that `dry-run`, `fix`
+//! and `tune` share mean.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Result;
+use oomph_gpu::nvml::{self, InstalledGpu};
+use oomph_launch::{Stop, StopMode, Values};
+
+use crate::cards::{Card, capacity, cards};
+use crate::cli::{self, ProgramArgs};
+use crate::failure::{Hinted, hinted};
+
+/// How many steps the peak must stand still by default.
+const STABLE_STEPS: u32 = 3;
+
+/// A program and how it is to be run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The virtual cards, by CUDA index; never empty.
+    pub cards: Vec<Card>,
+    /// The options that named them, as typed, ready for a shell.
+    pub card_options: Vec<String>,
+    /// The program and its arguments; never empty.
+    pub command: Vec<OsString>,
+    /// Packages to run it with; empty for the user's own Python.
+    pub with: Vec<String>,
+    /// When the hook ends the run.
+    pub stop: Stop,
+    /// When the launcher ends the run.
+    pub timeout: Option<Duration>,
+    /// Which results are computed for real.
+    pub values: Values,
+    /// Whether missing weights are made up.
+    pub random_weights: bool,
+    /// Whether the program's writes go where it says.
+    pub allow_writes: bool,
+    /// Whether it is recorded whose memory it is.
+    pub history: bool,
+}
+
+impl Program {
+    /// Works out what was meant.
+    ///
+    /// # Errors
+    /// When a card, a size, a count or a duration cannot be understood.
+    pub fn new(args: ProgramArgs) -> Result<Self> {
+        Self::on(args, || Ok(nvml::installed()?))
+    }
+
+    /// As [`Self::new`], with the question for the installed cards apart, so that it can be tested.
+    fn on(args: ProgramArgs, installed: impl FnOnce() -> Result<Vec<InstalledGpu>>) -> Result<Self> {
+        let vram = args.vram.as_deref().map(capacity).transpose()?;
+        let cards = cards(&args.gpu, vram, installed)?;
+        let mut card_options = Vec::new();
+        if !args.gpu.is_empty() {
+            card_options.extend(["--gpu".into(), quoted(&args.gpu.join(","))]);
+        }
+        if let Some(vram) = &args.vram {
+            card_options.extend(["--vram".into(), quoted(vram)]);
+        }
+        let stop = match (args.steps, args.until_exit) {
+            (Some(0), _) => {
+                return Err(hinted("--steps 0 would stop before anything happened", "the least is --steps 1"));
+            }
+            (Some(steps), _) => Stop { mode: StopMode::Steps, steps },
+            (None, true) => Stop { mode: StopMode::Exit, steps: STABLE_STEPS },
+            (None, false) => Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS },
+        };
+        Ok(Self {
+            cards,
+            card_options,
+            command: args.command,
+            with: args.with,
+            stop,
+            timeout: args.timeout.as_deref().map(duration).transpose()?,
+            values: match args.values {
+                cli::Values::Off => Values::Off,
+                cli::Values::Small => Values::Small,
+                cli::Values::AllHost => Values::AllHost,
+            },
+            random_weights: args.random_weights,
+            allow_writes: args.allow_writes,
+            history: true,
+        })
+    }
+
+    /// The command line of a dry run of this program on other cards: `cards` are the options that name them, ready for a
+    /// shell.
+    pub fn dry_run(&self, cards: &[String]) -> String {
+        let mut words: Vec<String> = vec!["oomph".into(), "dry-run".into()];
+        words.extend_from_slice(cards);
+        for requirement in &self.with {
+            words.extend(["--with".into(), quoted(requirement)]);
+        }
+        match self.stop.mode {
+            StopMode::PeakStable => {}
+            StopMode::Steps => words.extend(["--steps".into(), self.stop.steps.to_string()]),
+            StopMode::Exit => words.push("--until-exit".into()),
+        }
+        if let Some(timeout) = self.timeout {
+            words.extend(["--timeout".into(), format!("{}s", timeout.as_secs_f64())]);
+        }
+        match self.values {
+            Values::Small => {}
+            Values::Off => words.extend(["--values".into(), "off".into()]),
+            Values::AllHost => words.extend(["--values".into(), "all-host".into()]),
+        }
+        if self.random_weights {
+            words.push("--random-weights".into());
+        }
+        if self.allow_writes {
+            words.push("--allow-writes".into());
+        }
+        if !self.history {
+            words.push("--no-owners".into());
+        }
+        words.push("--".into());
+        words.extend(self.command.iter().map(|word| quoted(&word.to_string_lossy())));
+        words.join(" ")
+    }
+
+    /// The options that name as many of a catalogue's card as this run has cards.
+    pub fn as_many_of(&self, gpu: &str) -> Vec<String> {
+        let count = self.cards.len();
+        vec!["--gpu".into(), if count > 1 { format!("{gpu}:{count}") } else { gpu.to_owned() }]
+    }
+}
+
+/// A duration: "90", "90s", "1.5h", "1h30m", "500ms".
+fn duration(text: &str) -> Result<Duration> {
+    let wrong = || {
+        anyhow::Error::from(Hinted::new(
+            format!("--timeout `{}` is not a duration", oomph_report::clean(text)),
+            "write 90s, 10m or 1h30m",
+        ))
+    };
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or_else(wrong);
+    }
+    let (mut total, mut rest) = (Duration::ZERO, text);
+    while !rest.is_empty() {
+        let digits = rest.find(|character: char| !character.is_ascii_digit() && character != '.').ok_or_else(wrong)?;
+        let (number, after) = rest.split_at(digits);
+        let letters = after.find(|character: char| !character.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" | "sec" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+        rest = after.trim_start();
+    }
+    if total.is_zero() { Err(wrong()) } else { Ok(total) }
+}
+
+/// A word as a POSIX shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=:,+@%".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;
