@@ -1,5 +1,4 @@
-//! What `oomph explain` says of recordings and messages that real PyTorch has just made, and whose memory a dry run says
-//! it was.
+//! What `oomph explain` says of recordings and messages that real PyTorch has just made.
 
 use std::process::Command;
 
@@ -38,12 +37,6 @@ pub fn trials() -> Vec<Trial> {
     for torch in [TORCH_2_15, TORCH_2_6] {
         trials.push(trial(format!("explain::messages::{}", torch.name), Box::new(move || messages(torch))));
     }
-    for program in ["mlp.py", "convnet.py"] {
-        trials.push(trial(format!("explain::what-if::{program}"), Box::new(move || what_if(program))));
-    }
-    for case in ["mlp", "amp", "lstm", "llama"] {
-        trials.push(trial(format!("explain::owners::{case}"), Box::new(move || owners(case))));
-    }
     trials
 }
 
@@ -77,7 +70,7 @@ fn messages(torch: Torch) -> Result<()> {
     let run = Run::dry_run()?.args(["--gpu", "rtx-4090", "--until-exit", "--no-owners"]);
     let finished = run.with(torch).program(&["oom_shapes.py"]).finish()?;
     let output = String::from_utf8_lossy(&finished.stdout).into_owned();
-    let mut read = 0;
+    let (mut read, mut pooled) = (0, 0);
     for shape in output.lines().filter_map(|line| line.strip_prefix("shape ")) {
         let shape: Value = serde_json::from_str(shape)?;
         let Some(message) = shape["message"].as_str() else { continue };
@@ -103,86 +96,24 @@ fn messages(torch: Torch) -> Result<()> {
         let either = [allocated, allocated + pools];
         let printed = &facts["allocated_bytes"];
         ensure!(either.iter().any(|bytes| near(printed, &(*bytes).into())), "allocated of {shape} is {printed}");
+        if message.contains("private pools") {
+            let printed = &facts["private_pools_bytes"];
+            ensure!(near(printed, &pools.into()), "what lies free in private pools of {shape} is {printed}");
+            pooled += 1;
+        }
         if let Some(pid) = shape["other_pid"].as_u64() {
             let others = facts["other_processes"].as_array().context("no other processes")?;
             ensure!(others.iter().any(|other| other["pid"] == pid), "process {pid} of {shape} is not named: {facts}");
         }
         read += 1;
     }
+    ensure!(pooled >= 1, "no message told of private pools:\n{output}");
     ensure!(read >= 6, "only {read} forms of the message were read:\n{output}");
     Ok(())
 }
 
-/// A dry run's owners: they add up to the process, and parameters, buffers and optimizer state at the peak are what the
-/// program counts in its own tensors, to the byte.
-fn owners(case: &str) -> Result<()> {
-    let run = Run::json("h100", TORCH_2_15)?.args(["--until-exit"]);
-    let finished = run.program(&["owners.py", case]).finish()?;
-    let report: Value = serde_json::from_slice(&finished.stdout).context("no report")?;
-    let output = String::from_utf8_lossy(&finished.stderr).into_owned();
-    let printed = output.lines().find_map(|line| line.strip_prefix("owners=")).context("no line `owners=`")?;
-    let printed: Value = serde_json::from_str(printed)?;
-    let device = &report["devices"][0];
-    let owners = device["whose"]["owners"].as_array().context("nobody's memory")?;
-    let sum: u64 = owners.iter().filter_map(|row| row["bytes"].as_u64()).sum();
-    ensure!(device["peak"]["process_bytes"] == sum, "the owners add up to {sum}: {device}");
-    let found = |names: &[&str]| -> u64 {
-        let rows = owners.iter().filter(|row| row["owner"].as_str().is_some_and(|name| names.contains(&name)));
-        rows.filter_map(|row| row["bytes"].as_u64()).sum()
-    };
-    let own =
-        |names: &[&str]| -> u64 { names.iter().filter_map(|name| printed["owners"][name]["requested"].as_u64()).sum() };
-    for (ours, theirs) in [
-        (vec!["parameters", "buffers"], vec!["parameter", "buffer"]),
-        (vec!["optimizer-state"], vec!["optimizer-state"]),
-    ] {
-        let (found, own) = (found(&ours), own(&theirs));
-        ensure!(found == own && own > 0, "{ours:?} are {found} bytes, and the program counts {own}: {owners:#?}");
-    }
-    Ok(())
-}
-
-/// What the replay of a recording predicts for other settings and other cards is what a dry run with them does: the peak
-/// to the byte, and whether it survives.
-fn what_if(program: &str) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let snapshot = folder.path().join("run.pickle");
-    let snapshot = snapshot.to_str().context("the temporary folder has no plain name")?;
-    let run = |arguments: &[&str], settings: Option<&str>| -> Result<Value> {
-        let run = Run::json("h200", TORCH_2_15)?.args(["--until-exit", "--no-probe"]).args(arguments);
-        let run = match settings {
-            Some(settings) => run.env("PYTORCH_CUDA_ALLOC_CONF", settings),
-            None => run,
-        };
-        run.program(&[program]).finish()?.report()
-    };
-    let recorded = run(&["--snapshot", snapshot], None)?;
-    let explained = explained(&[snapshot])?;
-    let device = &explained["devices"][0];
-    let rows = device["what_if"].as_array().context("no rows")?;
-    for settings in ["", "expandable_segments:True", "max_split_size_mb:128"] {
-        let row = rows.iter().find(|row| row["settings"] == settings).context("the settings were not tried")?;
-        let real = if settings.is_empty() { recorded.clone() } else { run(&["--no-owners"], Some(settings))? };
-        let (predicted, real) = (&row["peak_reserved_bytes"], &real["devices"][0]["peak"]["reserved_bytes"]);
-        ensure!(predicted == real, "{program} with {settings:?} was to reserve {predicted}, and reserves {real}");
-    }
-    let bytes = |value: &Value| value.as_u64().context("no number of bytes");
-    let peak = &recorded["devices"][0]["peak"];
-    let beside = bytes(&peak["context_bytes"])? + bytes(&peak["other_bytes"])?;
-    let smallest = bytes(&device["smallest_card"]["allocator_bytes"])? + beside;
-    for (capacity, expected) in [(smallest, "fits"), (smallest - (32 << 20), "oom")] {
-        let report = run(&["--no-owners", "--vram", &capacity.to_string()], None)?;
-        ensure!(
-            report["verdict"] == expected,
-            "{program} on {capacity} bytes: {} and not {expected}",
-            report["verdict"]
-        );
-    }
-    Ok(())
-}
-
 /// The document of `oomph explain --format json`.
-fn explained(arguments: &[&str]) -> Result<Value> {
+pub fn explained(arguments: &[&str]) -> Result<Value> {
     let output =
         Command::new(binary::oomph()).args(["explain", "--quiet", "--format", "json"]).args(arguments).output()?;
     serde_json::from_slice(&output.stdout)

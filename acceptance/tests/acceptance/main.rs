@@ -13,11 +13,15 @@ mod check;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod explanations;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod owners;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod programs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod run;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod scenarios;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod what_if;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -30,10 +34,13 @@ fn main() {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 fn trials() -> Vec<Trial> {
+    run::heed_ctrl_c();
     let mut trials = scenarios::trials();
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
     trials.extend(explanations::trials());
+    trials.extend(what_if::trials());
+    trials.extend(owners::trials());
     trials
 }
 

@@ -341,6 +341,13 @@ pub fn tree(folder: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(found)
 }
 
+/// Lets Ctrl-C end what is started from here on. A shell makes its background jobs ignore it, their children inherit that,
+/// and oomph leaves ignored what it was told to ignore.
+pub fn heed_ctrl_c() {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+}
+
 /// Processes whose environment holds `text`.
 pub fn processes_with(text: &str) -> Vec<String> {
     let mut found = Vec::new();
