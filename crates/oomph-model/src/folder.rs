@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::{Component, Layout, Model};
-use crate::{Dtype, FileSource, ModelError, Source, Tensor, gguf, safetensors};
+use crate::{Architecture, Dtype, FileSource, ModelError, Source, Tensor, gguf, onnx, safetensors, single_file, torch};
 
 /// Configurations are small; what is larger than this, in bytes, is none.
 const LARGEST_CONFIG: u64 = 64 << 20;
@@ -52,8 +52,8 @@ impl OpenError {
     }
 }
 
-/// Reads a model: a folder of Hugging Face or diffusers, an adapter's folder, a safetensors file or a GGUF file (also
-/// the first part of several).
+/// Reads a model: a folder of Hugging Face or diffusers, an adapter's folder, a safetensors, ONNX or PyTorch file, or a
+/// GGUF file (also the first part of several).
 ///
 /// # Errors
 /// When there is none at `path`, or a file of it is damaged.
@@ -76,12 +76,39 @@ fn file(path: &Path) -> Result<Model, OpenError> {
     // A header's length and the brace that its JSON begins with.
     if start[8] == b'{' {
         let header = safetensors::read(&mut source).map_err(OpenError::of(path))?;
-        let component = Component { name: "model".into(), tensors: header.tensors, ..Component::default() };
-        return Ok(Model { layout: Layout::Safetensors, components: vec![component], ..Model::default() });
+        let components = single_file::components(header.tensors);
+        return Ok(Model { layout: Layout::Safetensors, components, ..Model::default() });
     }
-    let cause =
-        OpenCause::NoModel("this is no model file that is known; give a safetensors or GGUF file, or a model's folder");
+    if start.starts_with(b"PK\x03\x04") {
+        return checkpoint(path, &mut source);
+    }
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx")) {
+        let graph = onnx::read(&mut source).map_err(OpenError::of(path))?;
+        let component = Component { name: "model".into(), tensors: graph.tensors, ..Component::default() };
+        let notes = match graph.external {
+            0 => Vec::new(),
+            count => vec![format!("{count} of its weights lie in other files")],
+        };
+        return Ok(Model { layout: Layout::Onnx, components: vec![component], notes, ..Model::default() });
+    }
+    let cause = OpenCause::NoModel(
+        "this is no model file that is known; give a safetensors, GGUF, ONNX or PyTorch file, or a model's folder",
+    );
     Err(OpenError { path: path.to_owned(), cause })
+}
+
+/// A PyTorch checkpoint, which may hold more than the model.
+fn checkpoint(path: &Path, source: &mut FileSource) -> Result<Model, OpenError> {
+    let checkpoint = torch::read(source).map_err(OpenError::of(path))?;
+    let mut notes = Vec::new();
+    if !checkpoint.beside.is_empty() {
+        notes.push(format!("beside the model it holds {}", checkpoint.beside.join(", ")));
+    }
+    if checkpoint.shared > 0 {
+        notes.push(format!("{} names stand for tensors that have another name too", checkpoint.shared));
+    }
+    let components = single_file::components(checkpoint.tensors);
+    Ok(Model { layout: Layout::Torch, components, notes, ..Model::default() })
 }
 
 fn folder(path: &Path) -> Result<Model, OpenError> {
@@ -93,10 +120,13 @@ fn folder(path: &Path) -> Result<Model, OpenError> {
     if adapter.is_file() {
         let config = json(&adapter)?;
         let mut component = component(path, "adapter", &["adapter_model"])?.0;
-        component.config = config;
+        (component.config, component.architecture) = (config, None);
         return Ok(Model { layout: Layout::Adapter, components: vec![component], ..Model::default() });
     }
-    if path.join("config.json").is_file() || !listed(path, ".safetensors")?.is_empty() {
+    if path.join("config.json").is_file()
+        || !listed(path, ".safetensors")?.is_empty()
+        || !listed(path, ".bin")?.is_empty()
+    {
         let (component, notes) = component(path, "model", &["model", "diffusion_pytorch_model", "consolidated"])?;
         return Ok(Model { layout: Layout::HuggingFace, components: vec![component], notes, ..Model::default() });
     }
@@ -120,7 +150,8 @@ fn diffusers(path: &Path, index: &Value) -> Result<Model, OpenError> {
         if class.is_none() || !inside || !folder.is_dir() {
             continue;
         }
-        if listed(&folder, ".safetensors")?.is_empty() && !folder.join("config.json").is_file() {
+        let weights = [".safetensors", ".bin"].iter().try_fold(0, |sum, end| Ok(sum + listed(&folder, end)?.len()))?;
+        if weights == 0 && !folder.join("config.json").is_file() {
             // Tokenizers, schedulers and feature extractors have no weights.
             continue;
         }
@@ -142,16 +173,42 @@ fn component(path: &Path, name: &str, stems: &[&str]) -> Result<(Component, Vec<
         .or_else(|| config.get("_class_name"))
         .and_then(Value::as_str)
         .map(str::to_owned);
-    let mut tensors = Vec::new();
+    let architecture = Architecture::of_config(&config).ok();
+    let mut component = Component { name: name.to_owned(), class, config, architecture, ..Component::default() };
     let files = weights(path, stems, &mut notes)?;
     for file in &files {
         let mut source = FileSource::open(file).map_err(OpenError::of(file))?;
-        tensors.extend(safetensors::read(&mut source).map_err(OpenError::of(file))?.tensors);
+        if file.extension().is_some_and(|extension| extension == "safetensors") {
+            component.tensors.extend(safetensors::read(&mut source).map_err(OpenError::of(file))?.tensors);
+        } else {
+            component.tensors.extend(torch::read(&mut source).map_err(OpenError::of(file))?.tensors);
+        }
     }
-    if files.is_empty() {
+    if files.is_empty() && component.architecture.is_some() {
+        notes.push("no weights are here; the tensors are those that its configuration gives it".into());
+        let dtype = configured_dtype(&component.config).unwrap_or(Dtype::Float32);
+        let of_config = Component::of_config(name, std::mem::take(&mut component.config), &dtype);
+        component = Component { class: component.class, ..of_config };
+    } else if files.is_empty() {
         notes.push("no weights are here, only the configuration".into());
     }
-    Ok((Component { name: name.to_owned(), class, config, tensors }, notes))
+    drop_tied(&mut component, &mut notes);
+    Ok((component, notes))
+}
+
+/// Leaves out an output layer that is the embedding once more: once loaded, there is one of them.
+fn drop_tied(component: &mut Component, notes: &mut Vec<String>) {
+    let tied =
+        component.architecture.as_ref().and_then(Architecture::transformer).is_some_and(|model| model.tied_embeddings);
+    let Some(at) = component.tensors.iter().position(|tensor| tensor.name == "lm_head.weight") else { return };
+    let shape = &component.tensors[at].shape;
+    let embedding = |tensor: &Tensor| {
+        tensor.shape == *shape && ["embed_tokens.weight", "wte.weight"].iter().any(|name| tensor.name.ends_with(name))
+    };
+    if tied && component.tensors.iter().any(embedding) {
+        component.tensors.remove(at);
+        notes.push("lm_head.weight is the embedding once more and is counted once".into());
+    }
 }
 
 /// The `*.index.json` beside sharded weights.
@@ -185,6 +242,16 @@ fn weights(path: &Path, stems: &[&str], notes: &mut Vec<String>) -> Result<Vec<P
         }
     }
     let all = listed(path, ".safetensors")?;
+    if all.is_empty() {
+        // Older models have checkpoints of PyTorch; what a trainer puts beside them is none.
+        let mut checkpoints = listed(path, ".bin")?;
+        let named = |file: &PathBuf, start: &str| {
+            file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(start))
+        };
+        let starts = ["pytorch_model", "diffusion_pytorch_model", "adapter_model"];
+        checkpoints.retain(|file| starts.iter().any(|start| named(file, start)));
+        return Ok(checkpoints);
+    }
     // Of several variants any one is a whole model; half precision is what people load.
     for variant in ["fp16", "bf16"] {
         let marked: Vec<PathBuf> = all.iter().filter(|file| is_variant(file, variant)).cloned().collect();
@@ -225,6 +292,7 @@ fn gguf_parts(path: &Path) -> Result<Model, OpenError> {
         component.tensors.extend(header.tensors);
     }
     component.config = Value::Object(settings);
+    component.architecture = Architecture::of_gguf(&component.config, &component.tensors).ok();
     Ok(Model { layout: Layout::Gguf, components: vec![component], notes, ..Model::default() })
 }
 
@@ -341,6 +409,44 @@ mod tests {
         assert_eq!(model.components.len(), 1);
         assert_eq!((model.components[0].name.as_str(), model.components[0].bytes()), ("unet", 8));
         assert_eq!(model.components[0].class.as_deref(), Some("UNet2DConditionModel"));
+    }
+
+    #[test]
+    fn a_configuration_alone_gives_the_tensors() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = r#"{"model_type":"llama","architectures":["LlamaForCausalLM"],"num_hidden_layers":2,
+            "hidden_size":64,"intermediate_size":128,"num_attention_heads":4,"vocab_size":100,"dtype":"bfloat16",
+            "tie_word_embeddings":true}"#;
+        fs::write(folder.path().join("config.json"), config).unwrap();
+        let model = open(folder.path()).unwrap();
+        let component = &model.components[0];
+        // Embedding, 2 layers of 4 projections, 3 of the MLP and 2 norms, last norm; and twice 8 frequencies.
+        let parameters = 100 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64;
+        assert_eq!(component.elements(), parameters + 2 * 8);
+        assert_eq!(component.bytes(), parameters * 2 + 2 * 8 * 4);
+        assert!(model.notes[0].contains("configuration gives it"));
+
+        // With weights that hold the tied layer twice, it counts once.
+        let tensors = [
+            ("model.embed_tokens.weight", "BF16", &[100_u64, 64][..], 12_800),
+            ("lm_head.weight", "BF16", &[100, 64], 12_800),
+        ];
+        safetensors_file(&folder.path().join("model.safetensors"), &tensors);
+        let model = open(folder.path()).unwrap();
+        assert_eq!(model.components[0].bytes(), 12_800);
+        assert!(model.notes[0].contains("counted once"));
+    }
+
+    #[test]
+    fn checkpoints_of_pytorch_stand_in_for_safetensors() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("config.json"), r#"{"model_type":"strange"}"#).unwrap();
+        fs::write(folder.path().join("pytorch_model.bin"), include_bytes!("torch/fixtures/plain.pt")).unwrap();
+        fs::write(folder.path().join("training_args.bin"), "not a checkpoint").unwrap();
+        let model = open(folder.path()).unwrap();
+        assert_eq!((model.components[0].bytes(), model.components[0].architecture.is_none()), (48, true));
+        let model = open(&folder.path().join("pytorch_model.bin")).unwrap();
+        assert_eq!((model.layout, model.components[0].bytes()), (Layout::Torch, 48));
     }
 
     #[test]

@@ -7,19 +7,36 @@
 //! - A type of tensor that this version does not know is kept under its name, with the bytes that the file gives it.
 #![forbid(unsafe_code)]
 
+pub mod architecture;
 pub mod gguf;
+pub mod onnx;
 pub mod safetensors;
+pub mod torch;
 
 mod dtype;
 mod error;
 mod folder;
+#[cfg(feature = "network")]
+mod http;
+mod hub;
+mod library;
 mod model;
+mod quantization;
+mod resolve;
+mod single_file;
 mod source;
 mod tensor;
 
+pub use architecture::Architecture;
 pub use dtype::Dtype;
 pub use error::ModelError;
 pub use folder::{OpenCause, OpenError, by_name, configured_dtype, open};
+#[cfg(feature = "network")]
+pub use http::Http;
+pub use hub::{Answer, Network, NetworkError};
+pub use library::{Entry, Library, UnknownModel};
 pub use model::{Component, Layout, Model};
+pub use quantization::{Method, Quantization};
+pub use resolve::{ResolveError, Resolver, cache_folder, is_offline};
 pub use source::{FileSource, Source};
 pub use tensor::Tensor;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Dtype, Tensor};
+use crate::{Architecture, Dtype, Tensor};
 
 /// A model: one network, or several that work together (a diffusion pipeline).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -33,6 +33,12 @@ pub enum Layout {
     Safetensors,
     /// A GGUF file, or the parts of one.
     Gguf,
+    /// An ONNX file.
+    Onnx,
+    /// A checkpoint of PyTorch.
+    Torch,
+    /// No files: a model that this program knows by name.
+    BuiltIn,
 }
 
 /// One network.
@@ -44,11 +50,25 @@ pub struct Component {
     pub class: Option<String>,
     /// Its configuration as written; GGUF settings appear under their own names.
     pub config: Value,
-    /// Its tensors as the files hold them.
+    /// Its tensors as the files hold them; of a model without files, as its configuration gives them.
     pub tensors: Vec<Tensor>,
+    /// What it is made of, where its configuration could be understood.
+    pub architecture: Option<Architecture>,
 }
 
 impl Component {
+    /// A network that is known from its configuration alone; its tensors have the given type where they have none of
+    /// their own.
+    #[must_use]
+    pub fn of_config(name: &str, config: Value, dtype: &Dtype) -> Self {
+        let architecture = Architecture::of_config(&config).ok();
+        let class = config.pointer("/architectures/0").or_else(|| config.get("_class_name"));
+        let class = class.and_then(Value::as_str).map(str::to_owned);
+        let parameters = architecture.as_ref().map(Architecture::parameters).unwrap_or_default();
+        let tensors = parameters.into_iter().map(|parameter| parameter.into_tensor(dtype)).collect();
+        Self { name: name.to_owned(), class, config, tensors, architecture }
+    }
+
     /// Bytes of the tensors in the files.
     #[must_use]
     pub fn bytes(&self) -> u64 {

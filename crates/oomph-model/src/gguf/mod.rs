@@ -2,9 +2,11 @@
 //!
 //! Layout: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.  Versions 1 to 3, both byte orders.
 
+mod recipe;
 mod types;
 mod value;
 
+pub use recipe::Recipe;
 pub use types::{TYPES, TensorType, of_id};
 pub use value::Value;
 

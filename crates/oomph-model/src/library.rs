@@ -1,0 +1,235 @@
+//! The models that are known by name, from their public configurations, without any file.
+//!
+//! `data/models/*.toml` holds one entry a model: its names, where its configuration is from, and the values of it that
+//! say how large it is. A 0 stands for a value that the configuration leaves empty.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Architecture, Component, Dtype, Layout, Model, Tensor};
+
+const FILES: &[&str] = &[
+    include_str!("../data/models/deepseek.toml"),
+    include_str!("../data/models/encoders.toml"),
+    include_str!("../data/models/gemma.toml"),
+    include_str!("../data/models/gpt.toml"),
+    include_str!("../data/models/images.toml"),
+    include_str!("../data/models/llama.toml"),
+    include_str!("../data/models/mistral.toml"),
+    include_str!("../data/models/open.toml"),
+    include_str!("../data/models/pairs.toml"),
+    include_str!("../data/models/phi.toml"),
+    include_str!("../data/models/qwen.toml"),
+    include_str!("../data/models/vqgan.toml"),
+];
+
+static BUILT_IN: LazyLock<Library> = LazyLock::new(|| {
+    let mut library = Library::default();
+    for text in FILES {
+        // The texts are part of the program, and a test reads each; a fault in one is no reason to stop.
+        if let Ok(file) = toml::from_str::<File>(text) {
+            library.entries.extend(file.model);
+            library.networks.extend(file.network);
+        }
+    }
+    library
+});
+
+/// Models by name.
+#[derive(Debug, Default)]
+pub struct Library {
+    entries: Vec<Entry>,
+    networks: Vec<Network>,
+}
+
+/// One model of the library.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its short name, in lower case.
+    pub name: String,
+    /// Other names, such as the ones on a hub.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Where the values are from.
+    pub source: String,
+    /// The type of the published weights, as PyTorch names it.
+    pub dtype: String,
+    /// The configuration of a model that is one network.
+    #[serde(default)]
+    config: Value,
+    /// The networks of a pipeline: what each is for, and which it is.
+    #[serde(default)]
+    networks: Vec<[String; 2]>,
+}
+
+/// A network that several pipelines share.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Network {
+    name: String,
+    config: Value,
+    /// The library that builds it, where that is neither transformers nor diffusers.
+    #[serde(default, rename = "library")]
+    _library: Option<String>,
+    /// The type that it keeps whatever the pipeline's is.
+    dtype: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    model: Vec<Entry>,
+    #[serde(default)]
+    network: Vec<Network>,
+}
+
+/// There is no model of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no model {name:?} is built in{}", hint(nearest))]
+pub struct UnknownModel {
+    /// What was asked for.
+    pub name: String,
+    /// The names that are most like it, the nearest first.
+    pub nearest: Vec<String>,
+}
+
+fn hint(nearest: &[String]) -> String {
+    if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", nearest.join(", ")) }
+}
+
+impl Library {
+    /// The models that are part of this program.
+    #[must_use]
+    pub fn builtin() -> &'static Self {
+        &BUILT_IN
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The entry of a name or an alias, whatever the case. The owner before a slash may be left out, and so may what
+    /// tells a tuned variant from its base, which has the same shape (`-instruct`, `-chat`, `-it`, `-hf`).
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Entry> {
+        let wanted = plain(name);
+        let exact = |wanted: &str| {
+            self.entries.iter().find(|entry| entry.names().any(|name| plain(name) == wanted || own(name) == wanted))
+        };
+        exact(&wanted).or_else(|| exact(&own(name))).or_else(|| {
+            let mut base = own(name);
+            while let Some(shorter) = VARIANTS.iter().find_map(|variant| base.strip_suffix(variant)) {
+                base = shorter.to_owned();
+                if let Some(entry) = exact(&base) {
+                    return Some(entry);
+                }
+            }
+            None
+        })
+    }
+
+    /// The model of a name, with the tensors that its configuration gives it.
+    ///
+    /// # Errors
+    /// When no entry has the name; the error holds the nearest ones.
+    pub fn model(&self, name: &str) -> Result<Model, UnknownModel> {
+        let entry = self.find(name).ok_or_else(|| self.unknown(name))?;
+        let dtype = Dtype::of_torch(&entry.dtype);
+        let mut model = Model { name: entry.name.clone(), layout: Layout::BuiltIn, ..Model::default() };
+        if entry.networks.is_empty() {
+            model.components.push(Component::of_config("model", entry.config.clone(), &dtype));
+        }
+        for [role, network] in &entry.networks {
+            let Some((config, kept)) = self.part(network) else { continue };
+            let kept = kept.map(Dtype::of_torch);
+            model.components.push(Component::of_config(role, config.clone(), kept.as_ref().unwrap_or(&dtype)));
+        }
+        Ok(model)
+    }
+
+    /// The configuration of a pipeline's part, and the type that it keeps. A part may be a model that stands by itself.
+    fn part(&self, name: &str) -> Option<(&Value, Option<&str>)> {
+        let shared = self.networks.iter().find(|network| network.name == name);
+        let shared = shared.map(|network| (&network.config, network.dtype.as_deref()));
+        shared.or_else(|| Some((&self.entries.iter().find(|entry| entry.name == name)?.config, None)))
+    }
+
+    /// Every configuration of the library, by name: the models that are one network and the parts of pipelines.
+    pub fn networks(&self) -> impl Iterator<Item = (&str, Option<Architecture>)> {
+        let models = self.entries.iter().filter(|entry| entry.networks.is_empty());
+        let models = models.map(|entry| (entry.name.as_str(), &entry.config));
+        let parts = self.networks.iter().map(|network| (network.name.as_str(), &network.config));
+        models.chain(parts).map(|(name, config)| (name, Architecture::of_config(config).ok()))
+    }
+
+    /// The architecture of a network of a pipeline's file, told by its number of parameters.
+    #[must_use]
+    pub fn architecture_of(&self, role: &str, tensors: &[Tensor]) -> Option<Architecture> {
+        let class = match role {
+            "unet" => "UNet2D",
+            "controlnet" => "ControlNet",
+            "vae" => "Autoencoder",
+            "transformer" => "Transformer",
+            _ if role.starts_with("text_encoder") => "TextModel",
+            _ => return None,
+        };
+        let floats = tensors.iter().filter(|tensor| tensor.dtype.is_float());
+        let count = floats.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.elements()));
+        let configs = self.networks.iter().map(|network| &network.config);
+        let configs = configs.chain(self.entries.iter().map(|entry| &entry.config));
+        let named = configs.filter(|config| {
+            let name = config.get("_class_name").or_else(|| config.pointer("/architectures/0")).and_then(Value::as_str);
+            name.is_some_and(|name| name.contains(class))
+        });
+        // A scale of logits or the like may stand beside a text encoder.
+        named
+            .filter_map(|config| Architecture::of_config(config).ok())
+            .find(|architecture| architecture.parameter_count().abs_diff(count) <= 4)
+    }
+
+    fn unknown(&self, name: &str) -> UnknownModel {
+        let wanted = own(name);
+        let mut likeness: Vec<(f64, &str)> = self
+            .entries
+            .iter()
+            .map(|entry| {
+                let best = entry.names().map(|name| strsim::jaro_winkler(&own(name), &wanted)).fold(0.0, f64::max);
+                (best, entry.name.as_str())
+            })
+            .collect();
+        likeness.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let nearest = likeness.iter().take(4).filter(|(likeness, _)| *likeness > 0.75);
+        UnknownModel { name: name.to_owned(), nearest: nearest.map(|(_, name)| (*name).to_owned()).collect() }
+    }
+}
+
+impl Entry {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
+    }
+
+    /// What its configuration says, for a model that is one network.
+    #[must_use]
+    pub fn architecture(&self) -> Option<Architecture> {
+        Architecture::of_config(&self.config).ok()
+    }
+}
+
+/// Endings that tell a tuned variant from its base.
+const VARIANTS: &[&str] = &["-instruct", "-chat", "-it", "-pt", "-hf", "-base", "-v0.1", "-diffusers"];
+
+fn plain(name: &str) -> String {
+    name.trim().to_ascii_lowercase().replace(['_', ' '], "-")
+}
+
+/// The name without its owner.
+fn own(name: &str) -> String {
+    let name = plain(name);
+    name.rsplit_once('/').map_or(name.clone(), |(_, own)| own.to_owned())
+}
