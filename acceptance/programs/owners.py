@@ -2,6 +2,7 @@
 
 Each prints one line of JSON: the sums over its own tensors at the end, right before the last optimizer step (or, for
 `generate`, after the last token), once as the bytes that were asked for and once as the sizes of the allocator's blocks.
+`event` is that moment, as the number of events that the allocator had recorded by then; 0 where nothing is recorded.
 """
 
 import argparse
@@ -69,7 +70,8 @@ class Sums:
         self.add("gradient", [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None])
 
     def show(self, case):
-        print("owners=" + json.dumps({"case": case, "owners": self.sums}))
+        event = len(torch.cuda.memory._snapshot()["device_traces"][0])
+        print("owners=" + json.dumps({"case": case, "event": event, "owners": self.sums}))
 
 
 def count_at_last_step(case, steps, optimizer, *models):

@@ -27,14 +27,14 @@ _LONG = {
 # -- in the program ----------------------------------------------------------------------------------------------
 
 
-def install(ov, private):
-    """Give the children of this process the folder of commands; `private` is a folder shared by the whole run."""
+def install(ov):
+    """Give the children of this process the folder of commands, which the whole run shares."""
     from oomph import hook
 
-    folder = os.path.join(private, "bin")
     original = os.system
 
     def system(command):
+        folder = _folder(ov)
         if _ready(folder) and isinstance(command, (str, bytes)):
             before = "PATH=%s:\"$PATH\"; export PATH\n" % shlex.quote(folder)
             command = before.encode() + command if isinstance(command, bytes) else before + command
@@ -42,10 +42,14 @@ def install(ov, private):
 
     system.__module__, system.__doc__ = "os", original.__doc__
     os.system = system
-    hook.on_import("subprocess", lambda module: _wrap_popen(ov, module, folder))
+    hook.on_import("subprocess", lambda module: _wrap_popen(ov, module))
 
 
-def _wrap_popen(ov, module, folder):
+def _folder(ov):
+    return os.path.join(ov.private, "bin")
+
+
+def _wrap_popen(ov, module):
     original = module.Popen.__init__
 
     def __init__(self, args, *rest, **kwargs):
@@ -54,6 +58,7 @@ def _wrap_popen(ov, module, folder):
             if cwd is not None and ov.dirty():
                 # A child started in a directory that exists only in the union starts in its scratch twin.
                 kwargs["cwd"] = ov.readable(cwd) or cwd
+            folder = _folder(ov)
             if len(rest) < 10 and _ready(folder):
                 kwargs["env"] = _environment(kwargs.get("env"), folder)
         except (OSError, TypeError, ValueError):

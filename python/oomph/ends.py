@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from oomph import hook, notebook, sites
+from oomph import hook, notebook, ranks, sites
 
 _exit = os._exit
 
@@ -142,10 +142,13 @@ class Agreement:
             pass
 
     def _mine(self):
-        return os.path.join(self.folder, str(os.environ.get("LOCAL_RANK") or os.environ.get("RANK") or os.getpid()))
+        return os.path.join(self.folder, str(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or os.getpid()))
 
 
 def _local_world():
+    running = ranks.running()
+    if running:
+        return len(running)
     for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"):
         value = os.environ.get(name, "")
         if value.isdigit():

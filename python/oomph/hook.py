@@ -15,6 +15,8 @@ _DEFAULTS = {
     "program_root": None,
     "history": False,
     "history_entries": None,
+    "remedies": [],
+    "ranks": None,
 }
 
 config = dict(_DEFAULTS)
@@ -24,6 +26,8 @@ _after = {}
 _before = {}
 _finder = None
 _installed = False
+_moments = None
+_new_run = []
 
 
 def guarded(callback, *args):
@@ -181,6 +185,8 @@ def install():
         return
     _installed = True
     config = _read_config(folder)
+    # Before the overlay: ranks tell each other things in files of their own.
+    guarded(_install_ranks)
     if not config["allow_writes"]:
         guarded(_install_harmless, folder)
     on_import("torch", _torch_imported)
@@ -188,11 +194,42 @@ def install():
         guarded(_install_weights)
 
 
+def in_new_run(callback):
+    """Call `callback()` when this process, a child of the fork server, begins a run of its own."""
+    _new_run.append(callback)
+
+
+def begin_again():
+    """In a child of the fork server: take what the child's own run folder says for what this process was told.
+
+    Libraries may have been imported, with the hook on them; nothing of the program has run and no card was used.
+    """
+    from oomph import record
+
+    folder = run_folder()
+    # In place, because others hold it.
+    config.clear()
+    config.update(_read_config(folder))
+    record.current().folder = folder
+    for callback in _new_run:
+        guarded(callback)
+    torch = sys.modules.get("torch")
+    if torch is not None and config["remedies"]:
+        guarded(_install_remedies, record.current())
+
+
+def _install_ranks():
+    from oomph import ranks
+
+    ranks.install(config["ranks"])
+
+
 def _install_harmless(folder):
     from oomph import overlay, trackers
 
     trackers.install()
     overlay.install(folder, config.get("program_root"))
+    in_new_run(lambda: overlay.move(run_folder(), config.get("program_root")))
     # What opens files by itself waits for its library; none of it is loaded before.
     before_import("torch", _install_savers)
     for name in _EARLY_LIBRARIES:
@@ -229,9 +266,27 @@ def _torch_imported(torch):
         guarded(savers.install_torch, torch)
     if config["values"] != "off":
         guarded(_install_values, torch, rec)
+    guarded(_install_program, torch, rec)
+    if config["remedies"]:
+        guarded(_install_remedies, rec)
 
 
 def _install_values(torch, rec):
     from oomph import values
 
     values.install(torch, config["values"], rec)
+
+
+def _install_program(torch, rec):
+    global _moments
+    from oomph import program
+    from oomph.moments import Moments
+
+    _moments = Moments(torch, rec)
+    program.install(torch, rec, _moments)
+
+
+def _install_remedies(rec):
+    from oomph import remedies
+
+    remedies.install(_moments, rec, config)

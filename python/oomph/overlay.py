@@ -484,7 +484,13 @@ def install(run_folder, program_root=None):
     made = Overlay(run_folder, program_root)
     state = made
     overlay_os.install(made)
-    commands.install(made, made.private)
+    commands.install(made)
+
+
+def move(run_folder, program_root=None):
+    """Begin with an empty overlay in another run folder; what wraps the file functions stays."""
+    if state is not None:
+        state.__init__(run_folder, program_root)
 
 
 def real_path(path, writing=False):

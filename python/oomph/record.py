@@ -42,6 +42,10 @@ class Record:
         self.oom_at_step = None
         self.warnings = []
         self.peaks = {}
+        self.remedies = []
+        """Callables that each give the report of one remedy."""
+        self.program = None
+        """What the program is (`oomph.program.Program`), once a framework is there."""
         self.current_memory = None
         """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the framework's watcher."""
         self._written = 0.0
@@ -49,11 +53,11 @@ class Record:
     def forked(self):
         """Begin anew in a forked child: what the parent saw is the parent's."""
         frameworks = self.frameworks
-        memory = self.current_memory
+        memory, remedies, program = self.current_memory, self.remedies, self.program
         self._lock = threading.RLock()
         self._begin()
         self.frameworks = dict(frameworks)
-        self.current_memory = memory
+        self.current_memory, self.remedies, self.program = memory, remedies, program
 
     def warn(self, sentence):
         """Add one sentence for the report; the same sentence is kept once."""
@@ -126,7 +130,15 @@ class Record:
                 ],
                 "oom": self.oom,
                 "warnings": warnings,
+                "remedies": [report() for report in self.remedies],
+                "program": self._program(),
             }
+
+    def _program(self):
+        try:
+            return self.program.as_dict() if self.program is not None else None
+        except Exception:
+            return None
 
     def write(self, force=True):
         """Write the file; without `force` at most a few times a second."""

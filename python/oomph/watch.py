@@ -33,6 +33,12 @@ class Watcher:
         if self.owners is not None:
             self.owners.forked()
 
+    def new_run(self):
+        """Begin anew in a child of the fork server, whose config may differ."""
+        self.rule = stop.StopRule(self.config["stop"]["mode"], self.config["stop"].get("steps", 3))
+        if self.owners is not None:
+            self.owners.share.begin()
+
     def finish(self):
         """The process ends, or its part in the run does: leave all that is known."""
         if self.owners is not None:
@@ -148,6 +154,8 @@ class Watcher:
                 "fatal": False,
             }
         )
+        if self.record.program is not None:
+            hook.guarded(self.record.program.out_of_memory)
         self.record.write()
         if self.owners is not None:
             self.owners.out_of_memory()
@@ -299,4 +307,5 @@ def install(torch, record, config):
     ends.install(watcher)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)
+    hook.in_new_run(watcher.new_run)
     return watcher

@@ -3,9 +3,12 @@
 //! `cargo run -p xtask -- api --include DIR... --libs DIR...` writes `crates/oomph-vgpu/api` from the headers and
 //! libraries of NVIDIA's PyPI packages: each `--include DIR` is one unpacked set of packages (such as a
 //! `site-packages/nvidia`), oldest CUDA first.
+//! `cargo run -p xtask -- calibrate` compares what `oomph plan` says with the readings of `calibration/*.csv`, prints the
+//! errors by family and writes the widths of its intervals.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
 mod api;
+mod calibrate;
 mod elf;
 mod exports;
 mod header;
@@ -50,6 +53,15 @@ enum Command {
         #[arg(long)]
         rewrite_parameters: bool,
     },
+    /// Compare plans with readings, and write the widths of their intervals.
+    Calibrate {
+        /// Change nothing, and fail if the widths would change.
+        #[arg(long)]
+        check: bool,
+        /// Print every reading too.
+        #[arg(long)]
+        rows: bool,
+    },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
         /// The built library.
@@ -68,6 +80,7 @@ fn main() -> ExitCode {
             let api = other.unwrap_or(tables);
             api::run(&api::Request { include, libs, api, check, rewrite_parameters })
         }
+        Command::Calibrate { check, rows } => calibrate::run(check, rows),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

@@ -9,9 +9,17 @@ mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod calls;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod check;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod device_log;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod distributed;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod explanations;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -20,6 +28,8 @@ mod programs;
 mod run;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod scenarios;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod what_if;
 
@@ -39,8 +49,13 @@ fn trials() -> Vec<Trial> {
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
     trials.extend(explanations::trials());
+    trials.extend(tune::trials());
+    trials.extend(fix::trials());
+    trials.extend(calls::trials());
     trials.extend(what_if::trials());
     trials.extend(owners::trials());
+    trials.extend(device_log::trials());
+    trials.extend(distributed::trials());
     trials
 }
 

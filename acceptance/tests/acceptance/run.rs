@@ -54,6 +54,10 @@ pub const TORCH_2_15: Torch =
 pub const TORCH_2_6: Torch =
     Torch { name: "torch-2.6", requirements: include_str!("../../requirements/torch-2.6.txt") };
 
+/// No PyTorch, but NVIDIA's compiler and the shared CUDA runtime.
+pub const CUDA_13_2: Torch =
+    Torch { name: "cuda-13.2", requirements: include_str!("../../requirements/cuda-13.2.txt") };
+
 /// What is to be run.
 #[derive(Debug)]
 pub struct Run {
@@ -66,9 +70,14 @@ pub struct Run {
 impl Run {
     /// `oomph dry-run`, in an empty folder of its own, on nothing yet.
     pub fn dry_run() -> Result<Self> {
+        Self::command("dry-run")
+    }
+
+    /// Another command of `oomph` that runs programs, likewise.
+    pub fn command(name: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(binary::oomph());
-        command.arg("dry-run").current_dir(folder.path());
+        command.arg(name).current_dir(folder.path());
         // What the developer has set would change the figures.
         for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "OOMPH_RUN"] {
             command.env_remove(name);

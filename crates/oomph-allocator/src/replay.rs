@@ -28,6 +28,9 @@ pub struct Replay {
     pub caught_ooms: u64,
     /// Allocations that failed in the trace and succeed here.
     pub averted_ooms: u64,
+    /// Allocations that failed and that the program can do without ([`Script::let_do_without`]). What it takes instead
+    /// is not known, so that with any of them the peak is the least that can be expected.
+    pub done_without: u64,
     /// The allocator's counters at the end.
     pub statistics: Statistics,
 }
@@ -75,13 +78,29 @@ const EMPTY: BlockId = BlockId(u32::MAX);
 impl Visitor<Replay> for Player<'_> {
     fn visit<M: Machine>(self, mut machine: M) -> Replay {
         let script = self.script;
+        let mut replay = Replay {
+            survived: true,
+            oom: None,
+            caught_ooms: 0,
+            averted_ooms: 0,
+            done_without: 0,
+            statistics: Statistics::default(),
+        };
+        let failure = self.play(&mut machine, &mut replay).err().map(|(step, oom)| Failure {
+            event: step.and_then(|step| script.events.get(step)).map(|&event| event as usize),
+            oom,
+        });
+        Replay { survived: failure.is_none(), oom: failure, statistics: *machine.statistics(), ..replay }
+    }
+}
+
+impl Player<'_> {
+    /// Runs the script to its end, or to the step that fails: `None` while what stood at the start is allocated.
+    fn play<M: Machine>(&self, machine: &mut M, replay: &mut Replay) -> Result<(), (Option<usize>, Oom)> {
+        let script = self.script;
         let mut slots = vec![EMPTY; script.slots as usize];
         match if M::RESUMES { self.start } else { Start::Cold } {
-            Start::Cold => {
-                if let Err(oom) = self.allocate_start(&mut machine, &mut slots) {
-                    return finish(&machine, Some(Failure { event: None, oom }), 0, 0);
-                }
-            }
+            Start::Cold => self.allocate_start(machine, &mut slots).map_err(|oom| (None, oom))?,
             Start::Recorded => {
                 let active = machine.resume(&script.start);
                 let by_address: std::collections::BTreeMap<u64, BlockId> = active.into_iter().collect();
@@ -92,17 +111,15 @@ impl Visitor<Replay> for Player<'_> {
         }
         let streams: Vec<u16> = script.streams.iter().map(|&stream| machine.stream(stream)).collect();
         let pools: Vec<u16> = script.pools.iter().map(|&pool| machine.pool(pool)).collect();
-        let (mut caught, mut averted) = (0, 0);
         for (index, step) in script.steps.iter().enumerate() {
+            let mut allocate = || machine.malloc(step.size, streams[step.stream as usize], pools[step.pool as usize]);
             match step.kind {
-                Kind::Allocate => {
-                    match machine.malloc(step.size, streams[step.stream as usize], pools[step.pool as usize]) {
-                        Ok(id) => slots[step.slot as usize] = id,
-                        Err(oom) => {
-                            let event = Some(script.events[index] as usize);
-                            return finish(&machine, Some(Failure { event, oom }), caught, averted);
-                        }
-                    }
+                Kind::Allocate => slots[step.slot as usize] = allocate().map_err(|oom| (Some(index), oom))?,
+                Kind::AllocateScratch => {
+                    slots[step.slot as usize] = allocate().unwrap_or_else(|_| {
+                        replay.done_without += 1;
+                        EMPTY
+                    });
                 }
                 Kind::Free => {
                     let id = std::mem::replace(&mut slots[step.slot as usize], EMPTY);
@@ -115,27 +132,20 @@ impl Visitor<Replay> for Player<'_> {
                 }
                 Kind::Flush => machine.flush(),
                 Kind::ReleasePool => machine.release_pool(script.pools[step.pool as usize]),
-                Kind::Attempt => {
-                    match machine.malloc(step.size, streams[step.stream as usize], pools[step.pool as usize]) {
-                        // Nobody knows what the program would have done with it.
-                        Ok(id) => {
-                            averted += 1;
-                            machine.free(id);
-                        }
-                        Err(oom) if script.fatal == Some(index as u32) => {
-                            let event = Some(script.events[index] as usize);
-                            return finish(&machine, Some(Failure { event, oom }), caught, averted);
-                        }
-                        Err(_) => caught += 1,
+                Kind::Attempt => match allocate() {
+                    // Nobody knows what the program would have done with it.
+                    Ok(id) => {
+                        replay.averted_ooms += 1;
+                        machine.free(id);
                     }
-                }
+                    Err(oom) if script.fatal == Some(index as u32) => return Err((Some(index), oom)),
+                    Err(_) => replay.caught_ooms += 1,
+                },
             }
         }
-        finish(&machine, None, caught, averted)
+        Ok(())
     }
-}
 
-impl Player<'_> {
     fn allocate_start<M: Machine>(&self, machine: &mut M, slots: &mut [BlockId]) -> Result<(), Oom> {
         for ((segment, block), &(_, slot)) in self.script.start.active().zip(&self.script.start_slots) {
             let (stream, pool) = (machine.stream(segment.stream), machine.pool(segment.pool));
@@ -147,9 +157,4 @@ impl Player<'_> {
         }
         Ok(())
     }
-}
-
-fn finish<M: Machine>(machine: &M, oom: Option<Failure>, caught_ooms: u64, averted_ooms: u64) -> Replay {
-    let statistics = *machine.statistics();
-    Replay { survived: oom.is_none(), oom, caught_ooms, averted_ooms, statistics }
 }

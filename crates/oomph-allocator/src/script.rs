@@ -44,6 +44,8 @@ pub(crate) struct Step {
 pub(crate) enum Kind {
     /// Allocate, into a slot.
     Allocate,
+    /// Allocate working memory that the program can do without; see [`Script::let_do_without`].
+    AllocateScratch,
     /// Free the slot's block.
     Free,
     /// The program gives the block back, another stream still uses it.
@@ -79,12 +81,24 @@ impl Script {
         self.steps.is_empty()
     }
 
+    /// Marks allocations that the program survives without, given as the places of their events: a replay in which one
+    /// of them fails counts it and goes on. cuDNN's workspaces are such, because PyTorch tries the next algorithm, which
+    /// needs less, when there is no memory for the workspace of the first.
+    pub fn let_do_without(&mut self, is_one: impl Fn(usize) -> bool) {
+        for (step, &event) in self.steps.iter_mut().zip(&self.events) {
+            if step.kind == Kind::Allocate && is_one(event as usize) {
+                step.kind = Kind::AllocateScratch;
+            }
+        }
+    }
+
     /// What stood before the first event.
     pub fn start(&self) -> &State {
         &self.start
     }
 
-    /// The most bytes that the program held at once, as it asked for them: no card below this can do.
+    /// The most bytes that the program held at once, as it asked for them and without those that it can do without: no
+    /// card below this can do.
     pub fn peak_requested(&self) -> u64 {
         let mut sizes = vec![0u64; self.slots as usize];
         let mut held = 0u64;

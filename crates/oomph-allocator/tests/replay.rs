@@ -111,3 +111,28 @@ fn a_memory_fraction_limits_the_card() {
     assert!(script.replay(&half, Capacity::card(960 * MIB, 0), Start::Cold).survived);
     assert_eq!(script.smallest_card(&half, 0).unwrap().available, 960 * MIB);
 }
+
+/// A workspace of 300 MiB that lives for one call, over 100 MiB that stay.
+#[test]
+fn what_the_program_can_do_without_does_not_end_a_replay() {
+    let (mut native, mut device) = (recorder(), Device::default());
+    allocate(&mut native, 100 * MIB);
+    let workspace = allocate(&mut native, 300 * MIB);
+    native.free(workspace);
+    allocate(&mut native, 40 * MIB);
+    collect(&mut native, &mut device);
+    let trace = end_with(device, &native.state());
+    let firm = script(&trace);
+    let is_workspace = |event: usize| trace.devices[0].events.get(event).is_some_and(|event| event.size == 300 * MIB);
+    let mut yielding = firm.clone();
+    yielding.let_do_without(is_workspace);
+
+    let on = |script: &Script, size: u64| script.replay(&pytorch(""), Capacity::card(size * MIB, 0), Start::Cold);
+    assert!(!on(&firm, 200).survived);
+    let replay = on(&yielding, 200);
+    assert_eq!((replay.survived, replay.done_without, replay.peak_reserved()), (true, 1, 140 * MIB));
+    // Where there is room it is taken, and what stays is needed in any case.
+    assert_eq!((on(&yielding, 400).done_without, on(&yielding, 138).survived), (0, false));
+    let smallest = |script: &Script| script.smallest_card(&pytorch(""), 0).unwrap().available;
+    assert_eq!((smallest(&firm), smallest(&yielding)), (400 * MIB, 140 * MIB));
+}

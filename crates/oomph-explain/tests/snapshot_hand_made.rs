@@ -351,3 +351,58 @@ fn recordings_are_compared_by_owner_and_line() {
     assert_eq!((comparison.worst, comparison.typical), (Some(1), Some(2)));
     assert!(comparison.because.starts_with("rank 1 has"), "{}", comparison.because);
 }
+
+const CONVOLUTION: (&str, &str) = ("/v/site-packages/torch/nn/modules/conv.py", "_conv_forward");
+
+/// A first forward pass that runs out of memory has shown no backward pass, but what it keeps shows that there would be one.
+#[test]
+fn a_forward_pass_that_keeps_what_it_makes_would_be_followed_by_a_backward_pass() {
+    for kept in [true, false] {
+        let mut recording = Recording::default();
+        let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
+        let forward = recording.stack(&[MAIN, (MODULE, "_call_impl"), ("model.py", "forward")]);
+        let segment = |index: u64| (1 << 40) + index * 32 * MIB;
+        (0..=12).for_each(|index| recording.segment(segment(index), 32 * MIB));
+        recording.alloc(segment(0), 32 * MIB, load);
+        for index in 1..=12 {
+            recording.alloc(segment(index), 32 * MIB, forward);
+            if !kept && index > 1 {
+                recording.free(segment(index - 1));
+            }
+        }
+        recording.oom(32 * MIB, 0, forward);
+        let device = device(&recording.finish(), &Options::default());
+        assert_eq!(owned(&device, Owner::Parameters), 32 * MIB);
+        let (activations, temporaries) = if kept { (384, 0) } else { (0, 32) };
+        assert_eq!(owned(&device, Owner::Activations), activations * MIB);
+        assert_eq!(owned(&device, Owner::Temporaries), temporaries * MIB);
+    }
+}
+
+/// What a convolution takes for one call need not be there; what anything else takes must be.
+#[test]
+fn a_card_too_small_for_a_workspace_of_cudnn_may_do() {
+    for (frame, may_survive) in [(CONVOLUTION, true), ((MODULE, "inner"), false)] {
+        let mut recording = Recording::default();
+        let forward = recording.stack(&[MAIN, (MODULE, "_call_impl"), frame]);
+        let segment = |index: u64| (1 << 40) + index * 1024 * MIB;
+        recording.segment(segment(0), 100 * MIB);
+        recording.alloc(segment(0), 100 * MIB, forward);
+        recording.segment(segment(1), 300 * MIB);
+        recording.alloc(segment(1), 300 * MIB, forward);
+        recording.free(segment(1));
+        let card = |size: u64| Card { name: size.to_string(), capacity_bytes: size * MIB, context_bytes: 0 };
+        let options = Options { cards: [50, 200, 500].map(card).into(), ..Options::default() };
+        let device = device(&recording.finish(), &options);
+        let fates: Vec<(bool, bool)> = ["50", "200", "500"]
+            .iter()
+            .filter_map(|card| device.what_if.iter().find(|row| row.as_recorded && row.card == *card))
+            .map(|row| (row.survives, row.may_survive))
+            .collect();
+        assert_eq!(fates, [(false, false), (false, may_survive), (true, true)]);
+        let smallest = device.smallest_card.expect("a recording this short is searched");
+        let least = if may_survive { 100 * MIB } else { 400 * MIB };
+        assert_eq!((smallest.allocator_bytes, smallest.least_allocator_bytes), (400 * MIB, least));
+        assert_eq!((device.churn.allocations, device.churn.bytes), (2, 400 * MIB));
+    }
+}

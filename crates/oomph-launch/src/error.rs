@@ -35,6 +35,12 @@ pub enum LaunchError {
         /// The environment variable that moves it.
         setting: &'static str,
     },
+    /// Runs cannot be forked from one process; they can be processes of their own.
+    #[error("the fork server cannot be used: {reason}; run each time from the start")]
+    ForkServer {
+        /// Why.
+        reason: String,
+    },
     /// Nothing was named to run.
     #[error("no program was named; write it after `--`, for example `-- python train.py`")]
     EmptyCommand,

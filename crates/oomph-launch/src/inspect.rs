@@ -21,7 +21,9 @@ def place(name):
     if spec is None:
         return None
     return spec.origin or (list(spec.submodule_search_locations or []) or [""])[0]
-names = ("torch", "tensorflow", "jax", "onnxruntime", "cupy", "mxnet", "paddle", "llama_cpp", "ctranslate2", "tinygrad")
+# The last ones bring CUDA itself: what uses it may be a program that Python only starts.
+names = ("torch", "tensorflow", "jax", "onnxruntime", "cupy", "mxnet", "paddle", "llama_cpp", "ctranslate2", "tinygrad",
+         "numba", "pycuda", "cuda", "nvidia")
 print("\noomph-facts:" + json.dumps({
     "executable": sys.executable,
     "base": getattr(sys, "_base_executable", None) or sys.executable,

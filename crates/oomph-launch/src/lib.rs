@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 mod cache;
 mod cleanup;
 mod elf;
@@ -37,6 +38,7 @@ mod processes;
 mod program;
 mod run_folder;
 mod runtime_files;
+mod server;
 mod supervise;
 #[cfg(target_os = "linux")]
 mod watchdog;
@@ -45,7 +47,9 @@ pub use cache::CacheDir;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
-    HookConfig, HookDevice, HookHistory, HookOom, HookReport, HookReports, HookSite, Stop, StopMode, Values,
+    AppliedRemedy, AppliedState, HookBlocks, HookConfig, HookDevice, HookHistory, HookKept, HookLoader, HookLoop,
+    HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport, HookReports, HookSite,
+    HookTrainer, HookTrainerArguments, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
@@ -54,4 +58,5 @@ pub use prepare::{Prepared, Request, prepare};
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;
 pub use runtime_files::{Runtime, RuntimeFiles};
+pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};
 pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};

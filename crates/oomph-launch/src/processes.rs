@@ -73,6 +73,7 @@ pub(crate) fn shares_our_group(pid: i32) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     parent: i32,
+    session: i32,
     dead: bool,
 }
 
@@ -96,7 +97,9 @@ fn parse_stat(stat: &[u8]) -> Option<Entry> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    Some(Entry { parent, dead: matches!(state, "Z" | "X" | "x") })
+    // The process group stands between them.
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Entry { parent, session, dead: matches!(state, "Z" | "X" | "x") })
 }
 
 /// The processes of a run: everything below this process but helpers and what is below them.
@@ -169,13 +172,42 @@ pub(crate) fn kill_all(main: Option<i32>) {
     }
 }
 
+/// The living processes of a session.
+fn session(leader: i32) -> Vec<i32> {
+    let table = table();
+    table.iter().filter(|(_, entry)| entry.session == leader && !entry.dead).map(|(pid, _)| *pid).collect()
+}
+
+/// Sends a signal to every process of a session.
+pub(crate) fn signal_session(leader: i32, signal: Signal) {
+    for pid in session(leader) {
+        send(pid, signal.as_raw());
+    }
+}
+
+/// Ends what is left of a session whose leader has ended, as [`wind_down`] does for a program.
+pub(crate) fn wind_down_session(leader: i32) {
+    for (patience, signal) in WIND_DOWN {
+        let until = Instant::now() + patience;
+        while Instant::now() < until {
+            if session(leader).is_empty() {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+        signal_session(leader, signal);
+    }
+}
+
+/// How long what a program left may take to end by itself, and what it is sent then.
+const WIND_DOWN: [(Duration, Signal); 2] =
+    [(Duration::from_millis(300), Signal::TERM), (Duration::from_millis(700), Signal::KILL)];
+
 /// Ends what a program left behind. Helpers of a Python program need a moment to tidy up behind their parent
 /// (`multiprocessing`'s resource tracker removes shared memory then), after that they are asked, and then killed.
 /// `hurry` is asked between the steps; true means to kill at once.
 pub(crate) fn wind_down(main: Option<i32>, mut hurry: impl FnMut() -> bool) {
-    const STEPS: [(Duration, Option<Signal>); 2] =
-        [(Duration::from_millis(300), Some(Signal::TERM)), (Duration::from_millis(700), None)];
-    for (patience, next) in STEPS {
+    for (patience, signal) in WIND_DOWN {
         let until = Instant::now() + patience;
         while Instant::now() < until {
             if descendants(main).living.is_empty() {
@@ -186,8 +218,10 @@ pub(crate) fn wind_down(main: Option<i32>, mut hurry: impl FnMut() -> bool) {
             }
             std::thread::sleep(POLL);
         }
-        for pid in next.map(|_| descendants(main).living).unwrap_or_default() {
-            send(pid, Signal::TERM.as_raw());
+        if signal == Signal::TERM {
+            for pid in descendants(main).living {
+                send(pid, signal.as_raw());
+            }
         }
     }
     kill_all(main);
@@ -252,14 +286,14 @@ mod tests {
     #[test]
     fn the_name_of_a_program_cannot_mislead() {
         let entry = parse_stat(b"12 (a) R 1 (b\n) S 34 12 12 0 -1").unwrap();
-        assert_eq!((entry.parent, entry.dead), (34, false));
-        assert!(parse_stat(b"12 (x) Z 34 12").unwrap().dead);
+        assert_eq!((entry.parent, entry.session, entry.dead), (34, 12, false));
+        assert!(parse_stat(b"12 (x) Z 34 12 12").unwrap().dead);
         assert!(parse_stat(b"").is_none() && parse_stat(b"12 (x)").is_none());
     }
 
     #[test]
     fn a_run_is_what_is_below_us_without_helpers() {
-        let entry = |parent, dead| Entry { parent, dead };
+        let entry = |parent, dead| Entry { parent, session: 1, dead };
         let table = BTreeMap::from([
             (1, entry(0, false)),
             (10, entry(1, false)),
@@ -277,7 +311,8 @@ mod tests {
 
     #[test]
     fn a_table_with_a_loop_ends() {
-        let table = BTreeMap::from([(10, Entry { parent: 11, dead: false }), (11, Entry { parent: 10, dead: false })]);
+        let entry = |parent| Entry { parent, session: 1, dead: false };
+        let table = BTreeMap::from([(10, entry(11)), (11, entry(10))]);
         assert_eq!(select(&table, 10, &BTreeSet::new()).living, [11]);
     }
 }

@@ -7,12 +7,18 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
+use crate::activity::Activity;
 use crate::runtime_files::Runtime;
 use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, cleanup};
 
 /// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
 /// because containers share /dev/shm and /tmp and not their process numbers.
 const LOCK_FILE: &str = "launcher.lock";
+
+/// The folder that asks the virtual GPU for logs, and receives them.
+const DEVICE_LOGS: &str = "device-log";
 
 /// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
 const SWEEP_AFTER: Duration = Duration::from_secs(60);
@@ -93,7 +99,7 @@ impl RunFolder {
     pub fn reports(&self) -> HookReports {
         let mut found = HookReports::default();
         for path in self.report_files() {
-            match read_report(&path) {
+            match read_json::<HookReport>(&path) {
                 Some(report) => found.reports.push(report),
                 None => found.unreadable.push(path),
             }
@@ -103,17 +109,48 @@ impl RunFolder {
         found
     }
 
-    /// What the hook left for the explanation, by process. A process that died too early left nothing.
+    /// Asks the virtual GPU to log what each process takes of it, for [`Self::histories`].
+    ///
+    /// # Errors
+    /// When the folder for the logs cannot be made.
+    pub fn log_devices(&self) -> Result<(), LaunchError> {
+        let path = self.main.path.join(DEVICE_LOGS);
+        fs::create_dir(&path).map_err(|source| LaunchError::run_folder(&path, source))
+    }
+
+    /// What there is for the explanation, by process: what the hook left, or else the virtual GPU's log. A process that
+    /// died too early left nothing.
     pub fn histories(&self) -> Vec<HookHistory> {
-        let mut found: Vec<HookHistory> = self
-            .hook_files()
+        let mut found = self.recordings();
+        for entry in fs::read_dir(self.main.path.join(DEVICE_LOGS)).into_iter().flatten().flatten() {
+            let log = entry.path();
+            let stem = log.file_stem().and_then(|stem| stem.to_str());
+            if let Some(pid) = stem.and_then(|stem| stem.parse().ok())
+                && found.iter().all(|history| history.pid != pid)
+            {
+                found.push(HookHistory { pid, snapshot: log, names: None });
+            }
+        }
+        found.sort_by_key(|history| history.pid);
+        found
+    }
+
+    fn recordings(&self) -> Vec<HookHistory> {
+        self.hook_files()
             .filter_map(|snapshot| {
                 let pid = snapshot.file_name()?.to_str()?.strip_suffix(".snapshot.pickle")?.parse().ok()?;
                 let names = snapshot.with_file_name(format!("{pid}.names.json"));
                 Some(HookHistory { pid, names: names.is_file().then_some(names), snapshot })
             })
-            .collect();
-        found.sort_by_key(|history| history.pid);
+            .collect()
+    }
+
+    /// What the virtual GPU counted of each process's memory calls. A process that was killed left nothing.
+    pub fn activities(&self) -> Vec<Activity> {
+        let entries = fs::read_dir(self.main.path.join("device")).into_iter().flatten().flatten();
+        let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
+        let mut found: Vec<Activity> = files.filter_map(|path| read_json(&path)).collect();
+        found.sort_by_key(|activity| activity.pid);
         found
     }
 
@@ -212,7 +249,7 @@ fn has_room(_base: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read_report(path: &Path) -> Option<HookReport> {
+fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     // A pipe or a device of that name would block for ever.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
@@ -316,6 +353,8 @@ mod tests {
             random_weights: false,
             program_root: PathBuf::from("/program"),
             history: false,
+            remedies: Vec::new(),
+            ranks: None,
         }
     }
 

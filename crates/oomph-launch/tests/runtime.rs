@@ -55,6 +55,8 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             random_weights: false,
             program_root: place.path().to_owned(),
             history: false,
+            remedies: Vec::new(),
+            ranks: None,
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

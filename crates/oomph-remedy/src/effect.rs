@@ -171,7 +171,7 @@ pub enum Formula {
     OtherProcesses,
     /// All that CUDA graphs' pools hold.
     GraphPools,
-    /// The batch goes from `b` to `b / 2`, rounded up.
+    /// The batch goes from `b` to `b / 2`, or to what the settings say, rounded up.
     HalvedBatch,
     /// One image at a time instead of all.
     OneImageAtATime,
@@ -205,8 +205,8 @@ impl Formula {
             Formula::OtherProcesses => return memory.other_processes.or_else(held),
             Formula::GraphPools => return memory.graph_pools.or_else(held),
             Formula::HalvedBatch => match settings.batch_size {
-                Some(batch) => batch.div_ceil(2).max(1) as f64 / batch.max(1) as f64,
-                None => 0.5,
+                Some(batch) => batch.div_ceil(settings.divisor()).max(1) as f64 / batch.max(1) as f64,
+                None => 1.0 / settings.divisor() as f64,
             },
             Formula::OneImageAtATime => 1.0 / settings.images? as f64,
             Formula::OnlyAdapters => 0.01,

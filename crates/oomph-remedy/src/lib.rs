@@ -25,6 +25,7 @@ pub mod effect;
 mod framework;
 mod remedy;
 pub mod rewrite;
+pub mod search;
 mod situation;
 mod suggest;
 mod words;
@@ -34,7 +35,8 @@ pub use catalogue::{Catalogue, CatalogueError};
 pub use condition::{Doubt, Fact, When};
 pub use framework::{BadVersion, Framework, Reach, UnknownFramework, Version};
 pub use remedy::{
-    ByDefault, DryRun, DryRunKind, Effect, Kind, QualityCost, Remedy, Sameness, TimeClass, TimeCost, Written,
+    ByDefault, Divided, DryRun, DryRunKind, Effect, Kind, Knob, QualityCost, Remedy, Sameness, TimeClass, TimeCost,
+    Written,
 };
 pub use situation::{Cause, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Suspect, Task};
 pub use suggest::{Avoid, MOST_AVOIDED, MOST_OFFERS, Offer, Suggestion, suggest};

@@ -6,6 +6,7 @@ use crate::condition::When;
 use crate::effect::Formula;
 use crate::framework::{Framework, Reach, Version};
 use crate::situation::{Installed, Operation, Owner, Situation};
+use crate::words;
 
 /// One way to need less memory, or to have more of it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -42,6 +43,9 @@ pub struct Remedy {
     /// Remedies that cannot be used together with it, or that do the same.
     #[serde(default)]
     pub conflicts: Vec<String>,
+    /// How much of it is taken, where that can be chosen.
+    #[serde(default)]
+    pub knob: Option<Knob>,
     /// How a dry run applies it.
     pub dry_run: DryRun,
     /// How it is written for each framework.
@@ -135,8 +139,39 @@ pub struct ByDefault {
 pub struct DryRun {
     /// By what means.
     pub kind: DryRunKind,
+    /// Whether the hook inside the user's Python does it as well.
+    #[serde(default)]
+    pub hook: bool,
     /// What is done, in a few words.
     pub what: String,
+}
+
+impl DryRun {
+    /// Whether the hook inside the user's Python can do it.
+    pub fn by_hook(&self) -> bool {
+        self.hook || self.kind == DryRunKind::Hook
+    }
+}
+
+/// How much of a remedy is taken.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Knob {
+    /// What the hook calls it.
+    pub option: String,
+    /// The setting that the amount divides, where the hook wants the quotient rather than the amount.
+    #[serde(default)]
+    pub of: Option<Divided>,
+    /// The amounts worth trying, the gentlest first.
+    pub amounts: Vec<u32>,
+}
+
+/// A setting of the run that an amount divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Divided {
+    /// Tokens in a sequence.
+    SequenceLength,
 }
 
 /// The means by which a dry run applies a remedy.
@@ -273,6 +308,12 @@ impl Remedy {
                 frameworks.iter().flat_map(|known| known.framework.below()).find_map(|&below| find(below, false))
             })
             .or_else(|| find(Framework::Machine, true))
+    }
+
+    /// The words for a run, with what they leave open filled in from its settings.
+    pub fn words_for(&self, situation: &Situation) -> Option<(&Written, String)> {
+        let written = self.written_for(&situation.frameworks)?;
+        Some((written, words::fill(&written.words, situation)))
     }
 
     /// Whether one of the frameworks does it by itself, as far as the situation shows. An unknown release is taken to be

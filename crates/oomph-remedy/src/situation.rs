@@ -330,9 +330,16 @@ pub struct Settings {
     pub packing: Option<bool>,
     /// Processes that share the training, one per GPU.
     pub world_size: Option<u64>,
+    /// By how much a remedy that divides something is to divide it; 2 where nothing is said.
+    pub divide_by: Option<u64>,
 }
 
 impl Settings {
+    /// By how much a remedy that divides something divides it, never 0.
+    pub fn divisor(&self) -> u64 {
+        self.divide_by.unwrap_or(2).max(1)
+    }
+
     /// What the weights take, in bytes.
     pub fn weight_bytes(&self) -> Option<u64> {
         Some((self.model_parameters? as f64 * self.bytes_per_parameter?) as u64)

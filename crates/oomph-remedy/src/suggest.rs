@@ -109,7 +109,7 @@ impl Catalogue {
     }
 
     /// The remedies that are in effect: those that the situation names, and the defaults of its frameworks.
-    fn in_effect<'a>(&'a self, situation: &'a Situation) -> BTreeSet<&'a str> {
+    pub(crate) fn in_effect<'a>(&'a self, situation: &'a Situation) -> BTreeSet<&'a str> {
         let named = situation.on.iter().map(String::as_str);
         let defaults = self.remedies().iter().filter(|remedy| remedy.is_default(situation));
         named.chain(defaults.map(|remedy| remedy.id.as_str())).collect()

@@ -93,15 +93,16 @@ fn unknown(name: &str) -> &'static str {
 fn value(name: &str, situation: &Situation) -> Option<String> {
     let (memory, settings) = (&situation.memory, &situation.settings);
     let number = |value: u64| value.to_string();
-    let half = |value: Option<u64>| value.filter(|&value| value > 1).map(|value| value.div_ceil(2).to_string());
+    let by = settings.divisor();
+    let half = |value: Option<u64>| value.filter(|&value| value > 1).map(|value| value.div_ceil(by).to_string());
     let size = |bytes: Option<u64>| bytes.map(gib_or_mib);
     match name {
         "half_batch" => half(settings.batch_size),
-        // Twice as many micro-batches keep the effective batch; without a batch of two there is nothing to keep.
+        // As many more micro-batches keep the effective batch; without a batch of two there is nothing to keep.
         "double_accumulation" => settings
             .gradient_accumulation
             .or(settings.batch_size.map(|_| 1))
-            .and_then(|steps| steps.checked_mul(2))
+            .and_then(|steps| steps.checked_mul(by))
             .map(number),
         "half_length" => half(settings.sequence_length),
         "shorter_context" => settings.context_that_fits.map(number).or_else(|| half(settings.context_length)),

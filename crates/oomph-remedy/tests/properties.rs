@@ -40,6 +40,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             trainable_parameters: counts[11],
             vocabulary: counts[0],
             world_size: counts[1],
+            divide_by: counts[2],
             memory_utilization: utilization,
             bytes_per_parameter: bytes,
             packing,

@@ -7,6 +7,8 @@ use oomph_gpu::Kind;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::activity::Activity;
+
 /// The `gpu` of a device that had no limit.
 pub const UNBOUNDED: &str = "unbounded";
 
@@ -64,6 +66,9 @@ pub struct DryRunReport {
     /// that many of it hold the program. Empty also where the need is not known
     /// (`would_need_bytes` is `null` after an OOM).
     pub fits_on: Vec<String>,
+    /// What the program's own calls to allocate, free and copy tell its author; `null` where it made none.
+    #[serde(default)]
+    pub activity: Option<Activity>,
     /// What weakens the answer, one sentence each.
     pub warnings: Vec<String>,
     /// The program and its arguments.
@@ -351,6 +356,7 @@ mod tests {
                 whose: None,
             }],
             fits_on: vec![],
+            activity: None,
             warnings: vec![],
             command: vec![],
             smallest: vec![],

@@ -10,12 +10,16 @@
 //!   program (file names, messages) are neutralised on their way to a terminal; in JSON they are as they were.
 #![forbid(unsafe_code)]
 
+pub mod activity;
 mod clean;
 mod compare;
 mod dry_run;
 mod explain;
+mod fix;
 mod gpus;
+mod plan;
 mod text;
+mod tune;
 
 pub use clean::clean;
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
@@ -24,5 +28,14 @@ pub use dry_run::{
     Stopped, UNBOUNDED, Verdict, Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
+pub use fix::{Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange};
 pub use gpus::{GpusReport, GpusSchema};
-pub use text::{Style, render_check, render_diff, render_dry_run, render_explain, render_gpu, render_gpus};
+pub use plan::{
+    Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
+    PlannedTerm, Verified,
+};
+pub use text::{
+    Style, render_check, render_diff, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan,
+    render_tune,
+};
+pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};

@@ -76,6 +76,7 @@ fn fits() -> DryRunReport {
         ]),
         devices: vec![device(0, peak(7256, 7640))],
         fits_on: vec!["rtx-3080-10gb".into(), "a100-40gb-mig-2g.10gb".into(), "rtx-3060".into(), "h100-sxm".into()],
+        activity: None,
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
         smallest: vec![

@@ -8,24 +8,39 @@
 //! |---|---|
 //! | `t` | microseconds since the Unix epoch |
 //! | `pid` | the process |
-//! | `device` | the card as the process counts |
-//! | `kind` | `malloc` (`cudaMalloc`, `cuMemAlloc`, pool growth), `free`, `map` and `unmap` (pages of `cuMemMap`), `refuse` (a request that the card could not hold), `context` (memory that the driver takes for itself) |
+//! | `device` | the card as the run counts |
+//! | `kind` | one of the kinds below |
 //! | `address` | where; for `refuse` the bytes that were free |
 //! | `size` | bytes |
 //! | `stream` | for stream-ordered calls; 0 otherwise |
 //!
-//! Fields may come in any order, `pid`, `address` and `stream` may be absent, unknown fields are passed over.
+//! | kind | meaning |
+//! |---|---|
+//! | `malloc`, `free` | a block with granules of 2 MiB of its own (`cudaMalloc`, `cuMemAlloc`) |
+//! | `take`, `give` | granules for blocks to come: a pool's growth, or the granule that small blocks share |
+//! | `place`, `unplace` | a block in such granules (`cudaMallocAsync`, and `cudaMalloc` below 1 MiB) |
+//! | `map`, `unmap` | physical memory at a reserved address (`cuMemMap`) |
+//! | `refuse` | a request that the card could not hold |
+//! | `context` | memory that the driver takes for itself; not part of the recording, but noted |
+//! | `cut` | the log grew too long and ends here |
+//!
+//! Fields may come in any order, `pid`, `address` and `stream` may be absent, unknown fields and kinds are passed over.
+//! What stands at the end of the log is what was not given back; the segments and blocks of the trace say so.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
 use serde::Deserialize;
 
 use crate::error::{Cause, Fault};
 use crate::json::{Scalar, fault};
-use crate::{Action, Device, DeviceKind, Event, Note, SourceKind, StackId, Trace};
+use crate::{Action, Block, BlockState, Device, DeviceKind, Event, Note, Segment, SourceKind, StackId, Trace};
 
 /// The longest line, in bytes.
 const LINE: u64 = 1 << 16;
+
+/// The most notes that are kept.
+const MOST_NOTES: usize = 64;
 
 #[derive(Deserialize)]
 struct Line {
@@ -43,6 +58,9 @@ struct Line {
     #[serde(default)]
     stream: Scalar,
 }
+
+/// What the driver gives memory in, in bytes.
+const GRANULE: u64 = 2 << 20;
 
 /// Whether a file that begins so is a device log.
 pub(crate) fn is_one(start: &[u8]) -> bool {
@@ -85,36 +103,112 @@ pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Resu
         None => {}
     }
     trace.devices.sort_by_key(|device| device.index);
+    trace.devices.iter_mut().for_each(stand);
     Ok(trace)
 }
 
 fn add(trace: &mut Trace, line: &Line) {
     let index = line.device.unsigned().and_then(|index| u32::try_from(index).ok()).unwrap_or(0).min(4095);
+    let size = line.size.unsigned().unwrap_or(0);
+    let granules = size.checked_next_multiple_of(GRANULE).unwrap_or(size);
+    // What one line says is one or two events: the program's, and the card's, which encloses it.
+    let actions: &[(Action, u64)] = match line.kind.as_str() {
+        "malloc" => &[(Action::SegmentAlloc, granules), (Action::Alloc, size)],
+        "free" => &[(Action::FreeCompleted, size), (Action::SegmentFree, granules)],
+        "place" => &[(Action::Alloc, size)],
+        "unplace" => &[(Action::FreeCompleted, size)],
+        "take" => &[(Action::SegmentMap, size)],
+        "give" => &[(Action::SegmentUnmap, size)],
+        "map" => &[(Action::SegmentMap, size), (Action::Alloc, size)],
+        "unmap" => &[(Action::FreeCompleted, size), (Action::SegmentUnmap, size)],
+        "refuse" => &[(Action::Oom, size)],
+        "context" => {
+            let text =
+                format!("the driver took {} MiB of card {index} for itself, beside what is recorded", size >> 20);
+            return note_once(trace, text);
+        }
+        "cut" => return note_once(trace, "the log grew too long: what came later was not recorded".to_owned()),
+        _ => &[(Action::Other, size)],
+    };
     // Processes of one run share a card; the label keeps them apart.
     let label = match line.pid.unsigned() {
         Some(pid) => trace.strings.intern(&format!("pid {pid}")),
         None => Default::default(),
     };
-    let event = Event {
-        action: match line.kind.as_str() {
-            "malloc" | "context" => Action::SegmentAlloc,
-            "free" => Action::SegmentFree,
-            "map" => Action::SegmentMap,
-            "unmap" => Action::SegmentUnmap,
-            "refuse" => Action::Oom,
-            _ => Action::Other,
-        },
-        address: line.address.unsigned().unwrap_or(0),
-        size: line.size.unsigned().unwrap_or(0),
-        stream: line.stream.unsigned().unwrap_or(0),
-        pool: None,
-        stack: StackId::NONE,
-        time_us: line.t.signed().unwrap_or(0),
-        label,
-    };
     let at = trace.devices.iter().position(|device| device.index == index).unwrap_or_else(|| {
         trace.devices.push(Device { kind: DeviceKind::Cuda, index, ..Device::default() });
         trace.devices.len() - 1
     });
-    trace.devices[at].events.push(event);
+    for &(action, size) in actions {
+        trace.devices[at].events.push(Event {
+            action,
+            address: line.address.unsigned().unwrap_or(0),
+            size,
+            stream: line.stream.unsigned().unwrap_or(0),
+            pool: None,
+            stack: StackId::NONE,
+            time_us: line.t.signed().unwrap_or(0),
+            label,
+        });
+    }
+}
+
+/// Leaves a note, unless it was left before: a file may repeat itself without end.
+fn note_once(trace: &mut Trace, text: String) {
+    if trace.notes.iter().take(MOST_NOTES).all(|note| note.text != text) && trace.notes.len() < MOST_NOTES {
+        trace.notes.push(Note { offset: None, text });
+    }
+}
+
+/// Gives a device the segments and blocks that its events leave standing.
+fn stand(device: &mut Device) {
+    // Ranges by address: their end, whether pages were mapped, and the stream.
+    let mut segments = BTreeMap::<u64, (u64, bool, u64)>::new();
+    let mut blocks = BTreeMap::<u64, u64>::new();
+    for event in device.events.iter() {
+        let end = event.address.saturating_add(event.size);
+        match event.action {
+            Action::SegmentAlloc => drop(segments.insert(event.address, (end, false, event.stream))),
+            Action::SegmentMap => drop(segments.insert(event.address, (end, true, event.stream))),
+            Action::SegmentFree | Action::SegmentUnmap => drop(segments.remove(&event.address)),
+            Action::Alloc => drop(blocks.insert(event.address, event.size)),
+            Action::FreeCompleted => drop(blocks.remove(&event.address)),
+            _ => {}
+        }
+    }
+    let mut reached = 0;
+    for (address, (end, expandable, stream)) in segments {
+        // Only a file that contradicts itself has ranges that overlap.
+        if address < reached {
+            continue;
+        }
+        reached = end;
+        let first = device.blocks.len();
+        let mut at = address;
+        let mut push = |from: u64, to: u64, state: BlockState| {
+            if to > from {
+                let requested = if state == BlockState::Inactive { 0 } else { to - from };
+                device.blocks.push(Block { address: from, size: to - from, requested, state, stack: StackId::NONE });
+            }
+        };
+        for (&block, &size) in blocks.range(address..end) {
+            if block < at {
+                continue;
+            }
+            push(at, block, BlockState::Inactive);
+            at = block.saturating_add(size).min(end);
+            push(block, at, BlockState::ActiveAllocated);
+        }
+        push(at, end, BlockState::Inactive);
+        device.segments.push(Segment {
+            address,
+            total_size: end - address,
+            stream,
+            large: true,
+            expandable,
+            first_block: u32::try_from(first).unwrap_or(u32::MAX),
+            end_block: u32::try_from(device.blocks.len()).unwrap_or(u32::MAX),
+            ..Segment::default()
+        });
+    }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod columns;
+mod compression;
 pub mod device_log;
 mod error;
 mod intern;

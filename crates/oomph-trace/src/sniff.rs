@@ -1,9 +1,8 @@
 //! Telling a recording of memory from a log, by its first bytes.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 
-use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::StreamingDecoder;
+use crate::compression::Compression;
 
 /// How much of a compressed file's beginning is unpacked, in bytes.
 const PEEK: u64 = 64 << 10;
@@ -25,12 +24,14 @@ const KEYS: [&str; 7] = [
 pub fn is_recording(start: &[u8]) -> bool {
     match start {
         [0x80, 2..=5, ..] | [b'P', b'K', 3, 4, ..] => true,
-        _ => match container(start) {
-            Some(mut inner) => {
-                let mut unpacked = Vec::new();
+        _ => match Compression::of(start) {
+            Some(compression) => {
+                let mut inner = Vec::new();
                 // The beginning of a file breaks off somewhere, which is no reason to say no.
-                let _ = inner.by_ref().take(PEEK).read_to_end(&mut unpacked);
-                container(&unpacked).is_none() && is_recording(&unpacked)
+                if let Ok(unpacked) = compression.unpack(start) {
+                    let _ = unpacked.take(PEEK).read_to_end(&mut inner);
+                }
+                Compression::of(&inner).is_none() && is_recording(&inner)
             }
             None => is_json_recording(start),
         },
@@ -43,36 +44,9 @@ pub fn is_recording(start: &[u8]) -> bool {
 /// When the reader fails, or the first bytes promise a compression that does not follow.
 pub fn unpacked(mut reader: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let start = reader.fill_buf()?;
-    Ok(match compression(start) {
-        Some(Compression::Gzip) => Box::new(MultiGzDecoder::new(reader)),
-        Some(Compression::Zstd) => {
-            let decoder = StreamingDecoder::new(reader);
-            Box::new(decoder.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?)
-        }
+    Ok(match Compression::of(start) {
+        Some(compression) => Box::new(compression.unpack(reader)?),
         None => Box::new(reader),
-    })
-}
-
-enum Compression {
-    Gzip,
-    Zstd,
-}
-
-fn compression(start: &[u8]) -> Option<Compression> {
-    match start {
-        [0x1f, 0x8b, ..] => Some(Compression::Gzip),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
-        _ => None,
-    }
-}
-
-fn container(start: &[u8]) -> Option<Box<dyn Read + '_>> {
-    Some(match compression(start)? {
-        Compression::Gzip => Box::new(MultiGzDecoder::new(BufReader::new(start))),
-        Compression::Zstd => match StreamingDecoder::new(start) {
-            Ok(decoder) => Box::new(decoder),
-            Err(_) => Box::new(io::empty()),
-        },
     })
 }
 

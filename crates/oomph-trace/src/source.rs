@@ -2,8 +2,9 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use flate2::bufread::{DeflateDecoder, MultiGzDecoder};
+use flate2::bufread::DeflateDecoder;
 
+use crate::compression::Compression;
 use crate::error::{Cause, Fault};
 
 /// What a file's contents are.
@@ -27,14 +28,13 @@ pub(crate) fn open<'a>(source: impl Read + 'a) -> Result<(Source<'a>, Format), F
     let mut source: Source<'a> = Box::new(BufReader::with_capacity(PEEK, source));
     for _ in 0..=NESTED {
         let start = source.fill_buf().map_err(broken)?;
+        if let Some(compression) = Compression::of(start) {
+            let unpacked = compression.unpack(source).map_err(|error| Fault::malformed(0, error.to_string()))?;
+            source = Box::new(BufReader::with_capacity(PEEK, unpacked));
+            continue;
+        }
         source = match start {
             [] => return Err(Fault { offset: None, cause: Cause::Empty }),
-            [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(PEEK, MultiGzDecoder::new(source))),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                let decoder = ruzstd::decoding::StreamingDecoder::new(source)
-                    .map_err(|error| Fault::malformed(0, format!("broken zstd data: {error}")))?;
-                Box::new(BufReader::with_capacity(PEEK, decoder))
-            }
             [b'P', b'K', 3, 4, ..] => pickle_in_zip(source)?,
             [0x80, ..] => return Ok((source, Format::Pickle)),
             [0xef, 0xbb, 0xbf, b'{' | b'[', ..] => {

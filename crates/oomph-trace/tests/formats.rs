@@ -207,19 +207,27 @@ fn memory_timelines_are_changes_by_category() {
 fn the_log_of_the_virtual_gpu_is_one_object_a_line() {
     let log = b"{\"t\":5,\"pid\":17,\"device\":1,\"kind\":\"malloc\",\"address\":4096,\"size\":2097152}\n\
                 {\"kind\":\"refuse\",\"device\":0,\"t\":6,\"address\":100,\"size\":500,\"new\":[1]}\n\
+                {\"t\":6,\"device\":1,\"kind\":\"place\",\"address\":8192,\"size\":512}\n\
                 {\"t\":7,\"pid\":17,\"device\":1,\"kind\":\"free\",\"address\":4096,\"size\":2097152,\"stream\":9}\n";
     let trace = parse(log);
     assert_eq!(trace.source, SourceKind::VirtualGpu);
     assert_eq!(trace.devices.iter().map(|device| device.index).collect::<Vec<_>>(), [0, 1]);
-    let last = trace.devices[1].events.get(1).expect("two events");
+    let last = trace.devices[1].events.iter().next_back().expect("five events");
     assert_eq!((last.action, last.stream, trace.strings.get(last.label)), (Action::SegmentFree, 9, "pid 17"));
     assert_eq!(trace.devices[0].events.get(0).map(|event| event.action), Some(Action::Oom));
     let cut = &log[..log.len() - 20];
     let error = read_from(cut, "log", &ReadOptions::default()).expect_err("the last line is cut");
     assert!(error.to_string().contains("ends in the middle"), "{error}");
     let saved = read_from(cut, "log", &ReadOptions { salvage: true, ..ReadOptions::default() }).expect("two lines");
-    assert_eq!(saved.devices[1].events.len(), 1);
+    let actions: Vec<Action> = saved.devices[1].events.iter().map(|event| event.action).collect();
+    assert_eq!(actions, [Action::SegmentAlloc, Action::Alloc, Action::Alloc]);
     assert_eq!(saved.notes.len(), 1);
+    // What was not given back stands: the block of 2 MiB fills its granule, and the small one lies in none.
+    let [segment] = saved.devices[1].segments[..] else { panic!("{:?}", saved.devices[1].segments) };
+    assert_eq!((segment.address, segment.total_size), (4096, 2 << 20));
+    let blocks: Vec<_> = saved.devices[1].blocks.iter().map(|block| (block.address, block.size)).collect();
+    assert_eq!(blocks, [(4096, 2 << 20)]);
+    assert!(trace.devices[1].segments.is_empty(), "the last line gave it back");
 }
 
 /// Real profiler files of 2021, with the numbers that `gzip -dc | jq` gives.

@@ -1,11 +1,12 @@
 //! The books: every byte is charged to a card and a process, in the ledger that all processes of the run share.
 
-use std::ffi::c_void;
-use std::fs::OpenOptions;
+use std::ffi::{OsString, c_void};
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use oomph_ledger::{
@@ -14,7 +15,7 @@ use oomph_ledger::{
     description_offset, device_word, note_offset, process_device_word, process_word,
 };
 
-use crate::trace;
+use crate::{activity, trace};
 
 /// A slot number that no process has: this process has not used a card yet, or found the ledger full.
 const NO_SLOT: usize = usize::MAX;
@@ -27,6 +28,8 @@ struct Books {
     owner: AtomicU32,
     /// Serialises slot taking and the copy of a peak's composition.
     lock: Mutex<()>,
+    /// The run folder whose ledger is mapped.
+    folder: Mutex<OsString>,
 }
 
 // SAFETY: `base` is a shared mapping that lives as long as the process; all access to it is by atomic words, and the
@@ -37,16 +40,25 @@ unsafe impl Sync for Books {}
 
 static BOOKS: OnceLock<Option<Books>> = OnceLock::new();
 
+/// This process was forked after the books were opened and has not charged anything yet.
+static FRESHLY_FORKED: AtomicBool = AtomicBool::new(false);
+
 fn books() -> Option<&'static Books> {
-    BOOKS.get_or_init(open).as_ref()
+    let books = BOOKS.get_or_init(open).as_ref()?;
+    if FRESHLY_FORKED.load(Ordering::Relaxed) {
+        books.follow();
+    }
+    Some(books)
+}
+
+fn open_ledger(folder: &OsString) -> Option<File> {
+    let file = OpenOptions::new().read(true).write(true).open(Path::new(folder).join(LEDGER_FILE)).ok()?;
+    (file.metadata().ok()?.len() == FILE_BYTES as u64).then_some(file)
 }
 
 fn open() -> Option<Books> {
     let folder = std::env::var_os(RUN_FOLDER_VARIABLE)?;
-    let file = OpenOptions::new().read(true).write(true).open(Path::new(&folder).join(LEDGER_FILE)).ok()?;
-    if file.metadata().ok()?.len() != FILE_BYTES as u64 {
-        return None;
-    }
+    let file = open_ledger(&folder)?;
     // SAFETY: a new shared mapping of a file whose size was just checked; only oomph's own processes know it.
     let base = unsafe {
         libc::mmap(
@@ -67,6 +79,7 @@ fn open() -> Option<Books> {
         slot: AtomicUsize::new(NO_SLOT),
         owner: AtomicU32::new(0),
         lock: Mutex::new(()),
+        folder: Mutex::new(folder),
     };
     let header = |word: HeaderWord| books.word(word as usize).load(Ordering::Relaxed);
     if header(HeaderWord::Magic) != MAGIC || header(HeaderWord::Version) != VERSION {
@@ -80,6 +93,7 @@ fn open() -> Option<Books> {
         books.cards.push(DeviceDescription::decode(bytes)?);
     }
     trace::start();
+    activity::start();
     // SAFETY: `forked` is an `extern "C"` function that only touches atomics.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     // SAFETY: `closed` is an `extern "C"` function that may run while the process ends.
@@ -91,7 +105,9 @@ fn open() -> Option<Books> {
 extern "C" fn forked() {
     if let Some(Some(books)) = BOOKS.get() {
         books.slot.store(NO_SLOT, Ordering::Relaxed);
+        FRESHLY_FORKED.store(true, Ordering::Relaxed);
         crate::device::forget_contexts();
+        activity::forget();
     }
 }
 
@@ -99,6 +115,7 @@ extern "C" fn forked() {
 extern "C" fn closed() {
     trace::finish();
     let Some(Some(books)) = BOOKS.get() else { return };
+    activity::finish(Path::new(&*books.folder.lock().unwrap_or_else(PoisonError::into_inner)));
     let slot = books.slot.swap(NO_SLOT, Ordering::Relaxed);
     if slot != NO_SLOT && books.owner.load(Ordering::Relaxed) == std::process::id() {
         books.clear(slot);
@@ -112,12 +129,47 @@ impl Books {
         unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(index) }
     }
 
+    /// Takes over the ledger of another run folder, if this process was given one after it was forked: a fork server
+    /// opens its books while it imports, and each of its children is a run of its own. The place of the mapping stays,
+    /// so nothing that was derived from it goes stale; a ledger of other cards is therefore not taken.
+    #[cold]
+    fn follow(&self) {
+        let Some(given) = std::env::var_os(RUN_FOLDER_VARIABLE) else { return };
+        let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        if given == *folder {
+            return;
+        }
+        let Some(file) = open_ledger(&given) else { return };
+        let at = description_offset(0);
+        let mut descriptions = vec![0; process_word(0) * 8 - at];
+        // SAFETY: the descriptions lie inside the mapping, and nobody writes them after the launcher did.
+        let mine = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), descriptions.len()) };
+        if file.read_exact_at(&mut descriptions, at as u64).is_err() || descriptions != mine {
+            return;
+        }
+        // SAFETY: replaces our own mapping by one of the same size, in one step; all access to it is by atomic words.
+        let base = unsafe {
+            libc::mmap(
+                self.base.as_ptr().cast(),
+                FILE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base != libc::MAP_FAILED {
+            *folder = given;
+        }
+    }
+
     /// This process's slot, taken at its first use of a card.
     fn slot(&self) -> Option<usize> {
         let slot = self.slot.load(Ordering::Relaxed);
         if slot != NO_SLOT {
             return Some(slot);
         }
+        FRESHLY_FORKED.store(false, Ordering::Relaxed);
         let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = self.slot.load(Ordering::Relaxed);
         if slot != NO_SLOT {

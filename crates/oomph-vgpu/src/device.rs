@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use oomph_ledger::{DeviceDescription, Kind, MAX_DEVICES};
 
-use crate::books;
 use crate::status::{INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY, SUCCESS};
+use crate::{books, device_log};
 
 /// A card as this process sees it.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +127,7 @@ pub fn activate(device: Device) -> u32 {
         return SUCCESS;
     }
     if books::charge(device.card, Kind::Context, device.description.context_bytes) {
+        device_log::note(device_log::Kind::Context, device.card, 0, device.description.context_bytes as usize);
         SUCCESS
     } else {
         context.store(false, Ordering::Relaxed);
@@ -172,6 +173,7 @@ pub fn forget_contexts() {
     for context in &CONTEXTS {
         context.store(false, Ordering::Relaxed);
     }
+    device_log::forget();
 }
 
 /// The handle of a card's context.

@@ -14,6 +14,7 @@
 // In a test build the exported symbols are ordinary functions that nothing calls.
 #![cfg_attr(test, allow(dead_code))]
 
+mod activity;
 mod books;
 mod capture;
 mod cubin;
@@ -27,6 +28,7 @@ mod cusolver;
 mod cusparse;
 mod cusparselt;
 mod device;
+mod device_log;
 mod driver;
 mod exports;
 mod graph_memory;

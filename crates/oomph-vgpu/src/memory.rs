@@ -7,9 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use oomph_ledger::{Kind, MAX_DEVICES};
 
 use crate::device::{self, Device};
+use crate::device_log::{self, Kind as Logged};
 use crate::space::{self, Block, FreeRanges, GRANULE, Place};
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS};
-use crate::{books, capture, pool, trace};
+use crate::{activity, books, capture, pool, trace};
 
 /// Requests below this share a granule, as the driver lets them; in bytes.
 const SMALL: usize = 1 << 20;
@@ -28,7 +29,9 @@ static SLABS: [Mutex<Slabs>; MAX_DEVICES] =
 pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
     let device = device::activate_current()?;
     capture::check_unsafe_call()?;
-    allocate_on(device, device::current_ordinal(), size, kind)
+    let start = allocate_on(device, device::current_ordinal(), size, kind)?;
+    activity::allocated(start, size);
+    Ok(start)
 }
 
 /// Allocates device memory on a card.
@@ -43,7 +46,7 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
     } else {
         let span = size.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
         if kind != Kind::Managed && !books::charge(device.card, kind, span as u64) {
-            return Err(OUT_OF_MEMORY);
+            return Err(refused(device.card, span));
         }
         match space::lock().take(span) {
             Some(start) => (start, span),
@@ -57,7 +60,19 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
     };
     let block = Block { start, size, span, place: Place::Device(kind), card: device.card, ordinal, id: 0 };
     space::lock().insert(block);
+    match kind {
+        // Pages of managed memory are charged to nobody.
+        Kind::Managed => {}
+        _ if span.is_multiple_of(GRANULE) => device_log::note(Logged::Malloc, device.card, start, size),
+        _ => device_log::note(Logged::Place, device.card, start, size),
+    }
     Ok(start as *mut c_void)
+}
+
+/// Notes a request that a card could not hold, and gives its status.
+pub fn refused(card: usize, size: usize) -> u32 {
+    device_log::note(Logged::Refuse, card, books::free_bytes(card) as usize, size);
+    OUT_OF_MEMORY
 }
 
 /// Takes a piece of a shared granule, a new one if none has room.
@@ -68,12 +83,13 @@ fn small(device: Device, span: usize) -> Result<usize, u32> {
         return Ok(start);
     }
     if !books::charge(device.card, Kind::Malloc, GRANULE as u64) {
-        return Err(OUT_OF_MEMORY);
+        return Err(refused(device.card, GRANULE));
     }
     let Some(start) = space::lock().take(GRANULE) else {
         books::release(device.card, Kind::Malloc, GRANULE as u64);
         return Err(OUT_OF_MEMORY);
     };
+    device_log::note(Logged::Take, device.card, start, GRANULE);
     slabs.free.give(start, GRANULE);
     slabs.free.take(span).ok_or(OUT_OF_MEMORY)
 }
@@ -98,9 +114,13 @@ pub fn free(pointer: *mut c_void) -> u32 {
         }
     };
     let Place::Device(kind) = block.place else { return INVALID_VALUE };
+    activity::freed(pointer);
     if block.span % GRANULE != 0 {
         free_small(block);
         return SUCCESS;
+    }
+    if kind != Kind::Managed {
+        device_log::note(Logged::Free, block.card, block.start, block.size);
     }
     space::lock().give(block.start, block.span);
     if kind != Kind::Managed {
@@ -113,9 +133,11 @@ pub fn free(pointer: *mut c_void) -> u32 {
 fn free_small(block: Block) {
     let Some(slabs) = SLABS.get(block.card) else { return };
     let mut slabs = slabs.lock().unwrap_or_else(PoisonError::into_inner);
+    device_log::note(Logged::Unplace, block.card, block.start, block.size);
     let (start, size) = slabs.free.give(block.start, block.span);
     if size == GRANULE {
         slabs.free.remove(start, size);
+        device_log::note(Logged::Give, block.card, start, size);
         space::lock().give(start, size);
         books::release(block.card, Kind::Malloc, size as u64);
     }

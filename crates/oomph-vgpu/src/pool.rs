@@ -11,9 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use oomph_ledger::{Kind, MAX_DEVICES};
 
 use crate::device::{self, Device};
+use crate::device_log::{self, Kind as Logged};
 use crate::space::{self, Block, FreeRanges, GRANULE, Place};
 use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{books, handle};
+use crate::{books, handle, memory};
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
@@ -101,6 +102,7 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
     pool.counters.used += span as u64;
     pool.counters.used_high = pool.counters.used_high.max(pool.counters.used);
     let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
+    device_log::note(Logged::Place, card, start, size);
     drop(pools);
     space::lock().insert(Block { start, size, span, place: Place::Pool(handle), card, ordinal, id: 0 });
     Ok(start as *mut c_void)
@@ -117,7 +119,7 @@ impl Pool {
         } else {
             self.trim(0);
             if !books::charge(self.card, Kind::Pool, exact as u64) {
-                return Err(OUT_OF_MEMORY);
+                return Err(memory::refused(self.card, exact));
             }
             exact
         };
@@ -125,6 +127,7 @@ impl Pool {
             books::release(self.card, Kind::Pool, size as u64);
             return Err(OUT_OF_MEMORY);
         };
+        device_log::note(Logged::Take, self.card, start, size);
         self.ranges.push((start, size));
         self.counters.reserved += size as u64;
         self.counters.reserved_high = self.counters.reserved_high.max(self.counters.reserved);
@@ -139,6 +142,7 @@ impl Pool {
         let mut kept = Vec::new();
         for (start, size) in std::mem::take(&mut self.ranges) {
             if self.counters.reserved > keep && self.free.take_exact(start, size) {
+                device_log::note(Logged::Give, self.card, start, size);
                 space::lock().give(start, size);
                 books::release(self.card, Kind::Pool, size as u64);
                 self.counters.reserved -= size as u64;
@@ -156,10 +160,11 @@ pub fn free(pointer: *mut c_void) -> u32 {
         return SUCCESS;
     }
     let removed = space::lock().remove(pointer as usize);
-    let Some(Block { start, span, place: Place::Pool(handle), .. }) = removed else {
+    let Some(Block { start, size, span, card, place: Place::Pool(handle), .. }) = removed else {
         return INVALID_VALUE;
     };
     let mut pools = pools();
+    device_log::note(Logged::Unplace, card, start, size);
     if let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle) {
         pool.free.give(start, span);
         pool.counters.used -= span as u64;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use oomph_ledger::NoteKind;
 
 use crate::books;
+use crate::device_log;
 use crate::exports::FUNCTIONS;
 
 /// How a function is treated.
@@ -79,6 +80,7 @@ pub fn start() {
 
 /// Writes the counts to `calls-PID.txt` in the folder that `OOMPH_TRACE` names, when the process ends.
 pub fn finish() {
+    device_log::finish();
     static DONE: OnceLock<()> = OnceLock::new();
     if !COUNTING.load(Ordering::Relaxed) || DONE.set(()).is_err() {
         return;

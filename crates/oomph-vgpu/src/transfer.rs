@@ -3,11 +3,39 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use crate::activity;
 use crate::space::{self, Place};
 
 /// Copies and fills up to this size are real, in bytes.
 const REAL: usize = 1 << 20;
 const PAGE: usize = 4096;
+
+/// Copies bytes between any two places because the program asked for it, which is counted.
+///
+/// # Safety
+/// As for [`copy`].
+pub unsafe fn requested(to: *mut c_void, from: *const c_void, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { activity::copied(to, from, size, true) };
+    unsafe { copy(to, from, size) };
+}
+
+/// Copies a rectangle because the program asked for it, which is counted.
+///
+/// # Safety
+/// As for [`copy_2d`].
+pub unsafe fn requested_2d(
+    to: *mut c_void,
+    to_pitch: usize,
+    from: *const c_void,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+) {
+    // SAFETY: the caller's promise; the contents are not looked at, because they do not lie in one piece.
+    unsafe { activity::copied(to, from, width.saturating_mul(height), false) };
+    unsafe { copy_2d(to, to_pitch, from, from_pitch, width, height) };
+}
 
 /// Copies bytes between any two places.
 ///

@@ -9,9 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use oomph_ledger::Kind;
 
 use crate::device::Device;
+use crate::device_log::{self, Kind as Logged};
 use crate::space::{self, Block, GRANULE, Place};
 use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{books, device};
+use crate::{books, device, memory};
 
 /// A piece of physical memory.
 struct Physical {
@@ -79,7 +80,7 @@ pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
     if let Some(device) = device
         && !books::charge(device.card, Kind::Mapped, size as u64)
     {
-        return Err(OUT_OF_MEMORY);
+        return Err(memory::refused(device.card, size));
     }
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     let handle = table.next;
@@ -130,7 +131,12 @@ pub fn map(start: usize, size: usize, handle: u64) -> u32 {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     let overlaps = table.mapped.range(..start + size).next_back().is_some_and(|(at, (length, _))| at + length > start);
     match table.physical.get_mut(&handle) {
-        Some(physical) if inside && !overlaps && size > 0 => physical.references += 1,
+        Some(physical) if inside && !overlaps && size > 0 => {
+            physical.references += 1;
+            if let Some(card) = physical.card {
+                device_log::note(Logged::Map, card, start, size);
+            }
+        }
         _ => return INVALID_VALUE,
     }
     table.mapped.insert(start, (size, handle));
@@ -147,6 +153,9 @@ pub fn unmap(start: usize, size: usize) -> u32 {
     }
     for (at, length, handle) in found {
         table.mapped.remove(&at);
+        if let Some(card) = table.physical.get(&handle).and_then(|physical| physical.card) {
+            device_log::note(Logged::Unmap, card, at, length);
+        }
         drop_reference(&mut table, handle);
         space::forget(at, length);
     }

@@ -35,6 +35,8 @@ pub struct Observation {
     pub hooks: HookReports,
     /// The memory over time of the processes that left a recording.
     pub memory: Vec<ProcessMemory>,
+    /// The memory calls of the processes that ended in good order.
+    pub activities: Vec<oomph_launch::activity::Activity>,
     /// What could not be read of what was left.
     pub warnings: Vec<String>,
     /// The exit status, as a shell shows it.
@@ -43,6 +45,8 @@ pub struct Observation {
     pub timed_out: bool,
     /// How long it ran.
     pub elapsed: Duration,
+    /// The end of its standard error, where that was captured.
+    pub stderr_tail: String,
 }
 
 /// Makes the answer, without `command` and `next`. `probe` is the second run on cards without a limit.
@@ -88,6 +92,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         frameworks: frameworks(&run.hooks),
         devices,
         fits_on: holding.iter().map(|card| card.gpu.clone()).collect(),
+        activity: None,
         warnings,
         command: Vec::new(),
         smallest: smallest(holding),

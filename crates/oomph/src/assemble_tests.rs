@@ -95,10 +95,12 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
         ledger,
         hooks: HookReports { reports, unreadable: vec![] },
         memory: vec![],
+        activities: Vec::new(),
         warnings: vec![],
         exit_status,
         timed_out: false,
         elapsed: Duration::from_millis(5100),
+        stderr_tail: String::new(),
     }
 }
 

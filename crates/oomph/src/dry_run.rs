@@ -15,7 +15,7 @@ use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
 use crate::program::Program;
 use crate::stage::{Ended, Stage};
-use crate::{export, output, whose};
+use crate::{activity, export, output, whose};
 
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
@@ -25,7 +25,11 @@ const LONGEST_SOURCE: u64 = 8 << 20;
 /// # Errors
 /// When something that is needed is missing: a card of that name, the program, a torch that can use the virtual GPU.
 pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
-    let program = Program { history: !args.no_owners, ..Program::new(args.program)? };
+    let program = Program {
+        history: !args.no_owners,
+        device_log: args.snapshot.is_some() || args.trace.is_some(),
+        ..Program::new(args.program)?
+    };
     for path in [&args.report, &args.snapshot].into_iter().flatten() {
         output::writable(path)?;
     }
@@ -44,11 +48,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Ended::Interrupted(signal) => return Ok(interrupted(signal)),
     };
     if first.memory.is_empty() && (args.snapshot.is_some() || args.trace.is_some()) {
-        first.warnings.push(
-            "no process left a recording of its memory, so none was written: only PyTorch programs that use the GPU, \
-             and do not record by themselves, leave one"
-                .into(),
-        );
+        first.warnings.push("no process used the GPU, so no recording was written".into());
     }
     let mut report = assemble(&program.cards, &first, None);
     let limited = program.cards.iter().any(|card| !card.unbounded);
@@ -69,6 +69,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &args.trace {
         whose::export(&first.memory, path)?;
     }
+    report.activity = activity::tell(&first.activities, !report.frameworks.is_empty());
     report.command = program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     report.next = next_steps(program, !args.no_probe, &report);
     for device in &mut report.devices {

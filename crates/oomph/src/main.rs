@@ -11,6 +11,7 @@
 //! - No input makes it panic, and a reader that goes away is no error.
 #![forbid(unsafe_code)]
 
+mod activity;
 mod assemble;
 mod cards;
 mod cli;
@@ -20,10 +21,15 @@ mod embedded;
 mod explain;
 mod export;
 mod failure;
+mod fix;
+mod fork_runner;
 mod gpus;
 mod output;
+mod plan;
 mod program;
 mod stage;
+mod trial;
+mod tune;
 mod whose;
 
 use std::process::ExitCode;
@@ -45,9 +51,12 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
+        Command::Fix(args) => fix::run(*args, cli.quiet),
+        Command::Tune(args) => tune::run(*args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),
         Command::Check(args) => compare::check(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Gpus(args) => gpus::run(&args),
     };
     result.unwrap_or_else(|error| failure::report(&error))

@@ -32,12 +32,16 @@ pub struct Program {
     pub timeout: Option<Duration>,
     /// Which results are computed for real.
     pub values: Values,
+    /// Which ranks of a job run, as the hook takes it; `None` is its default.
+    pub ranks: Option<String>,
     /// Whether missing weights are made up.
     pub random_weights: bool,
     /// Whether the program's writes go where it says.
     pub allow_writes: bool,
     /// Whether it is recorded whose memory it is.
     pub history: bool,
+    /// Whether the virtual GPU logs what each process takes of it, for those that leave no recording of their own.
+    pub device_log: bool,
 }
 
 impl Program {
@@ -74,15 +78,17 @@ impl Program {
             command: args.command,
             with: args.with,
             stop,
-            timeout: args.timeout.as_deref().map(duration).transpose()?,
+            timeout: args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?,
             values: match args.values {
                 cli::Values::Off => Values::Off,
                 cli::Values::Small => Values::Small,
                 cli::Values::AllHost => Values::AllHost,
             },
+            ranks: args.ranks.as_deref().map(ranks).transpose()?,
             random_weights: args.random_weights,
             allow_writes: args.allow_writes,
             history: true,
+            device_log: false,
         })
     }
 
@@ -107,6 +113,9 @@ impl Program {
             Values::Off => words.extend(["--values".into(), "off".into()]),
             Values::AllHost => words.extend(["--values".into(), "all-host".into()]),
         }
+        if let Some(ranks) = &self.ranks {
+            words.extend(["--ranks".into(), ranks.clone()]);
+        }
         if self.random_weights {
             words.push("--random-weights".into());
         }
@@ -128,11 +137,31 @@ impl Program {
     }
 }
 
-/// A duration: "90", "90s", "1.5h", "1h30m", "500ms".
-fn duration(text: &str) -> Result<Duration> {
+/// The ranks of a job that run: "0,1,last", "0-3", "all".
+fn ranks(text: &str) -> Result<String> {
+    let text: String = text.chars().filter(|character| !character.is_whitespace()).collect();
+    let number = |text: &str| text.parse::<u32>().ok();
+    let is_known = |name: &str| match name.split_once('-') {
+        Some((first, last)) => number(first).zip(number(last)).is_some_and(|(first, last)| first <= last),
+        None => matches!(name, "last" | "all") || number(name).is_some(),
+    };
+    if text.split(',').all(is_known) {
+        return Ok(text);
+    }
+    Err(hinted(
+        format!("--ranks `{}` does not name ranks", oomph_report::clean(&text)),
+        "write numbers, ranges and `last` with commas, like 0,1,last or 0-3, or `all`",
+    ))
+}
+
+/// A duration: "90", "90s", "1.5h", "1h30m", "500ms". `option` is where it was typed.
+///
+/// # Errors
+/// When it is none, or no time at all.
+pub fn duration(option: &str, text: &str) -> Result<Duration> {
     let wrong = || {
         anyhow::Error::from(Hinted::new(
-            format!("--timeout `{}` is not a duration", oomph_report::clean(text)),
+            format!("{option} `{}` is not a duration", oomph_report::clean(text)),
             "write 90s, 10m or 1h30m",
         ))
     };

@@ -105,11 +105,11 @@ fn durations() {
         ("500ms", 0.5),
         ("1h 5s", 3605.0),
     ] {
-        assert_eq!(duration(text).ok(), Some(Duration::from_secs_f64(seconds)), "{text}");
+        assert_eq!(duration("--timeout", text).ok(), Some(Duration::from_secs_f64(seconds)), "{text}");
     }
     for wrong in ["", "0", "0s", "-1", "1x", "s", "1h30", "1..5s", "nan", "inf", "1e99", "99999999999999999999d", "é"]
     {
-        assert!(duration(wrong).is_err(), "{wrong:?}");
+        assert!(duration("--timeout", wrong).is_err(), "{wrong:?}");
     }
 }
 

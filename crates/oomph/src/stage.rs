@@ -1,11 +1,13 @@
 //! The stage on which a program runs: virtual cards, a run folder, and what is left when it ends.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, HookConfig, InstallerOutput, Launch, Output, Prepared, ProgramKind, Request, RunFolder, Runtime,
-    handle_signals, newest_cudnn, prepare,
+    CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, RunFolder, Runtime,
+    Stop, StopMode, Values, handle_signals, newest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -13,6 +15,7 @@ use crate::assemble::Observation;
 use crate::cards::Card;
 use crate::failure::hinted;
 use crate::program::Program;
+use crate::trial::Changes;
 use crate::{embedded, output, whose};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
@@ -30,6 +33,23 @@ pub struct Stage {
     runtime: Runtime,
     /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
     cudnn: Option<PathBuf>,
+}
+
+/// One run of the program.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// What is different from the program as it was typed.
+    pub changes: &'a Changes,
+    /// The virtual cards.
+    pub cards: &'a [Card],
+    /// Where the program's output goes.
+    pub output: Output,
+    /// When the launcher ends the run.
+    pub timeout: Option<Duration>,
+    /// Whether it is recorded whose memory it is.
+    pub history: bool,
+    /// Where the recordings are copied to.
+    pub keep: Option<&'a Path>,
 }
 
 /// How a run came to its end.
@@ -70,11 +90,64 @@ impl Stage {
         Ok(Self { program, directory, prepared, runtime, cudnn: newest_cudnn(&cache) })
     }
 
-    /// Runs the program on these cards and reads what it left. The recordings are copied to `keep`.
+    /// What kind of program it is.
+    pub fn kind(&self) -> &ProgramKind {
+        &self.prepared.kind
+    }
+
+    /// Runs the program on this machine's own GPU, with the changes and without the virtual one. The exit status is the
+    /// program's.
+    ///
+    /// # Errors
+    /// When the run cannot be set up.
+    pub fn perform_for_real(&self, changes: &Changes, output: Output) -> Result<ExitCode> {
+        let folder = RunFolder::create(&HookConfig {
+            stop: Stop { mode: StopMode::Exit, steps: 0 },
+            values: Values::Off,
+            allow_writes: true,
+            random_weights: false,
+            program_root: self.prepared.directory.clone(),
+            history: false,
+            remedies: changes.remedies.clone(),
+            ranks: Some("all".into()),
+        })?;
+        let prepared =
+            Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
+        let mut launch = Launch::prepared(&prepared).hook_only(&self.runtime, &folder).output(output);
+        for (name, value) in &changes.env {
+            launch = launch.env(name, value);
+        }
+        let outcome = launch.run()?;
+        let status = outcome.interrupted.map_or(outcome.exit.shell_status(), |signal| signal.saturating_add(128));
+        Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+    }
+
+    /// Runs the program as it was typed on these cards and reads what it left. The recordings are copied to `keep`.
+    ///
+    /// # Errors
+    /// As of [`Self::perform`].
+    pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
+        let changes = Changes::none(&self.program.command);
+        let (timeout, history) = (self.program.timeout, self.program.history);
+        self.perform(&Scene { changes: &changes, cards, output, timeout, history, keep })
+    }
+
+    /// Runs the program and reads what it left.
     ///
     /// # Errors
     /// When the run cannot be set up, or its books cannot be read.
-    pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
+    pub fn perform(&self, scene: &Scene<'_>) -> Result<Ended> {
+        let (folder, launch) = self.furnish(scene)?;
+        let outcome = launch.run()?;
+        Self::left_by(&folder, outcome, scene.keep)
+    }
+
+    /// The run folder of a run, and the program ready to start in it.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn furnish(&self, scene: &Scene<'_>) -> Result<(RunFolder, Launch)> {
+        let Scene { changes, cards, output, timeout, history, keep: _ } = *scene;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             stop: program.stop,
@@ -82,25 +155,41 @@ impl Stage {
             allow_writes: program.allow_writes,
             random_weights: program.random_weights,
             program_root: self.prepared.directory.clone(),
-            history: program.history,
+            history,
+            remedies: changes.remedies.clone(),
+            ranks: program.ranks.clone(),
         })?;
+        if program.device_log {
+            folder.log_devices()?;
+        }
         let devices: Vec<DeviceDescription> =
             cards.iter().enumerate().map(|(index, card)| card.description(index)).collect();
         let path = folder.ledger();
         Ledger::create(&path, &devices).with_context(|| format!("cannot write {}", path.display()))?;
         // Python packages bring the CUDA libraries along; a program of machine code may rely on the toolkit's.
         let absent = !matches!(self.prepared.kind, ProgramKind::Python { .. });
-        let mut launch = Launch::prepared(&self.prepared)
-            .virtual_gpu(&self.runtime, &folder, absent)?
-            .output(output)
-            .timeout(program.timeout);
+        let prepared =
+            Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
+        let mut launch =
+            Launch::prepared(&prepared).virtual_gpu(&self.runtime, &folder, absent)?.output(output).timeout(timeout);
         if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
             launch = launch.env(CUDNN_VARIABLE, cudnn);
         }
-        let outcome = launch.run()?;
+        for (name, value) in &changes.env {
+            launch = launch.env(name, value);
+        }
+        Ok((folder, launch))
+    }
+
+    /// Reads what a run left. The recordings are copied to `keep`.
+    ///
+    /// # Errors
+    /// When its books cannot be read.
+    pub fn left_by(folder: &RunFolder, outcome: Outcome, keep: Option<&Path>) -> Result<Ended> {
         if let Some(signal) = outcome.interrupted {
             return Ok(Ended::Interrupted(signal));
         }
+        let path = folder.ledger();
         let ledger = Ledger::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let histories = folder.histories();
         let mut warnings = Vec::new();
@@ -112,10 +201,12 @@ impl Stage {
             ledger,
             hooks: folder.reports(),
             memory,
+            activities: folder.activities(),
             warnings,
             exit_status: outcome.exit.shell_status(),
             timed_out: outcome.timed_out,
             elapsed: outcome.elapsed,
+            stderr_tail: outcome.stderr_tail,
         })))
     }
 }

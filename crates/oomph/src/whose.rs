@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use oomph_explain::snapshot::{self, At, DeviceExplanation, Group, Names, Options, Owner, OwnerRow, Source};
 use oomph_launch::HookHistory;
 use oomph_report::{DeviceReport, Whose};
-use oomph_trace::{ReadOptions, Trace};
+use oomph_trace::{ReadOptions, SourceKind, Trace};
 
 use crate::assemble::{Observation, device_map};
 use crate::export;
@@ -98,13 +98,23 @@ fn targets(path: &Path, pids: impl Iterator<Item = u32>) -> impl Iterator<Item =
 /// The owners of a card's memory at the peak of a run, or when it died there. They add up, to the byte, to what the
 /// card held then; `None` where no process left a recording.
 pub fn owners(device: &DeviceReport, run: &Observation) -> Option<Whose> {
-    let (at, reserved) = match &device.oom {
-        Some(oom) => (At::Oom, oom.reserved_bytes?),
-        None => (At::Peak, device.peak.reserved_bytes?),
+    match device.oom {
+        Some(_) => owners_at(device, run, At::Oom),
+        None => owners_at(device, run, At::Peak),
+    }
+}
+
+/// As [`owners`], at a moment of one's own.
+pub fn owners_at(device: &DeviceReport, run: &Observation, at: At) -> Option<Whose> {
+    let reserved = match &device.oom {
+        Some(oom) => oom.reserved_bytes?,
+        None => device.peak.reserved_bytes?,
     };
     let options = Options { at, what_if: false, ..Options::default() };
+    // What the virtual GPU logged says nothing of owners.
+    let recorded = run.memory.iter().filter(|process| process.trace.source != SourceKind::VirtualGpu);
     let mut found: Vec<DeviceExplanation> =
-        run.memory.iter().flat_map(|process| of_process(process, device.index, run, &options)).collect();
+        recorded.flat_map(|process| of_process(process, device.index, run, &options)).collect();
     // Those that were on the card together, by the same rule as the card's peak: the largest ones that add up.
     found.sort_by_key(|explanation| std::cmp::Reverse(explanation.peak.reserved_bytes));
     let mut total = 0_u64;

@@ -30,7 +30,7 @@ class Optimizers:
             names[id(parameter)] = self.modules.name_of_parameter(parameter) or "optimizer.%d.%d" % (group, index)
         state = getattr(optimizer, "state", None) or {}
         for key, value in list(state.items()):
-            self._see(value, names.get(id(key)) or str(key)[:80], optimizer, moment)
+            self._see(value, names.get(id(key)) or (str(key)[:80] if isinstance(key, (str, int)) else "optimizer.state"), optimizer, moment)
         own = {name: value for name, value in vars(optimizer).items() if name not in ("state", "param_groups")}
         parameters = set(names)
         for path, tensor in self.tensors.inside(own, "optimizer", objects=True):

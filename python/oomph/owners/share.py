@@ -11,7 +11,11 @@ class Share:
 
     def __init__(self, clock=time.perf_counter):
         self._clock = clock
-        self._began = clock()
+        self.begin()
+
+    def begin(self):
+        """The program begins now."""
+        self._began = self._clock()
         self._spent = 0.0
 
     def start(self):

@@ -108,7 +108,9 @@ class Tensors:
         dot = path + "." if path else ""
         if isinstance(value, dict):
             for key, item in list(value.items()):
-                yield dot + str(key)[:80], item
+                # A key can be a tensor, and to print one computes a thousand times.
+                name = str(key)[:80] if isinstance(key, (str, int)) else type(key).__name__
+                yield dot + name, item
         elif isinstance(value, (list, tuple)):
             for index, item in enumerate(value):
                 yield "%s%d" % (dot, index), item

@@ -50,6 +50,10 @@ pub struct DeviceExplanation {
     pub top_stacks: Vec<StackGroup>,
     /// The segments with the most memory that nothing can use, and the blocks that keep them from being given back.
     pub pinned: Vec<PinnedSegment>,
+    /// The live bytes by the size of their blocks. Largest first.
+    pub by_size: Vec<Group>,
+    /// What the program asked for over the whole recording.
+    pub churn: Churn,
     /// Training steps (or repetitions) that were recognised.
     pub steps: u32,
     /// Tensors that the hook named and that no block of the recording holds.
@@ -256,6 +260,15 @@ pub struct Group {
     pub owner: Owner,
 }
 
+/// How much was asked for in all.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Churn {
+    /// How many allocations were recorded.
+    pub allocations: u64,
+    /// What they asked for, added up.
+    pub bytes: u64,
+}
+
 /// Live bytes of one stack.
 #[derive(Clone, Debug, Serialize)]
 pub struct StackGroup {
@@ -416,6 +429,11 @@ pub struct WhatIf {
     pub capacity_bytes: u64,
     /// Whether the whole recording passes.
     pub survives: bool,
+    /// Whether it passes, or can pass because all that fails are workspaces of convolutions: PyTorch then takes another
+    /// of cuDNN's algorithms, and how much that one needs the recording does not know.
+    pub may_survive: bool,
+    /// How many workspaces fail, where that is all that fails.
+    pub smaller_workspaces: u64,
     /// The highest reserved memory of the replay.
     pub peak_reserved_bytes: u64,
     /// That, less the same of the recording's own settings on the same card.
@@ -433,6 +451,9 @@ pub struct SmallestCard {
     pub settings: String,
     /// The memory that PyTorch's allocator needs.
     pub allocator_bytes: u64,
+    /// From this much memory on it may do, with smaller workspaces for cuDNN ([`WhatIf::may_survive`]); the same figure
+    /// where there are none.
+    pub least_allocator_bytes: u64,
     /// That and the context.
     pub capacity_bytes: u64,
     /// The first card of the list that has as much.

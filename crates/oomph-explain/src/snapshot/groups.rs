@@ -6,7 +6,8 @@ use std::hash::Hash;
 use oomph_trace::{FrameId, StackId};
 
 use super::Scene;
-use super::explanation::{Group, Line, Owner, PhaseKind, StackGroup};
+use super::causes::readable;
+use super::explanation::{Churn, Group, Line, Owner, PhaseKind, StackGroup};
 use super::rows;
 
 /// Sums for one group.
@@ -94,6 +95,25 @@ pub(super) fn phase_name(kind: PhaseKind) -> &'static str {
         PhaseKind::Generate => "generate",
         PhaseKind::Other => "other",
     }
+}
+
+/// By what was asked for at once: many blocks of one size are often the pieces of one thing.
+pub(super) fn by_size(scene: &Scene, top: usize) -> Vec<Group> {
+    let sums = sums(scene, |block| Some(scene.timeline.lifetimes[block as usize].requested));
+    let name = |size: u64, blocks: u64| match blocks {
+        1 => format!("one block of {}", readable(size)),
+        _ => format!("{blocks} blocks of {} each", readable(size)),
+    };
+    sums.iter().take(top).map(|(size, sum)| group(name(*size, sum.blocks), sum)).collect()
+}
+
+/// What was asked for over the whole recording.
+pub(super) fn churn(scene: &Scene) -> Churn {
+    let recorded = scene.timeline.lifetimes.iter().filter(|block| !block.before_recording());
+    recorded.fold(Churn::default(), |sum, block| Churn {
+        allocations: sum.allocations + 1,
+        bytes: sum.bytes.saturating_add(block.requested),
+    })
 }
 
 /// The stacks that hold the most.

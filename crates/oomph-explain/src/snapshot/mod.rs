@@ -37,8 +37,9 @@ use oomph_trace::{Device, DeviceKind, Trace};
 pub use check::{CheckResult, Limits, Violation, check};
 pub use diff::{DeviceDiff, Diff, DiffRow, diff};
 pub use explanation::{
-    CardBytes, Cause, CauseKind, DeviceExplanation, Evidence, Explanation, Group, Line, Moment, OomEvent, Outcome,
-    Owner, OwnerRow, Peak, PhaseKind, PinnedSegment, PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
+    CardBytes, Cause, CauseKind, Churn, DeviceExplanation, Evidence, Explanation, Group, Line, Moment, OomEvent,
+    Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedSegment, PinningBlock, SmallestCard, Source, StackGroup, Verdict,
+    WhatIf,
 };
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
@@ -142,6 +143,8 @@ fn explain_device(
         by_line: groups::by_line(&scene),
         by_dtype: groups::by_dtype(&scene),
         by_phase: groups::by_phase(&scene),
+        by_size: groups::by_size(&scene, options.top),
+        churn: groups::churn(&scene),
         top_stacks: groups::top_stacks(&scene, options.top),
         causes,
         what_if,

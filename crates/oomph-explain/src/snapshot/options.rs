@@ -8,6 +8,8 @@ use oomph_trace::Trace;
 pub enum At {
     /// When the card was fullest: reserved memory at its highest and, of these moments, memory in use.
     Peak,
+    /// When memory in use was at its highest, whatever was reserved then.
+    InUse,
     /// Just before the last allocation that failed for good; the peak where none did.
     #[default]
     Oom,
@@ -21,7 +23,7 @@ pub enum At {
 
 /// Not a moment.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not a moment; use peak, oom, end, or a time in microseconds as the recording counts them")]
+#[error("{0:?} is not a moment; use peak, in-use, oom, end, or a time in microseconds as the recording counts them")]
 pub struct AtError(String);
 
 impl std::str::FromStr for At {
@@ -30,6 +32,7 @@ impl std::str::FromStr for At {
     fn from_str(text: &str) -> Result<Self, AtError> {
         match text {
             "peak" => Ok(At::Peak),
+            "in-use" => Ok(At::InUse),
             "oom" => Ok(At::Oom),
             "end" => Ok(At::End),
             _ => match text.strip_prefix("event:") {

@@ -32,6 +32,8 @@ impl Signs {
     pub const PYTHON: Signs = Signs(1 << 9);
     /// Gradient checkpointing, computing the forward pass again.
     pub const RECOMPUTE: Signs = Signs(1 << 10);
+    /// A convolution.
+    pub const CONVOLUTION: Signs = Signs(1 << 11);
 
     /// Whether any of these signs is there.
     pub fn any(self, of: Signs) -> bool {
@@ -85,6 +87,11 @@ impl Facts {
         Self(facts)
     }
 
+    /// Whether any stack has one of these signs.
+    pub fn has(&self, signs: Signs) -> bool {
+        self.0.iter().any(|fact| fact.signs.any(signs))
+    }
+
     /// The facts of a stack.
     pub fn get(&self, stack: StackId) -> StackFacts {
         self.0.get(stack.0 as usize).copied().unwrap_or_default()
@@ -117,8 +124,13 @@ fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
         ["-packages/torch/", "/pytorch/torch/"].iter().any(|place| path.contains(place)) || path.starts_with("torch/");
     let standard = path.starts_with("<frozen") || is_standard_library(&path);
     let mut signs = python_signs(name, &path, torch).and(Signs::PYTHON);
-    if torch && path.ends_with("/checkpoint.py") && matches!(name, "unpack_hook" | "recompute_fn" | "backward") {
-        signs = signs.and(Signs::BACKWARD).and(Signs::RECOMPUTE);
+    if torch && path.ends_with("/checkpoint.py") {
+        match name {
+            "unpack_hook" | "recompute_fn" => signs = signs.and(Signs::BACKWARD).and(Signs::RECOMPUTE),
+            // The reentrant kind computes forward again, which its modules show, and then runs a backward pass in here.
+            "backward" => signs = signs.and(Signs::BACKWARD),
+            _ => {}
+        }
     }
     FrameFacts { signs, torch, library: torch || standard }
 }
@@ -144,6 +156,9 @@ fn native_signs(name: &str) -> Signs {
     {
         signs = signs.and(Signs::WORKSPACE);
     }
+    if lower("cudnn_convolution") || lower("cudnn_conv") {
+        signs = signs.and(Signs::CONVOLUTION);
+    }
     signs
 }
 
@@ -167,6 +182,9 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
                 | "load" => Signs::LOAD,
                 _ => Signs::default(),
             };
+        }
+        if ends("/nn/modules/conv.py") && name.ends_with("forward") {
+            return Signs::FORWARD.and(Signs::CONVOLUTION);
         }
         if path.contains("/optim/") && !ends("/swa_utils.py") && !ends("/lr_scheduler.py") {
             return optimizer_signs(name, ends("/optim/optimizer.py"));
@@ -218,7 +236,15 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
     if LOADERS.iter().any(|loader| path.ends_with(loader)) && name != "forward"
         || path.contains("/integrations/bitsandbytes")
         || path.contains("peft/tuners/") && matches!(name, "__init__" | "update_layer" | "inject_adapter")
-        || matches!(name, "from_pretrained" | "load_checkpoint" | "load_state_dict" | "load_model")
+        || matches!(
+            name,
+            "from_pretrained"
+                | "load_checkpoint"
+                | "load_state_dict"
+                | "load_model"
+                | "prepare_model_for_kbit_training"
+                | "get_peft_model"
+        )
     {
         return Signs::LOAD;
     }

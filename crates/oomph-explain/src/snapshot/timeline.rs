@@ -106,6 +106,7 @@ impl<'a> Timeline<'a> {
     pub fn find(&self, at: At) -> (Position, Moment) {
         match at {
             At::Peak => (self.fullest(), Moment::Peak),
+            At::InUse => (self.busiest(), Moment::Peak),
             At::Oom => self.last_oom().map_or((self.fullest(), Moment::Peak), |oom| (oom, Moment::Oom)),
             At::End => (self.end, Moment::End),
             At::Event(index) => (u32::try_from(index).unwrap_or(NEVER).min(self.end), Moment::Event),
@@ -121,6 +122,11 @@ impl<'a> Timeline<'a> {
         let key = |position: &Position| (self.reserved[*position as usize], self.active[*position as usize]);
         // Of several such positions the first one: later ones are repetitions.
         (0..=self.end).rev().max_by_key(key).unwrap_or(0)
+    }
+
+    /// The position at which memory in use is at its highest; of several the first one.
+    fn busiest(&self) -> Position {
+        (0..=self.end).rev().max_by_key(|position| self.active[*position as usize]).unwrap_or(0)
     }
 
     /// The position just before the last allocation that failed for good.

@@ -1,9 +1,13 @@
 //! The same program under other settings and on other cards, by replay.
 
 use oomph_allocator::{Capacity, Model, Replay, Script, Settings, Start, Version};
+use oomph_trace::SourceKind;
 
 use super::diff::growth;
-use super::explanation::{SmallestCard, WhatIf};
+use super::explanation::{PhaseKind, SmallestCard, WhatIf};
+use super::lifetimes::{Lifetime, Position};
+use super::owners::CUBLAS_WORKSPACES;
+use super::stacks::Signs;
 use super::{Card, Options, Scene};
 
 /// Settings that are worth a try, as a user would write them. The defaults are tried as well where they are not what the
@@ -22,17 +26,27 @@ const SEARCHED: usize = 300_000;
 /// What is said of every row when the replay fails to fail.
 pub(super) const UNCLEAR: &str = "cannot be told: the replay does not fail where the program did";
 
+/// What is said of a row that only smaller workspaces can save.
+const PERHAPS: &str = "may survive: cuDNN takes smaller workspaces when memory is short";
+
+/// What is given back right after it was taken dies so many events after its birth, at most: two events tell of a free.
+const ONE_CALL: Position = 2;
+
+/// Workspaces up to this many bytes come from the pool of small blocks, which rarely is what is missing.
+const LARGEST_SMALL: u64 = 1 << 20;
+
 /// A difference below this share of the peak is none.
 const NOTICEABLE: f64 = 0.01;
 
 /// The table, and the smallest card; empty where the recording has no events or nobody asks.
 pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<SmallestCard>) {
     let device = scene.timeline.device;
-    if !options.what_if || device.events.is_empty() {
+    // The virtual GPU's own log is what a program asks of the driver: whatever allocator it has is not in it.
+    if !options.what_if || device.events.is_empty() || scene.trace.source == SourceKind::VirtualGpu {
         return (Vec::new(), None);
     }
-    let script = Script::new(device, scene.settings);
-    if script.is_empty() {
+    let scripts = Scripts::of(scene);
+    if scripts.firm.is_empty() {
         return (Vec::new(), None);
     }
     let mut settings: Vec<Settings> = vec![scene.settings.clone()];
@@ -42,36 +56,86 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
     settings.extend(SETTINGS.iter().filter_map(|text| text.parse().ok()));
     settings.dedup();
     let version = options.version(scene.trace);
-    let runs: Vec<Run> = settings.into_iter().map(|settings| Run::new(&script, settings, version)).collect();
+    let runs: Vec<Run> = settings.into_iter().map(|settings| Run::new(&scripts, settings, version)).collect();
 
     let mut rows = Vec::new();
     for (card, own) in cards(scene, options) {
-        let recorded = runs[0].on(&script, &card);
+        let recorded = runs[0].on(&card);
         // On the program's own card the recording itself says whether it passed; a replay that says otherwise is wrong
         // for every other setting as well.
         let died = if own { scene.died } else { !recorded.survived };
         let reproduced = !own || !died || !recorded.survived;
         for (index, run) in runs.iter().enumerate() {
-            let replay = if index == 0 { recorded } else { run.on(&script, &card) };
-            let survives = if index == 0 { !died } else { replay.survived };
+            let as_recorded = index == 0;
+            let replay = if as_recorded { recorded } else { run.on(&card) };
+            let survives = if as_recorded { !died } else { replay.survived };
+            let with_less = if survives || own && as_recorded { None } else { run.with_smaller_workspaces(&card) };
             let difference = growth(recorded.peak_reserved(), replay.peak_reserved());
             rows.push(WhatIf {
                 settings: run.settings.to_string(),
-                as_recorded: index == 0,
+                as_recorded,
                 card: card.name.clone(),
                 capacity_bytes: card.capacity_bytes,
                 survives,
+                may_survive: survives || with_less.is_some(),
+                smaller_workspaces: with_less.unwrap_or(0),
                 peak_reserved_bytes: replay.peak_reserved(),
                 difference_bytes: difference,
                 retries: replay.retries(),
-                says: match reproduced {
-                    true => says(index == 0, died, survives, difference, recorded.peak_reserved()).to_owned(),
-                    false => UNCLEAR.to_owned(),
-                },
+                says: match (reproduced, with_less) {
+                    (false, _) => UNCLEAR,
+                    (true, Some(_)) => PERHAPS,
+                    (true, None) => says(as_recorded, died, survives, difference, recorded.peak_reserved()),
+                }
+                .to_owned(),
             });
         }
     }
-    (rows, smallest(&script, &runs, options, scene))
+    (rows, smallest(&runs[0], options, scene))
+}
+
+/// The requests of the recording.
+struct Scripts {
+    /// As they were made: a request that cannot be met ends the program.
+    firm: Script,
+    /// The same, except that cuDNN's convolutions can do without their workspaces; `None` for a program without any.
+    yielding: Option<Script>,
+}
+
+impl Scripts {
+    fn of(scene: &Scene) -> Self {
+        let firm = Script::new(scene.timeline.device, scene.settings);
+        let workspaces = workspaces_of_convolutions(scene);
+        let yielding = (!workspaces.is_empty()).then(|| {
+            let mut script = firm.clone();
+            script.let_do_without(|event| workspaces.binary_search(&(event as Position)).is_ok());
+            script
+        });
+        Self { firm, yielding }
+    }
+}
+
+/// The events, in order, that allocate a workspace for one of cuDNN's convolutions.
+///
+/// PyTorch asks cuDNN for algorithms, best first, and takes the next one when there is no memory for the workspace of the
+/// first (`try_plans` in `Conv_v8.cpp`), so that running out of memory there does not end the program. Such a workspace
+/// lives for one call in which nothing else is allocated. Autograd's threads have no Python frames, so that in a backward
+/// pass every such block counts where the program has convolutions; cuBLAS, which does not try again, is known by its
+/// sizes.
+fn workspaces_of_convolutions(scene: &Scene) -> Vec<Position> {
+    if !scene.facts.has(Signs::CONVOLUTION) {
+        return Vec::new();
+    }
+    let is_one = |block: &&Lifetime| {
+        let signs = scene.facts.get(block.stack).signs;
+        let in_backward = || scene.phases.birth(block.birth).kind == PhaseKind::Backward;
+        block.birth > 0
+            && block.requested > LARGEST_SMALL
+            && block.death.saturating_sub(block.birth) <= ONE_CALL
+            && !CUBLAS_WORKSPACES.contains(&block.requested)
+            && (signs.any(Signs::CONVOLUTION) || !signs.any(Signs::PYTHON) && in_backward())
+    };
+    scene.timeline.lifetimes.iter().filter(is_one).map(|block| block.birth - 1).collect()
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.
@@ -89,31 +153,44 @@ fn cards(scene: &Scene, options: &Options) -> Vec<(Card, bool)> {
     cards
 }
 
-/// The script under one setting.
-struct Run {
+/// The recording under one setting.
+struct Run<'a> {
+    scripts: &'a Scripts,
     settings: Settings,
     model: Model,
     unlimited: Replay,
 }
 
-impl Run {
-    fn new(script: &Script, settings: Settings, version: Version) -> Self {
+impl<'a> Run<'a> {
+    fn new(scripts: &'a Scripts, settings: Settings, version: Version) -> Self {
         let model = Model::pytorch(settings.clone(), version);
-        let unlimited = script.replay(&model, Capacity::UNLIMITED, Start::Cold);
-        Self { settings, model, unlimited }
+        let unlimited = scripts.firm.replay(&model, Capacity::UNLIMITED, Start::Cold);
+        Self { scripts, settings, model, unlimited }
     }
 
     /// The replay on a card. Where the card holds what the script takes without a limit, the limit changes nothing,
     /// except for settings that look at the card's size.
-    fn on(&self, script: &Script, card: &Card) -> Replay {
+    fn on(&self, card: &Card) -> Replay {
         let looks_at_card = self.settings.per_process_memory_fraction < 1.0;
         let available = card.capacity_bytes.saturating_sub(card.context_bytes);
         let room = available >= self.unlimited.peak_reserved() && self.unlimited.survived;
         if card.capacity_bytes == 0 || (room && !looks_at_card) {
             return self.unlimited;
         }
-        script.replay(&self.model, Capacity::card(card.capacity_bytes, card.context_bytes), Start::Cold)
+        self.scripts.firm.replay(&self.model, capacity_of(card), Start::Cold)
     }
+
+    /// How many convolutions find no memory for their workspace, if nothing else stands in the way of surviving on a card
+    /// on which the script as recorded does not. What cuDNN takes instead is not in the recording.
+    fn with_smaller_workspaces(&self, card: &Card) -> Option<u64> {
+        let script = self.scripts.yielding.as_ref().filter(|_| card.capacity_bytes > 0)?;
+        let replay = script.replay(&self.model, capacity_of(card), Start::Cold);
+        (replay.survived && replay.done_without > 0).then_some(replay.done_without)
+    }
+}
+
+fn capacity_of(card: &Card) -> Capacity {
+    Capacity::card(card.capacity_bytes, card.context_bytes)
 }
 
 fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u64) -> &'static str {
@@ -130,14 +207,15 @@ fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u6
     }
 }
 
-/// The smallest card, under the settings that need the least.
-fn smallest(script: &Script, runs: &[Run], options: &Options, scene: &Scene) -> Option<SmallestCard> {
-    if script.len() > SEARCHED {
+/// The smallest card, under the settings of the recording.
+fn smallest(run: &Run, options: &Options, scene: &Scene) -> Option<SmallestCard> {
+    let scripts = run.scripts;
+    if scripts.firm.len() > SEARCHED {
         return None;
     }
     let context = scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes);
-    let run = runs.first()?;
-    let found = script.smallest_card(&run.model, context)?;
+    let found = scripts.firm.smallest_card(&run.model, context)?;
+    let yielding = scripts.yielding.as_ref().and_then(|script| script.smallest_card(&run.model, context));
     let capacity = found.available.saturating_add(context);
     let mut cards: Vec<&Card> = options.cards.iter().collect();
     cards.sort_by_key(|card| card.capacity_bytes);
@@ -145,6 +223,7 @@ fn smallest(script: &Script, runs: &[Run], options: &Options, scene: &Scene) -> 
     Some(SmallestCard {
         settings: run.settings.to_string(),
         allocator_bytes: found.available,
+        least_allocator_bytes: yielding.map_or(found.available, |least| least.available.min(found.available)),
         capacity_bytes: capacity,
         card: cards.iter().find(fits).map(|card| card.name.clone()),
     })

@@ -6,8 +6,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
@@ -53,7 +55,7 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     run.end_leftovers(signals.events());
 
     Ok(Outcome {
-        exit: exit(status),
+        exit: exit_of(status),
         elapsed,
         timed_out: run.timed_out,
         interrupted: run.interrupted.map(|(signal, _)| signal),
@@ -61,14 +63,14 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     })
 }
 
-fn exit(status: ExitStatus) -> Exit {
+pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match (status.code(), status.signal()) {
         (Some(code), _) => Exit::Code(code),
         (None, signal) => Exit::Signal(signal.unwrap_or(0)),
     }
 }
 
-fn command(launch: &Launch) -> Result<Command, LaunchError> {
+pub(crate) fn command(launch: &Launch) -> Result<Command, LaunchError> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments);
     if let Some(directory) = &launch.directory {
@@ -194,6 +196,20 @@ impl Run {
             self.kill_at.is_some_and(|at| at <= Instant::now())
         });
     }
+}
+
+/// The end of a file of standard error.
+pub(crate) fn tail_of(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    let mut end = || -> io::Result<()> {
+        let mut file = File::open(path)?;
+        let start = file.metadata()?.len().saturating_sub(super::TAIL_BYTES as u64);
+        file.seek(SeekFrom::Start(start))?;
+        file.read_to_end(&mut bytes).map(drop)
+    };
+    // A program that wrote nothing may have left no file.
+    end().unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The end of what comes through a pipe.

@@ -11,6 +11,8 @@ use crate::{Environment, LaunchError, Prepared, RunFolder, Runtime};
 mod linux;
 #[cfg(target_os = "linux")]
 use linux as platform;
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{command, exit_of, tail_of};
 
 #[cfg(not(target_os = "linux"))]
 mod platform {
@@ -20,7 +22,7 @@ mod platform {
 }
 
 /// How long a program may take to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// How much of a captured standard error is kept.
 const TAIL_BYTES: usize = 64 << 10;
@@ -157,6 +159,12 @@ impl Launch {
             .env_remove("PYTORCH_NVML_BASED_CUDA_CHECK"))
     }
 
+    /// Runs the program with the hook and without the virtual GPU: on the machine's own.
+    #[must_use]
+    pub fn hook_only(self, runtime: &Runtime, run: &RunFolder) -> Self {
+        self.env_prepend("PYTHONPATH", runtime.python_folder()).env("OOMPH_RUN", run.path())
+    }
+
     /// Where the output goes.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
@@ -205,8 +213,14 @@ impl Launch {
         }
     }
 
+    /// The same program with other arguments.
     #[cfg(target_os = "linux")]
-    fn program_path(&self) -> &Path {
+    pub(crate) fn instead(&self, arguments: Vec<&str>) -> Self {
+        Self { arguments: arguments.into_iter().map(Into::into).collect(), ..self.clone() }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn program_path(&self) -> &Path {
         &self.program
     }
 }

@@ -30,6 +30,7 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     }
     run(&mut page, report);
     smallest(&mut page, report);
+    calls(&mut page, report);
     warnings(&mut page, report);
     way_on(&mut page, report);
     page.finish()
@@ -115,7 +116,7 @@ fn place(device: &DeviceReport, devices: usize) -> String {
     if devices > 1 { format!("GPU {}, {name}", device.index) } else { name }
 }
 
-fn phase(phase: Phase) -> Option<&'static str> {
+pub(super) fn phase(phase: Phase) -> Option<&'static str> {
     Some(match phase {
         Phase::Forward => "in the forward pass",
         Phase::Backward => "in the backward pass",
@@ -389,6 +390,16 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
     let more = report.fits_on.len().saturating_sub(report.smallest.len());
     if more > 0 {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("and {more} more"))]);
+    }
+}
+
+/// What the program's own memory calls tell its author.
+fn calls(page: &mut Page, report: &DryRunReport) {
+    let Some(activity) = report.activity.as_ref().filter(|activity| !activity.remarks.is_empty()) else { return };
+    page.gap();
+    page.line(0, &[(Ink::Strong, "its calls:")]);
+    for remark in &activity.remarks {
+        page.paragraph(2, 4, &[(Ink::Plain, &clean(remark))]);
     }
 }
 

@@ -23,6 +23,11 @@ pub(super) fn device(page: &mut Page, device: &DeviceExplanation) {
     owners(page, device);
     causes(page, &device.causes);
     groups(page, 0, "top lines", &device.by_line, MOST_GROUPS);
+    // Without stacks the sizes are what is known of the blocks.
+    if device.by_line.is_empty() {
+        groups(page, 0, "largest blocks", &device.by_size, MOST_GROUPS);
+        churn(page, device);
+    }
     groups(page, 0, "top modules", &device.by_module, MOST_GROUPS);
     what_if(page, device);
 }
@@ -164,6 +169,16 @@ pub(super) fn groups(page: &mut Page, indent: usize, title: &str, groups: &[Grou
     }
 }
 
+fn churn(page: &mut Page, device: &DeviceExplanation) {
+    let (churn, peak) = (device.churn, device.peak_active_bytes);
+    if churn.allocations == 0 || peak == 0 {
+        return;
+    }
+    let times = churn.bytes as f64 / peak as f64;
+    let text = format!("{} allocations of {} in all, {times:.1} times the peak", churn.allocations, size(churn.bytes));
+    page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+}
+
 /// Cuts a path or a module's name at its beginning: its end tells more.
 fn ending(text: &str, room: usize, unicode: bool) -> String {
     let length = text.chars().count();
@@ -193,7 +208,11 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     };
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(page.width() / 2);
     for row in rows {
-        let (ink, fate) = if row.survives { (Ink::Good, "survives") } else { (Ink::Bad, "dies    ") };
+        let (ink, fate) = match (row.survives, row.may_survive) {
+            (true, _) => (Ink::Good, "survives"),
+            (false, true) => (Ink::Plain, "perhaps "),
+            (false, false) => (Ink::Bad, "dies    "),
+        };
         let settings = shortened(&name(row), width, page.unicode());
         let says = if row.as_recorded { String::new() } else { format!("  {}", clean(&row.says)) };
         let tail = format!("  {:>10}{says}", size(row.peak_reserved_bytes));
@@ -202,8 +221,16 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     other_cards(page, device, &first.card);
     if let Some(smallest) = &device.smallest_card {
         let card = smallest.card.as_ref().map(|card| format!(", such as {}", clean(card))).unwrap_or_default();
+        let saved = smallest.allocator_bytes.saturating_sub(smallest.least_allocator_bytes);
+        let less = match saved {
+            0 => String::new(),
+            _ => format!(
+                ", and may do on one of {} with smaller workspaces for cuDNN",
+                size(smallest.capacity_bytes.saturating_sub(saved))
+            ),
+        };
         let text = format!(
-            "it would survive on a card of {}{card}, with the settings as recorded",
+            "it would survive on a card of {}{card}, with the settings as recorded{less}",
             size(smallest.capacity_bytes)
         );
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
@@ -213,17 +240,22 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
 /// On which of the other cards it would survive: one line for each fate.
 fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str) {
     let others = || device.what_if.iter().filter(|row| row.card != own);
-    let recorded = |survives: bool| -> Vec<String> {
-        others().filter(|row| row.as_recorded && row.survives == survives).map(|row| clean(&row.card).into()).collect()
+    let recorded = |is: fn(&WhatIf) -> bool| -> Vec<String> {
+        others().filter(|row| row.as_recorded && is(row)).map(|row| clean(&row.card).into()).collect()
     };
-    let (dies, survives) = (recorded(false), recorded(true));
+    let survives = recorded(|row| row.survives);
+    let perhaps = recorded(|row| !row.survives && row.may_survive);
+    let dies = recorded(|row| !row.may_survive);
     let saved: Vec<String> = others()
         .filter(|row| !row.as_recorded && row.survives && dies.contains(&row.card))
         .map(|row| format!("{} with {}", clean(&row.card), clean(&row.settings)))
         .collect();
-    for (ink, words, cards) in
-        [(Ink::Good, "survives on", survives), (Ink::Good, "also on", saved), (Ink::Bad, "dies on", dies)]
-    {
+    for (ink, words, cards) in [
+        (Ink::Good, "survives on", survives),
+        (Ink::Good, "also on", saved),
+        (Ink::Plain, "perhaps, with smaller workspaces for cuDNN, on", perhaps),
+        (Ink::Bad, "dies on", dies),
+    ] {
         if !cards.is_empty() {
             page.paragraph(2, 4, &[(ink, words), (Ink::Plain, &format!(" {}", cards.join(", ")))]);
         }

@@ -6,16 +6,22 @@ mod dry_run;
 mod explain;
 mod explain_log;
 mod explain_snapshot;
+mod fix;
 mod gpus;
 mod page;
+mod plan;
+mod tune;
 
 use oomph_gpu::Kind;
 
 pub use compare::{render_check, render_diff};
 pub use dry_run::render_dry_run;
 pub use explain::render_explain;
+pub use fix::render_fix;
 pub use gpus::{render_gpu, render_gpus};
 pub use page::Style;
+pub use plan::render_plan;
+pub use tune::render_tune;
 
 /// A word for the kinds that are not ordinary cards.
 fn mark(kind: Kind) -> Option<&'static str> {

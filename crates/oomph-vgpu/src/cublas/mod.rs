@@ -246,7 +246,7 @@ unsafe fn copy_columns(
         return INVALID_VALUE;
     };
     // SAFETY: cuBLAS's contract: both are matrices of these sizes.
-    unsafe { transfer::copy_2d(to, to_pitch, from, from_pitch, width, columns) };
+    unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, columns) };
     SUCCESS
 }
 

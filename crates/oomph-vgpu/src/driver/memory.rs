@@ -267,7 +267,7 @@ pub unsafe fn cuMemPoolSetAccess(_pool: *mut c_void, _map: *const c_void, _count
 /// A copy between any two places, counted where a stream captures.
 unsafe fn copy(to: *mut c_void, from: *const c_void, size: usize, stream: *mut c_void) -> u32 {
     crate::capture::launched(stream);
-    unsafe { transfer::copy(to, from, size) };
+    unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
 
@@ -279,7 +279,7 @@ unsafe fn fill(to: DevicePointer, value: u32, element: usize, count: usize, stre
 }
 
 pub unsafe fn cuMemcpy(to: DevicePointer, from: DevicePointer, size: usize) -> u32 {
-    unsafe { transfer::copy(address(to), address(from), size) };
+    unsafe { transfer::requested(address(to), address(from), size) };
     SUCCESS
 }
 

@@ -1,10 +1,12 @@
 //! NCCL: communicators of one rank among many, of which the others are taken to be like this one.
 //!
-//! No rank ever talks to another one, whether that is another process of the run or one that is only pretended. Each
-//! collective writes what it would have received if all ranks held what this one holds; see [`collectives`].
+//! Small messages are exchanged with the ranks that run beside this one ([`exchange`]). Of all others, a collective
+//! writes what it would have received if all ranks held what this one holds; see [`collectives`].
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
+mod arithmetic;
 pub mod collectives;
+mod exchange;
 mod memory;
 
 pub use collectives::*;
@@ -19,6 +21,7 @@ use crate::abi::Bytes128;
 use crate::books;
 use crate::cublas::versions::{library_version, put};
 use crate::device::{self, Device};
+use crate::nccl::exchange::Meeting;
 
 pub(super) const SUCCESS: u32 = 0;
 const UNHANDLED_CUDA_ERROR: u32 = 1;
@@ -44,6 +47,10 @@ pub struct Communicator {
     connected: AtomicBool,
     /// The ranks of its machine that it is connected with, a bit each.
     peers: AtomicU64,
+    /// The ranks that run beside this one.
+    meeting: Meeting,
+    /// How often it was split.
+    splits: AtomicU64,
 }
 
 impl Communicator {
@@ -103,8 +110,8 @@ pub(super) unsafe fn get<'a>(address: *mut c_void) -> Result<&'a Communicator, u
     if communicator.magic.load(Ordering::Relaxed) == MAGIC { Ok(communicator) } else { Err(INVALID_ARGUMENT) }
 }
 
-/// Makes a communicator on a card.
-fn create(ranks: c_int, rank: c_int, ordinal: usize) -> Result<*mut c_void, u32> {
+/// Makes a communicator on a card, whose ranks meet where the name says.
+fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Result<*mut c_void, u32> {
     let (Ok(ranks), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else { return Err(INVALID_ARGUMENT) };
     if rank >= ranks {
         return Err(INVALID_ARGUMENT);
@@ -122,6 +129,8 @@ fn create(ranks: c_int, rank: c_int, ordinal: usize) -> Result<*mut c_void, u32>
         charged: AtomicU64::new(0),
         connected: AtomicBool::new(false),
         peers: AtomicU64::new(0),
+        meeting: name.map_or_else(|| Meeting::alone(ranks, rank), |name| Meeting::join(name, ranks, rank)),
+        splits: AtomicU64::new(0),
     });
     communicator.charge(memory::COMMUNICATOR)?;
     Ok(Box::into_raw(communicator).cast())
@@ -183,9 +192,15 @@ pub unsafe fn ncclCommGetUniqueId(_communicator: *mut c_void, to: *mut [u8; 128]
     unsafe { unique_id(to) }
 }
 
-pub unsafe fn ncclCommInitRank(out: *mut *mut c_void, ranks: c_int, _id: Bytes128, rank: c_int) -> u32 {
+/// Where the ranks of a communicator with this unique id meet, if the id was made here.
+fn meeting_place(id: &[u64; 16]) -> Option<String> {
+    (id[2] == MAGIC).then(|| format!("{:x}-{:x}", id[0], id[1]))
+}
+
+pub unsafe fn ncclCommInitRank(out: *mut *mut c_void, ranks: c_int, id: Bytes128, rank: c_int) -> u32 {
+    let name = meeting_place(&id.0);
     // SAFETY: NCCL's contract is that of `give`.
-    unsafe { give(out, create(ranks, rank, device::current_ordinal())) }
+    unsafe { give(out, create(ranks, rank, device::current_ordinal(), name.as_deref())) }
 }
 
 pub unsafe fn ncclCommInitRankConfig(
@@ -199,16 +214,22 @@ pub unsafe fn ncclCommInitRankConfig(
     unsafe { ncclCommInitRank(out, ranks, id, rank) }
 }
 
+/// With several unique ids, of which the first names the place.
 pub unsafe fn ncclCommInitRankScalable(
     out: *mut *mut c_void,
     ranks: c_int,
     rank: c_int,
-    _ids: c_int,
-    _list: *const c_void,
+    ids: c_int,
+    list: *const c_void,
     _config: *const c_void,
 ) -> u32 {
+    let first = (ids > 0 && !list.is_null()).then(|| {
+        // SAFETY: NCCL's contract: `ids` unique ids of 128 bytes each.
+        unsafe { list.cast::<[u64; 16]>().read_unaligned() }
+    });
+    let name = first.as_ref().and_then(meeting_place);
     // SAFETY: as above.
-    unsafe { give(out, create(ranks, rank, device::current_ordinal())) }
+    unsafe { give(out, create(ranks, rank, device::current_ordinal(), name.as_deref())) }
 }
 
 /// One communicator for each card of this process.
@@ -226,7 +247,7 @@ pub unsafe fn ncclCommInitAll(out: *mut *mut c_void, count: c_int, devices: *con
         };
         let Some(ordinal) = ordinal else { return INVALID_ARGUMENT };
         // SAFETY: NCCL's contract: room for `count` communicators.
-        let status = unsafe { give(out.add(index), create(count, index as c_int, ordinal)) };
+        let status = unsafe { give(out.add(index), create(count, index as c_int, ordinal, None)) };
         if status != SUCCESS {
             return status;
         }
@@ -234,8 +255,8 @@ pub unsafe fn ncclCommInitAll(out: *mut *mut c_void, count: c_int, devices: *con
     SUCCESS
 }
 
-/// Splits a communicator. How many ranks chose this colour is not known: all are taken to be like this one. Without a
-/// colour there is none.
+/// Splits a communicator. Where every rank runs, all tell each other what they chose. Where some do not, all are taken
+/// to be like this one. Without a colour there is none.
 pub unsafe fn ncclCommSplit(
     parent: *mut c_void,
     color: c_int,
@@ -249,11 +270,30 @@ pub unsafe fn ncclCommSplit(
             Ok(parent) => parent,
             Err(status) => return status,
         };
+        let number = parent.splits.fetch_add(1, Ordering::Relaxed);
+        let mine = (u64::from(color.cast_unsigned()) << 32 | u64::from(key.cast_unsigned())).to_le_bytes();
+        let heard = parent.meeting.share(&mine);
         if color == NO_COLOR {
             return give(out, Ok(std::ptr::null_mut()));
         }
-        let rank = usize::try_from(key).ok().filter(|key| *key < parent.ranks).unwrap_or(parent.rank);
-        give(out, create(parent.ranks as c_int, rank as c_int, parent.ordinal))
+        let choices: Vec<(usize, c_int, c_int)> = heard
+            .iter()
+            .enumerate()
+            .filter_map(|(rank, part)| {
+                let choice = u64::from_le_bytes(part.as_deref()?.try_into().ok()?);
+                Some((rank, ((choice >> 32) as u32).cast_signed(), (choice as u32).cast_signed()))
+            })
+            .filter(|(_, theirs, _)| *theirs == color)
+            .collect();
+        let (ranks, rank) = if heard.iter().flatten().count() + 1 == parent.ranks {
+            let before = choices.iter().filter(|(rank, _, theirs)| (*theirs, *rank) < (key, parent.rank)).count();
+            (choices.len() + 1, before)
+        } else {
+            let rank = usize::try_from(key).ok().filter(|key| *key < parent.ranks).unwrap_or(parent.rank);
+            (parent.ranks, rank)
+        };
+        let name = parent.meeting.name().map(|name| format!("{name}-{number}-{color}"));
+        give(out, create(ranks as c_int, rank as c_int, parent.ordinal, name.as_deref()))
     }
 }
 
@@ -278,7 +318,7 @@ pub unsafe fn ncclCommShrink(
             .count();
         let ranks = parent.ranks.saturating_sub(many).max(1);
         let rank = parent.rank.saturating_sub(before).min(ranks - 1);
-        give(out, create(ranks as c_int, rank as c_int, parent.ordinal))
+        give(out, create(ranks as c_int, rank as c_int, parent.ordinal, None))
     }
 }
 
@@ -294,8 +334,8 @@ pub unsafe fn ncclCommGrow(
     // SAFETY: NCCL's contract is that of `get` and `give`. A new rank has no parent, and an old one keeps its number.
     unsafe {
         match get(parent) {
-            Ok(parent) => give(out, create(ranks, parent.rank as c_int, parent.ordinal)),
-            Err(_) => give(out, create(ranks, rank, device::current_ordinal())),
+            Ok(parent) => give(out, create(ranks, parent.rank as c_int, parent.ordinal, None)),
+            Err(_) => give(out, create(ranks, rank, device::current_ordinal(), None)),
         }
     }
 }

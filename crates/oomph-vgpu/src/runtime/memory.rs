@@ -129,7 +129,7 @@ pub unsafe fn cudaPointerGetAttributes(attributes: *mut PointerAttributes, point
 }
 
 pub unsafe fn cudaMemcpy(to: *mut c_void, from: *const c_void, size: usize, _kind: c_int) -> u32 {
-    unsafe { transfer::copy(to, from, size) };
+    unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
 
@@ -141,7 +141,7 @@ pub unsafe fn cudaMemcpyAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
-    unsafe { transfer::copy(to, from, size) };
+    unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
 
@@ -152,7 +152,7 @@ pub unsafe fn cudaMemcpyPeer(
     _from_device: c_int,
     size: usize,
 ) -> u32 {
-    unsafe { transfer::copy(to, from, size) };
+    unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
 
@@ -165,7 +165,7 @@ pub unsafe fn cudaMemcpyPeerAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
-    unsafe { transfer::copy(to, from, size) };
+    unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
 
@@ -178,7 +178,7 @@ pub unsafe fn cudaMemcpy2D(
     height: usize,
     _kind: c_int,
 ) -> u32 {
-    unsafe { transfer::copy_2d(to, to_pitch, from, from_pitch, width, height) };
+    unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, height) };
     SUCCESS
 }
 
@@ -193,7 +193,7 @@ pub unsafe fn cudaMemcpy2DAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
-    unsafe { transfer::copy_2d(to, to_pitch, from, from_pitch, width, height) };
+    unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, height) };
     SUCCESS
 }
 

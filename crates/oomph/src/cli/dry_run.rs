@@ -49,8 +49,8 @@ pub struct DryRunArgs {
     #[arg(long)]
     pub no_probe: bool,
 
-    /// Write the program's memory over time to FILE, as a snapshot that PyTorch's own viewer opens too; with several
-    /// processes, one file each
+    /// Write the program's memory over time to FILE, for `oomph explain`: a snapshot that PyTorch's own viewer opens too
+    /// or, of a program without PyTorch, the virtual GPU's log; with several processes, one file each
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 

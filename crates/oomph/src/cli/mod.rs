@@ -3,14 +3,20 @@
 mod compare;
 mod dry_run;
 mod explain;
+mod fix;
+mod plan;
 mod program;
+mod tune;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
+pub use fix::{FixArgs, Prefer};
+pub use plan::{ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{ProgramArgs, Values};
+pub use tune::TuneArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -56,6 +62,12 @@ pub enum Command {
     /// Run a program on a virtual GPU: does it fit, what does it need, on which line does it die
     #[command(after_help = dry_run::HELP, override_usage = "oomph dry-run [OPTIONS] -- CMD...")]
     DryRun(Box<DryRunArgs>),
+    /// Find the cheapest changes that make a program fit, each of them tried on the virtual GPU
+    #[command(after_help = fix::HELP, override_usage = "oomph fix [OPTIONS] -- CMD...")]
+    Fix(Box<FixArgs>),
+    /// Find the largest batch, length or resolution that fits, with both sides of the boundary run
+    #[command(after_help = tune::HELP, override_usage = "oomph tune --vary NAME=LOW..HIGH [OPTIONS] -- CMD... {NAME}")]
+    Tune(Box<TuneArgs>),
     /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),
@@ -65,6 +77,9 @@ pub enum Command {
     /// Hold a recording against limits, for CI
     #[command(after_help = compare::CHECK_HELP)]
     Check(CheckArgs),
+    /// Tell what a model needs for a task, from its files or its name alone
+    #[command(after_help = plan::HELP)]
+    Plan(Box<PlanArgs>),
     /// List the cards that --gpu takes, or tell what is known of one
     Gpus(GpusArgs),
 }

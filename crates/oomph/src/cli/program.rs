@@ -40,6 +40,11 @@ pub struct ProgramArgs {
     #[arg(long)]
     pub random_weights: bool,
 
+    /// Run only these ranks of a job of many: numbers, ranges and `last` with commas, or `all`; the others are answered
+    /// for [default: 0,1,last of more than 4]
+    #[arg(long, value_name = "RANKS")]
+    pub ranks: Option<String>,
+
     /// Let the program write and upload, though it computes rubbish
     #[arg(long)]
     pub allow_writes: bool,

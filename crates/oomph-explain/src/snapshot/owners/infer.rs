@@ -18,13 +18,16 @@ use super::{Identity, Naming};
 
 /// The sizes of the workspace that PyTorch gives each cuBLAS handle: 8 MiB and 128 KiB up to Ada, 32 MiB on Hopper and
 /// later (`CUBLAS_WORKSPACE_CONFIG`, `:4096:2:16:8` and `:4096:8`).
-const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
+pub(in super::super) const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 
 /// There is one for each handle, and there are a few handles: more blocks of that size are something else.
 const MOST_WORKSPACES: usize = 4;
 
 /// A block of an inference that lives through this many events is more than a temporary.
 const LONG_LIVED: Position = 200;
+
+/// A forward pass with fewer blocks than this shows nothing of what it keeps.
+const FEWEST_KEPT: usize = 8;
 
 /// Names the owners of one device's blocks.
 pub(in super::super) struct Inference<'a> {
@@ -36,6 +39,29 @@ pub(in super::super) struct Inference<'a> {
     gradients: Sizes,
     /// The sizes that are cuBLAS workspaces in this recording.
     workspaces: Vec<u64>,
+    /// The recording ends within a forward pass, and no backward pass has shown that it trains; but it keeps most of what
+    /// it makes, as only a pass does that will be followed by one.
+    keeps_for_backward: bool,
+}
+
+/// Whether the recording ends in a forward pass that keeps more than half of the bytes that it makes.
+fn keeps_for_backward(timeline: &Timeline, phases: &Phases) -> bool {
+    if phases.trains || !phases.has_stacks {
+        return false;
+    }
+    let (mut made, mut kept, mut blocks) = (0u64, 0u64, 0);
+    for block in timeline.lifetimes.iter().rev().take_while(|block| block.birth > 0) {
+        let birth = phases.birth(block.birth);
+        if !birth.cut || birth.kind != PhaseKind::Forward {
+            break;
+        }
+        blocks += 1;
+        made = made.saturating_add(block.requested);
+        if block.released == NEVER {
+            kept = kept.saturating_add(block.requested);
+        }
+    }
+    blocks >= FEWEST_KEPT && kept > made / 2
 }
 
 /// How many blocks there are of each size.
@@ -71,6 +97,7 @@ impl<'a> Inference<'a> {
             parameters: Sizes::new(),
             gradients: Sizes::new(),
             workspaces: Vec::new(),
+            keeps_for_backward: keeps_for_backward(timeline, phases),
         };
         inference.workspaces = CUBLAS_WORKSPACES
             .into_iter()
@@ -241,6 +268,9 @@ impl<'a> Inference<'a> {
                 false if lasting => sure(Owner::Activations, 0.7),
                 false => sure(Owner::Temporaries, 0.9),
             };
+        }
+        if self.keeps_for_backward && lasting {
+            return sure(Owner::Activations, 0.6);
         }
         // Without a backward pass nothing tells what was saved for one, except that it stays.
         if block.released.min(self.timeline.end) - block.birth.min(self.timeline.end) >= LONG_LIVED {

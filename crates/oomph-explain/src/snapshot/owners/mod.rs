@@ -3,7 +3,7 @@
 mod infer;
 mod naming;
 
-pub(super) use infer::Inference;
+pub(super) use infer::{CUBLAS_WORKSPACES, Inference};
 pub(super) use naming::Naming;
 
 use super::explanation::Owner;

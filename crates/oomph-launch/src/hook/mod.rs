@@ -4,6 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+mod program;
+
+pub use program::{
+    HookBlocks, HookKept, HookLoader, HookLoop, HookModel, HookOptimizer, HookPipeline, HookProgram, HookTrainer,
+    HookTrainerArguments,
+};
 
 /// `hook.json`: what the hook is to do in each Python process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +29,52 @@ pub struct HookConfig {
     /// Whether the framework's allocator records its history, for the explanation.
     #[serde(default)]
     pub history: bool,
+    /// What is changed in the program from inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<HookRemedy>,
+    /// Which ranks of a job run: numbers, ranges and `last` with commas, or `all`. `None` is `0,1,last` of more than 4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<String>,
+}
+
+/// A remedy of the catalogue that the hook applies inside the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookRemedy {
+    /// Its id in the catalogue.
+    pub id: String,
+    /// What it takes, by name; `python/oomph/remedies` says which.
+    #[serde(default)]
+    pub options: Map<String, Value>,
+}
+
+/// What became of a remedy in one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedRemedy {
+    /// Its id in the catalogue.
+    pub id: String,
+    /// Whether it took effect.
+    pub state: AppliedState,
+    /// One clause: what was changed, or why not.
+    #[serde(default)]
+    pub what: String,
+    /// How it was verified from inside; `None` where it could not be.
+    #[serde(default)]
+    pub evidence: Option<String>,
+}
+
+/// Whether a remedy took effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AppliedState {
+    /// It did.
+    Applied,
+    /// The program does so by itself.
+    Already,
+    /// It cannot be applied to this program, or had no effect.
+    Refused,
+    /// What it changes never appeared, or the hook says something newer.
+    #[serde(other)]
+    Unused,
 }
 
 /// What the hook left of one process for the explanation: see "What the hook leaves for the explanation" in
@@ -70,7 +124,7 @@ pub enum Values {
 
 /// `hook/PID.json`: what the hook saw in one process. Every field may be missing: a process may die at any time, and
 /// an older hook knows fewer of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookReport {
     /// The process.
@@ -91,6 +145,11 @@ pub struct HookReport {
     pub oom: Option<HookOom>,
     /// One sentence each.
     pub warnings: Vec<String>,
+    /// What became of the remedies that it was to apply.
+    pub remedies: Vec<AppliedRemedy>,
+    /// What the program is.
+    #[serde(deserialize_with = "program::lenient")]
+    pub program: Option<HookProgram>,
 }
 
 /// The peaks of one device as the framework counts them.
@@ -144,7 +203,7 @@ pub struct HookSite {
 }
 
 /// What all processes of a run left behind.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct HookReports {
     /// The reports that could be read, ordered by rank and then by process.
     pub reports: Vec<HookReport>,
@@ -165,11 +224,43 @@ mod tests {
             random_weights: true,
             program_root: PathBuf::from("/cwd"),
             history: true,
+            remedies: Vec::new(),
+            ranks: None,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),
             r#"{"stop":{"mode":"peak-stable","steps":3},"values":"all-host","allow_writes":false,"random_weights":true,"program_root":"/cwd","history":true}"#
         );
+    }
+
+    #[test]
+    fn a_remedy_is_named_with_its_options() {
+        let text = r#"{"id":"micro-batch","options":{"divide_by":4}}"#;
+        let remedy: HookRemedy = serde_json::from_str(text).unwrap();
+        assert_eq!(remedy.options["divide_by"], 4);
+        assert_eq!(serde_json::to_string(&remedy).unwrap(), text);
+    }
+
+    #[test]
+    fn what_the_program_is_survives_odd_values() {
+        let report: HookReport = serde_json::from_str(
+            r#"{"pid":7,
+                "remedies":[{"id":"sdpa","state":"refused","what":"no attention"},{"id":"x","state":"later"}],
+                "program":{"task":"training","trainer":{"class":"Trainer","arguments":{
+                    "per_device_train_batch_size":"auto","bf16":true,"optim":"adamw_torch"}},
+                  "loop":{"recognized":true,"file":"train.py","line":41},"later":1}}"#,
+        )
+        .unwrap();
+        assert_eq!(report.remedies[0].state, AppliedState::Refused);
+        assert_eq!(report.remedies[1].state, AppliedState::Unused);
+        let program = report.program.unwrap();
+        let arguments = program.trainer.unwrap().arguments;
+        assert_eq!((arguments.per_device_train_batch_size, arguments.bf16), (None, Some(true)));
+        assert_eq!(program.plain_loop.unwrap().line, Some(41));
+
+        // A description that cannot be read costs the description, not the report.
+        let report: HookReport = serde_json::from_str(r#"{"pid":8,"program":{"models":7}}"#).unwrap();
+        assert_eq!((report.pid, report.program), (8, None));
     }
 
     #[test]

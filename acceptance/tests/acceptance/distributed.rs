@@ -1,0 +1,208 @@
+//! Jobs of several ranks and cards: what each rank holds, against the arithmetic of its method, and jobs of which only
+//! some ranks run, against the same jobs run whole.
+//!
+//! DeepSpeed is built against an installed PyTorch, which no list of requirements can say. `OOMPH_DEEPSPEED` names a
+//! folder that holds it (`pip install --target FOLDER --no-build-isolation --no-deps deepspeed hjson ninja py-cpuinfo`);
+//! without one, what needs it is skipped.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+
+use crate::binary;
+use crate::check;
+use crate::run::{Finished, Run, TORCH_2_15, Turn};
+
+/// Parameters of the eight blocks 1024 -> 4096 -> 1024 of the programs, and those of them that are biases.
+const PARAMETERS: u64 = 8 * (2 * 1024 * 4096) + BIASES;
+const BIASES: u64 = 8 * (4096 + 1024);
+/// What PyTorch's allocator rounds to, in bytes: what a flag or a norm takes.
+const SCALAR: u64 = 512;
+
+/// The tests of this file.
+pub fn trials() -> Vec<Trial> {
+    let trial = |name: &str, test: fn() -> Result<()>| {
+        Trial::test(format!("distributed::{name}"), move || test().map_err(|error| format!("{error:#}").into()))
+    };
+    vec![
+        trial("fsdp2-rests-on-a-share", fsdp2_rests_on_a_share),
+        trial("tensor-parallel-rests-on-a-share", tensor_parallel_rests_on_a_share),
+        trial("zero-rests-on-a-share", zero_rests_on_a_share),
+        trial("pipeline-stages-differ", pipeline_stages_differ),
+        trial("some-ranks-are-as-all-fsdp2", || some_ranks_are_as_all(&["train.py", "fsdp2"], None)),
+        trial("some-ranks-are-as-all-ddp", || some_ranks_are_as_all(&["train.py", "ddp"], None)),
+        trial("some-ranks-are-as-all-pipeline", || some_ranks_are_as_all(&["pipeline.py"], None)),
+        trial("some-ranks-are-as-all-zero-3", || match deepspeed() {
+            Some(folder) => some_ranks_are_as_all(&["zero.py", "--stage", "3"], Some(&folder)),
+            None => Ok(()),
+        }),
+        trial("a-thousand-ranks", a_thousand_ranks),
+        trial("llama-70b-on-64-cards", llama_70b_on_64_cards),
+        trial("cards-of-one-process", cards_of_one_process),
+    ]
+}
+
+/// Where DeepSpeed is, if it is anywhere.
+fn deepspeed() -> Option<String> {
+    let folder = std::env::var("OOMPH_DEEPSPEED").ok();
+    if folder.is_none() {
+        eprintln!("distributed: DeepSpeed is not tried, because OOMPH_DEEPSPEED names no folder with it");
+    }
+    folder
+}
+
+/// A job of `machines` with `each` ranks on eight cards: its report is sound, and each card's peak is its rank's own.
+fn job(ranks: Option<&str>, machines: u64, each: u64, program: &[&str], packages: Option<&str>) -> Result<Finished> {
+    let (script, arguments) = program.split_first().context("a program has a name")?;
+    let mut run = Run::json(&format!("h100:{}", each.min(8)), TORCH_2_15)?.args(["--until-exit", "--no-owners"]);
+    if let Some(ranks) = ranks {
+        run = run.args(["--ranks", ranks]);
+    }
+    if let Some(packages) = packages {
+        run = run.env("PYTHONPATH", packages);
+    }
+    let (machines, each) = (machines.to_string(), each.to_string());
+    let finished = run
+        .args(["--", "torchrun", "--nnodes", &machines, "--nproc-per-node", &each])
+        .args([binary::programs().join("distributed").join(script)])
+        .args(arguments)
+        .turn(Turn::Alone)
+        .finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    finished.ensure(report["verdict"] == "fits", "the job does not fit")?;
+    Ok(finished)
+}
+
+/// A number that a rank printed.
+fn told(finished: &Finished, rank: u64, name: &str) -> Result<u64> {
+    finished.printed_number(&format!("rank{rank}.{name}"))
+}
+
+fn rests(finished: &Finished, ranks: impl IntoIterator<Item = u64>, expected: u64) -> Result<()> {
+    for rank in ranks {
+        let resting = told(finished, rank, "resting")?;
+        finished.ensure(
+            resting == expected,
+            format_args!("rank {rank} rests on {resting} bytes, the arithmetic says {expected}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// Single-precision parameters and Adam's two states, an eighth of each; every share is a whole number of 512 bytes.
+fn fsdp2_rests_on_a_share() -> Result<()> {
+    let finished = job(None, 1, 8, &["train.py", "fsdp2"], None)?;
+    rests(&finished, [0, 1, 7], 3 * 4 * PARAMETERS / 8)
+}
+
+/// Weights and the bias between them in quarters; the bias of what is summed over the ranks whole.
+fn tensor_parallel_rests_on_a_share() -> Result<()> {
+    let finished = job(None, 1, 4, &["train.py", "tensor-parallel"], None)?;
+    let whole = 8 * 1024;
+    rests(&finished, 0..4, 3 * 4 * ((PARAMETERS - whole) / 4 + whole))
+}
+
+/// Stage 2: the parameters whole in half precision, and their single-precision copy with Adam's states in eighths; a
+/// gradient norm. Stage 3: all of it in eighths, the gradients too, the bucket of 2^23 elements in which they are
+/// reduced, the biases whole besides, because they are below the threshold; a norm, a flag and an empty gradient.
+fn zero_rests_on_a_share() -> Result<()> {
+    let Some(folder) = deepspeed() else { return Ok(()) };
+    let finished = job(None, 1, 8, &["zero.py", "--stage", "2"], Some(&folder))?;
+    rests(&finished, [0, 1, 7], 2 * PARAMETERS + 12 * PARAMETERS / 8 + SCALAR)?;
+    let finished = job(None, 1, 8, &["zero.py", "--stage", "3"], Some(&folder))?;
+    rests(&finished, [0, 1, 7], (2 + 2 + 12) * PARAMETERS / 8 + 2 * (1 << 23) + 2 * BIASES + 3 * SCALAR)?;
+    for rank in [0, 1, 7] {
+        finished.ensure(told(&finished, rank, "skipped")? == 0, "a step was skipped for an overflow that never was")?;
+    }
+    Ok(())
+}
+
+/// The first stage has an embedding, the last a head, those between have neither.
+fn pipeline_stages_differ() -> Result<()> {
+    let finished = job(None, 1, 4, &["pipeline.py"], None)?;
+    let (blocks, vocabulary) = (3 * 4 * PARAMETERS / 4, 3 * 4 * 50_000 * 1024);
+    let least = |rank: u64, bytes: u64| -> Result<()> {
+        let resting = told(&finished, rank, "resting")?;
+        // Inputs and labels that a stage still holds come on top.
+        finished.ensure(
+            (bytes..bytes + (16 << 20)).contains(&resting) || resting > bytes && rank == 3,
+            format_args!("stage {rank} rests on {resting} bytes, its states take {bytes}"),
+        )
+    };
+    least(0, blocks + vocabulary)?;
+    least(1, blocks)?;
+    least(2, blocks)?;
+    least(3, blocks + vocabulary)
+}
+
+/// Each rank that runs beside absent ones has the very peaks that it has when all of them run.
+fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>) -> Result<()> {
+    let all = job(Some("all"), 1, 4, program, packages)?;
+    let some = job(Some("0,1,last"), 1, 4, program, packages)?;
+    for rank in [0, 1, 3] {
+        for name in ["resting", "max_memory_allocated", "max_memory_reserved"] {
+            let (whole, part) = (told(&all, rank, name)?, told(&some, rank, name)?);
+            some.ensure(whole == part, format_args!("{name} of rank {rank}: {part} bytes, with all ranks {whole}"))?;
+        }
+    }
+    some.ensure(told(&some, 2, "resting").is_err(), "a rank ran that was not to run")?;
+    let (all, some) = (all.report()?, some.report()?);
+    for card in [0, 1, 3] {
+        let peak = |report: &serde_json::Value| report["devices"][card]["peak"]["process_bytes"].clone();
+        ensure!(peak(&all) == peak(&some), "GPU {card}: {} with all ranks, {} without", peak(&all), peak(&some));
+    }
+    Ok(())
+}
+
+/// Sums, gatherings of objects and barriers count a thousand ranks, of which three run.
+fn a_thousand_ranks() -> Result<()> {
+    let finished = job(None, 128, 8, &["train.py", "fsdp2"], None)?;
+    for rank in [0, 1, 1023] {
+        finished.ensure(told(&finished, rank, "counted")? == 1024, "the sum of ones is not the number of ranks")?;
+        finished.ensure(told(&finished, rank, "gathered")? == 1024, "not every rank's object was gathered")?;
+    }
+    finished.ensure(finished.wall < Duration::from_secs(60), format_args!("it took {:?}", finished.wall))
+}
+
+/// A quarter of the states of 70.6 billion parameters would fill an H100; a 64th of them, with one layer gathered and the
+/// activations of a checkpointed step, does not.
+fn llama_70b_on_64_cards() -> Result<()> {
+    let finished = job(Some("0,last"), 8, 8, &["llama70b.py"], None)?;
+    for rank in [0, 63] {
+        finished
+            .ensure(told(&finished, rank, "parameters")? == 70_553_706_496, "these are not Llama-3-70B's shapes")?;
+        let states = 3 * 2 * 70_553_706_496 / 64;
+        let resting = told(&finished, rank, "resting")?;
+        // Shares are rounded up to 512 bytes, and the tables of the rotary embedding are not shared.
+        finished.ensure(
+            (states..states + (16 << 20)).contains(&resting),
+            format_args!("rank {rank} rests on {resting} bytes, the arithmetic says {states}"),
+        )?;
+    }
+    finished
+        .ensure(finished.max_rss_bytes < 8 << 30, format_args!("{} bytes of host memory", finished.max_rss_bytes))?;
+    finished.ensure(finished.wall < Duration::from_secs(60), format_args!("it took {:?}", finished.wall))
+}
+
+/// A named card, a model in replicas and a model in halves, on two cards that differ.
+fn cards_of_one_process() -> Result<()> {
+    let finished = Run::json("rtx-4090,rtx-3060", TORCH_2_15)?
+        .args(["--until-exit"])
+        .program(&["acceptance/programs/distributed/cards.py"])
+        .finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    for (card, name) in [(0_u64, "4090"), (1, "3060")] {
+        let printed = finished.printed(&format!("card{card}.name"))?;
+        finished.ensure(printed.contains(name), format_args!("card {card} is called {printed}"))?;
+        let own = finished.printed_number(&format!("card{card}.max_memory_reserved"))?;
+        let told = report["devices"][card as usize]["peak"]["reserved_bytes"].as_u64();
+        finished.ensure(told == Some(own), format_args!("GPU {card}: {told:?} is told, {own} printed"))?;
+    }
+    let halves = finished.printed("automatic_map")?;
+    let halves: Vec<u64> = halves.split(',').filter_map(|half| half.parse().ok()).collect();
+    finished.ensure(halves.iter().all(|half| *half > 4 * PARAMETERS / 4), "the model is not on both cards")?;
+    finished.ensure(finished.printed("moved")? == "28", "what went from card to card is not what arrived")
+}

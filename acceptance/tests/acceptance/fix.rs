@@ -1,0 +1,109 @@
+//! What `oomph fix` finds for programs that do not fit, and that what it finds is true.
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::run::{Finished, Run, TORCH_2_15};
+
+/// A machine that is shared needs longer; the bound on time is measured elsewhere.
+const MAX_TIME: &str = "150s";
+
+/// All trials.
+pub fn trials() -> Vec<Trial> {
+    let trial = |name: &str, test: fn() -> Result<()>| {
+        Trial::test(format!("fix::{name}"), move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+    };
+    vec![
+        trial("trainer", trainer),
+        trial("convnet", convnet),
+        trial("leaking_losses", leaking_losses),
+        trial("vae_slicing_before_offload", vae_slicing_before_offload),
+        trial("what_fits_is_left_alone", what_fits_is_left_alone),
+    ]
+}
+
+/// `oomph fix` on a program, and its answer.
+fn fixed(options: &[&str], program: &[&str]) -> Result<(Finished, Value)> {
+    let run = Run::command("fix")?.args(["--format", "json", "--max-time", MAX_TIME]).args(options);
+    let finished = run.with(TORCH_2_15).program(program).finish()?;
+    let report = finished.report()?;
+    ensure!(report["schema"] == "oomph.fix/1", "another document: {report:#}");
+    Ok((finished, report))
+}
+
+fn fixes(report: &Value) -> Result<&Vec<Value>> {
+    report["fixes"].as_array().context("no fixes in the answer")
+}
+
+fn ids(fix: &Value) -> Vec<String> {
+    let names = fix["remedies"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    names.map(|name| name.split('/').next().unwrap_or(name).to_owned()).collect()
+}
+
+/// What is true of every answer with fixes: each fits the card, says how it is written, and was seen to take effect.
+fn sound(report: &Value) -> Result<()> {
+    ensure!(report["verdict"] == "fixed", "nothing was found: {report:#}");
+    let limit = report["baseline"]["limit_bytes"].as_u64().context("no limit")?;
+    for fix in fixes(report)? {
+        let peak = fix["peak_bytes"].as_u64().context("no peak")?;
+        ensure!(peak <= limit && fix["room_bytes"] == limit - peak, "the figures do not add up: {fix:#}");
+        ensure!(fix["verified"] == true && fix["verdict"] == "fits", "not verified: {fix:#}");
+        ensure!(fix["apply"].as_array().is_some_and(|words| !words.is_empty()), "no words: {fix:#}");
+    }
+    Ok(())
+}
+
+/// A GPT-2 that needs five times the card: a smaller micro-batch alone is enough, and costs no quality.
+fn trainer() -> Result<()> {
+    let program = ["trainer_gpt2.py", "--batch-size", "32"];
+    let (finished, report) = fixed(&["--gpu", "rtx-3060", "--allow", "micro-batch", "--fixes", "1"], &program)?;
+    sound(&report)?;
+    let fix = &fixes(&report)?[0];
+    finished.ensure(ids(fix) == ["micro-batch"], format!("another fix: {fix:#}"))?;
+    // The same by hand: the Trainer's batch is what the remedy says.
+    let name = fix["remedies"][0].as_str().context("no name")?;
+    let divisor: u64 = name.split_once('/').context("no amount")?.1.parse()?;
+    let words = fix["apply"][0]["text"].as_str().context("no words")?;
+    finished.ensure(words.contains(&format!("per_device_train_batch_size={}", 32_u64.div_ceil(divisor))), words)?;
+    let batch = 32_u64.div_ceil(divisor).to_string();
+    let by_hand =
+        Run::json("rtx-3060", TORCH_2_15)?.args(["--no-owners"]).program(&["trainer_gpt2.py", "--batch-size", &batch]);
+    let by_hand = { by_hand }.finish()?.report()?;
+    ensure!(by_hand["verdict"] == "fits", "the batch by hand does not fit: {by_hand:#}");
+    Ok(())
+}
+
+/// A plain loop with convolutions: what is offered first changes no result.
+fn convnet() -> Result<()> {
+    let (finished, report) = fixed(&["--vram", "4GiB", "--fixes", "1"], &["convnet.py", "--batch-size", "256"])?;
+    sound(&report)?;
+    let result = fixes(&report)?[0]["result"].as_str().unwrap_or_default().to_owned();
+    finished.ensure(["same", "equivalent"].contains(&result.as_str()), format!("{result} comes first: {report:#}"))
+}
+
+/// A loop that keeps its losses: the line is named, and the fix is to keep numbers.
+fn leaking_losses() -> Result<()> {
+    let program = ["leaking.py", "--steps", "40"];
+    let (finished, report) = fixed(&["--vram", "1GiB", "--until-exit", "--fixes", "1"], &program)?;
+    sound(&report)?;
+    let fix = &fixes(&report)?[0];
+    finished.ensure(ids(fix) == ["detach-losses"], format!("another fix: {fix:#}"))?;
+    let notes = fix["notes"].to_string();
+    finished.ensure(notes.contains("leaking.py"), format!("the line is not named: {notes}"))
+}
+
+/// Several images decoded at a time: slicing, which is free, comes before moving models about.
+fn vae_slicing_before_offload() -> Result<()> {
+    let (finished, report) = fixed(&["--vram", "3GiB", "--fixes", "2"], &["fixes/images.py"])?;
+    sound(&report)?;
+    let first = ids(&fixes(&report)?[0]);
+    finished.ensure(first.contains(&"vae-slicing".to_owned()), format!("{first:?} comes first"))?;
+    finished.ensure(!first.iter().any(|id| id.contains("offload")), format!("{first:?} comes first"))
+}
+
+/// A program that fits is told so, and nothing is tried.
+fn what_fits_is_left_alone() -> Result<()> {
+    let (finished, report) = fixed(&["--gpu", "rtx-3060"], &["convnet.py"])?;
+    finished.ensure(report["verdict"] == "fits-already" && report["tried"] == 0, format!("{report:#}"))
+}

@@ -1,0 +1,371 @@
+//! The launcher's end of the fork server.
+//!
+//! The server is a helper in the sense of [`processes`]: a run that is supervised beside it leaves it alone. Each child
+//! is the leader of a session, by which all its processes are found when it has to be ended.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::command::Target;
+use super::{Forked, ForkedRun, PythonProgram, refusal};
+use crate::interrupts::{Event, Subscription};
+use crate::run_folder::random_name;
+use crate::supervise::{command, exit_of, tail_of};
+use crate::watchdog::{MARK_VARIABLE, Watchdog};
+use crate::{Launch, LaunchError, Outcome, Output, processes};
+
+/// Imports that take longer than this are taken for a program that hangs.
+const LONGEST_IMPORT: Duration = Duration::from_secs(300);
+
+/// A server that has not forked after this time will not.
+const LONGEST_FORK: Duration = Duration::from_secs(60);
+
+/// How often signals and the time are looked at while a child runs.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What starts the server. The package is there already when this is run, because the hook imported it, so a folder of
+/// its name beside the program is not taken for it.
+const START: &str = "from oomph.server import main; main()";
+
+/// Where a child's standard error goes when its end is wanted.
+const TAIL_FILE: &str = "standard-error";
+
+#[derive(Serialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+enum Request<'a> {
+    Import {
+        script: Option<&'a str>,
+        module: Option<&'a str>,
+        packages: &'a [String],
+    },
+    Run {
+        number: u64,
+        argv: Vec<&'a str>,
+        command: Vec<&'a str>,
+        script: Option<&'a str>,
+        module: Option<&'a str>,
+        environment: BTreeMap<&'a str, &'a str>,
+        output: &'static str,
+        tail: Option<String>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Ready { ready: Ready },
+    Started { started: u64, pid: i32 },
+    Ended { ended: u64, status: i32 },
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    problem: Option<String>,
+}
+
+/// What the thread of a run is told.
+enum News {
+    Started(i32),
+    Ended(i32),
+}
+
+/// Who waits for what. Empty and closed once the server is gone.
+#[derive(Default)]
+struct Waiting {
+    gone: bool,
+    runs: BTreeMap<u64, Sender<News>>,
+}
+
+/// Signals, while runs go on. They may come to any of the threads, and end all runs.
+#[derive(Default)]
+struct Signals {
+    runs: usize,
+    subscription: Option<Subscription>,
+    interrupted: Option<i32>,
+}
+
+pub(super) struct Server {
+    process: Child,
+    _helper: processes::Helper,
+    _watchdog: Option<Watchdog>,
+    mark: OsString,
+    channel: Mutex<UnixStream>,
+    waiting: Arc<Mutex<Waiting>>,
+    signals: Mutex<Signals>,
+    numbers: AtomicU64,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Server").field("process", &self.process.id()).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unusable(reason: impl Into<String>) -> LaunchError {
+    LaunchError::ForkServer { reason: reason.into() }
+}
+
+fn system(action: &'static str) -> impl Fn(std::io::Error) -> LaunchError {
+    move |source| LaunchError::System { action, source }
+}
+
+impl Server {
+    pub(super) fn start(launch: Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
+        processes::become_subreaper().map_err(system("become the parent of orphaned processes"))?;
+        let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
+        let arguments: Vec<&str> = program.options.iter().map(String::as_str).chain(["-c", START]).collect();
+        let mark = OsString::from(random_name());
+        let watchdog = Watchdog::over(&mark);
+        let mut command = command(&launch.instead(arguments))?;
+        // A group of its own: a signal of the terminal is for us, and we end the runs.
+        command.env(MARK_VARIABLE, &mark).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+        let (process, helper) = processes::spawn_helper(&mut command)
+            .map_err(|source| crate::program::spawn_error(launch.program_path(), &source))?;
+        drop(command);
+        let mut server = Self {
+            process,
+            _helper: helper,
+            _watchdog: watchdog,
+            mark,
+            channel: Mutex::new(ours.try_clone().map_err(system("copy a socket"))?),
+            waiting: Arc::default(),
+            signals: Mutex::default(),
+            numbers: AtomicU64::new(0),
+        };
+        let mut answers = BufReader::new(ours);
+        server.prepare(&mut answers, program, packages)?;
+        let waiting = Arc::clone(&server.waiting);
+        std::thread::Builder::new()
+            .name("fork server".to_owned())
+            .spawn(move || dispatch(answers, &waiting))
+            .map_err(system("start a thread"))?;
+        Ok(server)
+    }
+
+    /// Has the imports made. Signals are as usual meanwhile: they end this process and all below it.
+    fn prepare(
+        &mut self,
+        answers: &mut BufReader<UnixStream>,
+        program: &PythonProgram,
+        packages: &[String],
+    ) -> Result<(), LaunchError> {
+        let (script, module) = target(program);
+        self.send(&Request::Import { script, module, packages })?;
+        let stream = answers.get_ref().try_clone().map_err(system("copy a socket"))?;
+        stream.set_read_timeout(Some(LONGEST_IMPORT)).map_err(system("wait on a socket"))?;
+        let mut line = String::new();
+        answers.read_line(&mut line).map_err(|error| unusable(error.to_string()))?;
+        stream.set_read_timeout(None).map_err(system("wait on a socket"))?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Ready { ready: Ready { problem: None } }) => Ok(()),
+            Ok(Answer::Ready { ready: Ready { problem: Some(problem) } }) => Err(unusable(problem)),
+            _ => Err(unusable("it ended while it imported")),
+        }
+    }
+
+    fn send(&self, request: &Request<'_>) -> Result<(), LaunchError> {
+        let mut line = serde_json::to_vec(request).map_err(|error| unusable(error.to_string()))?;
+        line.push(b'\n');
+        locked(&self.channel).write_all(&line).map_err(|error| unusable(error.to_string()))
+    }
+
+    pub(super) fn run(&self, run: &ForkedRun<'_>) -> Result<Forked, LaunchError> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (sender, news) = channel();
+        {
+            let mut waiting = locked(&self.waiting);
+            if waiting.gone {
+                return Err(unusable("it is gone"));
+            }
+            waiting.runs.insert(number, sender);
+        }
+        let _signals = Listening::start(&self.signals)?;
+        // It knows the folders there are now, this run's among them.
+        let _watchdog = Watchdog::over(&self.mark);
+        let tail = (run.output == Output::Capture).then(|| run.folder.path().join(TAIL_FILE));
+        let (script, module) = target(run.program);
+        let folder = run.folder.path().to_str().ok_or_else(|| unusable("the run folder's name is no text"))?;
+        let mut environment: BTreeMap<&str, &str> =
+            run.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        environment.insert("OOMPH_RUN", folder);
+        let start = Instant::now();
+        self.send(&Request::Run {
+            number,
+            argv: run.program.argv(),
+            command: run.program.command(),
+            script,
+            module,
+            environment,
+            output: match run.output {
+                Output::Inherit => "inherit",
+                Output::StdoutToStderr => "stderr",
+                Output::Discard | Output::Capture => "discard",
+            },
+            tail: tail.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        })?;
+        let ended = self.wait(&news, start, run.timeout);
+        locked(&self.waiting).runs.remove(&number);
+        let ended = ended?;
+        if let Some(refused) = refusal(run.folder.path()) {
+            return Ok(refused);
+        }
+        Ok(Forked::Ran(Outcome {
+            exit: exit_of(ended.status),
+            elapsed: ended.at.saturating_duration_since(start),
+            timed_out: ended.timed_out,
+            interrupted: ended.interrupted,
+            stderr_tail: tail.map(|path| tail_of(&path)).unwrap_or_default(),
+        }))
+    }
+
+    /// Waits for a child's end, and ends it when its time is up or a signal came.
+    fn wait(&self, news: &Receiver<News>, start: Instant, timeout: Option<Duration>) -> Result<Ended, LaunchError> {
+        let mut session = None;
+        let mut kill_at: Option<Instant> = None;
+        let mut ended = Ended { status: ExitStatus::from_raw(0), at: start, timed_out: false, interrupted: None };
+        loop {
+            match news.recv_timeout(LOOK) {
+                Ok(News::Started(pid)) => session = Some(pid),
+                Ok(News::Ended(status)) => {
+                    ended.status = ExitStatus::from_raw(status);
+                    ended.at = Instant::now();
+                    session.into_iter().for_each(processes::wind_down_session);
+                    return Ok(ended);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    session.into_iter().for_each(|session| processes::signal_session(session, Signal::KILL));
+                    return Err(unusable("it is gone"));
+                }
+            }
+            let now = Instant::now();
+            if ended.interrupted.is_none() {
+                ended.interrupted = locked(&self.signals).look();
+            }
+            let Some(session) = session else {
+                // Forking takes milliseconds; a server that does not do it does nothing.
+                match ended.interrupted {
+                    Some(_) => return Ok(ended),
+                    None if start.elapsed() < LONGEST_FORK => continue,
+                    None => return Err(unusable("it does not answer")),
+                }
+            };
+            ended.timed_out |= timeout.is_some_and(|timeout| start.elapsed() >= timeout);
+            if (ended.timed_out || ended.interrupted.is_some()) && kill_at.is_none() {
+                processes::signal_session(session, Signal::TERM);
+                kill_at = Some(now + crate::supervise::GRACE);
+            }
+            if kill_at.is_some_and(|at| at <= now) {
+                processes::signal_session(session, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// How a child ended.
+struct Ended {
+    status: ExitStatus,
+    at: Instant,
+    timed_out: bool,
+    interrupted: Option<i32>,
+}
+
+fn target(program: &PythonProgram) -> (Option<&str>, Option<&str>) {
+    match &program.target {
+        Target::Script(path) => (Some(path), None),
+        Target::Module(name) => (None, Some(name)),
+    }
+}
+
+/// Hands each answer to the run that waits for it.
+fn dispatch(answers: BufReader<UnixStream>, waiting: &Mutex<Waiting>) {
+    for line in answers.lines() {
+        let Ok(answer) = line.map_err(drop).and_then(|line| serde_json::from_str(&line).map_err(drop)) else { break };
+        let (number, news) = match answer {
+            Answer::Started { started, pid } => (started, News::Started(pid)),
+            Answer::Ended { ended, status } => (ended, News::Ended(status)),
+            Answer::Ready { .. } => continue,
+        };
+        if let Some(run) = locked(waiting).runs.get(&number) {
+            // A run that was given up listens no more.
+            let _ = run.send(news);
+        }
+    }
+    let mut waiting = locked(waiting);
+    waiting.gone = true;
+    waiting.runs.clear();
+}
+
+impl Signals {
+    /// The signal that ends all runs, if one came.
+    fn look(&mut self) -> Option<i32> {
+        if let Some(subscription) = &self.subscription {
+            for event in subscription.events().try_iter() {
+                match event {
+                    // What a run sends to itself does not reach us: it is in a session of its own.
+                    Event::End { signal, .. } => self.interrupted = self.interrupted.or(Some(signal)),
+                    Event::Child => drop(processes::descendants(None)),
+                    Event::PassOn(_) => {}
+                }
+            }
+        }
+        self.interrupted
+    }
+}
+
+/// Signals go to the server's runs until the last of these is dropped.
+struct Listening<'a>(&'a Mutex<Signals>);
+
+impl<'a> Listening<'a> {
+    fn start(signals: &'a Mutex<Signals>) -> Result<Self, LaunchError> {
+        let mut state = locked(signals);
+        if state.subscription.is_none() {
+            state.subscription = Some(Subscription::start()?);
+        }
+        state.runs += 1;
+        drop(state);
+        Ok(Self(signals))
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        let mut state = locked(self.0);
+        state.runs -= 1;
+        if state.runs == 0 {
+            state.subscription = None;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of the socket is its word to end; it takes its children along.
+        let _ = locked(&self.channel).shutdown(std::net::Shutdown::Both);
+        let until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < until {
+            if matches!(self.process.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

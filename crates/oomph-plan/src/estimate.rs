@@ -1,0 +1,296 @@
+//! What a workload on a model needs, per owner, on every card that it is spread over.
+
+use oomph_gpu::Gpu;
+use oomph_model::architecture::Transformer;
+use oomph_remedy::effect;
+use serde::Serialize;
+
+use crate::interval::{self, Interval};
+use crate::run::{self, Run};
+use crate::tape::{CardTraits, Owner, Owners, Phase};
+use crate::workload::{Parallel, Task, Workload};
+
+/// A model, as far as its memory is concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    /// One transformer.
+    Transformer {
+        /// Its shape.
+        shape: Box<Transformer>,
+        /// Bytes of its weights in files, where these decide and not the precision (GGUF, GPTQ, AWQ).
+        file_bytes: Option<u64>,
+    },
+    /// A diffusion pipeline.
+    Pipeline(Box<crate::pipeline::Pipeline>),
+}
+
+/// What one card needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Bytes by owner at the peak; they add up to the expected total.
+    pub owners: Owners,
+    /// The peak of the process on the card, the context included.
+    pub total: Interval,
+    /// When the peak is.
+    pub phase: Phase,
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Parameters that are trained.
+    pub trained: u64,
+    /// Bytes that offloading puts into the computer's memory.
+    pub host_bytes: u64,
+    /// The sum, term by term.
+    pub terms: Vec<Term>,
+}
+
+/// One term of the sum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Term {
+    /// Whose bytes they are.
+    pub owner: Owner,
+    /// How they come about, with the numbers in it.
+    pub formula: String,
+    /// Where that is from.
+    pub source: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What a card costs before anything is allocated, in bytes: low, expected, high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CardCost {
+    /// What of the card decides which kernels run.
+    pub traits: CardTraits,
+    /// The context.
+    pub context: [u64; 3],
+}
+
+impl CardCost {
+    /// Of a card of the catalogue.
+    #[must_use]
+    pub fn of(gpu: &Gpu) -> Self {
+        let capability = gpu.compute_capability();
+        let context = &gpu.context;
+        Self {
+            traits: CardTraits { capability: capability.major * 10 + capability.minor },
+            context: [context.low_bytes, context.expected_bytes, context.high_bytes],
+        }
+    }
+}
+
+/// Says what a workload needs on one card of those that it is spread over: the fullest.
+#[must_use]
+pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estimate {
+    match subject {
+        Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, None),
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+    }
+}
+
+/// The same for a workload that is near another, several times faster: the allocator is not followed, and as much is
+/// reserved beyond what is allocated as it was there (`slack`, of [`reserved_share`]).
+pub(crate) fn nearby(subject: &Subject, workload: &Workload, card: CardCost, slack: f64) -> Estimate {
+    match subject {
+        Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, Some(slack)),
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+    }
+}
+
+/// Reserved over allocated bytes of an estimate.
+pub(crate) fn reserved_share(estimate: &Estimate) -> f64 {
+    let sum = |except: &[Owner]| {
+        let counted = Owner::ALL.into_iter().filter(|owner| !except.contains(owner));
+        counted.fold(0_u64, |sum, owner| sum.saturating_add(estimate.owners[owner as usize]))
+    };
+    sum(&[Owner::Context]) as f64 / sum(&[Owner::Context, Owner::Slack]).max(1) as f64
+}
+
+fn transformer(
+    shape: &Transformer,
+    file_bytes: Option<u64>,
+    workload: &Workload,
+    card: CardCost,
+    slack: Option<f64>,
+) -> Estimate {
+    let parallel = workload.parallel;
+    let sliced = sliced(shape, parallel);
+    let mut spread = workload.clone();
+    spread.length = workload.length.div_ceil(parallel.sequence.max(1));
+    if parallel.pipeline > 1 {
+        // The first stage keeps the activations of as many micro-batches as there are stages behind it (1F1B).
+        spread.batch = workload.batch.saturating_mul(parallel.pipeline.min(workload.accumulation.max(1)));
+    }
+    let run = run::transformer(&sliced, &spread, card.traits, slack.is_none());
+    let usage = &run.usage;
+    let mut owners = usage.owners;
+    let followed = usage.reserved.unwrap_or(usage.allocated);
+    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
+    owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
+    if let Some(bytes) = file_bytes.filter(|_| !workload.task.trains()) {
+        owners[Owner::Weights as usize] = bytes / parallel.tensor.max(1) / parallel.pipeline.max(1);
+    }
+    let host_bytes = shard(&mut owners, &run, workload);
+    owners[Owner::Context as usize] = card.context[1];
+    let torch: u64 =
+        owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
+    let quantiles = interval::quantiles(&shape.family, workload.task.name());
+    let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
+    // The owners add up to what is expected.
+    let sum = torch.saturating_add(card.context[1]);
+    owners[Owner::Slack as usize] =
+        owners[Owner::Slack as usize].saturating_add(total.expected).saturating_sub(sum.min(total.expected));
+    if sum > total.expected {
+        total.expected = sum;
+        total.high = total.high.max(sum);
+    }
+    let terms = terms(shape, workload, &run, &owners);
+    Estimate {
+        owners,
+        total,
+        phase: usage.phase,
+        parameters: parameters(shape, workload, &run),
+        trained: run.trained.saturating_mul(if workload.task == Task::Full {
+            parallel.tensor * parallel.pipeline
+        } else {
+            1
+        }),
+        host_bytes,
+        terms,
+    }
+}
+
+/// Parameters of the whole model, whatever one card has of it.
+fn parameters(shape: &Transformer, workload: &Workload, run: &Run) -> u64 {
+    let parallel = workload.parallel;
+    if parallel.tensor <= 1 && parallel.pipeline <= 1 {
+        return run.parameters;
+    }
+    oomph_model::Architecture::Transformer(Box::new(shape.clone())).parameter_count()
+}
+
+/// What one card has of a model under tensor and pipeline parallelism: so many heads, so much of each MLP, so many layers
+/// (Megatron-LM, arXiv 1909.08053 and 2104.04473).
+fn sliced(shape: &Transformer, parallel: Parallel) -> Transformer {
+    let mut sliced = shape.clone();
+    let part = |count: u64, degree: u64| count.div_ceil(degree.max(1));
+    if parallel.tensor > 1 {
+        sliced.heads = part(shape.heads, parallel.tensor);
+        sliced.kv_heads = part(shape.kv_heads, parallel.tensor);
+        sliced.intermediate = part(shape.intermediate, parallel.tensor);
+        sliced.vocabulary = part(shape.vocabulary, parallel.tensor);
+        if let Some(experts) = &mut sliced.experts {
+            experts.count = part(experts.count, parallel.tensor);
+            experts.shared_intermediate = part(experts.shared_intermediate, parallel.tensor);
+        }
+    }
+    sliced.layers = part(shape.layers, parallel.pipeline);
+    sliced
+}
+
+/// DeepSpeed's bucket of gradients that are reduced at once, in numbers (`reduce_bucket_size`).
+const BUCKET: u64 = 500_000_000;
+
+/// Takes from a card what other cards and the host hold. Returns the bytes of the host.
+fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
+    let parallel = workload.parallel;
+    let copies = (parallel.gpus / (parallel.tensor * parallel.pipeline * parallel.sequence).max(1)).max(1);
+    let [weights, gradients, state, workspaces] =
+        [Owner::Weights, Owner::Gradients, Owner::OptimizerState, Owner::Workspaces].map(|owner| owner as usize);
+    let mut host = 0_u64;
+    if workload.task.trains() && copies > 1 {
+        let deepspeed = parallel.zero > 0 && workload.precision.is_amp() && workload.task == Task::Full;
+        if deepspeed {
+            // 16-bit weights and gradients, and an fp32 master copy beside fp32 moments (ZeRO, arXiv 1910.02054).
+            let trained = run.trained;
+            owners[weights] = trained.saturating_mul(2);
+            owners[gradients] = owners[gradients].min(trained.saturating_mul(4)) / 2;
+            owners[state] = effect::training_static(trained, effect::TrainingPrecision::MixedWithMaster)
+                .saturating_sub(trained.saturating_mul(4));
+        }
+        if parallel.zero >= 1 {
+            owners[state] /= copies;
+        }
+        if parallel.zero >= 2 {
+            owners[gradients] /= copies;
+        }
+        if parallel.zero >= 3 {
+            // What is gathered: the layer at work and the next one.
+            owners[workspaces] =
+                owners[workspaces].saturating_add(owners[weights] / run.weights.max(1) * run.largest * 2);
+            owners[weights] /= copies;
+        }
+        let numbers = run.trained.min(BUCKET);
+        // Buckets of gradients: DDP keeps all of them, ZeRO one at a time.
+        let buckets = if parallel.zero == 0 { run.gradients } else { numbers.saturating_mul(2) };
+        owners[workspaces] = owners[workspaces].saturating_add(buckets);
+    }
+    if parallel.offload_optimizer {
+        host = host.saturating_add(owners[state]).saturating_add(run.gradients / copies);
+        owners[state] = 0;
+    }
+    if parallel.offload_weights {
+        let kept = run.largest.saturating_mul(2).min(owners[weights]);
+        host = host.saturating_add(owners[weights] - kept);
+        owners[weights] = kept;
+    }
+    host
+}
+
+/// The sum, term by term.
+fn terms(shape: &Transformer, workload: &Workload, run: &Run, owners: &Owners) -> Vec<Term> {
+    let (batch, length, layers) = (workload.batch, workload.length, shape.layers);
+    let checkpointed = if workload.checkpointing { ", only their inputs kept, and one layer at work" } else { "" };
+    let describe = |owner: Owner| -> (String, &'static str) {
+        match owner {
+            Owner::Weights => (
+                format!("{} parameters as {}, buffers, adapters and scales", run.parameters, workload.precision.name()),
+                "the tensors of the architecture, each rounded up to 512 bytes (CUDACachingAllocator)",
+            ),
+            Owner::Gradients => (
+                format!("one number for each of {} trained parameters", run.trained),
+                "AccumulateGrad of PyTorch: the type of the parameter",
+            ),
+            Owner::OptimizerState => (
+                format!("{} for {} trained parameters", workload.optimizer.name(), run.trained),
+                "the optimizer's own state, tensor by tensor",
+            ),
+            Owner::Activations => (
+                format!("{layers} layers x {batch} x {length} tokens{checkpointed}"),
+                "the code of transformers, run on sizes: what each operation saves (derivatives.yaml)",
+            ),
+            Owner::Logits => (
+                format!("{batch} x {length} tokens x {} words: copies in 16 and 32 bits", shape.vocabulary),
+                "ForCausalLMLoss of transformers and cross_entropy of PyTorch",
+            ),
+            Owner::KvCache => (
+                format!(
+                    "{layers} layers x 2 x {} heads x {} x {} tokens",
+                    shape.kv_heads,
+                    shape.head_dim,
+                    length + workload.new_tokens
+                ),
+                "DynamicCache of transformers",
+            ),
+            Owner::Inputs => (format!("{batch} x {length} tokens and labels"), "64-bit integers"),
+            Owner::Temporaries => {
+                ("gradients of activations on their way, temporaries of the optimizer".into(), "engine.cpp of PyTorch")
+            }
+            Owner::Workspaces => {
+                ("cuBLAS, and buffers of communication".into(), "CUDABlas of PyTorch; ZeRO, arXiv 1910.02054")
+            }
+            Owner::Slack => (
+                "reserved by the allocator and not handed out at the peak".into(),
+                "a replay of the run through a model of the allocator, and the calibration",
+            ),
+            Owner::Context => ("CUDA context and modules".into(), "the catalogue of cards"),
+        }
+    };
+    Owner::ALL
+        .into_iter()
+        .filter(|owner| owners[*owner as usize] > 0)
+        .map(|owner| {
+            let (formula, source) = describe(owner);
+            Term { owner, formula, source, bytes: owners[owner as usize] }
+        })
+        .collect()
+}

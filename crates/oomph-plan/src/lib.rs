@@ -1,0 +1,27 @@
+//! A workload on a model to bytes per owner, without running anything.
+//!
+//! - [`Workload`] says what is done with a model.
+//! - [`tape`] executes it on sizes: PyTorch's autograd, its allocator and the code of `transformers`, on tensors that
+//!   have a size and nothing else.
+//!
+//! All sizes are bytes; GiB is 2^30 bytes. Nothing here reads a file or panics on a workload.
+#![forbid(unsafe_code)]
+
+pub mod calibration;
+mod estimate;
+pub mod guide;
+mod interval;
+mod limits;
+mod network;
+pub mod pipeline;
+mod remedies;
+pub mod run;
+pub mod tape;
+mod workload;
+
+pub use estimate::{CardCost, Estimate, Subject, Term, estimate};
+pub use interval::{Interval, Quantiles, quantiles};
+pub use limits::{Limits, limits};
+pub use remedies::{Change, changes};
+pub use tape::{Owner, Phase};
+pub use workload::{Attention, Image, Lora, Optimizer, Parallel, Precision, Targets, Task, Workload};

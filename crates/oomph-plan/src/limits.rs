@@ -1,0 +1,93 @@
+//! The largest batch and context that fit.
+
+use serde::Serialize;
+
+use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
+use crate::workload::{Task, Workload};
+
+/// What fits, other things as they are. 0 where not even one does; `None` where there is nothing to vary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Samples (or images) at a time.
+    pub max_batch: Option<u64>,
+    /// Tokens of a sample, the generated ones included.
+    pub max_context: Option<u64>,
+    /// Pixels along a side of a square image.
+    pub max_resolution: Option<u64>,
+}
+
+/// The largest batch, length and resolution whose expected need is within `capacity` bytes.
+#[must_use]
+pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: u64) -> Limits {
+    let slack = reserved_share(&estimate(subject, workload, card));
+    let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
+    let batch = largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
+    if workload.task == Task::Image {
+        let side = |side: u64| {
+            let mut changed = workload.clone();
+            (changed.image.width, changed.image.height) = (side, side);
+            need(changed)
+        };
+        let resolution = largest(workload.image.width, 64, 8192, capacity, side);
+        return Limits { max_batch: Some(batch), max_context: None, max_resolution: Some(resolution) };
+    }
+    let most = match subject {
+        Subject::Transformer { shape, .. } if shape.image.is_none() && shape.audio.is_none() => shape.max_positions,
+        _ => 0,
+    };
+    let context = (most > 0).then(|| {
+        let new_tokens = workload.new_tokens;
+        let unit = 64;
+        let length =
+            |length: u64| need(Workload { length: length.saturating_sub(new_tokens).max(1), ..workload.clone() });
+        largest((workload.length + new_tokens).next_multiple_of(unit), unit, most.max(unit), capacity, length)
+    });
+    Limits { max_batch: Some(batch), max_context: context, max_resolution: None }
+}
+
+/// The largest multiple of `unit`, at most `most`, whose need is within the capacity. Needs grow with the value; they are
+/// nearly a line, so the search goes where a line through two points would cross the capacity.
+fn largest(start: u64, unit: u64, most: u64, capacity: u64, need: impl Fn(u64) -> u64) -> u64 {
+    let snap = |value: u64| (value / unit * unit).clamp(unit, most);
+    let (mut fits, mut fails) = ((0, 0), None::<(u64, u64)>);
+    let mut probe = snap(start);
+    for _ in 0..12 {
+        let bytes = need(probe);
+        if bytes <= capacity {
+            fits = (probe, bytes);
+            if probe >= most / unit * unit {
+                break;
+            }
+        } else {
+            fails = Some((probe, bytes));
+            if probe == unit {
+                break;
+            }
+        }
+        probe = match fails {
+            None => snap(fits.0.saturating_mul(4)),
+            Some((above, _)) if above <= fits.0 + unit => break,
+            Some((above, over)) => {
+                let share = (capacity.saturating_sub(fits.1)) as f64 / over.saturating_sub(fits.1).max(1) as f64;
+                let guess = fits.0 as f64 + (above - fits.0) as f64 * if fits.0 == 0 { share.min(0.5) } else { share };
+                snap(guess as u64).clamp(fits.0 + unit, above - unit)
+            }
+        };
+    }
+    fits.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::largest;
+
+    #[test]
+    fn the_search_finds_the_edge() {
+        for capacity in [0, 999, 1000, 1010, 5000, 123_456, 10_000_000] {
+            let found = largest(8, 1, 4096, capacity, |batch| 1000 + 10 * batch);
+            let wanted = capacity.saturating_sub(1000) / 10;
+            assert_eq!(found, wanted.min(4096), "{capacity}");
+        }
+        assert_eq!(largest(2048, 64, 8192, 1 << 20, |tokens| tokens * 400), 2560);
+    }
+}

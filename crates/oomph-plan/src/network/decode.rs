@@ -1,0 +1,99 @@
+//! The decoder of an autoencoder: `AutoencoderKL` of diffusers, block by block, on sizes.
+
+use oomph_model::architecture::Autoencoder;
+
+use crate::tape::{Kind, Owner, Tape, Tensor};
+use crate::workload::Workload;
+
+/// Maps of one size: samples times pixels.
+#[derive(Clone, Copy)]
+struct Maps {
+    samples: u64,
+    pixels: u64,
+}
+
+impl Maps {
+    fn numbers(self, channels: u64) -> u64 {
+        self.samples.saturating_mul(self.pixels).saturating_mul(channels)
+    }
+}
+
+/// Decodes all images, or one after the other (slicing), or in tiles of the size that the autoencoder was trained on.
+pub fn decode(tape: &Tape, vae: &Autoencoder, workload: &Workload, kind: Kind, trained: Option<u64>, upcasts: bool) {
+    let image = workload.image;
+    let pixels = image.width.saturating_mul(image.height);
+    let own = vae.config.get("sample_size").and_then(serde_json::Value::as_u64).unwrap_or(512);
+    let trained = own.max(trained.unwrap_or(0));
+    let tile = if image.tiling { pixels.min(trained.saturating_mul(trained)) } else { pixels };
+    let samples = if image.slicing { 1 } else { workload.batch };
+    let upcast = upcasts
+        && workload.precision == crate::workload::Precision::Fp16
+        && vae.config.get("force_upcast").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let kind = if upcast { Kind::Single } else { kind };
+    let _weights = upcast.then(|| tape.owned(Owner::Weights, || tape.empty(83_653_863, kind)));
+    let decoded = tape.empty(workload.batch.saturating_mul(pixels).saturating_mul(3), kind);
+    let latent = pixels_of(tile, vae.scale);
+    let one = once(tape, vae, Maps { samples, pixels: latent }, kind);
+    drop((one, decoded));
+}
+
+fn pixels_of(pixels: u64, scale: u64) -> u64 {
+    pixels / scale.saturating_mul(scale).max(1)
+}
+
+fn once(tape: &Tape, vae: &Autoencoder, latent: Maps, kind: Kind) -> Tensor {
+    let last = vae.channels.last().copied().unwrap_or(512);
+    let mut maps = latent;
+    let z = tape.empty(maps.numbers(vae.latent_channels), kind);
+    let mut sample = convolution(tape, &z, maps, vae.latent_channels, last, 9);
+    sample = resnet(tape, sample, maps, last, last);
+    sample = resnet(tape, sample, maps, last, last);
+    let mut width = last;
+    for (index, &channels) in vae.channels.iter().rev().enumerate() {
+        // The caller keeps what goes into a level until the level is done.
+        let mut hidden = sample.clone();
+        for _ in 0..=vae.resnets {
+            hidden = resnet(tape, hidden, maps, width, channels);
+            width = channels;
+        }
+        if index + 1 < vae.channels.len() {
+            let larger = Maps { pixels: maps.pixels.saturating_mul(4), ..maps };
+            let scaled = tape.empty(larger.numbers(width), kind);
+            let held = std::mem::replace(&mut hidden, scaled);
+            // `hidden_states` of the upsampler is replaced; that of the level's loop is not.
+            let convolved = convolution(tape, &hidden, larger, width, width, 9);
+            drop(held);
+            hidden = convolved;
+            maps = larger;
+        }
+        sample = hidden;
+    }
+    sample = tape.keeping_nothing(&sample);
+    sample = tape.keeping_nothing(&sample);
+    convolution(tape, &sample, maps, width, vae.in_channels, 9)
+}
+
+/// A convolution of so many taps. For one sample cuDNN turns both maps into its own layout, in a workspace; for several
+/// it takes an algorithm that needs none (readings of cuDNN 9 for compute capability 9.0).
+fn convolution(tape: &Tape, x: &Tensor, maps: Maps, from: u64, to: u64, taps: u64) -> Tensor {
+    let out = tape.empty(maps.numbers(to), x.kind);
+    if maps.samples == 1 && taps > 1 {
+        let weights = from.saturating_mul(to).saturating_mul(taps);
+        let numbers = x.count.saturating_add(out.count).saturating_add(weights);
+        drop(tape.owned(Owner::Workspaces, || tape.empty(numbers, x.kind)));
+    }
+    out
+}
+
+/// `ResnetBlock2D` without a time embedding.
+fn resnet(tape: &Tape, input: Tensor, maps: Maps, from: u64, to: u64) -> Tensor {
+    let mut hidden = tape.keeping_nothing(&input);
+    hidden = tape.keeping_nothing(&hidden);
+    hidden = convolution(tape, &hidden, maps, from, to, 9);
+    hidden = tape.keeping_nothing(&hidden);
+    hidden = tape.keeping_nothing(&hidden);
+    hidden = convolution(tape, &hidden, maps, to, to, 9);
+    let shortcut = (from != to).then(|| convolution(tape, &input, maps, from, to, 1));
+    let sum = tape.add(shortcut.as_ref().unwrap_or(&input), &hidden);
+    tape.keeping_nothing(&sum)
+}

@@ -1,0 +1,123 @@
+//! What to change, with what it would free, by the same arithmetic.
+
+use oomph_remedy::Catalogue;
+use serde::Serialize;
+
+use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
+use crate::workload::{Attention, Optimizer, Precision, Task, Workload};
+
+/// One change and what it does to the total.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// The remedy's name in the catalogue.
+    pub id: String,
+    /// A few words.
+    pub title: String,
+    /// What is expected on the fullest card after it, in bytes.
+    pub expected_bytes: u64,
+    /// What it frees, in bytes; below 0 where it needs more.
+    pub saves_bytes: i64,
+    /// The probability that it fits then.
+    pub probability: f64,
+    /// Whether the result changes.
+    pub changes_result: bool,
+}
+
+/// A remedy, and the workload that it makes of another, where it applies.
+type Rule = (&'static str, fn(&Workload) -> Option<Workload>);
+
+const RULES: [Rule; 14] = [
+    ("sdpa", |w| (w.attention == Attention::Eager).then(|| Workload { attention: Attention::Sdpa, ..w.clone() })),
+    ("gradient-checkpointing", |w| {
+        (w.task.trains() && !w.checkpointing).then(|| Workload { checkpointing: true, ..w.clone() })
+    }),
+    ("micro-batch", |w| {
+        (w.task.trains() && w.batch > 1).then(|| Workload {
+            batch: w.batch.div_ceil(2),
+            accumulation: w.accumulation.saturating_mul(2),
+            ..w.clone()
+        })
+    }),
+    ("smaller-batch", |w| {
+        (!w.task.trains() && w.batch > 1).then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+    }),
+    ("adam-8bit", |w| {
+        let adam = matches!(w.optimizer, Optimizer::AdamwFused | Optimizer::AdamwForeach);
+        (w.task.trains() && adam).then(|| Workload { optimizer: Optimizer::Adamw8bit, ..w.clone() })
+    }),
+    ("adafactor", |w| {
+        let smaller = matches!(w.optimizer, Optimizer::Adafactor | Optimizer::Sgd);
+        (w.task == Task::Full && !smaller).then(|| Workload { optimizer: Optimizer::Adafactor, ..w.clone() })
+    }),
+    ("pure-bf16", |w| {
+        let large = matches!(w.precision, Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16);
+        (w.task == Task::Full && large).then(|| Workload { precision: Precision::Bf16, ..w.clone() })
+    }),
+    ("shorter-sequence", |w| {
+        (w.task != Task::Image && w.length > 256).then(|| Workload { length: w.length / 2, ..w.clone() })
+    }),
+    ("lora", |w| {
+        (w.task == Task::Full).then(|| Workload { task: Task::Lora, precision: Precision::Bf16, ..w.clone() })
+    }),
+    ("qlora", |w| {
+        matches!(w.task, Task::Full | Task::Lora).then(|| Workload {
+            task: Task::Qlora,
+            precision: Precision::AmpBf16,
+            ..w.clone()
+        })
+    }),
+    ("weights-nf4", |w| {
+        let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
+        (matches!(w.task, Task::Inference | Task::Generate) && wide)
+            .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
+    }),
+    ("zero-3", |w| {
+        (w.task.trains() && w.parallel.gpus > 1 && w.parallel.zero < 3).then(|| {
+            let mut changed = w.clone();
+            changed.parallel.zero = 3;
+            changed
+        })
+    }),
+    ("optimizer-cpu-offload", |w| {
+        (w.task == Task::Full && !w.parallel.offload_optimizer).then(|| {
+            let mut changed = w.clone();
+            changed.parallel.offload_optimizer = true;
+            changed
+        })
+    }),
+    ("model-cpu-offload", |w| {
+        (w.task == Task::Image && !w.image.offload).then(|| {
+            let mut changed = w.clone();
+            changed.image.offload = true;
+            changed
+        })
+    }),
+];
+
+/// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
+/// among them.
+#[must_use]
+pub fn changes(subject: &Subject, workload: &Workload, card: CardCost, capacity: u64) -> Vec<Change> {
+    let whole = estimate(subject, workload, card);
+    let (now, slack) = (whole.total.expected, reserved_share(&whole));
+    let catalogue = Catalogue::builtin();
+    let mut changes: Vec<Change> = RULES
+        .into_iter()
+        .filter_map(|(id, rule)| Some((id, rule(workload)?)))
+        .map(|(id, changed)| {
+            let total = nearby(subject, &changed, card, slack).total;
+            let remedy = catalogue.get(id);
+            Change {
+                id: id.to_owned(),
+                title: remedy.map_or_else(|| id.to_owned(), |remedy| remedy.title.clone()),
+                expected_bytes: total.expected,
+                saves_bytes: i64::try_from(now).unwrap_or(i64::MAX) - i64::try_from(total.expected).unwrap_or(i64::MAX),
+                probability: total.probability_within(capacity),
+                changes_result: remedy.is_some_and(|remedy| remedy.sameness >= oomph_remedy::Sameness::Approximate),
+            }
+        })
+        .collect();
+    changes
+        .sort_by_key(|change| (change.probability < 0.5, change.changes_result, std::cmp::Reverse(change.saves_bytes)));
+    changes
+}

@@ -1,0 +1,191 @@
+//! A workload on a transformer, executed on sizes.
+
+use oomph_model::architecture::Transformer;
+
+use crate::network::{Stack, Trained, Weights};
+use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Tape, Tensor, Usage};
+use crate::workload::{Optimizer, Task, Workload};
+
+/// Steps that are run with the allocator followed: the first makes the optimizer's state between what was cached, which
+/// the second has to live with.
+const STEPS: usize = 2;
+
+/// What a run needs, and what it is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The memory over the run.
+    pub usage: Usage,
+    /// Parameters of the network, adapters not counted.
+    pub parameters: u64,
+    /// Parameters that are trained.
+    pub trained: u64,
+    /// Bytes of the weights.
+    pub weights: u64,
+    /// Bytes of all gradients.
+    pub gradients: u64,
+    /// Bytes of the optimizer's state.
+    pub optimizer_state: u64,
+    /// Bytes that the forward pass leaves for the backward pass.
+    pub saved: u64,
+    /// Bytes of the largest layer's weights, which sharding gathers at once.
+    pub largest: u64,
+}
+
+/// Runs a workload. With `reserved` the allocator is followed, which tells what is reserved and takes longer.
+#[must_use]
+pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, reserved: bool) -> Run {
+    let memory = Memory::new(reserved);
+    let tape = Tape::new(memory.clone(), card);
+    let mut weights = Weights::new(&tape, workload);
+    let stack = Stack::new(&mut weights, shape);
+    if let oomph_model::architecture::Positions::Rotary(width) = shape.positions {
+        weights.buffer(width / 2);
+        weights.buffer(width / 2);
+    }
+    let (trained, _frozen, parameters) = weights.finish();
+    let weight_bytes = memory.owners()[Owner::Weights as usize];
+    memory.reset_peaks();
+    let rows = workload.batch.saturating_mul(workload.length);
+    let _inputs = tape.owned(Owner::Inputs, || {
+        let tensors = if workload.task.trains() { 2 } else { 1 } + u64::from(workload.padding);
+        (0..tensors).map(|_| tape.empty(rows, Kind::Long)).collect::<Vec<_>>()
+    });
+    let mut state = Vec::new();
+    let (mut gradients, mut saved) = (0, 0);
+    if workload.task.trains() {
+        for _ in 0..STEPS {
+            (gradients, saved) = step_once(&tape, &stack, &trained, workload, &mut state);
+        }
+    } else {
+        memory.enter(Phase::Forward);
+        tape.no_grad(|| {
+            if workload.task == Task::Generate {
+                stack.generate(&tape, workload);
+            } else {
+                drop(stack.forward(&tape, workload));
+            }
+        });
+    }
+    let count = |trained: &Trained| trained.rows.saturating_mul(trained.columns.max(1));
+    Run {
+        usage: memory.usage(),
+        parameters,
+        trained: trained.iter().map(count).fold(0, u64::saturating_add),
+        weights: weight_bytes,
+        gradients,
+        saved,
+        optimizer_state: memory.owners()[Owner::OptimizerState as usize],
+        largest: weight_bytes / shape.layers.max(1),
+    }
+}
+
+/// One step of training. Returns the bytes of the gradients and those that the forward pass left.
+fn step_once(
+    tape: &Tape,
+    stack: &Stack,
+    trained: &[Trained],
+    workload: &Workload,
+    state: &mut Vec<Tensor>,
+) -> (u64, u64) {
+    let mut saved = 0;
+    let micro_batches = if workload.accumulation > 1 { 2 } else { 1 };
+    for _ in 0..micro_batches {
+        tape.memory.enter(Phase::Forward);
+        let before = tape.memory.live();
+        let loss = tape.autocast(workload.precision.is_amp(), || stack.forward(tape, workload));
+        saved = tape.memory.live().saturating_sub(before);
+        tape.memory.enter(Phase::Backward);
+        let grad = tape.owned(Owner::Temporaries, || tape.empty(1, Kind::Single));
+        tape.backward(&loss, grad);
+        drop(loss);
+        tape.forget_graph();
+    }
+    tape.memory.enter(Phase::Step);
+    let gradients = tape.memory.owners()[Owner::Gradients as usize];
+    optimize(tape, trained, workload.optimizer, state);
+    tape.zero_grad();
+    (gradients, saved)
+}
+
+/// The optimizer's step: its state is made at the first, its temporaries live for a moment.
+fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut Vec<Tensor>) {
+    let with_grad: Vec<&Trained> = trained.iter().filter(|trained| tape.has_grad(&trained.tensor)).collect();
+    let first = state.is_empty();
+    let keep = |count: u64, kind: Kind| tape.owned(Owner::OptimizerState, || tape.empty(count, kind));
+    if first {
+        for parameter in &with_grad {
+            let (count, kind) = (parameter.tensor.count, parameter.tensor.kind);
+            let matrix = parameter.columns > 0;
+            match optimizer {
+                Optimizer::AdamwFused | Optimizer::AdamwForeach => {
+                    if optimizer == Optimizer::AdamwFused {
+                        state.push(keep(1, Kind::Single));
+                    }
+                    state.extend([keep(count, kind), keep(count, kind)]);
+                }
+                Optimizer::Adamw8bit | Optimizer::PagedAdamw8bit | Optimizer::Lion8bit => {
+                    let moments = if optimizer == Optimizer::Lion8bit { 1 } else { 2 };
+                    for _ in 0..moments {
+                        if count < 4096 || parameter.is_table {
+                            state.push(keep(count, Kind::Single));
+                        } else {
+                            state.extend([keep(count, Kind::Byte), keep(count.div_ceil(256), Kind::Single)]);
+                        }
+                    }
+                }
+                Optimizer::Adamw4bit => {
+                    for _ in 0..2 {
+                        if count < 4096 {
+                            state.push(keep(count, Kind::Single));
+                        } else {
+                            state.extend([keep(count / 2, Kind::Byte), keep(count.div_ceil(128), Kind::Single)]);
+                        }
+                    }
+                }
+                Optimizer::Adafactor => {
+                    if matrix {
+                        state.extend([keep(parameter.rows, Kind::Single), keep(parameter.columns, Kind::Single)]);
+                    } else {
+                        state.push(keep(count, Kind::Single));
+                    }
+                }
+                Optimizer::Sgd => {}
+                Optimizer::SgdMomentum | Optimizer::Lion => state.push(keep(count, kind)),
+                Optimizer::Muon => {
+                    let moments = if matrix && !parameter.is_table { 1 } else { 2 };
+                    state.extend((0..moments).map(|_| keep(count, kind)));
+                }
+                Optimizer::Galore => {
+                    let (short, long) = (parameter.rows.min(parameter.columns), parameter.rows.max(parameter.columns));
+                    if matrix && short > 128 {
+                        state.extend([keep(128 * long, kind), keep(128 * long, kind), keep(128 * short, kind)]);
+                    } else {
+                        state.extend([keep(count, kind), keep(count, kind)]);
+                    }
+                }
+            }
+        }
+    }
+    tape.owned(Owner::Temporaries, || match optimizer {
+        // `_foreach_sqrt` of the second moments is a list as large as the weights.
+        Optimizer::AdamwForeach => {
+            drop(with_grad.iter().map(|p| tape.empty(p.tensor.count, p.tensor.kind)).collect::<Vec<_>>());
+        }
+        Optimizer::Adafactor => {
+            for parameter in &with_grad {
+                let count = parameter.tensor.count;
+                // The gradient and the weight in fp32; the squared gradient and its sum with a constant; then the update
+                // made of rows and columns in the place of one of them.
+                let _copies = (parameter.tensor.kind == Kind::Half)
+                    .then(|| [tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
+                drop([tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
+            }
+        }
+        Optimizer::Muon => {
+            for parameter in &with_grad {
+                let _update = [0; 3].map(|_| tape.empty(parameter.tensor.count, Kind::Half));
+            }
+        }
+        _ => {}
+    });
+}

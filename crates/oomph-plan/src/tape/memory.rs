@@ -1,0 +1,245 @@
+//! Whose bytes are live, and whose they were when most were.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use oomph_allocator::{BlockId, Card, Native, Settings, Version};
+use oomph_trace::PoolId;
+use serde::Serialize;
+
+/// What PyTorch's allocator rounds every request up to, in bytes (`kMinBlockSize` of its `CUDACachingAllocator`).
+pub const GRAIN: u64 = 512;
+
+/// Whose bytes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// Parameters and buffers of the model.
+    Weights,
+    /// Gradients of parameters.
+    Gradients,
+    /// What the optimizer keeps between steps.
+    OptimizerState,
+    /// What the forward pass made and still needs.
+    Activations,
+    /// Logits, their copies and the loss.
+    Logits,
+    /// Keys and values of earlier tokens.
+    KvCache,
+    /// What the loader brought.
+    Inputs,
+    /// What the backward pass and the optimizer hold for a moment.
+    Temporaries,
+    /// Workspaces of cuBLAS and cuDNN, and buffers of communication.
+    Workspaces,
+    /// Reserved by the allocator and not handed out.
+    Slack,
+    /// The CUDA context and loaded modules.
+    Context,
+}
+
+impl Owner {
+    /// All of them, in the order in which reports name them.
+    pub const ALL: [Owner; 11] = [
+        Owner::Weights,
+        Owner::Gradients,
+        Owner::OptimizerState,
+        Owner::Activations,
+        Owner::Logits,
+        Owner::KvCache,
+        Owner::Inputs,
+        Owner::Temporaries,
+        Owner::Workspaces,
+        Owner::Slack,
+        Owner::Context,
+    ];
+
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Owner::Weights => "weights",
+            Owner::Gradients => "gradients",
+            Owner::OptimizerState => "optimizer-state",
+            Owner::Activations => "activations",
+            Owner::Logits => "logits",
+            Owner::KvCache => "kv-cache",
+            Owner::Inputs => "inputs",
+            Owner::Temporaries => "temporaries",
+            Owner::Workspaces => "workspaces",
+            Owner::Slack => "slack",
+            Owner::Context => "context",
+        }
+    }
+}
+
+/// Bytes by owner.
+pub type Owners = [u64; Owner::ALL.len()];
+
+/// When something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The model is put on the card.
+    Load,
+    /// The forward pass, the loss included.
+    Forward,
+    /// The backward pass.
+    Backward,
+    /// The optimizer's step.
+    Step,
+}
+
+impl Phase {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Load => "load",
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Step => "optimizer step",
+        }
+    }
+}
+
+struct Book {
+    live: u64,
+    owners: Owners,
+    peak: u64,
+    peak_owners: Owners,
+    peak_phase: Phase,
+    phase_peaks: [u64; 4],
+    phase: Phase,
+    allocator: Option<Native>,
+}
+
+/// The memory that tensors take theirs from. Clones are the same memory.
+#[derive(Clone)]
+pub struct Memory(Rc<RefCell<Book>>);
+
+impl Memory {
+    /// Memory without a limit. With `reserved` a model of PyTorch's allocator follows every request, which tells what is
+    /// reserved and takes some time.
+    pub fn new(reserved: bool) -> Self {
+        let allocator =
+            reserved.then(|| Native::new(Settings::default(), Version::NEWEST, u64::MAX, Card::new(u64::MAX)));
+        Self(Rc::new(RefCell::new(Book {
+            live: 0,
+            owners: Owners::default(),
+            peak: 0,
+            peak_owners: Owners::default(),
+            peak_phase: Phase::Load,
+            phase_peaks: [0; 4],
+            phase: Phase::Load,
+            allocator,
+        })))
+    }
+
+    /// Takes bytes, rounded up as the allocator does; they are given back when the storage is dropped.
+    pub fn take(&self, bytes: u64, owner: Owner) -> Rc<Storage> {
+        let bytes = if bytes == 0 { 0 } else { bytes.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX / 2) };
+        let mut book = self.0.borrow_mut();
+        let block = match (&mut book.allocator, bytes) {
+            (Some(allocator), 1..) => allocator.malloc(bytes, 0, PoolId::DEFAULT).ok(),
+            _ => None,
+        };
+        // A block from the cache may be larger than what was asked for, and counts as it is.
+        let size = block.and_then(|block| book.allocator.as_ref()?.size(block));
+        let bytes = size.unwrap_or(bytes);
+        book.live = book.live.saturating_add(bytes);
+        book.owners[owner as usize] = book.owners[owner as usize].saturating_add(bytes);
+        let phase = book.phase as usize;
+        book.phase_peaks[phase] = book.phase_peaks[phase].max(book.live);
+        if book.live > book.peak {
+            book.peak = book.live;
+            book.peak_owners = book.owners;
+            book.peak_phase = book.phase;
+        }
+        Rc::new(Storage { memory: self.clone(), bytes, owner: Cell::new(owner), block })
+    }
+
+    /// Says what happens from now on.
+    pub fn enter(&self, phase: Phase) {
+        let mut book = self.0.borrow_mut();
+        book.phase = phase;
+        let live = book.live;
+        let peak = &mut book.phase_peaks[phase as usize];
+        *peak = (*peak).max(live);
+    }
+
+    /// Forgets the peaks so far, so that loading is not counted.
+    pub fn reset_peaks(&self) {
+        let mut book = self.0.borrow_mut();
+        (book.peak, book.peak_owners, book.peak_phase) = (book.live, book.owners, book.phase);
+        book.phase_peaks = [0; 4];
+    }
+
+    /// Bytes that are live.
+    pub fn live(&self) -> u64 {
+        self.0.borrow().live
+    }
+
+    /// Bytes by owner that are live.
+    pub fn owners(&self) -> Owners {
+        self.0.borrow().owners
+    }
+
+    /// What the memory went through.
+    pub fn usage(&self) -> Usage {
+        let book = self.0.borrow();
+        let reserved = book.allocator.as_ref().map(|allocator| allocator.statistics().reserved.peak);
+        Usage {
+            allocated: book.peak,
+            reserved,
+            owners: book.peak_owners,
+            phase: book.peak_phase,
+            phase_peaks: book.phase_peaks,
+        }
+    }
+}
+
+/// What a memory went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The largest number of bytes that were handed out at once.
+    pub allocated: u64,
+    /// The largest number of bytes that PyTorch's allocator would have taken from the card, where it was followed.
+    pub reserved: Option<u64>,
+    /// Whose bytes they were when most were handed out.
+    pub owners: Owners,
+    /// When that was.
+    pub phase: Phase,
+    /// The peak of each phase.
+    pub phase_peaks: [u64; 4],
+}
+
+/// Bytes that are given back when nothing refers to them any more.
+pub struct Storage {
+    memory: Memory,
+    bytes: u64,
+    owner: Cell<Owner>,
+    block: Option<BlockId>,
+}
+
+impl Storage {
+    /// Says whose bytes they are from now on.
+    pub fn belongs_to(&self, owner: Owner) {
+        let before = self.owner.replace(owner);
+        let mut book = self.memory.0.borrow_mut();
+        book.owners[before as usize] = book.owners[before as usize].saturating_sub(self.bytes);
+        book.owners[owner as usize] = book.owners[owner as usize].saturating_add(self.bytes);
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        let mut book = self.memory.0.borrow_mut();
+        book.live = book.live.saturating_sub(self.bytes);
+        let owner = self.owner.get() as usize;
+        book.owners[owner] = book.owners[owner].saturating_sub(self.bytes);
+        if let (Some(block), Some(allocator)) = (self.block, &mut book.allocator) {
+            allocator.free(block);
+        }
+    }
+}

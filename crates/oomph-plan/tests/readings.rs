@@ -1,0 +1,56 @@
+//! Plans against readings of real programs, and against published measurements where they are at hand.
+
+use std::path::Path;
+
+use oomph_plan::Task;
+use oomph_plan::calibration::{self, Comparison, measured};
+
+fn comparison() -> Comparison {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../calibration");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    calibration::compare(&read("text.csv"), &read("images.csv"))
+}
+
+#[test]
+fn plans_are_near_the_readings_of_the_grid() {
+    let comparison = comparison();
+    println!("{}", comparison.table());
+    println!("left out: {:?}", comparison.left_out);
+    assert!(comparison.rows.len() >= 300, "{} rows", comparison.rows.len());
+    for task in [Task::Full, Task::Lora, Task::Qlora, Task::Inference, Task::Generate, Task::Image] {
+        assert!(comparison.rows.iter().any(|row| row.task == task), "{task:?}");
+    }
+    let allocated = calibration::errors(comparison.rows.iter().map(|row| row.allocated)).unwrap();
+    assert!(allocated.median <= 2.0 && allocated.p95 <= 6.0, "{allocated:?}");
+    let reserved = calibration::errors(comparison.rows.iter().map(calibration::Row::ratio)).unwrap();
+    assert!(reserved.median <= 2.0, "{reserved:?}");
+    // The bounds that the crate was built with, not those that these rows would give.
+    let bounded = |row: &&calibration::Row| row.ratio() <= oomph_plan::quantiles(&row.family, row.task.name()).high;
+    let share = comparison.rows.iter().filter(bounded).count() as f64 / comparison.rows.len() as f64;
+    assert!(share >= 0.99, "{share}");
+}
+
+#[test]
+fn no_published_out_of_memory_error_is_called_a_sure_fit() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/measured-peaks.csv");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("skipped: {} is not here", path.display());
+        return;
+    };
+    let rows = measured::read(&text);
+    assert!(rows.len() > 400);
+    for row in &rows {
+        let name = format!("{:4} {:14} {:32}", row.id, row.family, row.model);
+        match (&row.planned, row.bytes) {
+            (Ok(answer), Some(bytes)) => {
+                println!("{name} {:+7.1} %", 100.0 * (answer.total.expected as f64 / bytes as f64 - 1.0));
+            }
+            (Ok(_), None) => println!("{name} only whether it fitted is known; ran out: {}", row.oom),
+            (Err(why), _) => println!("{name} left out: {why}"),
+        }
+        if let (true, Ok(answer), Some(capacity)) = (row.oom, &row.planned, row.capacity) {
+            assert!(answer.total.high > capacity, "row {} ran out of memory and is called a sure fit", row.id);
+        }
+    }
+    assert!(rows.iter().any(|row| row.planned.is_ok()));
+}

@@ -1,0 +1,136 @@
+//! Which remedies may help here, and in which order they are tried.
+
+use std::collections::BTreeSet;
+
+use crate::catalogue::Catalogue;
+use crate::condition::Doubt;
+use crate::effect;
+use crate::remedy::{Remedy, Sameness, TimeClass};
+use crate::situation::{Operation, Situation};
+
+use super::mix::Dose;
+
+/// What matters most to the user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// The result stays the same as far as possible; then time.
+    #[default]
+    Quality,
+    /// No time is lost as far as possible; then the result.
+    Speed,
+    /// As much memory as possible is freed.
+    Memory,
+}
+
+/// What the user wishes of the search.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// What matters most.
+    pub prefer: Prefer,
+    /// Only these remedies, where there are any.
+    pub allow: BTreeSet<String>,
+    /// None of these.
+    pub forbid: BTreeSet<String>,
+}
+
+/// A remedy that may help.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    /// The remedy.
+    pub remedy: &'a Remedy,
+    /// The amounts to try, the gentlest first; empty where it has none.
+    pub amounts: Vec<u32>,
+    /// What it costs, by what the user prefers: 0 is free. Those of one tier are added to a mix together.
+    pub tier: u8,
+    /// Whether it was made for one of the moments in which the peak may be.
+    pub aimed: bool,
+}
+
+impl<'a> Candidate<'a> {
+    /// The strongest dose.
+    pub fn strongest(&self) -> Dose<'a> {
+        Dose { remedy: self.remedy, amount: self.amounts.last().copied() }
+    }
+}
+
+impl Catalogue {
+    /// The remedies that may help in one of these moments and that `can_apply` accepts, cheapest first; between equals
+    /// the order of the catalogue decides.
+    ///
+    /// `situation` names no operation: the peak may be in any of `moments`, and what helps in one of them may help.
+    pub fn candidates(
+        &self,
+        situation: &Situation,
+        moments: &[Operation],
+        wishes: &Wishes,
+        can_apply: impl Fn(&Remedy) -> bool,
+    ) -> Vec<Candidate<'_>> {
+        let situations: Vec<Situation> = moments
+            .iter()
+            .map(|&moment| Situation { operation: Some(moment), ..situation.clone() })
+            .chain(moments.is_empty().then(|| situation.clone()))
+            .collect();
+        let mut found: Vec<Candidate<'_>> = self
+            .remedies()
+            .iter()
+            .filter(|remedy| wishes.allow.is_empty() || wishes.allow.contains(&remedy.id))
+            .filter(|remedy| !wishes.forbid.contains(&remedy.id))
+            .filter(|remedy| can_apply(remedy))
+            .filter(|remedy| remedy.written_for(&situation.frameworks).is_some())
+            .filter(|remedy| situations.iter().any(|situation| self.may_help(remedy, situation)))
+            .map(|remedy| Candidate {
+                remedy,
+                amounts: amounts(remedy, situation),
+                tier: tier(remedy, wishes.prefer),
+                aimed: moments.iter().any(|moment| remedy.aims.contains(moment)),
+            })
+            .filter(|candidate| candidate.remedy.knob.is_none() || !candidate.amounts.is_empty())
+            .collect();
+        found.sort_by_key(|candidate| candidate.tier);
+        found
+    }
+
+    fn may_help(&self, remedy: &Remedy, situation: &Situation) -> bool {
+        let on = self.in_effect(situation);
+        let shrinks = remedy.effects.iter().any(|effect| {
+            effect.keeps.is_none_or(|keeps| keeps < 1.0) && effect::owner_bytes(situation, effect.owner) != Some(0)
+        });
+        shrinks
+            && situation.causes.iter().any(|suspect| remedy.when.causes.contains(&suspect.cause))
+            && !on.contains(remedy.id.as_str())
+            && remedy.when.holds(situation, Doubt::Allow)
+    }
+}
+
+/// The amounts that make sense for the run's settings.
+fn amounts(remedy: &Remedy, situation: &Situation) -> Vec<u32> {
+    let Some(knob) = &remedy.knob else { return Vec::new() };
+    let settings = &situation.settings;
+    let most = match knob.of {
+        None => settings.batch_size,
+        // What is not known cannot be divided.
+        Some(_) => Some(settings.sequence_length.unwrap_or(0)),
+    };
+    knob.amounts.iter().copied().filter(|&amount| most.is_none_or(|most| u64::from(amount) <= most)).collect()
+}
+
+/// What a remedy costs, as a number.
+fn tier(remedy: &Remedy, prefer: Prefer) -> u8 {
+    match prefer {
+        Prefer::Quality => remedy.dearness(),
+        Prefer::Speed => {
+            let time = match remedy.time.class {
+                TimeClass::None => 0,
+                TimeClass::Small => 3,
+                TimeClass::Moderate => 6,
+                TimeClass::Large => 9,
+            };
+            time + match remedy.sameness {
+                Sameness::Exact | Sameness::Equivalent => 0,
+                Sameness::Approximate => 1,
+                Sameness::ChangesTheResult => 2,
+            }
+        }
+        Prefer::Memory => 0,
+    }
+}

@@ -1,0 +1,97 @@
+//! What a mix may leave of the peak, from its owners: good enough to leave out what cannot matter.
+
+use crate::effect;
+use crate::remedy::Effect;
+use crate::situation::{Owner, Situation};
+
+use super::mix::{Dose, Mix};
+
+/// A peak, its owners, and what the card may hold.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    /// The situation with its owners.
+    pub situation: Situation,
+    /// The peak of the program as it is, in bytes.
+    pub peak_bytes: u64,
+    /// What the card may hold, in bytes.
+    pub limit_bytes: u64,
+}
+
+impl Forecast {
+    /// What a mix may need, in bytes: each owner's bytes times the shares that its remedies leave, and all the rest.
+    ///
+    /// A second moment of the program may need nearly as much as the peak, so this is a lower bound in spirit; the
+    /// shares of the catalogue are averages, so it is not one in fact.
+    pub fn peak(&self, mix: &Mix<'_>) -> u64 {
+        let (mut used, mut left) = (0.0, 0.0);
+        for &owner in Owner::ALL.iter().filter(|owner| **owner != Owner::Cached) {
+            let held = effect::owner_bytes(&self.situation, owner).unwrap_or(0) as f64;
+            used += held;
+            left += held * mix.doses.iter().map(|dose| self.left(dose, owner)).product::<f64>();
+        }
+        // What is cached was in use before, and shrinks with it; a remedy against it comes on top.
+        let cached = effect::owner_bytes(&self.situation, Owner::Cached).unwrap_or(0) as f64;
+        let shrunk = if used > 0.0 { (left / used).min(1.0) } else { 1.0 };
+        let kept: f64 = mix.doses.iter().map(|dose| self.left(dose, Owner::Cached)).product();
+        let peak = self.peak_bytes as f64 - (used - left) - cached * (1.0 - shrunk * kept);
+        peak.max(0.0) as u64
+    }
+
+    /// What one dose frees by itself, in bytes; 0 where it costs memory.
+    pub fn frees(&self, dose: Dose<'_>) -> u64 {
+        self.peak_bytes.saturating_sub(self.peak(&Mix::single(dose)))
+    }
+
+    /// Whether a dose may free anything.
+    pub fn may_free(&self, dose: Dose<'_>) -> bool {
+        self.situation.owners.is_none() || self.frees(dose) > 0
+    }
+
+    /// Whether a dose frees a good part of what is missing: what was made for the moment of the peak may free several
+    /// times the average that the catalogue knows.
+    pub fn matters(&self, dose: Dose<'_>) -> bool {
+        let missing = self.peak_bytes.saturating_sub(self.limit_bytes);
+        self.situation.owners.is_none() || self.frees(dose).saturating_mul(3) >= missing
+    }
+
+    /// Whether a dose frees at least a twentieth of what is missing.
+    pub fn weighs(&self, dose: Dose<'_>) -> bool {
+        let missing = self.peak_bytes.saturating_sub(self.limit_bytes);
+        self.frees(dose).saturating_mul(20) >= missing
+    }
+
+    /// Whether a mix may fit. The shares of the catalogue are averages, so a tenth is forgiven; where the owners are not
+    /// known, nothing is ruled out.
+    pub fn may_fit(&self, mix: &Mix<'_>) -> bool {
+        self.situation.owners.is_none() || self.peak(mix) <= self.limit_bytes.saturating_add(self.limit_bytes / 10)
+    }
+
+    /// The share of an owner that a dose leaves; 1 where nothing is known.
+    fn left(&self, dose: &Dose<'_>, owner: Owner) -> f64 {
+        dose.remedy
+            .effects
+            .iter()
+            .filter(|effect| effect.owner == owner)
+            .map(|effect| self.share(dose, effect))
+            .product()
+    }
+
+    fn share(&self, dose: &Dose<'_>, effect: &Effect) -> f64 {
+        // Half is what the catalogue says of everything that divides; a dose says by how much.
+        let amount = dose.amount.map(u64::from);
+        match (effect.keeps, effect.formula, amount) {
+            (Some(keeps), _, Some(amount)) if keeps < 1.0 => keeps.powf((amount.max(1) as f64).log2()),
+            (Some(keeps), ..) => keeps,
+            (None, Some(formula), amount) => {
+                let mut situation = self.situation.clone();
+                situation.settings.divide_by = amount.or(situation.settings.divide_by);
+                let held = effect::owner_bytes(&situation, effect.owner).filter(|&bytes| bytes > 0);
+                match (formula.frees(&situation, effect.owner), held) {
+                    (Some(freed), Some(held)) => 1.0 - (freed as f64 / held as f64).min(1.0),
+                    _ => 1.0,
+                }
+            }
+            (None, None, _) => 1.0,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The search against a bench that is arithmetic.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use super::*;
+use crate::{Catalogue, Cause, Framework, Operation, Owner, Situation, Task};
+
+const GIB: u64 = 1 << 30;
+
+/// A program whose peak is the sum of its owners, of which every remedy leaves what the test says.
+struct Paper {
+    owners: BTreeMap<Owner, u64>,
+    limit: u64,
+    /// What is left of an owner, by remedy; what is missing here changes nothing. A dose of a knob divides.
+    leaves: Vec<(&'static str, Owner, f64)>,
+    /// Remedies that the program refuses.
+    refuses: Vec<&'static str>,
+    /// Remedies that break it.
+    breaks: Vec<&'static str>,
+    /// How many tries there is time for.
+    tries: usize,
+    ran: Vec<Vec<String>>,
+}
+
+impl Paper {
+    fn peak(&self, mix: &Mix<'_>) -> u64 {
+        let left = |owner: Owner| -> f64 {
+            let share = |dose: &Dose<'_>| -> f64 {
+                let of = self.leaves.iter().filter(|(id, of, _)| *id == dose.remedy.id && *of == owner);
+                of.map(|(.., share)| dose.amount.map_or(*share, |amount| 1.0 / f64::from(amount))).product()
+            };
+            mix.doses.iter().map(share).product()
+        };
+        self.owners.iter().map(|(owner, bytes)| (*bytes as f64 * left(*owner)) as u64).sum()
+    }
+}
+
+impl Bench for Paper {
+    type Error = Infallible;
+
+    fn run(&mut self, mixes: &[Mix<'_>]) -> Result<Vec<Ran>, Infallible> {
+        Ok(mixes
+            .iter()
+            .map(|mix| {
+                self.ran.push(mix.key());
+                let why = |id: &&str| ((*id).to_owned(), "the program has no place for it".to_owned());
+                let refused: Vec<_> = self.refuses.iter().filter(|id| mix.holds(id)).map(why).collect();
+                let rest = refused.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
+                let peak = self.peak(&rest);
+                let ran = match peak {
+                    _ if self.breaks.iter().any(|id| rest.holds(id)) => Ran::Failed("it broke".into()),
+                    peak if peak <= self.limit => Ran::Fits(peak),
+                    _ => Ran::TooMuch,
+                };
+                if refused.is_empty() { ran } else { Ran::NotApplied(refused, Some(Box::new(ran))) }
+            })
+            .collect())
+    }
+
+    fn has_time(&self) -> bool {
+        self.ran.len() < self.tries
+    }
+}
+
+/// A training of GPT-2 in fp32: 2 GiB that no batch changes, 1 GiB of temporaries, and activations.
+fn training(activations: u64, limit: u64) -> (Situation, Paper) {
+    let owners = BTreeMap::from([
+        (Owner::Parameters, GIB / 2),
+        (Owner::Gradients, GIB / 2),
+        (Owner::OptimizerState, GIB),
+        (Owner::Temporaries, GIB),
+        (Owner::Activations, activations),
+    ]);
+    let mut situation = Situation::of([Framework::Transformers, Framework::Pytorch], Cause::Full);
+    situation.task = Some(Task::Training);
+    situation.owners = Some(owners.clone());
+    situation.settings.batch_size = Some(32);
+    situation.settings.bytes_per_parameter = Some(4.0);
+    situation.compute_capability = Some((8, 6));
+    let paper = Paper {
+        owners,
+        limit,
+        leaves: vec![
+            ("micro-batch", Owner::Activations, 0.5),
+            ("gradient-checkpointing", Owner::Activations, 0.2),
+            ("activation-offload", Owner::Activations, 0.4),
+            ("autocast", Owner::Activations, 0.7),
+            ("pure-bf16", Owner::Activations, 0.5),
+            ("pure-bf16", Owner::Parameters, 0.5),
+            ("pure-bf16", Owner::Gradients, 0.5),
+            ("pure-bf16", Owner::OptimizerState, 0.5),
+            ("adam-8bit", Owner::OptimizerState, 0.26),
+            ("lora", Owner::Gradients, 0.01),
+            ("lora", Owner::OptimizerState, 0.01),
+        ],
+        refuses: Vec::new(),
+        breaks: Vec::new(),
+        tries: 40,
+        ran: Vec::new(),
+    };
+    (situation, paper)
+}
+
+const MOMENTS: [Operation; 4] =
+    [Operation::Forward, Operation::Backward, Operation::OptimizerInit, Operation::OptimizerStep];
+
+fn find(situation: &Situation, wishes: &Wishes, paper: &mut Paper) -> Found<'static> {
+    let catalogue = Catalogue::builtin();
+    let candidates = catalogue.candidates(situation, &MOMENTS, wishes, |remedy| remedy.dry_run.by_hook());
+    let peak_bytes = paper.owners.values().sum();
+    let forecast = Forecast { situation: situation.clone(), peak_bytes, limit_bytes: paper.limit };
+    let Ok(found) = search(catalogue, &candidates, &forecast, 3, paper);
+    found
+}
+
+fn names(found: &Found<'_>) -> Vec<String> {
+    found.fixes.iter().map(|fix| fix.mix.key().join(" + ")).collect()
+}
+
+#[test]
+fn three_fixes_come_cheapest_first_and_keep_the_result_first() {
+    let (situation, mut paper) = training(22 * GIB, 12 * GIB);
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert_eq!(found.fixes.len(), 3, "{:?}", names(&found));
+    assert!(names(&found).contains(&"micro-batch/4".to_owned()), "{:?}", names(&found));
+    assert!(names(&found).contains(&"gradient-checkpointing".to_owned()), "{:?}", names(&found));
+    for fix in &found.fixes {
+        assert_eq!(fix.peak_bytes, paper.peak(&fix.mix));
+        assert!(fix.peak_bytes <= paper.limit);
+    }
+}
+
+#[test]
+fn the_gentlest_amount_is_found_though_the_forecast_is_wrong() {
+    // 30 of 33 GiB have to become at most 9: the forecast says 4, and the truth of this program needs 8.
+    let (situation, mut paper) = training(30 * GIB, 12 * GIB);
+    paper.owners.insert(Owner::Inputs, 4 * GIB);
+    let wishes = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
+    let found = find(&situation, &wishes, &mut paper);
+    assert_eq!(names(&found), ["micro-batch/8"]);
+    assert!(paper.ran.len() <= 4, "{:?}", paper.ran);
+}
+
+#[test]
+fn what_one_remedy_cannot_do_several_can_and_none_of_them_is_idle() {
+    // Nothing alone brings 3 GiB of fixed bytes and 40 GiB of activations under 4 GiB.
+    let (situation, mut paper) = training(40 * GIB, 4 * GIB);
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(!found.fixes.is_empty(), "{:?}", found.tried);
+    for fix in &found.fixes {
+        assert!(fix.mix.doses.len() > 1, "{:?}", names(&found));
+        for dose in &fix.mix.doses {
+            assert!(paper.peak(&fix.mix.without(&dose.remedy.id)) > paper.limit, "{:?} is idle", dose.remedy.id);
+        }
+    }
+}
+
+#[test]
+fn a_remedy_that_the_program_refuses_or_that_breaks_it_is_left_out() {
+    let (situation, mut paper) = training(18 * GIB, 12 * GIB);
+    paper.refuses = vec!["micro-batch"];
+    paper.breaks = vec!["gradient-checkpointing"];
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(!found.fixes.is_empty());
+    for id in ["micro-batch", "gradient-checkpointing"] {
+        assert!(found.dropped.contains_key(id), "{:?}", found.dropped);
+        assert!(found.fixes.iter().all(|fix| !fix.mix.holds(id)), "{:?}", names(&found));
+    }
+}
+
+#[test]
+fn wishes_are_kept() {
+    let (situation, mut paper) = training(18 * GIB, 12 * GIB);
+    let forbid = ["micro-batch".to_owned(), "gradient-checkpointing".to_owned()];
+    let found = find(&situation, &Wishes { forbid: forbid.into(), ..Wishes::default() }, &mut paper);
+    assert!(
+        paper.ran.iter().flatten().all(|name| !name.starts_with("micro-batch") && name != "gradient-checkpointing")
+    );
+    assert!(!found.fixes.is_empty());
+}
+
+#[test]
+fn where_nothing_fits_everything_was_tried_together() {
+    let (situation, mut paper) = training(18 * GIB, GIB / 8);
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(found.fixes.is_empty());
+    let strongest = found.strongest.expect("something can be applied");
+    assert!(strongest.doses.len() > 2, "{:?}", strongest.key());
+}
+
+#[test]
+fn the_search_ends_when_its_time_is_up() {
+    let (situation, mut paper) = training(40 * GIB, 4 * GIB);
+    paper.tries = 2;
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(found.out_of_time);
+    assert!(paper.ran.len() <= 3, "{:?}", paper.ran);
+}
+
+#[test]
+fn nothing_is_tried_twice() {
+    let (situation, mut paper) = training(40 * GIB, 4 * GIB);
+    find(&situation, &Wishes::default(), &mut paper);
+    let mut unique = paper.ran.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), paper.ran.len());
+}

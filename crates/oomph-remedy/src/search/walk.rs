@@ -1,0 +1,370 @@
+//! The walk through the candidates: singles, then mixes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalogue::Catalogue;
+
+use super::candidates::Candidate;
+use super::forecast::Forecast;
+use super::mix::{Dose, Mix};
+
+/// How often a knob is turned before its best amount so far is taken.
+const MOST_TURNS: usize = 4;
+
+/// Where mixes are tried.
+pub trait Bench {
+    /// What can go wrong with the bench itself.
+    type Error;
+
+    /// Tries these mixes on the card, as many at a time as [`Self::jobs`] says; one answer for each.
+    ///
+    /// # Errors
+    /// When the bench itself fails.
+    fn run(&mut self, mixes: &[Mix<'_>]) -> Result<Vec<Ran>, Self::Error>;
+
+    /// How many mixes can be tried at a time.
+    fn jobs(&self) -> usize {
+        1
+    }
+
+    /// Whether there is time for another try.
+    fn has_time(&self) -> bool {
+        true
+    }
+}
+
+/// What became of a try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// It fits, with this peak in bytes.
+    Fits(u64),
+    /// It still runs out of memory.
+    TooMuch,
+    /// Some remedies were not applied: their ids and the reasons; and what became of the try, which was one of the others
+    /// without them, where it was run at all.
+    NotApplied(Vec<(String, String)>, Option<Box<Ran>>),
+    /// The program failed otherwise, in these words.
+    Failed(String),
+}
+
+/// A mix that fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fix<'a> {
+    /// The mix.
+    pub mix: Mix<'a>,
+    /// The peak with it, in bytes.
+    pub peak_bytes: u64,
+}
+
+/// What the search found.
+#[derive(Clone, Debug, Default)]
+pub struct Found<'a> {
+    /// What fits, cheapest first.
+    pub fixes: Vec<Fix<'a>>,
+    /// Every mix that was tried, in order.
+    pub tried: Vec<(Mix<'a>, Ran)>,
+    /// Remedies that could not be applied, with the reasons.
+    pub dropped: BTreeMap<String, String>,
+    /// The strongest mix that was put together, where nothing fits.
+    pub strongest: Option<Mix<'a>>,
+    /// Whether the time was up before everything was tried.
+    pub out_of_time: bool,
+}
+
+/// Searches until `wanted` different fixes are found, there is nothing left to try, or the time is up.
+///
+/// # Errors
+/// When the bench fails.
+pub fn search<'a, B: Bench>(
+    catalogue: &Catalogue,
+    candidates: &[Candidate<'a>],
+    forecast: &Forecast,
+    wanted: usize,
+    bench: &mut B,
+) -> Result<Found<'a>, B::Error> {
+    let mut walk = Walk { catalogue, candidates, forecast, wanted, bench, found: Found::default() };
+    walk.singles()?;
+    walk.mixes()?;
+    let mut found = walk.found;
+    // Cheapest first. A mix costs what its dearest remedy costs, and a little for each one more.
+    let tier = |dose: &Dose<'_>| {
+        candidates.iter().find(|known| known.remedy.id == dose.remedy.id).map_or(u8::MAX, |known| known.tier)
+    };
+    let cost = |mix: &Mix<'_>| (mix.doses.iter().map(tier).max().unwrap_or(0), mix.doses.len());
+    found.fixes.sort_by_key(|fix| cost(&fix.mix));
+    Ok(found)
+}
+
+struct Walk<'s, 'a, B> {
+    catalogue: &'s Catalogue,
+    candidates: &'s [Candidate<'a>],
+    forecast: &'s Forecast,
+    wanted: usize,
+    bench: &'s mut B,
+    found: Found<'a>,
+}
+
+impl<'a, B: Bench> Walk<'_, 'a, B> {
+    /// Tries every remedy by itself that may be enough.
+    fn singles(&mut self) -> Result<(), B::Error> {
+        let forecast = self.forecast;
+        let mut order: Vec<&Candidate<'a>> = self
+            .candidates
+            .iter()
+            .filter(|known| {
+                let dose = known.strongest();
+                forecast.may_free(dose)
+                    && (forecast.may_fit(&Mix::single(dose)) || known.aimed && forecast.matters(dose))
+            })
+            .collect();
+        // Of equally dear ones the likeliest first.
+        order.sort_by_key(|known| (known.tier, std::cmp::Reverse(forecast.frees(known.strongest()))));
+        let jobs = self.bench.jobs().max(1);
+        let mut rest = order.as_slice();
+        while let Some((next, others)) = rest.split_first() {
+            if self.is_done() {
+                return Ok(());
+            }
+            if !next.amounts.is_empty() {
+                if let Some(fix) = self.turn(&Mix::default(), next)? {
+                    self.keep(fix);
+                }
+                rest = others;
+                continue;
+            }
+            let together = rest.iter().take(jobs).take_while(|known| known.amounts.is_empty()).count();
+            let (now, later) = rest.split_at(together);
+            let mixes: Vec<Mix<'a>> = now.iter().map(|known| Mix::single(known.strongest())).collect();
+            let ran = self.run(&mixes)?;
+            for (mix, ran) in mixes.into_iter().zip(ran) {
+                if let Ran::Fits(peak_bytes) = ran {
+                    self.keep(Fix { mix, peak_bytes });
+                }
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Puts mixes together, each without the most effective remedy of those before it.
+    fn mixes(&mut self) -> Result<(), B::Error> {
+        let mut left_out: BTreeSet<String> = BTreeSet::new();
+        while !self.is_done() {
+            let Some(fix) = self.assemble(&left_out)? else { return Ok(()) };
+            let strongest = fix.mix.doses.iter().max_by_key(|dose| self.forecast.frees(**dose));
+            let Some(strongest) = strongest.map(|dose| dose.remedy.id.clone()) else { return Ok(()) };
+            left_out.insert(strongest);
+            self.keep(fix);
+        }
+        Ok(())
+    }
+
+    /// Adds tier after tier until the program fits, and takes out again what it fits without.
+    fn assemble(&mut self, left_out: &BTreeSet<String>) -> Result<Option<Fix<'a>>, B::Error> {
+        let mut mix = Mix::default();
+        let mut tiers: Vec<u8> = self.candidates.iter().map(|known| known.tier).collect();
+        tiers.dedup();
+        let mut untried = false;
+        for (place, &tier) in tiers.iter().enumerate() {
+            let before = mix.clone();
+            for known in self.of_tier(tier, left_out) {
+                mix = self.joined(&mix, known.strongest());
+            }
+            untried |= mix != before;
+            let last = place + 1 == tiers.len();
+            if !untried || (!last && !self.forecast.may_fit(&mix)) {
+                continue;
+            }
+            untried = false;
+            match self.settle(&before, &mut mix)? {
+                Some(Ran::Fits(peak_bytes)) => {
+                    let fix = self.reduce(Fix { mix, peak_bytes })?;
+                    return Ok(Some(fix));
+                }
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+        if !mix.doses.is_empty() && self.found.strongest.is_none() {
+            self.found.strongest = Some(mix);
+        }
+        Ok(None)
+    }
+
+    /// A mix with one dose more, in place of those that it excludes. As the mix where the dose frees nothing, or less
+    /// than what it would replace.
+    fn joined(&self, mix: &Mix<'a>, dose: Dose<'a>) -> Mix<'a> {
+        let excludes = |held: &&Dose<'a>| self.catalogue.conflict(&held.remedy.id, &dose.remedy.id);
+        let rivals: Vec<Dose<'a>> = mix.doses.iter().filter(excludes).copied().collect();
+        let others = rivals.iter().fold(mix.clone(), |mix, rival| mix.without(&rival.remedy.id));
+        let better = rivals.is_empty() || self.forecast.peak(&others.with(dose)) < self.forecast.peak(mix);
+        if better && self.forecast.may_free(dose) { others.with(dose) } else { mix.clone() }
+    }
+
+    /// Tries a mix, and takes out what cannot be applied until the rest runs. `None` when the time is up.
+    fn settle(&mut self, before: &Mix<'a>, mix: &mut Mix<'a>) -> Result<Option<Ran>, B::Error> {
+        loop {
+            if !self.bench.has_time() {
+                self.found.out_of_time = true;
+                return Ok(None);
+            }
+            if mix.doses.is_empty() {
+                return Ok(Some(Ran::TooMuch));
+            }
+            let ran = self.run_one(mix)?;
+            match &ran {
+                Ran::NotApplied(ids, _) if ids.iter().any(|(id, _)| mix.holds(id)) => {
+                    *mix = ids.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
+                }
+                // Which of the new ones breaks the program is not known; the last one is the likeliest, because it is
+                // the dearest.
+                Ran::Failed(_) => match mix.doses.last().copied().filter(|dose| !before.holds(&dose.remedy.id)) {
+                    Some(dose) => *mix = mix.without(&dose.remedy.id),
+                    None => return Ok(Some(ran)),
+                },
+                _ => return Ok(Some(ran)),
+            }
+        }
+    }
+
+    /// Takes out of a mix that fits what it fits without, the dearest first, and turns knobs back as far as they go.
+    fn reduce(&mut self, mut fix: Fix<'a>) -> Result<Fix<'a>, B::Error> {
+        let mut doses = fix.mix.doses.clone();
+        // Of equally dear ones that which frees least.
+        doses.sort_by_key(|dose| (std::cmp::Reverse(self.tier(*dose)), self.forecast.frees(*dose)));
+        // What hardly matters goes at once, where that is true.
+        let few = doses.iter().filter(|dose| !self.forecast.weighs(**dose));
+        let less = few.fold(fix.mix.clone(), |mix, dose| mix.without(&dose.remedy.id));
+        if less.doses.len() + 1 < fix.mix.doses.len()
+            && !less.doses.is_empty()
+            && let Ran::Fits(peak_bytes) = self.run_one(&less)?
+        {
+            fix = Fix { mix: less, peak_bytes };
+        }
+        for dose in &doses {
+            let less = fix.mix.without(&dose.remedy.id);
+            if less == fix.mix || less.doses.is_empty() || !self.bench.has_time() {
+                continue;
+            }
+            if let Ran::Fits(peak_bytes) = self.run_one(&less)? {
+                fix = Fix { mix: less, peak_bytes };
+            }
+        }
+        for dose in doses.iter().filter(|dose| dose.amount.is_some()) {
+            let Some(known) = self.candidates.iter().find(|known| known.remedy.id == dose.remedy.id) else { continue };
+            if !fix.mix.holds(&dose.remedy.id) || known.amounts.len() < 2 {
+                continue;
+            }
+            let others = fix.mix.without(&dose.remedy.id);
+            if let Some(better) = self.turn(&others, known)? {
+                fix = better;
+            }
+        }
+        Ok(fix)
+    }
+
+    /// Finds the gentlest amount of a remedy with which the program fits, beside what is applied already.
+    ///
+    /// The amounts are ordered by what they free, so the walk is a bisection that starts where the forecast points.
+    fn turn(&mut self, others: &Mix<'a>, known: &Candidate<'a>) -> Result<Option<Fix<'a>>, B::Error> {
+        let dose = |place: usize| Dose { remedy: known.remedy, amount: known.amounts.get(place).copied() };
+        let count = known.amounts.len();
+        let limit = self.forecast.limit_bytes;
+        let fits = |place: &usize| self.forecast.peak(&others.with(dose(*place))) <= limit;
+        let mut place = (0..count).find(fits).unwrap_or(count - 1);
+        // Below `low` nothing fits, from `high` on everything does, as far as it was tried.
+        let (mut low, mut high) = (0, count);
+        let mut best = None;
+        for _ in 0..MOST_TURNS {
+            if !self.bench.has_time() {
+                self.found.out_of_time = true;
+                break;
+            }
+            let mix = others.with(dose(place));
+            match self.run_one(&mix)? {
+                Ran::Fits(peak_bytes) => {
+                    best = Some(Fix { mix, peak_bytes });
+                    high = place;
+                    place = low + (high - low) / 2;
+                }
+                Ran::TooMuch => {
+                    low = place + 1;
+                    // Far from the truth the steps grow.
+                    place = if high < count { low } else { (place * 2).max(place + 1).min(count - 1) };
+                }
+                Ran::NotApplied(..) | Ran::Failed(_) => break,
+            }
+            if place < low || place >= high {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The candidates of a tier that can be used, what frees most first.
+    fn of_tier(&self, tier: u8, left_out: &BTreeSet<String>) -> Vec<Candidate<'a>> {
+        let usable = |known: &&Candidate<'a>| {
+            known.tier == tier
+                && !left_out.contains(&known.remedy.id)
+                && !self.found.dropped.contains_key(&known.remedy.id)
+        };
+        let mut members: Vec<Candidate<'a>> = self.candidates.iter().filter(usable).cloned().collect();
+        members.sort_by_key(|known| std::cmp::Reverse(self.forecast.frees(known.strongest())));
+        members
+    }
+
+    fn tier(&self, dose: Dose<'a>) -> u8 {
+        self.candidates.iter().find(|known| known.remedy.id == dose.remedy.id).map_or(u8::MAX, |known| known.tier)
+    }
+
+    fn is_done(&mut self) -> bool {
+        if !self.bench.has_time() {
+            self.found.out_of_time = true;
+        }
+        self.found.out_of_time || self.found.fixes.len() >= self.wanted
+    }
+
+    /// Keeps a fix unless there is one of the same remedies already.
+    fn keep(&mut self, fix: Fix<'a>) {
+        if !self.found.fixes.iter().any(|known| known.mix.is_alike(&fix.mix)) {
+            self.found.fixes.push(fix);
+        }
+    }
+
+    fn run_one(&mut self, mix: &Mix<'a>) -> Result<Ran, B::Error> {
+        let ran = self.run(std::slice::from_ref(mix))?;
+        Ok(ran.into_iter().next().unwrap_or(Ran::Failed("it was not tried".into())))
+    }
+
+    /// Tries what was not tried before, and remembers everything.
+    fn run(&mut self, mixes: &[Mix<'a>]) -> Result<Vec<Ran>, B::Error> {
+        let known = |found: &Found<'a>, mix: &Mix<'a>| {
+            found.tried.iter().find(|(tried, _)| tried.key() == mix.key()).map(|(_, ran)| ran.clone())
+        };
+        let new: Vec<Mix<'a>> = mixes.iter().filter(|mix| known(&self.found, mix).is_none()).cloned().collect();
+        if !new.is_empty() {
+            let ran = self.bench.run(&new)?;
+            for (mix, ran) in new.into_iter().zip(ran) {
+                match &ran {
+                    Ran::NotApplied(ids, others) => {
+                        self.found.dropped.extend(ids.iter().cloned());
+                        let rest = ids.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
+                        if let Some(ran) = others
+                            && !rest.doses.is_empty()
+                            && known(&self.found, &rest).is_none()
+                        {
+                            self.found.tried.push((rest, (**ran).clone()));
+                        }
+                    }
+                    Ran::Failed(why) if mix.doses.len() == 1 => {
+                        self.found.dropped.insert(mix.doses[0].remedy.id.clone(), why.clone());
+                    }
+                    _ => {}
+                }
+                self.found.tried.push((mix, ran));
+            }
+        }
+        let missing = || Ran::Failed("it was not tried".into());
+        Ok(mixes.iter().map(|mix| known(&self.found, mix).unwrap_or_else(missing)).collect())
+    }
+}

@@ -1,0 +1,237 @@
+//! The answer of `oomph fix`, `oomph.fix/1`.
+
+use oomph_explain::snapshot::OwnerRow;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::dry_run::{NextStep, Oom, Verdict};
+
+/// The document's name and version. It is written as `"oomph.fix/1"`, and reading anything else is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixSchema;
+
+impl FixSchema {
+    /// The name and version as they are written.
+    pub const NAME: &str = "oomph.fix/1";
+}
+
+impl Serialize for FixSchema {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(Self::NAME)
+    }
+}
+
+impl<'de> Deserialize<'de> for FixSchema {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name == Self::NAME {
+            Ok(Self)
+        } else {
+            Err(D::Error::custom(format_args!("the document is {name:?}, not {:?}", Self::NAME)))
+        }
+    }
+}
+
+/// The changes with which a program fits, each of them tried, cheapest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FixReport {
+    /// Name and version of this document.
+    pub schema: FixSchema,
+    /// The answer in one word.
+    pub verdict: FixVerdict,
+    /// The program as it is.
+    pub baseline: Baseline,
+    /// What makes it fit, cheapest first.
+    pub fixes: Vec<FixRow>,
+    /// Everything else that was tried, in order.
+    pub attempts: Vec<Attempt>,
+    /// Remedies that cannot be applied to this program.
+    pub dropped: Vec<Dropped>,
+    /// What is left when everything was tried and nothing fits.
+    pub floor: Option<Floor>,
+    /// How many changes were tried.
+    pub tried: u64,
+    /// Wall time of everything, in seconds.
+    pub elapsed_seconds: f64,
+    /// Whether the time was up before everything was tried.
+    pub out_of_time: bool,
+    /// What weakens the answer, one sentence each.
+    pub warnings: Vec<String>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// What one would run next.
+    pub next: Vec<NextStep>,
+}
+
+/// The answer in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FixVerdict {
+    /// The program fits as it is.
+    FitsAlready,
+    /// There is at least one fix.
+    Fixed,
+    /// Nothing that was tried makes it fit.
+    NothingFits,
+    /// The program failed for another reason, so that there is nothing to fix.
+    Failed,
+}
+
+/// The program as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// What became of it on the card.
+    pub verdict: Verdict,
+    /// The card's identifier in the catalogue.
+    pub gpu: String,
+    /// The card's name as CUDA prints it.
+    pub gpu_name: String,
+    /// What CUDA reports as the card's total, in bytes; `null` for a card without a limit.
+    pub capacity_bytes: Option<u64>,
+    /// What the program may take: the capacity, or less where that was asked for, in bytes.
+    pub limit_bytes: Option<u64>,
+    /// What it needs, in bytes: its peak on the card where it fits, else on a card without a limit. `null` where that
+    /// is not known.
+    pub peak_bytes: Option<u64>,
+    /// Whether it needs at least that much, because it did not come to its end there.
+    pub peak_is_minimum: bool,
+    /// Whose memory it is at the peak, largest first.
+    pub owners: Vec<OwnerRow>,
+    /// The out-of-memory error.
+    pub oom: Option<Oom>,
+}
+
+/// A change, or several together, with which the program fits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FixRow {
+    /// The remedies' ids in the catalogue, with the amount where there is one: `micro-batch/4`.
+    pub remedies: Vec<String>,
+    /// A few words for each remedy.
+    pub titles: Vec<String>,
+    /// Whether it was run, and seen from inside that it took effect.
+    pub verified: bool,
+    /// What became of the program.
+    pub verdict: Verdict,
+    /// Its peak with the change, in bytes, contexts included.
+    pub peak_bytes: u64,
+    /// What it needs less than before, in bytes; negative where it needs more, `null` where the need is not known.
+    pub saves_bytes: Option<i64>,
+    /// What is left free of what it may take, in bytes.
+    pub room_bytes: Option<u64>,
+    /// What happens to the result.
+    pub result: ResultChange,
+    /// What it costs in time, in words.
+    pub time_cost: String,
+    /// What it costs in quality, in words, where it costs any.
+    pub quality_cost: Option<String>,
+    /// What was seen of it from inside, one sentence for each remedy.
+    pub evidence: Vec<String>,
+    /// The words to apply it.
+    pub apply: Vec<Apply>,
+    /// The whole command line with it, ready for a shell, where flags and variables say it all.
+    pub command: Option<String>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// What happens to the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResultChange {
+    /// The same numbers.
+    Same,
+    /// The same mathematics in another order.
+    Equivalent,
+    /// Another method with nearly the same result.
+    Approximate,
+    /// Another result.
+    Changed,
+}
+
+/// Words that apply a remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Apply {
+    /// `flag`, `env`, `code`, `config` or `action`.
+    pub kind: String,
+    /// The words.
+    pub text: String,
+    /// The remedy that they apply.
+    pub remedy: String,
+}
+
+/// A change that was tried and is no fix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The remedies, as of [`FixRow::remedies`].
+    pub remedies: Vec<String>,
+    /// What became of the program.
+    pub verdict: Verdict,
+    /// Its peak, in bytes, where it is known; after an out-of-memory error it needs more.
+    pub peak_bytes: Option<u64>,
+    /// What it saves, in bytes, where that is known; negative where it costs memory.
+    pub saves_bytes: Option<i64>,
+    /// Why, in a clause, where it failed or was not applied.
+    pub why: Option<String>,
+}
+
+/// A remedy that cannot be applied to this program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// The remedy's id.
+    pub remedy: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What is left when everything was tried and nothing fits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// The remedies that were applied together.
+    pub remedies: Vec<String>,
+    /// What the program still needs with them, in bytes; `null` where that is not known.
+    pub peak_bytes: Option<u64>,
+    /// The smallest card of the catalogue that would do with them.
+    pub smallest_gpu: Option<String>,
+    /// How many of this card would do with the weights, gradients and states split over them (ZeRO 3, FSDP), by
+    /// arithmetic.
+    pub cards_when_split: Option<u32>,
+    /// What one of them would hold then, in bytes.
+    pub bytes_per_card: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_has_its_fields() -> Result<(), serde_json::Error> {
+        let row = FixRow {
+            remedies: vec!["vae-slicing".into()],
+            titles: vec!["VAE slicing".into()],
+            verified: true,
+            verdict: Verdict::Fits,
+            peak_bytes: 3,
+            saves_bytes: Some(-1),
+            room_bytes: Some(2),
+            result: ResultChange::Same,
+            time_cost: "no cost".into(),
+            quality_cost: None,
+            evidence: vec![],
+            apply: vec![Apply { kind: "code".into(), text: "x()".into(), remedy: "vae-slicing".into() }],
+            command: None,
+            notes: vec![],
+        };
+        let text = serde_json::to_string(&row)?;
+        assert!(
+            text.starts_with(concat!(
+                r#"{"remedies":["vae-slicing"],"titles":["VAE slicing"],"verified":true,"verdict":"fits","peak_bytes":3,"#,
+                r#""saves_bytes":-1,"room_bytes":2,"result":"same","time_cost":"no cost","#
+            )),
+            "{text}"
+        );
+        assert!(text.contains(r#""apply":[{"kind":"code","text":"x()","#), "{text}");
+        assert_eq!(serde_json::from_str::<FixRow>(&text)?, row);
+        assert!(serde_json::from_str::<FixSchema>("\"oomph.fix/2\"").is_err());
+        Ok(())
+    }
+}

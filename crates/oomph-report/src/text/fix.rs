@@ -1,0 +1,224 @@
+//! What makes a program fit, on one screen.
+
+use oomph_gpu::size::format as size;
+use unicode_width::UnicodeWidthStr;
+
+use super::explain_snapshot::owner_name;
+use super::page::{Ink, Page, Style, shortened};
+use crate::clean;
+use crate::fix::{FixReport, FixRow, FixVerdict, ResultChange};
+
+/// Owners named in the line about the peak.
+const MOST_OWNERS: usize = 4;
+/// Remedies that could not be applied, named with their reasons.
+const MOST_DROPPED: usize = 4;
+/// Fixes whose words are written out; the table has them all.
+const MOST_WORDS: usize = 4;
+
+/// Writes what makes a program fit.
+pub fn render_fix(report: &FixReport, style: Style) -> String {
+    let mut page = Page::new(style);
+    verdict(&mut page, report);
+    owners(&mut page, report);
+    if !report.fixes.is_empty() {
+        page.gap();
+        table(&mut page, report);
+        for (place, fix) in report.fixes.iter().enumerate().take(MOST_WORDS) {
+            page.gap();
+            words(&mut page, place + 1, fix);
+        }
+    }
+    floor(&mut page, report);
+    dropped(&mut page, report);
+    page.gap();
+    for warning in &report.warnings {
+        page.paragraph(0, 2, &[(Ink::Care, "warning:"), (Ink::Plain, &format!(" {}", clean(warning)))]);
+    }
+    let seconds = format!("{:.0} s", report.elapsed_seconds);
+    let end = if report.out_of_time { "; the time was up before everything was tried" } else { "" };
+    if report.tried > 0 {
+        let times = if report.tried == 1 { "1 change".to_owned() } else { format!("{} changes", report.tried) };
+        page.paragraph(0, 2, &[(Ink::Faint, &format!("{times} tried on the virtual GPU in {seconds}{end}"))]);
+    }
+    for next in &report.next {
+        page.paragraph(0, 2, &[(Ink::Faint, &format!("{}:", next.why))]);
+        page.line(2, &[(Ink::Plain, &clean(&next.command))]);
+    }
+    page.finish()
+}
+
+fn verdict(page: &mut Page, report: &FixReport) {
+    let base = &report.baseline;
+    let card = clean(&base.gpu).into_owned();
+    let of = base.limit_bytes.map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
+    let needs = base.peak_bytes.map(|bytes| {
+        let least = if base.peak_is_minimum { "at least " } else { "" };
+        format!("it needs {least}{}{of}", size(bytes))
+    });
+    match report.verdict {
+        FixVerdict::FitsAlready => {
+            page.paragraph(
+                0,
+                2,
+                &[(Ink::Good, "it fits already"), (Ink::Strong, &format!(" on {card}: {}", needs.unwrap_or_default()))],
+            );
+        }
+        FixVerdict::Fixed => {
+            let count = report.fixes.len();
+            let ways =
+                if count == 1 { "one way to make it fit".to_owned() } else { format!("{count} ways to make it fit") };
+            page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}, cheapest first"))]);
+            if let Some(needs) = needs {
+                page.paragraph(2, 4, &[(Ink::Plain, &format!("as it is, {needs}"))]);
+            }
+        }
+        FixVerdict::NothingFits => {
+            page.paragraph(
+                0,
+                2,
+                &[
+                    (Ink::Bad, "nothing that was tried makes it fit"),
+                    (
+                        Ink::Strong,
+                        &format!(" on {card}{}", needs.map(|needs| format!(": {needs}")).unwrap_or_default()),
+                    ),
+                ],
+            );
+        }
+        FixVerdict::Failed => {
+            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for another reason than memory")]);
+        }
+    }
+    if let Some(oom) = &base.oom
+        && let Some(site) = &oom.site
+    {
+        let text = format!("it dies at {}:{} in {}", clean(&site.file), site.line, clean(&site.function));
+        page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+    }
+}
+
+fn owners(page: &mut Page, report: &FixReport) {
+    let rows: Vec<String> = report
+        .baseline
+        .owners
+        .iter()
+        .take(MOST_OWNERS)
+        .map(|row| format!("{} {}", owner_name(row.owner), size(row.bytes)))
+        .collect();
+    if !rows.is_empty() && report.verdict != FixVerdict::FitsAlready {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("at its peak: {}", rows.join(", ")))]);
+    }
+}
+
+/// A few words for what happens to the result.
+fn result(change: ResultChange) -> &'static str {
+    match change {
+        ResultChange::Same => "same",
+        ResultChange::Equivalent => "same (rounding)",
+        ResultChange::Approximate => "nearly same",
+        ResultChange::Changed => "another",
+    }
+}
+
+fn name(fix: &FixRow) -> String {
+    fix.titles.join(" + ")
+}
+
+/// One row for each fix. Where the page is narrow the result moves under the name.
+fn table(page: &mut Page, report: &FixReport) {
+    let before = report.baseline.peak_bytes.map(size);
+    let rows: Vec<[String; 4]> = report
+        .fixes
+        .iter()
+        .map(|fix| {
+            let after = size(fix.peak_bytes);
+            [name(fix), after, fix.room_bytes.map(size).unwrap_or_default(), result(fix.result).to_owned()]
+        })
+        .collect();
+    let head = ["what to change", "peak", "room", "result"].map(str::to_owned);
+    let wide =
+        |column: usize| rows.iter().map(|row| row[column].width()).chain([head[column].width()]).max().unwrap_or(0);
+    let (peak, room, same) = (wide(1), wide(2), wide(3));
+    // The number and the gaps between the columns.
+    let left = page.width().saturating_sub(2 + 3 + 2 + peak + 2 + room + 2 + same).max(16);
+    let first = wide(0).min(left);
+    let unicode = page.unicode();
+    let line = |page: &mut Page, number: &str, row: &[String; 4], ink: Ink| {
+        let what = shortened(&clean(&row[0]), first, unicode);
+        let pad = " ".repeat(first.saturating_sub(what.width()));
+        let figures = format!("{pad}  {:>peak$}  {:>room$}  {}", row[1], row[2], row[3]);
+        page.line(2, &[(Ink::Strong, &format!("{number:<3}")), (ink, &what), (ink, figures.trim_end())]);
+    };
+    line(page, "", &head, Ink::Faint);
+    if let Some(before) = before {
+        line(page, "", &["as it is".into(), before, String::new(), String::new()], Ink::Faint);
+    }
+    for (place, row) in rows.iter().enumerate() {
+        line(page, &(place + 1).to_string(), row, Ink::Plain);
+    }
+}
+
+/// The words to apply a fix.
+fn words(page: &mut Page, number: usize, fix: &FixRow) {
+    let mut cost = vec![fix.time_cost.clone()];
+    cost.extend(fix.quality_cost.clone());
+    page.paragraph(
+        2,
+        5,
+        &[
+            (Ink::Strong, &format!("{number}  {}", clean(&name(fix)))),
+            (Ink::Faint, &format!(" ({})", clean(&cost.join("; ")))),
+        ],
+    );
+    if let Some(command) = &fix.command {
+        page.paragraph(5, 9, &[(Ink::Plain, &clean(command))]);
+    } else {
+        for apply in &fix.apply {
+            for line in apply.text.lines() {
+                page.line(5, &[(Ink::Plain, &clean(line))]);
+            }
+        }
+    }
+    for note in &fix.notes {
+        page.paragraph(5, 7, &[(Ink::Faint, &clean(note))]);
+    }
+}
+
+fn floor(page: &mut Page, report: &FixReport) {
+    let Some(floor) = &report.floor else { return };
+    page.gap();
+    let mut text = match floor.peak_bytes {
+        Some(bytes) => format!(" {} with {}", size(bytes), floor.remedies.join(", ")),
+        None => format!(" with {} it still does not fit", floor.remedies.join(", ")),
+    };
+    if floor.remedies.is_empty() {
+        text = floor.peak_bytes.map(|bytes| format!(" {}", size(bytes))).unwrap_or_default();
+    }
+    page.paragraph(2, 4, &[(Ink::Strong, "least:"), (Ink::Plain, &text)]);
+    if let Some(card) = &floor.smallest_gpu {
+        page.paragraph(2, 4, &[(Ink::Strong, "smallest card:"), (Ink::Plain, &format!(" {card}, with these changes"))]);
+    }
+    if let (Some(cards), Some(bytes)) = (floor.cards_when_split, floor.bytes_per_card) {
+        let text = format!(
+            " {cards} of this card, with weights, gradients and optimizer state split over them (FSDP or ZeRO 3): \
+             about {} on each, by arithmetic",
+            size(bytes)
+        );
+        page.paragraph(2, 4, &[(Ink::Strong, "several cards:"), (Ink::Plain, &text)]);
+    }
+}
+
+fn dropped(page: &mut Page, report: &FixReport) {
+    if report.dropped.is_empty() || report.verdict == FixVerdict::FitsAlready {
+        return;
+    }
+    page.gap();
+    for row in report.dropped.iter().take(MOST_DROPPED) {
+        let text = format!("not possible here: {} ({})", clean(&row.remedy), clean(&row.why));
+        page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+    }
+    let more = report.dropped.len().saturating_sub(MOST_DROPPED);
+    if more > 0 {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("and {more} more (--format json has them)"))]);
+    }
+}

@@ -1,0 +1,158 @@
+//! How the answers of `oomph fix` look: one snapshot per situation and width.
+
+#![allow(missing_docs)]
+
+use oomph_explain::snapshot::{Owner, OwnerRow, Source};
+use oomph_report::{
+    Apply, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Oom, Phase, ResultChange, Site, Style,
+    Verdict, render_fix,
+};
+
+const MIB: u64 = 1 << 20;
+const WIDE: Style = Style { width: 160, colour: false, unicode: true };
+const NORMAL: Style = Style { width: 80, colour: false, unicode: true };
+
+fn owner(owner: Owner, mib: u64) -> OwnerRow {
+    OwnerRow { owner, bytes: mib * MIB, blocks: 1, confidence: 1.0, source: Source::Named, named_bytes: 0 }
+}
+
+fn apply(kind: &str, remedy: &str, text: &str) -> Apply {
+    Apply { kind: kind.into(), text: text.into(), remedy: remedy.into() }
+}
+
+fn row(remedies: &[&str], titles: &[&str], peak: u64, result: ResultChange, time: &str) -> FixRow {
+    FixRow {
+        remedies: remedies.iter().map(|&id| id.into()).collect(),
+        titles: titles.iter().map(|&title| title.into()).collect(),
+        verified: true,
+        verdict: Verdict::Fits,
+        peak_bytes: peak * MIB,
+        saves_bytes: Some((59_000 - peak as i64) * MIB as i64),
+        room_bytes: Some((12_043 - peak) * MIB),
+        result,
+        time_cost: time.into(),
+        quality_cost: None,
+        evidence: vec![],
+        apply: vec![],
+        command: None,
+        notes: vec![],
+    }
+}
+
+fn found() -> FixReport {
+    let site = Site { file: "train.py".into(), line: 53, function: "main".into(), text: None };
+    FixReport {
+        schema: FixSchema,
+        verdict: FixVerdict::Fixed,
+        baseline: Baseline {
+            verdict: Verdict::Oom,
+            gpu: "rtx-3060".into(),
+            gpu_name: "NVIDIA GeForce RTX 3060".into(),
+            capacity_bytes: Some(12_043 * MIB),
+            limit_bytes: Some(12_043 * MIB),
+            peak_bytes: Some(59_000 * MIB),
+            peak_is_minimum: false,
+            owners: vec![
+                owner(Owner::Activations, 51_000),
+                owner(Owner::OptimizerState, 950),
+                owner(Owner::Parameters, 475),
+                owner(Owner::Gradients, 475),
+                owner(Owner::Context, 236),
+            ],
+            oom: Some(Oom {
+                requested_bytes: 1 << 30,
+                allocated_bytes: None,
+                reserved_bytes: None,
+                free_bytes: None,
+                message: "out of memory".into(),
+                step: Some(1),
+                phase: Phase::Forward,
+                site: Some(site),
+                would_need_bytes: None,
+            }),
+        },
+        fixes: vec![
+            FixRow {
+                apply: vec![apply(
+                    "code",
+                    "micro-batch/8",
+                    "TrainingArguments(..., per_device_train_batch_size=4, gradient_accumulation_steps=8)",
+                )],
+                quality_cost: Some("batch-norm statistics change".into()),
+                ..row(
+                    &["micro-batch/8"],
+                    &["Smaller micro-batch with gradient accumulation (32 to 4)"],
+                    9_100,
+                    ResultChange::Equivalent,
+                    "about 13 % slower",
+                )
+            },
+            FixRow {
+                command: Some("python train.py --batch-size 32 --gradient_checkpointing True --bf16 True".into()),
+                ..row(
+                    &["gradient-checkpointing", "autocast"],
+                    &["Gradient checkpointing", "Mixed precision"],
+                    11_900,
+                    ResultChange::Approximate,
+                    "20 to 30 % slower",
+                )
+            },
+        ],
+        attempts: vec![],
+        dropped: vec![Dropped {
+            remedy: "optimizer-in-backward".into(),
+            why: "the Trainer clips the norm of all gradients".into(),
+        }],
+        floor: None,
+        tried: 7,
+        elapsed_seconds: 41.2,
+        out_of_time: false,
+        warnings: vec![],
+        command: vec!["python".into(), "train.py".into()],
+        next: vec![],
+    }
+}
+
+#[test]
+fn fixes_are_listed_cheapest_first() {
+    insta::assert_snapshot!("fix-found", render_fix(&found(), NORMAL));
+    insta::assert_snapshot!("fix-found-wide", render_fix(&found(), WIDE));
+}
+
+#[test]
+fn where_nothing_fits_the_floor_is_told() {
+    let report = FixReport {
+        verdict: FixVerdict::NothingFits,
+        fixes: vec![],
+        floor: Some(Floor {
+            remedies: vec!["qlora".into(), "gradient-checkpointing".into()],
+            peak_bytes: Some(14_000 * MIB),
+            smallest_gpu: Some("rtx-4080".into()),
+            cards_when_split: Some(6),
+            bytes_per_card: Some(11_000 * MIB),
+        }),
+        out_of_time: true,
+        ..found()
+    };
+    insta::assert_snapshot!("fix-nothing-fits", render_fix(&report, NORMAL));
+}
+
+#[test]
+fn what_fits_already_is_left_alone() {
+    let mut report = found();
+    report.verdict = FixVerdict::FitsAlready;
+    report.fixes.clear();
+    report.tried = 0;
+    report.baseline.peak_bytes = Some(7_000 * MIB);
+    report.baseline.oom = None;
+    insta::assert_snapshot!("fix-fits-already", render_fix(&report, NORMAL));
+}
+
+/// Words of a program or of a file may hold anything, but never reach a terminal as they are.
+#[test]
+fn what_comes_from_the_program_is_neutralised() {
+    let mut report = found();
+    report.dropped[0].why = "\u{1b}]0;title\u{7}".into();
+    report.fixes[0].apply[0].text = "x = \"\u{1b}[2J\"".into();
+    assert!(!render_fix(&report, NORMAL).contains('\u{1b}'));
+}

@@ -1,0 +1,104 @@
+//! What a program does with the card's memory besides filling it: how often it allocates and frees, what it never gives
+//! back, what it keeps twice, and what it sends to and fro. For the authors of CUDA programs, who can change that.
+//!
+//! Everything is counted in this process and written to `device/PID.json` in the run folder when it ends. All tables are
+//! bounded: what finds no room in one is left out of it, and the totals stay true.
+//!
+//! Call sites are not followed in Python: walking the stack costs about a microsecond, and each site would be the
+//! framework's own.
+
+mod allocations;
+mod site;
+mod transfers;
+mod write;
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use allocations::Allocations;
+use transfers::Transfers;
+
+/// Everything that was counted.
+#[derive(Default)]
+struct Activity {
+    allocations: Allocations,
+    transfers: Transfers,
+}
+
+static COUNTING: AtomicBool = AtomicBool::new(false);
+static ACTIVITY: Mutex<Option<Activity>> = Mutex::new(None);
+
+/// Starts counting. Called once, when the books are opened.
+pub fn start() {
+    site::follow(!is_python());
+    COUNTING.store(true, Ordering::Relaxed);
+}
+
+/// In a forked child: what the parent did is the parent's.
+pub fn forget() {
+    // A thread of the parent may hold the lock for ever in the child, which then counts nothing.
+    match ACTIVITY.try_lock() {
+        Ok(mut activity) => *activity = None,
+        Err(_) => COUNTING.store(false, Ordering::Relaxed),
+    }
+}
+
+/// Notes a block that the program allocated by itself, in bytes as it asked for them.
+pub fn allocated(start: *const c_void, size: usize) {
+    if start.is_null() {
+        return;
+    }
+    with(|activity, site| activity.allocations.add(start as usize, size, site));
+}
+
+/// Notes that the program freed a block.
+pub fn freed(start: *const c_void) {
+    let Some(mut activity) = counting() else { return };
+    let activity = activity.get_or_insert_default();
+    if let Some(size) = activity.allocations.remove(start as usize) {
+        activity.transfers.forget(start as usize, size);
+    }
+}
+
+/// Notes a copy that the program asked for, before it is made. Only where `contents` says so are they looked at.
+///
+/// # Safety
+/// With `contents`, `from` must be readable for `size` bytes, as CUDA requires of a copy.
+pub unsafe fn copied(to: *const c_void, from: *const c_void, size: usize, contents: bool) {
+    if size == 0 || to.is_null() || from.is_null() {
+        return;
+    }
+    with(|activity, site| {
+        // SAFETY: the caller's promise.
+        unsafe { activity.transfers.add(to as usize, from as usize, size, contents, site) };
+    });
+}
+
+/// Writes what was counted, when the process ends.
+pub fn finish(run_folder: &std::path::Path) {
+    let Some(mut activity) = counting() else { return };
+    if let Some(activity) = activity.take() {
+        write::write(run_folder, &activity);
+    }
+}
+
+fn is_python() -> bool {
+    let executable = std::env::current_exe().unwrap_or_default();
+    executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
+}
+
+fn with(note: impl FnOnce(&mut Activity, usize)) {
+    if !COUNTING.load(Ordering::Relaxed) {
+        return;
+    }
+    // The stack is walked before the lock is taken, because the walk may allocate and others wait.
+    let site = site::of_caller();
+    if let Some(mut activity) = counting() {
+        note(activity.get_or_insert_default(), site);
+    }
+}
+
+fn counting() -> Option<MutexGuard<'static, Option<Activity>>> {
+    COUNTING.load(Ordering::Relaxed).then(|| ACTIVITY.lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,264 @@
+//! What is sent between host and card, what was sent before, and what lies on the card twice.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::space::{self, Place};
+
+/// Most ranges and contents that are followed at once.
+const MOST: usize = 1 << 16;
+/// Content is compared in samples of this size, in bytes.
+const SAMPLE: usize = 4096;
+/// How many samples of a large range are compared, spread evenly, its ends included.
+const SAMPLES: usize = 16;
+/// Ranges below this are not looked for twice on the card, in bytes.
+const LEAST_DOUBLE: usize = 1 << 20;
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    ToCard,
+    ToHost,
+    OnCard,
+}
+
+impl Way {
+    pub const ALL: [Self; 3] = [Self::ToCard, Self::ToHost, Self::OnCard];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ToCard => "to_card",
+            Self::ToHost => "to_host",
+            Self::OnCard => "on_card",
+        }
+    }
+}
+
+/// Copies of one way, in all or from one place of the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub calls: u64,
+    pub bytes: u64,
+    /// Of them, those whose host side is ordinary memory that the driver has to copy once more.
+    pub pageable_calls: u64,
+    pub pageable_bytes: u64,
+    /// Of them, those that brought what had been sent before, to whatever place.
+    pub resent_calls: u64,
+    pub resent_bytes: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, size: usize, pageable: bool, resent: bool) {
+        self.calls += 1;
+        self.bytes += size as u64;
+        if pageable {
+            self.pageable_calls += 1;
+            self.pageable_bytes += size as u64;
+        }
+        if resent {
+            self.resent_calls += 1;
+            self.resent_bytes += size as u64;
+        }
+    }
+}
+
+/// All copies of the process.
+#[derive(Default)]
+pub struct Transfers {
+    pub total: BTreeMap<Way, Traffic>,
+    pub by_site: HashMap<(usize, Way), Traffic>,
+    /// The most bytes that lay on the card twice at once.
+    pub most_doubled: u64,
+    /// Everything that was sent: digests and sizes.
+    seen: HashSet<(u64, usize)>,
+    /// What was last sent to a place: a digest, by address and size.
+    sent: BTreeMap<(usize, usize), u64>,
+    /// How many places of the card hold the same bytes, by digest and size.
+    copies: HashMap<(u64, usize), u64>,
+    doubled: u64,
+    /// Host ranges that were read back from the card, whose contents are therefore not the program's: end by start.
+    rubbish: BTreeMap<usize, usize>,
+    /// There were more such ranges than are followed, so contents say nothing any more.
+    lost: bool,
+}
+
+/// Whether a place is on the card, and if not, whether it is page-locked.
+fn kind(address: usize) -> (bool, bool) {
+    match space::lock().find(address).map(|block| block.place) {
+        None => (false, false),
+        Some(Place::Host | Place::Registered) => (false, true),
+        Some(Place::Device(_) | Place::Pool(_) | Place::Reserved) => (true, false),
+    }
+}
+
+impl Transfers {
+    /// # Safety
+    /// With `contents`, `from` must be readable for `size` bytes.
+    pub unsafe fn add(&mut self, to: usize, from: usize, size: usize, contents: bool, site: usize) {
+        let ((to_card, to_locked), (from_card, from_locked)) = (kind(to), kind(from));
+        let (way, pageable) = match (from_card, to_card) {
+            (false, true) => (Way::ToCard, !from_locked),
+            (true, false) => (Way::ToHost, !to_locked),
+            (true, true) => (Way::OnCard, false),
+            (false, false) => return,
+        };
+        let mut resent = false;
+        match way {
+            Way::ToCard => {
+                // SAFETY: the caller's promise.
+                let digest =
+                    (contents && self.is_meaningful(from, size)).then(|| unsafe { digest(from, size) }).flatten();
+                resent = digest.is_some_and(|digest| self.is_known(digest, size));
+                self.arrived(to, size, digest);
+            }
+            Way::ToHost => self.read_back(to, size),
+            Way::OnCard => self.arrived(to, size, None),
+        }
+        self.total.entry(way).or_default().add(size, pageable, resent);
+        if self.by_site.len() < MOST || self.by_site.contains_key(&(site, way)) {
+            self.by_site.entry((site, way)).or_default().add(size, pageable, resent);
+        }
+    }
+
+    /// Forgets what lies in a block that is freed.
+    pub fn forget(&mut self, start: usize, size: usize) {
+        let within: Vec<_> =
+            self.sent.range((start, 0)..(start.saturating_add(size), 0)).map(|(key, _)| *key).collect();
+        for key in within {
+            if let Some(digest) = self.sent.remove(&key) {
+                self.gone(digest, key.1);
+            }
+        }
+    }
+
+    /// Whether these bytes were sent before; from now on they were.
+    fn is_known(&mut self, digest: u64, size: usize) -> bool {
+        let known = self.seen.contains(&(digest, size));
+        if !known && self.seen.len() < MOST {
+            self.seen.insert((digest, size));
+        }
+        known
+    }
+
+    /// Notes what now lies at a place of the card.
+    fn arrived(&mut self, to: usize, size: usize, digest: Option<u64>) {
+        if digest.is_some() && self.sent.get(&(to, size)).copied() == digest {
+            return;
+        }
+        self.forget(to, size);
+        if let Some(digest) = digest.filter(|_| self.sent.len() < MOST) {
+            self.sent.insert((to, size), digest);
+            if size >= LEAST_DOUBLE {
+                let copies = self.copies.entry((digest, size)).or_default();
+                *copies += 1;
+                if *copies > 1 {
+                    self.doubled += size as u64;
+                    self.most_doubled = self.most_doubled.max(self.doubled);
+                }
+            }
+        }
+    }
+
+    fn gone(&mut self, digest: u64, size: usize) {
+        let Some(copies) = self.copies.get_mut(&(digest, size)) else { return };
+        if *copies > 1 {
+            self.doubled = self.doubled.saturating_sub(size as u64);
+        }
+        *copies -= 1;
+        if *copies == 0 {
+            self.copies.remove(&(digest, size));
+        }
+    }
+
+    /// Kernels compute nothing, so what is read back is not what the program would see.
+    fn read_back(&mut self, to: usize, size: usize) {
+        let end = to.saturating_add(size);
+        if self.rubbish.range(..=to).next_back().is_some_and(|(_, last)| *last >= end) {
+            return;
+        }
+        if self.rubbish.len() < MOST {
+            self.rubbish.insert(to, end);
+        } else {
+            self.lost = true;
+        }
+    }
+
+    fn is_meaningful(&self, from: usize, size: usize) -> bool {
+        let before = self.rubbish.range(..from.saturating_add(size)).next_back();
+        !self.lost && before.is_none_or(|(_, last)| *last <= from)
+    }
+}
+
+/// A digest of a range's samples; `None` for nothing but zeros, which many fresh buffers hold.
+///
+/// # Safety
+/// The range must be readable.
+unsafe fn digest(from: usize, size: usize) -> Option<u64> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size as u64;
+    let mut any = 0;
+    let mut sample = |start: usize, length: usize| {
+        // SAFETY: the sample lies inside the range, which the caller vouches for; bytes have no alignment to keep.
+        let bytes = unsafe { std::slice::from_raw_parts((from + start) as *const u8, length) };
+        for word in bytes.chunks(8) {
+            let mut value = [0; 8];
+            value[..word.len()].copy_from_slice(word);
+            let value = u64::from_le_bytes(value);
+            any |= value;
+            // One round of multiplication and rotation a word: enough to tell contents apart that nobody forges.
+            hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+    };
+    if size <= SAMPLE * SAMPLES {
+        sample(0, size);
+    } else {
+        let stride = (size - SAMPLE) / (SAMPLES - 1);
+        (0..SAMPLES).for_each(|index| sample(index * stride, SAMPLE));
+    }
+    (any != 0).then_some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_tells_contents_apart_and_nothing_from_zeros() {
+        let mut bytes = vec![7_u8; 1 << 20];
+        let of = |bytes: &[u8]| unsafe { digest(bytes.as_ptr() as usize, bytes.len()) };
+        let first = of(&bytes);
+        assert!(first.is_some());
+        let last = bytes.len() - 1;
+        bytes[last] = 8;
+        assert_ne!(of(&bytes), first, "the ends are always looked at");
+        assert_eq!(of(&[0; 100]), None);
+        assert_ne!(of(&[1; 9]), of(&[1; 10]));
+    }
+
+    #[test]
+    fn what_is_sent_again_and_what_lies_twice() {
+        let mut transfers = Transfers::default();
+        let size = 2 << 20;
+        assert!(!transfers.is_known(5, size));
+        assert!(transfers.is_known(5, size));
+        assert!(!transfers.is_known(5, size + 1));
+        transfers.arrived(0, size, Some(5));
+        transfers.arrived(0, size, Some(5));
+        assert_eq!(transfers.most_doubled, 0, "the same at the same place");
+        transfers.arrived(1 << 30, size, Some(5));
+        assert_eq!(transfers.doubled, size as u64);
+        transfers.forget(1 << 30, size);
+        assert_eq!(transfers.doubled, 0);
+        transfers.arrived(1 << 30, size, Some(5));
+        transfers.arrived(0, size, None);
+        assert_eq!((transfers.doubled, transfers.most_doubled), (0, size as u64), "other bytes took its place");
+    }
+
+    #[test]
+    fn what_was_read_back_says_nothing() {
+        let mut transfers = Transfers::default();
+        transfers.read_back(1000, 100);
+        assert!(!transfers.is_meaningful(1050, 10));
+        assert!(!transfers.is_meaningful(900, 150));
+        assert!(transfers.is_meaningful(1100, 10));
+        assert!(transfers.is_meaningful(900, 100));
+    }
+}

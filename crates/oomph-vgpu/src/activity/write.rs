@@ -1,0 +1,143 @@
+//! `device/PID.json`, which `ARCHITECTURE.md` describes.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::allocations::Site;
+use super::site;
+use super::transfers::{Traffic, Transfers, Way};
+use super::{Activity, allocations::Allocations};
+
+/// Most sites that are written of each kind, those with the most bytes.
+const MOST_SITES: usize = 64;
+
+/// Writes the file. What cannot be written must not disturb the program.
+pub fn write(run_folder: &Path, activity: &Activity) {
+    if activity.allocations.calls == 0 && activity.transfers.total.is_empty() {
+        return;
+    }
+    let folder = run_folder.join("device");
+    let _ = std::fs::create_dir(&folder);
+    let name = format!("{}.json", std::process::id());
+    let unfinished = folder.join(format!("{name}.tmp"));
+    if std::fs::write(&unfinished, document(activity)).is_ok() {
+        let _ = std::fs::rename(&unfinished, folder.join(name));
+    }
+}
+
+// Writing to a string cannot fail, so the results of `write!` are not looked at.
+
+fn document(activity: &Activity) -> String {
+    let mut text = String::from("{\"pid\":");
+    let _ = write!(text, "{},\"allocations\":", std::process::id());
+    allocations(&mut text, &activity.allocations);
+    text.push_str(",\"transfers\":");
+    transfers(&mut text, &activity.transfers);
+    text.push('}');
+    text
+}
+
+fn allocations(text: &mut String, allocations: &Allocations) {
+    let _ = write!(
+        text,
+        "{{\"calls\":{},\"frees\":{},\"most_held_bytes\":{},\"held_bytes\":{},\"held_blocks\":{},\"pool\":{{\"calls_saved\":{},\"peak_bytes\":{}}},\"sites\":[",
+        allocations.calls,
+        allocations.frees,
+        allocations.most_held,
+        allocations.held,
+        allocations.live.len(),
+        allocations.pool_hits,
+        allocations.pool_peak,
+    );
+    let mut sites: Vec<(&usize, &Site)> = allocations.sites.iter().collect();
+    sites.sort_by_key(|(address, site)| (std::cmp::Reverse(site.bytes), **address));
+    for (index, (address, site)) in sites.into_iter().take(MOST_SITES).enumerate() {
+        text.push_str(if index > 0 { ",{" } else { "{" });
+        place(text, *address);
+        let _ = write!(
+            text,
+            "\"calls\":{},\"freed\":{},\"bytes\":{},\"held_bytes\":{},\"most_held_bytes\":{},\"sizes\":[",
+            site.calls, site.freed, site.bytes, site.held, site.most_held
+        );
+        for (index, (size, calls)) in site.sizes.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let _ = write!(text, "{comma}[{size},{calls}]");
+        }
+        text.push_str("]}");
+    }
+    text.push_str("]}");
+}
+
+fn transfers(text: &mut String, transfers: &Transfers) {
+    let _ = write!(text, "{{\"most_doubled_bytes\":{}", transfers.most_doubled);
+    for way in Way::ALL {
+        let _ = write!(text, ",\"{}\":{{", way.name());
+        traffic(text, &transfers.total.get(&way).copied().unwrap_or_default());
+        text.push('}');
+    }
+    text.push_str(",\"sites\":[");
+    let mut sites: Vec<_> = transfers.by_site.iter().filter(|((address, _), _)| *address != 0).collect();
+    sites.sort_by_key(|(key, traffic)| (std::cmp::Reverse(traffic.bytes), **key));
+    for (index, ((address, way), of_site)) in sites.into_iter().take(MOST_SITES).enumerate() {
+        text.push_str(if index > 0 { ",{" } else { "{" });
+        place(text, *address);
+        let _ = write!(text, "\"way\":\"{}\",", way.name());
+        traffic(text, of_site);
+        text.push('}');
+    }
+    text.push_str("]}");
+}
+
+fn traffic(text: &mut String, traffic: &Traffic) {
+    let _ = write!(
+        text,
+        "\"calls\":{},\"bytes\":{},\"pageable_calls\":{},\"pageable_bytes\":{},\"resent_calls\":{},\"resent_bytes\":{}",
+        traffic.calls,
+        traffic.bytes,
+        traffic.pageable_calls,
+        traffic.pageable_bytes,
+        traffic.resent_calls,
+        traffic.resent_bytes,
+    );
+}
+
+/// The fields of a place, with a comma behind them; nothing for a place that is not known.
+fn place(text: &mut String, address: usize) {
+    let Some(place) = site::place(address) else { return };
+    text.push_str("\"module\":");
+    string(text, &place.module);
+    let _ = write!(text, ",\"offset\":{},\"function\":", place.offset);
+    match &place.function {
+        Some(function) => string(text, function),
+        None => text.push_str("null"),
+    }
+    text.push(',');
+}
+
+/// A string as JSON writes it.
+fn string(text: &mut String, value: &str) {
+    text.push('"');
+    for character in value.chars() {
+        match character {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            control if u32::from(control) < 0x20 => {
+                let _ = write!(text, "\\u{:04x}", u32::from(control));
+            }
+            other => text.push(other),
+        }
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped() {
+        let mut text = String::new();
+        string(&mut text, "a\"b\\c\nd\u{e9}");
+        assert_eq!(text, "\"a\\\"b\\\\c\\u000ad\u{e9}\"");
+    }
+}

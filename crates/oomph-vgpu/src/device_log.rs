@@ -1,0 +1,153 @@
+//! The log of what a program takes of its cards and gives back, for recordings of programs without PyTorch.
+//!
+//! It is kept where the run folder holds a folder [`FOLDER`]: each process then writes `PID.jsonl` there, one object a
+//! line, in the format that `oomph_trace::device_log` documents and reads. Lines are written in blocks, at a refusal, and
+//! when the process ends; a process that is killed loses the last block. Where the folder is absent a call costs one load.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use oomph_ledger::RUN_FOLDER_VARIABLE;
+
+/// The folder in the run folder that asks for logs and receives them.
+const FOLDER: &str = "device-log";
+
+/// Lines are written when this many bytes of them have come together.
+const BLOCK: usize = 16 << 10;
+
+/// The most that is written of one process, in bytes: run folders often lie in memory. Half a million lines fit.
+const MOST: usize = 64 << 20;
+
+/// Nobody has looked for the folder yet; it is absent; it is there.
+const UNKNOWN: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+
+static WANTED: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+struct Log {
+    /// The process that the rest belongs to: a forked child begins a log of its own.
+    pid: u32,
+    file: Option<File>,
+    lines: String,
+    written: usize,
+}
+
+static LOG: Mutex<Log> = Mutex::new(Log { pid: 0, file: None, lines: String::new(), written: 0 });
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The program got a block of its own, with the granules under it.
+    Malloc,
+    /// It gave such a block back.
+    Free,
+    /// The program got a block in memory that had been taken before.
+    Place,
+    /// It gave such a block back.
+    Unplace,
+    /// Granules were taken for blocks to come.
+    Take,
+    /// They were given back.
+    Give,
+    /// Physical memory was mapped.
+    Map,
+    /// It was unmapped.
+    Unmap,
+    /// A request that the card could not hold; the address is what it had free, in bytes.
+    Refuse,
+    /// The driver took memory for itself.
+    Context,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Malloc => "malloc",
+            Self::Free => "free",
+            Self::Place => "place",
+            Self::Unplace => "unplace",
+            Self::Take => "take",
+            Self::Give => "give",
+            Self::Map => "map",
+            Self::Unmap => "unmap",
+            Self::Refuse => "refuse",
+            Self::Context => "context",
+        }
+    }
+}
+
+/// Notes what happened on a card, by the ledger's index. A block's freeing must be noted before its address can be handed
+/// out again, and its allocation after.
+#[inline]
+pub fn note(kind: Kind, card: usize, address: usize, size: usize) {
+    if WANTED.load(Ordering::Relaxed) != OFF {
+        write(kind, card, address, size);
+    }
+}
+
+#[cold]
+fn write(kind: Kind, card: usize, address: usize, size: usize) {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = std::process::id();
+    if log.pid != pid {
+        *log = Log { pid, file: open(pid), lines: String::new(), written: 0 };
+        WANTED.store(if log.file.is_some() { ON } else { OFF }, Ordering::Relaxed);
+    }
+    if log.file.is_none() {
+        return;
+    }
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros());
+    let kind_name = kind.name();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        log.lines,
+        r#"{{"t":{time},"pid":{pid},"device":{card},"kind":"{kind_name}","address":{address},"size":{size}}}"#
+    );
+    if log.lines.len() >= BLOCK || kind == Kind::Refuse {
+        log.flush();
+    }
+}
+
+/// The log of a process, if the run folder asks for one.
+fn open(pid: u32) -> Option<File> {
+    let folder = std::env::var_os(RUN_FOLDER_VARIABLE)?;
+    File::create(Path::new(&folder).join(FOLDER).join(format!("{pid}.jsonl"))).ok()
+}
+
+impl Log {
+    fn flush(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        self.written += self.lines.len();
+        if self.written > MOST {
+            self.lines.clear();
+            self.lines.push_str("{\"kind\":\"cut\"}\n");
+        }
+        // A log that cannot be written must not disturb the program.
+        let _ = file.write_all(self.lines.as_bytes());
+        self.lines.clear();
+        if self.written > MOST {
+            self.file = None;
+        }
+    }
+}
+
+/// Writes what is left, when the process ends.
+pub fn finish() {
+    if WANTED.load(Ordering::Relaxed) == ON {
+        let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+        if log.pid == std::process::id() {
+            log.flush();
+        }
+    }
+}
+
+/// In a forked child: it has to look for the folder again, because it may belong to another run.
+pub fn forget() {
+    WANTED.store(UNKNOWN, Ordering::Relaxed);
+}

@@ -1,0 +1,100 @@
+//! `oomph fix`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{Format, ProgramArgs};
+
+pub(super) const HELP: &str = "\
+Examples:
+  What makes a program fit a card, cheapest first?
+      oomph fix --gpu rtx-3060 -- python train.py
+
+  Nothing that changes the result, and 1 GiB to spare:
+      oomph fix --gpu rtx-3060 --forbid lora,qlora,adafactor --margin 1GiB -- python train.py
+
+  See the first answer at work, and keep it as a script:
+      oomph fix --gpu rtx-3060 --apply 1 -- python train.py
+      oomph fix --gpu rtx-3060 --write 1 train-fixed.sh -- python train.py
+
+Every fix was run on the virtual GPU, and was seen to take effect. The program
+itself is not changed.
+
+Exit status:
+  0    it fits already, or a fix was found
+  1    nothing fits
+  2    wrong usage, or something that is needed is missing or cannot be read
+  3    the program failed for another reason
+  130  ended by Ctrl-C (143: by SIGTERM)";
+
+/// What `oomph fix` takes.
+#[derive(Debug, Args)]
+pub struct FixArgs {
+    /// The program and its cards.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+
+    /// What matters most
+    #[arg(long, value_enum, default_value_t = Prefer::Quality)]
+    pub prefer: Prefer,
+
+    /// Try these remedies only (ids, as answers name them)
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub allow: Vec<String>,
+
+    /// Do not try these remedies
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub forbid: Vec<String>,
+
+    /// Make it fit into this much instead of the whole card
+    #[arg(long, value_name = "SIZE")]
+    pub target: Option<String>,
+
+    /// Leave this much free (512MiB, 10%)
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub margin: Option<String>,
+
+    /// Look for this many different fixes
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub fixes: usize,
+
+    /// Try this many at a time, where the program allows it
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+
+    /// Try nothing new after this time
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
+    pub max_time: String,
+
+    /// Run the program with the Nth fix afterwards, on the virtual cards
+    #[arg(long, value_name = "N")]
+    pub apply: Option<usize>,
+
+    /// With --apply: on this machine's own GPU, with its results
+    #[arg(long, requires = "apply")]
+    pub real: bool,
+
+    /// Write a script that runs the program with the Nth fix to FILE, which must not exist
+    #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
+    pub write: Vec<String>,
+
+    /// How the answer is written on stdout
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the answer to FILE as well, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// What matters most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Prefer {
+    /// That it stays fast
+    Speed,
+    /// That the result stays the same
+    Quality,
+    /// That as much memory as possible is freed
+    Memory,
+}

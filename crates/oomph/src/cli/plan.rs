@@ -1,0 +1,222 @@
+//! `oomph plan`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Format;
+
+pub(super) const HELP: &str = "\
+Examples:
+  Does fine-tuning with QLoRA fit on one card?
+      oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090
+
+  Full training on eight cards with ZeRO-3:
+      oomph plan ./my-model/ --task full --gpus 8xh100 --zero 3
+
+  A GGUF file and its context:
+      oomph plan model.Q4_K_M.gguf --seq 32768 --gpu rtx-3060
+
+  How the sum comes about, and what guides print as a table:
+      oomph plan llama-2-7b --task full --explain
+      oomph plan llama-2-7b --table
+
+MODEL is a folder, a file, or a name that is built in. Nothing is run and
+nothing is downloaded. Sizes are in GiB of 2^30 bytes; figures are the peak
+of the process on one card, the CUDA context included.
+
+Exit status:
+  0    it fits, or it may, or no card was asked for
+  1    it does not fit
+  2    wrong usage, or the model is not known or cannot be read";
+
+/// What `oomph plan` takes.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The model: a folder, a file, or a name
+    #[arg(value_name = "MODEL", required_unless_present = "guide")]
+    pub model: Option<String>,
+
+    /// What is done with it
+    #[arg(long, value_enum)]
+    pub task: Option<TaskArg>,
+
+    /// Samples (or images) at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub batch: u64,
+
+    /// Tokens of a sample
+    #[arg(long, visible_alias = "context", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub seq: Option<u64>,
+
+    /// Tokens to generate
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
+    pub new_tokens: u64,
+
+    /// How numbers are kept [default: bf16 for inference and LoRA, amp-bf16 for full training]
+    #[arg(long, value_enum, visible_alias = "dtype")]
+    pub precision: Option<PrecisionArg>,
+
+    /// The optimizer [default: adamw-fused]
+    #[arg(long, value_name = "NAME")]
+    pub optimizer: Option<String>,
+
+    /// Checkpoint every layer
+    #[arg(long, visible_alias = "gradient-checkpointing")]
+    pub checkpointing: bool,
+
+    /// Write attention out, without the fused kernel
+    #[arg(long)]
+    pub eager: bool,
+
+    /// The batch is padded, so that there is a mask
+    #[arg(long)]
+    pub padding: bool,
+
+    /// LoRA's rank
+    #[arg(long, value_name = "R", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub lora_rank: u64,
+
+    /// Adapt only what PEFT adapts by itself, not every linear layer
+    #[arg(long)]
+    pub lora_default_targets: bool,
+
+    /// Micro-batches to one step of the optimizer
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub accumulation: u64,
+
+    /// A card, NAME or NAME:COUNT
+    #[arg(long, value_name = "NAME[:COUNT]")]
+    pub gpu: Option<String>,
+
+    /// Several cards, as 8xh100
+    #[arg(long, value_name = "COUNTxNAME", conflicts_with = "gpu")]
+    pub gpus: Option<String>,
+
+    /// ZeRO stage (FSDP's full sharding is 3)
+    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub zero: u8,
+
+    /// Tensor parallel degree
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub tensor_parallel: u64,
+
+    /// Pipeline stages
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub pipeline_parallel: u64,
+
+    /// Sequence (or context) parallel degree
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub sequence_parallel: u64,
+
+    /// Keep in the computer's memory what is not at work
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub offload: Vec<OffloadArg>,
+
+    /// Pixels along a side of the image, or WIDTHxHEIGHT
+    #[arg(long, value_name = "PIXELS")]
+    pub resolution: Option<String>,
+
+    /// Images at a time
+    #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub images: Option<u64>,
+
+    /// The autoencoder takes one image at a time
+    #[arg(long)]
+    pub vae_slicing: bool,
+
+    /// The autoencoder works in tiles
+    #[arg(long)]
+    pub vae_tiling: bool,
+
+    /// Show the sum term by term
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Show which cards hold it in which precision
+    #[arg(long)]
+    pub table: bool,
+
+    /// Show the settings to paste for a framework
+    #[arg(long, value_enum, value_name = "FRAMEWORK")]
+    pub config: Option<ConfigArg>,
+
+    /// Write a small program of the plan to FILE
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the documentation's page of model sizes
+    #[arg(long, hide = true)]
+    pub guide: bool,
+}
+
+/// What is done with a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TaskArg {
+    /// One forward pass
+    Inference,
+    /// Text token by token
+    #[value(alias = "serve")]
+    Generate,
+    /// All weights are trained
+    Full,
+    /// Adapters are trained
+    Lora,
+    /// Adapters on weights of four bits
+    Qlora,
+    /// Only the output layer is trained
+    Freeze,
+    /// Images from text
+    #[value(alias = "txt2img")]
+    Image,
+}
+
+/// How numbers are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum PrecisionArg {
+    Fp32,
+    AmpBf16,
+    AmpFp16,
+    Bf16,
+    Fp16,
+    Int8,
+    Nf4,
+}
+
+/// What is kept in the computer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OffloadArg {
+    /// The optimizer's state
+    Optimizer,
+    /// Weights (or a pipeline's networks)
+    Weights,
+}
+
+/// A framework whose settings are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ConfigArg {
+    /// TrainingArguments of transformers
+    Trainer,
+    /// accelerate's YAML
+    Accelerate,
+    /// DeepSpeed's JSON
+    Deepspeed,
+    /// BitsAndBytesConfig
+    Bnb,
+    /// llama.cpp's command line
+    #[value(name = "llama.cpp")]
+    LlamaCpp,
+    /// vLLM's command line
+    Vllm,
+    /// diffusers
+    Diffusers,
+    /// AUTOMATIC1111's command line
+    A1111,
+    /// ComfyUI's command line
+    Comfyui,
+}

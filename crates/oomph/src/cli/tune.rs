@@ -1,0 +1,78 @@
+//! `oomph tune`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Format, ProgramArgs};
+
+pub(super) const HELP: &str = "\
+Examples:
+  The largest batch that fits:
+      oomph tune --gpu rtx-3060 --vary batch=1..512 -- python train.py --batch-size {batch}
+
+  Powers of two only, with 1 GiB to spare:
+      oomph tune --gpu l4 --vary batch=1..4096 --powers --margin 1GiB -- python train.py --batch-size {batch}
+
+  For each length the largest batch (the last knob varies inside the others):
+      oomph tune --gpu h100 --vary seq=1024,2048,4096 --vary batch=1..64 -- python train.py --seq {seq} --batch {batch}
+
+  The batch of a step split into accumulated parts, 64 in all:
+      oomph tune --gpu rtx-3060 --vary batch=1..64 --keep batch*accum=64 -- \\
+          python train.py --batch-size {batch} --accumulate {accum}
+
+The best value and the first that fails were both run on the virtual GPU. The
+recommended one still fits when the peak on a real card is at the upper end of
+what is known of it.
+
+Exit status:
+  0    a value fits
+  1    not even the smallest fits
+  2    wrong usage, or something that is needed is missing or cannot be read
+  3    the program failed for another reason
+  130  ended by Ctrl-C (143: by SIGTERM)";
+
+/// What `oomph tune` takes.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// The program and its cards.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+
+    /// What is varied: {NAME} in the command stands for a value of LOW..HIGH, or of a list A,B,C. Of several, the last
+    /// varies inside the earlier ones
+    #[arg(long, value_name = "NAME=LOW..HIGH", required = true)]
+    pub vary: Vec<String>,
+
+    /// Set a variable of the program's environment; {NAME} stands for the value here too (repeatable)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+
+    /// Try every Nth value of a range only
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "powers")]
+    pub step: u64,
+
+    /// Try powers of two only
+    #[arg(long)]
+    pub powers: bool,
+
+    /// Keep a product: {B} stands for N divided by the value of A, and only divisors are tried
+    #[arg(long, value_name = "A*B=N")]
+    pub keep: Option<String>,
+
+    /// Leave this much free at the recommended value, beside what the peak's uncertainty asks for (512MiB, 10%)
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub margin: Option<String>,
+
+    /// Try this many at a time, where the program allows it [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+
+    /// How the answer is written on stdout
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Write the answer to FILE as well, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}

@@ -1,0 +1,364 @@
+//! From what the search found to the answer, in the words of the program's framework.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use oomph_gpu::Catalogue as Cards;
+use oomph_launch::{AppliedRemedy, AppliedState, HookKept};
+use oomph_remedy::effect::{self, ZeroStage};
+use oomph_remedy::rewrite;
+use oomph_remedy::search::{Dose, Fix, Found, Mix, Ran};
+use oomph_remedy::{Cause, Framework, Kind, Owner, Sameness, Situation, Task, Written};
+use oomph_report::{
+    Apply, Attempt, Baseline, Dropped, DryRunReport, FixReport, FixRow, FixSchema, FixVerdict, Floor, NextStep,
+    ResultChange, Verdict,
+};
+
+use super::Wanted;
+use super::bench::{Applier, dosed, peak};
+use super::situation::Known;
+use crate::assemble::Observation;
+use crate::stage::Stage;
+use crate::trial::Changes;
+
+/// Cards beyond this are no longer one machine.
+const MOST_CARDS: u64 = 64;
+
+/// The answer, and what it takes to act on it.
+pub struct Answer<'a> {
+    /// What is told.
+    pub report: FixReport,
+    /// What each fix changes, in the order of the report.
+    pub changes: Vec<(Mix<'a>, Changes)>,
+    /// The end of what the program said, where it failed.
+    pub messages: String,
+}
+
+/// The answer for a program that fits already, or that fails for another reason.
+pub fn without_fixes<'a>(
+    stage: &Stage,
+    wanted: &Wanted,
+    baseline: &DryRunReport,
+    run: &Observation,
+    start: Instant,
+) -> Answer<'a> {
+    let verdict = match baseline.verdict {
+        Verdict::Fits | Verdict::NoGpuUse => FixVerdict::FitsAlready,
+        Verdict::Failed | Verdict::Oom => FixVerdict::Failed,
+    };
+    let fits = verdict == FixVerdict::FitsAlready;
+    let report = FixReport {
+        schema: FixSchema,
+        verdict,
+        baseline: Baseline { peak_bytes: fits.then(|| peak(baseline)), ..self::baseline(wanted, baseline) },
+        fixes: Vec::new(),
+        attempts: Vec::new(),
+        dropped: Vec::new(),
+        floor: None,
+        tried: 0,
+        elapsed_seconds: seconds(start),
+        out_of_time: false,
+        warnings: baseline.warnings.clone(),
+        command: command(stage),
+        next: Vec::new(),
+    };
+    Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone() }
+}
+
+fn command(stage: &Stage) -> Vec<String> {
+    stage.program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+fn seconds(start: Instant) -> f64 {
+    (start.elapsed().as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// The program as it is; its owners are not known from the run on the card.
+fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
+    let place = report.devices.iter().position(|device| device.oom.is_some()).unwrap_or(super::fullest(report));
+    let device = report.devices.get(place);
+    Baseline {
+        verdict: report.verdict,
+        gpu: device.map(|device| device.gpu.clone()).unwrap_or_default(),
+        gpu_name: device.map(|device| device.gpu_name.clone()).unwrap_or_default(),
+        capacity_bytes: device.and_then(|device| device.capacity_bytes),
+        limit_bytes: wanted.cards.get(place).and_then(|card| card.capacity_bytes()),
+        peak_bytes: device.and_then(|device| device.need()).map(|need| need.process_bytes),
+        peak_is_minimum: device.is_some_and(|device| device.needed_is_minimum),
+        owners: Vec::new(),
+        oom: device.and_then(|device| device.oom.clone()),
+    }
+}
+
+/// Everything that an answer is made of.
+pub struct Parts<'s, 'a> {
+    /// The program's stage.
+    pub stage: &'s Stage,
+    /// What was asked for.
+    pub wanted: &'s Wanted,
+    /// The program as it is, with what it needs.
+    pub full: &'s DryRunReport,
+    /// The run on the card.
+    pub first: &'s Observation,
+    /// What is known of the program.
+    pub known: &'s Known<'s>,
+    /// How remedies are applied.
+    pub applier: &'s Applier<'s>,
+    /// What was seen of the remedies, by the key of the mix.
+    pub seen: &'s BTreeMap<Vec<String>, Vec<AppliedRemedy>>,
+    /// What the search found.
+    pub found: Found<'a>,
+    /// The least that it needs where nothing fits, in bytes.
+    pub least: Option<u64>,
+    /// When the command began.
+    pub start: Instant,
+}
+
+impl<'a> Parts<'_, 'a> {
+    /// The answer.
+    pub fn answer(self) -> Answer<'a> {
+        let base = Baseline { owners: self.known.owners.to_vec(), ..baseline(self.wanted, self.full) };
+        let fixes: Vec<FixRow> = self.found.fixes.iter().map(|fix| self.row(fix, &base)).collect();
+        let changes =
+            self.found.fixes.iter().filter_map(|fix| Some((fix.mix.clone(), self.applier.changes(&fix.mix).ok()?)));
+        let changes = changes.collect();
+        let is_fix = |mix: &Mix<'_>| self.found.fixes.iter().any(|fix| fix.mix.key() == mix.key());
+        let attempts = self.found.tried.iter().filter(|(mix, _)| !is_fix(mix));
+        let attempts = attempts.map(|(mix, ran)| attempt(mix, ran, base.peak_bytes)).collect();
+        let fixed = |id: &str| self.found.fixes.iter().any(|fix| fix.mix.holds(id));
+        let dropped = self.found.dropped.iter().filter(|(id, _)| !fixed(id));
+        let dropped = dropped.map(|(id, why)| Dropped { remedy: id.clone(), why: why.clone() }).collect();
+        let report = FixReport {
+            schema: FixSchema,
+            verdict: if fixes.is_empty() { FixVerdict::NothingFits } else { FixVerdict::Fixed },
+            floor: fixes.is_empty().then(|| self.floor()),
+            fixes,
+            attempts,
+            dropped,
+            tried: self.found.tried.len() as u64,
+            elapsed_seconds: seconds(self.start),
+            out_of_time: self.found.out_of_time,
+            warnings: self.full.warnings.clone(),
+            command: command(self.stage),
+            next: self.next(),
+            baseline: base,
+        };
+        Answer { report, changes, messages: self.first.stderr_tail.clone() }
+    }
+
+    fn next(&self) -> Vec<NextStep> {
+        if self.found.fixes.is_empty() || self.found.fixes.len() < 2 {
+            return Vec::new();
+        }
+        Vec::new()
+    }
+
+    fn row(&self, fix: &Fix<'a>, base: &Baseline) -> FixRow {
+        let seen = self.seen.get(&fix.mix.key()).map(Vec::as_slice).unwrap_or_default();
+        let mut notes: Vec<String> = Vec::new();
+        for dose in &fix.mix.doses {
+            notes.extend(dose.remedy.note.clone());
+            if dose.remedy.when.causes.contains(&Cause::Leak) {
+                notes.extend(self.known.program.kept.iter().filter_map(place_of));
+            }
+        }
+        let evidence = fix.mix.doses.iter().filter_map(|dose| {
+            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == AppliedState::Applied)?;
+            Some(match &told.evidence {
+                Some(evidence) => format!("{}: {}; {evidence}", told.id, told.what),
+                None => format!("{}: {}", told.id, told.what),
+            })
+        });
+        let dearest = fix.mix.doses.iter().max_by_key(|dose| dose.remedy.time.class);
+        let quality: Vec<String> =
+            fix.mix.doses.iter().filter_map(|dose| Some(dose.remedy.quality.as_ref()?.text.clone())).collect();
+        let limit = base.limit_bytes;
+        FixRow {
+            remedies: fix.mix.doses.iter().map(Dose::name).collect(),
+            titles: fix.mix.doses.iter().map(|dose| self.title(dose)).collect(),
+            verified: true,
+            verdict: Verdict::Fits,
+            peak_bytes: fix.peak_bytes,
+            saves_bytes: base.peak_bytes.map(|before| difference(before, fix.peak_bytes)),
+            room_bytes: limit.map(|limit| limit.saturating_sub(fix.peak_bytes)),
+            result: match fix.mix.sameness() {
+                Sameness::Exact => ResultChange::Same,
+                Sameness::Equivalent => ResultChange::Equivalent,
+                Sameness::Approximate => ResultChange::Approximate,
+                Sameness::ChangesTheResult => ResultChange::Changed,
+            },
+            time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
+            quality_cost: (!quality.is_empty()).then(|| quality.join("; ")),
+            evidence: evidence.collect(),
+            apply: fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
+            command: self.command(&fix.mix),
+            notes,
+        }
+    }
+
+    /// The remedy's title, with the batch where it has one.
+    fn title(&self, dose: &Dose<'_>) -> String {
+        let settings = &self.applier.situation.settings;
+        match (dose.option(settings), settings.batch_size) {
+            (Some(("divide_by", by)), Some(batch)) => {
+                format!("{} ({batch} to {})", dose.remedy.title, batch.div_ceil(by.max(1)))
+            }
+            (Some(("length", length)), _) => format!("{} ({length})", dose.remedy.title),
+            _ => dose.remedy.title.clone(),
+        }
+    }
+
+    /// The words that apply one remedy to this program.
+    fn words(&self, dose: &Dose<'_>) -> Option<Apply> {
+        let situation = dosed(self.applier.situation, dose);
+        let (written, text) = dose.remedy.words_for(&situation)?;
+        let (kind, text) = match written.kind {
+            Kind::Flag if !self.takes_flags(&text) => ("code", arguments(written, &text, &situation)),
+            kind => (kind_name(kind), text),
+        };
+        Some(Apply { kind: kind.to_owned(), text, remedy: dose.name() })
+    }
+
+    /// Whether the program takes these flags: it is known, or one of them is on its line.
+    fn takes_flags(&self, text: &str) -> bool {
+        let line = self.known.line;
+        rewrite::program(line).is_some()
+            || text
+                .split_whitespace()
+                .filter(|word| word.starts_with("--"))
+                .any(|flag| line.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
+    }
+
+    /// The whole command line, where flags and variables say it all.
+    fn command(&self, mix: &Mix<'_>) -> Option<String> {
+        let mut line = self.applier.line()?;
+        let mut environment: Vec<(String, String)> = Vec::new();
+        for dose in &mix.doses {
+            let situation = dosed(self.applier.situation, dose);
+            let rewritten = rewrite::rewrite(&line, dose.remedy, &situation).ok()?;
+            line = rewritten.words;
+            environment.extend(rewritten.environment);
+        }
+        let set = environment.iter().map(|(name, value)| format!("{name}={}", crate::program::quoted(value)));
+        Some(set.chain(line.iter().map(|word| crate::program::quoted(word))).collect::<Vec<_>>().join(" "))
+    }
+
+    /// What is left when nothing fits.
+    fn floor(&self) -> Floor {
+        let strongest = self.found.strongest.as_ref();
+        let need = self.least.or(self
+            .full
+            .devices
+            .iter()
+            .filter_map(|device| device.need())
+            .map(|need| need.process_bytes)
+            .max());
+        let smallest = need.and_then(|bytes| {
+            Cards::builtin().smallest_that_hold(bytes).find(|gpu| gpu.kind.is_card()).map(|gpu| gpu.id.clone())
+        });
+        let (cards, each) = self.split().unzip();
+        Floor {
+            remedies: strongest.map(|mix| mix.doses.iter().map(Dose::name).collect()).unwrap_or_default(),
+            peak_bytes: need,
+            smallest_gpu: smallest,
+            cards_when_split: cards,
+            bytes_per_card: each,
+        }
+    }
+
+    /// How many of the card would hold the training with weights, gradients and states split over them, and what each
+    /// holds then: the bytes of ZeRO 3, and what is not split as it is.
+    fn split(&self) -> Option<(u32, u64)> {
+        let situation = self.applier.situation;
+        if situation.task != Some(Task::Training) {
+            return None;
+        }
+        let owners = situation.owners.as_ref()?;
+        let of = |owner: Owner| owners.get(&owner).copied().unwrap_or(0);
+        let fixed =
+            of(Owner::Parameters).saturating_add(of(Owner::Gradients)).saturating_add(of(Owner::OptimizerState));
+        let rest = self.known.peak_bytes.saturating_sub(fixed);
+        let parameters = situation.settings.trainable_parameters.or(situation.settings.model_parameters)?;
+        let blocks = self.known.program.models.iter().flat_map(|model| &model.blocks).map(|block| block.count).max();
+        let stage = ZeroStage::Three { largest_layer: parameters / blocks.unwrap_or(1).max(1) };
+        (2..=MOST_CARDS).find_map(|cards| {
+            let each = effect::zero_states(parameters, cards, stage).saturating_add(rest);
+            (each <= self.known.limit_bytes).then_some((u32::try_from(cards).ok()?, each))
+        })
+    }
+}
+
+/// The line that keeps tensors, in a sentence.
+fn place_of(kept: &HookKept) -> Option<String> {
+    let file = kept.file.as_ref()?;
+    let name = kept.name.as_ref().map(|name| format!(" in `{name}`")).unwrap_or_default();
+    let line = kept.line.map(|line| format!(":{line}")).unwrap_or_default();
+    Some(format!("{file}{line} keeps a tensor with its graph{name} at every step"))
+}
+
+fn difference(before: u64, after: u64) -> i64 {
+    i64::try_from(i128::from(before) - i128::from(after)).unwrap_or(i64::MAX)
+}
+
+fn attempt(mix: &Mix<'_>, ran: &Ran, before: Option<u64>) -> Attempt {
+    let (verdict, peak_bytes, why) = match ran {
+        Ran::Fits(peak) => (Verdict::Fits, Some(*peak), None),
+        Ran::TooMuch => (Verdict::Oom, None, None),
+        Ran::NotApplied(ids, _) => {
+            let ids: Vec<String> = ids.iter().map(|(id, why)| format!("{id} was not applied: {why}")).collect();
+            (Verdict::Failed, None, Some(ids.join("; ")))
+        }
+        Ran::Failed(why) => (Verdict::Failed, None, Some(why.clone())),
+    };
+    Attempt {
+        remedies: mix.doses.iter().map(Dose::name).collect(),
+        verdict,
+        peak_bytes,
+        saves_bytes: before.zip(peak_bytes).map(|(before, after)| difference(before, after)),
+        why,
+    }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Flag => "flag",
+        Kind::Env => "env",
+        Kind::Code => "code",
+        Kind::Config => "config",
+        Kind::Action => "action",
+    }
+}
+
+/// Flags of the scripts that come with a library, as the arguments of its class: a program of the user's own takes no
+/// such flags.
+fn arguments(written: &Written, flags: &str, situation: &Situation) -> String {
+    let class = match written.framework {
+        Framework::Trl => "SFTConfig",
+        Framework::Transformers if situation.frameworks.iter().any(|known| known.framework == Framework::Trl) => {
+            "SFTConfig"
+        }
+        Framework::Transformers => "TrainingArguments",
+        _ => return flags.to_owned(),
+    };
+    let flags = flags.split('#').next().unwrap_or(flags);
+    let mut pairs: Vec<(String, Option<String>)> = Vec::new();
+    for word in flags.split_whitespace() {
+        match (word.strip_prefix("--"), pairs.last_mut()) {
+            (Some(name), _) => {
+                let (name, value) =
+                    name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
+                pairs.push((name.to_owned(), value));
+            }
+            (None, Some((_, value))) if value.is_none() => *value = Some(word.to_owned()),
+            _ => return flags.trim().to_owned(),
+        }
+    }
+    let spelled = pairs.iter().map(|(name, value)| match value.as_deref() {
+        None => format!("{name}=True"),
+        Some(value) if value.parse::<f64>().is_ok() || matches!(value, "True" | "False" | "None") => {
+            format!("{name}={value}")
+        }
+        Some(value) => format!("{name}=\"{value}\""),
+    });
+    format!("{class}(..., {})", spelled.collect::<Vec<_>>().join(", "))
+}

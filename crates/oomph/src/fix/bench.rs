@@ -1,0 +1,239 @@
+//! Trying mixes of remedies on the virtual GPU, and seeing to it that what was tried took effect.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
+use oomph_remedy::search::{Bench, Dose, Mix, Ran};
+use oomph_remedy::{DryRunKind, Kind, Remedy, Situation, rewrite};
+use oomph_report::{DryRunReport, Verdict};
+
+use crate::assemble::{Observation, assemble};
+use crate::cards::Card;
+use crate::stage::Ended;
+use crate::trial::{Changes, Runner};
+
+/// A try that has begun may run this much longer than the search.
+const OVERTIME: Duration = Duration::from_secs(60);
+
+/// Why a bench stops.
+pub enum Stop {
+    /// A signal to oomph.
+    Interrupted(i32),
+    /// A run could not be set up.
+    Failed(anyhow::Error),
+}
+
+/// How remedies become changes to one program.
+pub struct Applier<'a> {
+    /// The program as it was typed.
+    pub command: &'a [OsString],
+    /// What is known of it.
+    pub situation: &'a Situation,
+    /// Whether the hook runs in it.
+    pub hook: bool,
+}
+
+/// By what means a remedy is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    Hook,
+    Arguments,
+    Environment,
+}
+
+impl Applier<'_> {
+    /// Whether a trial can apply a remedy.
+    pub fn can_apply(&self, remedy: &Remedy) -> bool {
+        self.means(remedy).is_some()
+    }
+
+    /// From inside is preferred, because there it is seen whether it took effect.
+    fn means(&self, remedy: &Remedy) -> Option<Means> {
+        if self.hook && remedy.dry_run.by_hook() {
+            return Some(Means::Hook);
+        }
+        match remedy.dry_run.kind {
+            DryRunKind::Argv => {
+                let line = self.line()?;
+                rewrite::rewrite(&line, remedy, self.situation).is_ok().then_some(Means::Arguments)
+            }
+            DryRunKind::Env => self.variables(remedy).map(|_| Means::Environment),
+            _ => None,
+        }
+    }
+
+    /// The command line, where it is text.
+    pub fn line(&self) -> Option<Vec<String>> {
+        self.command.iter().map(|word| word.to_str().map(str::to_owned)).collect()
+    }
+
+    /// The variables that a remedy sets.
+    fn variables(&self, remedy: &Remedy) -> Option<Vec<(String, String)>> {
+        let (written, words) = remedy.words_for(self.situation)?;
+        if written.kind != Kind::Env {
+            return None;
+        }
+        words.split_whitespace().map(|word| word.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))).collect()
+    }
+
+    /// What a trial of this mix changes; the remedy that cannot be applied and the reason otherwise.
+    pub fn changes(&self, mix: &Mix<'_>) -> Result<Changes, (String, String)> {
+        let mut changes = Changes::none(self.command);
+        let mut line = None;
+        for dose in &mix.doses {
+            let remedy = dose.remedy;
+            let refuse = |why: &str| (remedy.id.clone(), why.to_owned());
+            match self.means(remedy).ok_or_else(|| refuse("it cannot be applied to this program in a dry run"))? {
+                Means::Hook => {
+                    let option = dose.option(&self.situation.settings);
+                    if remedy.knob.is_some() && option.is_none() {
+                        return Err(refuse("the setting that it divides is not known"));
+                    }
+                    let options = option.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
+                    changes.remedies.push(HookRemedy { id: remedy.id.clone(), options });
+                }
+                Means::Arguments => {
+                    let words = line.take().or_else(|| self.line()).ok_or_else(|| refuse("a word is not text"))?;
+                    let rewrite = rewrite::rewrite(&words, remedy, &dosed(self.situation, dose))
+                        .map_err(|error| refuse(&error.to_string()))?;
+                    changes.env.extend(rewrite.environment);
+                    line = Some(rewrite.words);
+                }
+                Means::Environment => {
+                    changes.env.extend(self.variables(remedy).ok_or_else(|| refuse("it sets no variable"))?);
+                }
+            }
+        }
+        if let Some(line) = line {
+            changes.command = line.into_iter().map(OsString::from).collect();
+        }
+        Ok(changes)
+    }
+}
+
+/// The situation with the amount of a dose.
+pub fn dosed(situation: &Situation, dose: &Dose<'_>) -> Situation {
+    let mut situation = situation.clone();
+    situation.settings.divide_by = dose.amount.map(u64::from).or(situation.settings.divide_by);
+    situation
+}
+
+/// A bench of virtual cards.
+pub struct VirtualBench<'a> {
+    /// Where trials run.
+    pub runner: &'a dyn Runner,
+    /// How remedies are applied.
+    pub applier: &'a Applier<'a>,
+    /// The cards, with no more memory than the program may take.
+    pub cards: &'a [Card],
+    /// The most that may run at a time.
+    pub jobs: usize,
+    /// When nothing new is begun.
+    pub deadline: Instant,
+    /// What was seen of the remedies in each trial, by the key of the mix.
+    pub seen: BTreeMap<Vec<String>, Vec<AppliedRemedy>>,
+    /// Told what is tried.
+    pub tell: &'a (dyn Fn(&str) + Sync),
+}
+
+impl VirtualBench<'_> {
+    /// Runs one mix on these cards and says what became of it.
+    fn trial(&self, mix: &Mix<'_>) -> Result<Tried, Stop> {
+        let changes = match self.applier.changes(mix) {
+            Ok(changes) => changes,
+            Err(refused) => return Ok(Tried { ran: Ran::NotApplied(vec![refused], None), seen: Vec::new() }),
+        };
+        let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
+        match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
+            Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
+            Ended::Observed(run) => Ok(judge(&changes, &assemble(self.cards, &run, None), &run)),
+        }
+    }
+}
+
+/// What became of a trial.
+struct Tried {
+    ran: Ran,
+    seen: Vec<AppliedRemedy>,
+}
+
+/// A trial counts only with what was seen to take effect.
+fn judge(changes: &Changes, report: &DryRunReport, run: &Observation) -> Tried {
+    let seen: Vec<AppliedRemedy> = run.hooks.reports.iter().flat_map(|hook| hook.remedies.iter().cloned()).collect();
+    let died = report.verdict == Verdict::Oom;
+    let mut refused = Vec::new();
+    for wanted in &changes.remedies {
+        let told: Vec<&AppliedRemedy> = seen.iter().filter(|remedy| remedy.id == wanted.id).collect();
+        if told.iter().any(|remedy| remedy.state == AppliedState::Applied) {
+            continue;
+        }
+        // Who died of memory may not have come to the place where it would have been applied.
+        let unused = told.iter().all(|remedy| remedy.state == AppliedState::Unused);
+        if died && unused {
+            continue;
+        }
+        let why = match told.first() {
+            Some(remedy) if remedy.state == AppliedState::Already => format!("it is so already: {}", remedy.what),
+            Some(remedy) => remedy.what.clone(),
+            None => "nothing was seen of it".to_owned(),
+        };
+        refused.push((wanted.id.clone(), why));
+    }
+    let ran = match report.verdict {
+        Verdict::Fits if !run.timed_out => Ran::Fits(peak(report)),
+        Verdict::Oom => Ran::TooMuch,
+        Verdict::Fits => Ran::Failed("it was not done when the time was up".into()),
+        Verdict::Failed => {
+            let last = run.stderr_tail.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            Ran::Failed(format!("the program ended with status {}: {}", report.exit_status, last.trim()))
+        }
+        Verdict::NoGpuUse => Ran::Failed("the program did not use the GPU".into()),
+    };
+    // What was not applied changed nothing, so the run was one of the others.
+    let ran = if refused.is_empty() { ran } else { Ran::NotApplied(refused, Some(Box::new(ran))) };
+    Tried { ran, seen }
+}
+
+/// The peak of the fullest card, in bytes.
+pub fn peak(report: &DryRunReport) -> u64 {
+    report.devices.iter().map(|device| device.peak.process_bytes).max().unwrap_or(0)
+}
+
+impl Bench for VirtualBench<'_> {
+    type Error = Stop;
+
+    fn run(&mut self, mixes: &[Mix<'_>]) -> Result<Vec<Ran>, Stop> {
+        let jobs = self.jobs();
+        let mut all = Vec::new();
+        for some in mixes.chunks(jobs) {
+            let names: Vec<String> = some.iter().map(|mix| mix.key().join(" + ")).collect();
+            (self.tell)(&names.join("; "));
+            let bench = &*self;
+            let tried: Vec<Result<Tried, Stop>> = if let [mix] = some {
+                vec![bench.trial(mix)]
+            } else {
+                std::thread::scope(|scope| {
+                    let running: Vec<_> = some.iter().map(|mix| scope.spawn(move || bench.trial(mix))).collect();
+                    let lost = || Err(Stop::Failed(anyhow::anyhow!("a trial ended without an answer")));
+                    running.into_iter().map(|trial| trial.join().unwrap_or_else(|_| lost())).collect()
+                })
+            };
+            for (mix, tried) in some.iter().zip(tried) {
+                let tried = tried?;
+                self.seen.insert(mix.key(), tried.seen);
+                all.push(tried.ran);
+            }
+        }
+        Ok(all)
+    }
+
+    fn jobs(&self) -> usize {
+        self.jobs.min(self.runner.jobs()).max(1)
+    }
+
+    fn has_time(&self) -> bool {
+        Instant::now() < self.deadline
+    }
+}

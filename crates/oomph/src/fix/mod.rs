@@ -1,0 +1,332 @@
+//! `oomph fix`: the cheapest changes that make a program fit, each of them tried before it is offered.
+
+mod answer;
+mod apply;
+mod bench;
+mod situation;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use oomph_explain::snapshot::At;
+use oomph_gpu::size;
+use oomph_launch::{HookOom, HookProgram, Output, ProgramKind};
+use oomph_remedy::Catalogue;
+use oomph_remedy::search::{self, Forecast, Found, Mix, Wishes};
+use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
+
+use crate::assemble::{Observation, assemble};
+use crate::cards::Card;
+use crate::cli::{FixArgs, Format, Prefer};
+use crate::dry_run::interrupted;
+use crate::failure::{hinted, status};
+use crate::program::{self, Program};
+use crate::stage::{Ended, Scene, Stage};
+use crate::trial::{Changes, Runner};
+use crate::{output, whose};
+
+use answer::Answer;
+use bench::{Applier, Stop, VirtualBench};
+use situation::Known;
+
+/// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
+/// long as it took to die on the card.
+const LONGEST_PROBE: Duration = Duration::from_secs(30);
+/// See [`LONGEST_PROBE`].
+const PROBE_TIMES: u32 = 4;
+
+/// What was asked for, beside the program.
+pub struct Wanted {
+    /// The cards with what the program may take of them.
+    pub cards: Vec<Card>,
+    /// Which remedies may be tried.
+    pub wishes: Wishes,
+    /// How many different fixes are looked for.
+    pub fixes: usize,
+    /// How many trials may run at a time.
+    pub jobs: usize,
+    /// When nothing new is begun.
+    pub deadline: Instant,
+}
+
+/// Searches and answers.
+///
+/// # Errors
+/// When an option makes no sense, or something that is needed is missing.
+pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
+    let start = Instant::now();
+    let program = Program::new(args.program)?;
+    let catalogue = Catalogue::builtin();
+    let wanted = Wanted {
+        cards: limited(&program.cards, args.target.as_deref(), args.margin.as_deref())?,
+        wishes: Wishes {
+            prefer: match args.prefer {
+                Prefer::Speed => search::Prefer::Speed,
+                Prefer::Quality => search::Prefer::Quality,
+                Prefer::Memory => search::Prefer::Memory,
+            },
+            allow: ids(catalogue, "--allow", &args.allow)?,
+            forbid: ids(catalogue, "--forbid", &args.forbid)?,
+        },
+        fixes: args.fixes.max(1),
+        jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1),
+        deadline: start + program::duration("--max-time", &args.max_time)?,
+    };
+    if let Some(path) = &args.report {
+        output::writable(path)?;
+    }
+    let write = apply::target(&args.write)?;
+    let stage = Stage::set(program, quiet)?;
+    let progress = progress(quiet);
+    let searched = search(&stage, &stage, catalogue, &wanted, start, &|what| progress.set_message(what.to_owned()));
+    progress.finish_and_clear();
+    let answer = match searched {
+        Ok(answer) => answer,
+        Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+        Err(Stop::Failed(error)) => return Err(error),
+    };
+    if answer.report.verdict == FixVerdict::Failed {
+        output::say(&format!("oomph: the end of the program's messages:\n{}", answer.messages.trim_end()));
+    }
+    let report = &answer.report;
+    output::answer(report, args.format, args.report.as_deref(), || render_fix(report, output::style()))?;
+    if let Some((number, path)) = &write {
+        apply::write(&answer, *number, path)?;
+        output::tell(&format!("oomph: wrote {}", path.display()), quiet);
+    }
+    if let Some(number) = args.apply {
+        let quietly = args.format == Format::Json;
+        return apply::run(&stage, &answer, number, args.real, quietly);
+    }
+    Ok(ExitCode::from(match report.verdict {
+        FixVerdict::FitsAlready | FixVerdict::Fixed => status::DONE,
+        FixVerdict::NothingFits => status::DOES_NOT_FIT,
+        FixVerdict::Failed => status::PROGRAM_FAILED,
+    }))
+}
+
+/// A line on stderr that says what is being tried, where somebody sees it.
+fn progress(quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    // The template is constant and has only known keys; a plain spinner would do as well.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>3} trying {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// The whole search: the program as it is, what it needs, and what makes it fit.
+fn search<'a>(
+    stage: &Stage,
+    runner: &dyn Runner,
+    catalogue: &'a Catalogue,
+    wanted: &Wanted,
+    start: Instant,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Answer<'a>, Stop> {
+    tell("the program as it is");
+    let command = &stage.program.command;
+    let first =
+        observed(runner.run(&Changes::none(command), &wanted.cards, stage.program.timeout).map_err(Stop::Failed)?)?;
+    let baseline = assemble(&wanted.cards, &first, None);
+    if baseline.verdict != Verdict::Oom {
+        return Ok(answer::without_fixes(stage, wanted, &baseline, &first, start));
+    }
+    tell("what it needs on a card without a limit");
+    let patience = LONGEST_PROBE.max(first.elapsed.saturating_mul(PROBE_TIMES));
+    let patience = stage.program.timeout.map_or(patience, |timeout| timeout.min(patience));
+    let unlimited: Vec<Card> = wanted.cards.iter().map(Card::without_limit).collect();
+    let probe = observed(
+        stage
+            .perform(&Scene {
+                changes: &Changes::none(command),
+                cards: &unlimited,
+                output: Output::Capture,
+                timeout: Some(patience),
+                history: true,
+                keep: None,
+            })
+            .map_err(Stop::Failed)?,
+    )?;
+    let needed = assemble(&unlimited, &probe, None);
+    let full = assemble(&wanted.cards, &first, Some(&probe));
+    let fullest = fullest(&needed);
+    let owners = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
+    let owners = owners.map(|whose| whose.owners).unwrap_or_default();
+    let program = described(&first, &probe);
+    let card = wanted
+        .cards
+        .get(fullest)
+        .or(wanted.cards.first())
+        .ok_or_else(|| Stop::Failed(anyhow::anyhow!("there is no card")))?;
+    let line: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let capability = card.gpu.compute_capability();
+    let known = Known {
+        line: &line,
+        program: &program,
+        versions: &full.frameworks,
+        oom: fatal(&first),
+        owners: &owners,
+        peak_bytes: bench::peak(&needed),
+        limit_bytes: card.gpu.capacity_bytes,
+        capability: (capability.major, capability.minor),
+        cards: wanted.cards.len(),
+    };
+    let situation = known.situation();
+    let moments = known.moments();
+    let hook = matches!(stage.kind(), ProgramKind::Python { .. });
+    let applier = Applier { command, situation: &situation, hook };
+    let candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
+        // Only trainers that cut what is longer have an argument for it.
+        let cuts = program.trainer.as_ref().is_some_and(|trainer| trainer.arguments.max_length.is_some());
+        applier.can_apply(remedy) && (cuts || remedy.knob.as_ref().is_none_or(|knob| knob.of.is_none()))
+    });
+    let forecast = Forecast {
+        situation: situation.clone(),
+        peak_bytes: known.peak_bytes.max(card.gpu.capacity_bytes),
+        limit_bytes: card.gpu.capacity_bytes,
+    };
+    let mut bench = VirtualBench {
+        runner,
+        applier: &applier,
+        cards: &wanted.cards,
+        jobs: wanted.jobs,
+        deadline: wanted.deadline,
+        seen: Default::default(),
+        tell,
+    };
+    let found = search::search(catalogue, &candidates, &forecast, wanted.fixes, &mut bench)?;
+    let least = least(runner, &applier, &found, (&unlimited, patience), tell)?;
+    Ok(answer::Parts {
+        stage,
+        wanted,
+        full: &full,
+        first: &first,
+        known: &known,
+        applier: &applier,
+        seen: &bench.seen,
+        found,
+        least,
+        start,
+    }
+    .answer())
+}
+
+/// The peak of the strongest mix on cards without a limit, in bytes, where nothing fits.
+fn least(
+    runner: &dyn Runner,
+    applier: &Applier<'_>,
+    found: &Found<'_>,
+    (unlimited, patience): (&[Card], Duration),
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Option<u64>, Stop> {
+    let strongest: &Mix<'_> = match &found.strongest {
+        Some(mix) if found.fixes.is_empty() => mix,
+        _ => return Ok(None),
+    };
+    let Ok(changes) = applier.changes(strongest) else { return Ok(None) };
+    tell("the least that it needs with everything applied");
+    let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
+    let report = assemble(unlimited, &run, None);
+    Ok((report.verdict == Verdict::Fits && !run.timed_out).then(|| bench::peak(&report)))
+}
+
+fn observed(ended: Ended) -> Result<Observation, Stop> {
+    match ended {
+        Ended::Observed(run) => Ok(*run),
+        Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
+    }
+}
+
+/// What the hook says of the program: the run without a limit has seen all of it.
+fn described(first: &Observation, probe: &Observation) -> HookProgram {
+    let program = situation::described(&probe.hooks);
+    if program == HookProgram::default() { situation::described(&first.hooks) } else { program }
+}
+
+fn fatal(run: &Observation) -> Option<&HookOom> {
+    run.hooks.reports.iter().filter_map(|hook| hook.oom.as_ref()).find(|oom| oom.fatal)
+}
+
+/// The card that is filled most.
+fn fullest(report: &DryRunReport) -> usize {
+    let most = report.devices.iter().enumerate().max_by_key(|(_, device)| device.peak.process_bytes);
+    most.map_or(0, |(index, _)| index)
+}
+
+/// The cards with what the program may take of them.
+fn limited(cards: &[Card], target: Option<&str>, margin: Option<&str>) -> Result<Vec<Card>> {
+    let target = target
+        .map(|text| size::parse(text).map_err(|error| hinted(format!("--target: {error}"), "write --target 10GiB")))
+        .transpose()?;
+    cards
+        .iter()
+        .map(|card| {
+            let capacity = match (card.capacity_bytes(), target) {
+                (Some(capacity), Some(target)) => capacity.min(target),
+                (Some(capacity), None) => capacity,
+                (None, Some(target)) => target,
+                (None, None) => {
+                    return Err(hinted(
+                        "on a card without a limit everything fits",
+                        "name a card with --gpu, or a size with --vram or --target",
+                    ));
+                }
+            };
+            let margin = margin.map(|text| margin_of(text, capacity)).transpose()?.unwrap_or(0);
+            let limit = capacity.checked_sub(margin).filter(|limit| *limit > 0).ok_or_else(|| {
+                hinted(
+                    format!("--margin leaves nothing of {}", size::format(capacity)),
+                    "write --margin 512MiB or --margin 10%",
+                )
+            })?;
+            if Some(limit) == card.capacity_bytes() {
+                return Ok(card.clone());
+            }
+            Ok(Card { gpu: card.gpu.with_capacity(limit), unbounded: false, ..card.clone() })
+        })
+        .collect()
+}
+
+/// A margin in bytes, given as a size or as a share of the capacity.
+pub fn margin_of(text: &str, capacity: u64) -> Result<u64> {
+    let wrong = || {
+        hinted(format!("--margin `{}` is no size", oomph_report::clean(text)), "write --margin 512MiB or --margin 10%")
+    };
+    match text.trim().strip_suffix('%') {
+        Some(percent) => {
+            let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;
+            if !(0.0..100.0).contains(&percent) {
+                return Err(wrong());
+            }
+            Ok((capacity as f64 * percent / 100.0) as u64)
+        }
+        None => size::parse(text).map_err(|_| wrong()),
+    }
+}
+
+/// Ids of remedies as typed.
+fn ids(catalogue: &Catalogue, option: &str, typed: &[String]) -> Result<BTreeSet<String>> {
+    typed
+        .iter()
+        .map(|id| {
+            let id = id.trim();
+            // An answer names some with their amount.
+            let plain = id.split_once('/').map_or(id, |(id, _)| id);
+            match catalogue.get(plain) {
+                Some(remedy) => Ok(remedy.id.clone()),
+                None => Err(hinted(
+                    format!("{option}: there is no remedy `{}`", oomph_report::clean(id)),
+                    "ids are words like micro-batch or gradient-checkpointing, as `oomph fix --format json` names them",
+                )),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,290 @@
+//! From what a run showed of a program to the question that the catalogue answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oomph_explain::snapshot::{Owner as Named, OwnerRow};
+use oomph_launch::{HookOom, HookProgram, HookReports};
+use oomph_remedy::rewrite;
+use oomph_remedy::{Cause, Framework, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Task};
+
+/// A loss over the vocabulary weighs from this share of the peak.
+const LOGITS_WEIGH: f64 = 0.1;
+/// Bytes per logit: in 16 bits, again in 32 bits for the loss, and their gradient.
+const BYTES_PER_LOGIT: f64 = 10.0;
+
+/// What is known of a program that does not fit.
+pub struct Known<'a> {
+    /// Its words.
+    pub line: &'a [String],
+    /// What the hook saw of it.
+    pub program: &'a HookProgram,
+    /// Versions of what it imported.
+    pub versions: &'a BTreeMap<String, String>,
+    /// The error.
+    pub oom: Option<&'a HookOom>,
+    /// Whose memory it is at the peak.
+    pub owners: &'a [OwnerRow],
+    /// The peak, in bytes.
+    pub peak_bytes: u64,
+    /// What the card may hold, in bytes.
+    pub limit_bytes: u64,
+    /// The card's compute capability.
+    pub capability: (u32, u32),
+    /// How many cards there are.
+    pub cards: usize,
+}
+
+/// The description of the process that used the card, if any wrote one.
+pub fn described(hooks: &HookReports) -> HookProgram {
+    let most = |hook: &&oomph_launch::HookReport| {
+        hook.devices.iter().map(|device| device.reserved_peak_bytes).max().unwrap_or(0)
+    };
+    let all = hooks.reports.iter().filter(|hook| hook.program.is_some());
+    all.max_by_key(most).and_then(|hook| hook.program.clone()).unwrap_or_default()
+}
+
+impl Known<'_> {
+    /// The situation, without an operation.
+    pub fn situation(&self) -> Situation {
+        let task = self.task();
+        let mut causes = vec![Cause::Full.into()];
+        if !self.program.kept.is_empty() {
+            causes.insert(0, Cause::Leak.into());
+        }
+        let memory = self.memory();
+        if let (Some(slack), Some(requested)) = (memory.slack(), memory.requested)
+            && slack >= requested
+        {
+            causes.push(Cause::Fragmentation.into());
+        }
+        Situation {
+            frameworks: self.frameworks(),
+            task,
+            causes,
+            owners: (!self.owners.is_empty()).then(|| owners(self.owners)),
+            memory,
+            settings: self.settings(),
+            on: self.on(),
+            operation: None,
+            compute_capability: Some(self.capability),
+            gpus: u32::try_from(self.cards).ok(),
+            platform: Some(Platform::Linux),
+            notebook: false,
+        }
+    }
+
+    fn task(&self) -> Option<Task> {
+        match self.program.task.as_deref() {
+            Some("training") => Some(Task::Training),
+            Some("inference" | "evaluation") => Some(Task::Inference),
+            _ if !self.program.pipelines.is_empty() => Some(Task::Inference),
+            _ if self.trains() => Some(Task::Training),
+            // Who died in a forward pass without gradients, and made no optimizer, does not train.
+            _ if self.oom.is_some_and(|oom| matches!(oom.phase.as_str(), "eval" | "generate")) => Some(Task::Inference),
+            _ => None,
+        }
+    }
+
+    fn trains(&self) -> bool {
+        self.program.trainer.is_some() || !self.program.optimizers.is_empty()
+    }
+
+    fn memory(&self) -> Memory {
+        let oom = self.oom;
+        Memory {
+            requested: oom.map(|oom| oom.requested_bytes),
+            capacity: Some(self.limit_bytes),
+            free: oom.map(|oom| oom.free_bytes),
+            allocated: oom.map(|oom| oom.allocated_bytes),
+            reserved: oom.map(|oom| oom.reserved_bytes),
+            other_processes: Some(0),
+            ..Memory::default()
+        }
+    }
+
+    /// Who is in play, the most specific first.
+    fn frameworks(&self) -> Vec<Installed> {
+        let program = self.program;
+        let mut names: Vec<Framework> = Vec::new();
+        names.extend(rewrite::program(self.line).map(|program| program.framework));
+        if let Some(trainer) = &program.trainer {
+            let plain = matches!(trainer.class.as_str(), "Trainer" | "Seq2SeqTrainer");
+            if !plain && program.libraries.contains_key("trl") {
+                names.push(Framework::Trl);
+            }
+            names.push(Framework::Transformers);
+        }
+        if program.models.iter().any(|model| model.adapters.is_some()) {
+            names.push(Framework::Peft);
+        }
+        if !program.pipelines.is_empty() {
+            names.push(Framework::Diffusers);
+        }
+        for model in &program.models {
+            match model.library.as_str() {
+                "transformers" => names.push(Framework::Transformers),
+                "diffusers" => names.push(Framework::Diffusers),
+                "timm" => names.push(Framework::Timm),
+                _ => {}
+            }
+        }
+        let known = |name: &str| self.versions.contains_key(name) || program.libraries.contains_key(name);
+        for (name, framework) in
+            [("tensorflow", Framework::Tensorflow), ("jax", Framework::Jax), ("torch", Framework::Pytorch)]
+        {
+            if known(name) {
+                names.push(framework);
+            }
+        }
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(*name));
+        let version = |name: &str| program.libraries.get(name).or_else(|| self.versions.get(name));
+        names
+            .into_iter()
+            .map(|framework| {
+                let name = if framework == Framework::Pytorch { "torch" } else { framework.name() };
+                match version(name) {
+                    Some(version) => Installed::new(framework, version),
+                    None => Installed::from(framework),
+                }
+            })
+            .collect()
+    }
+
+    fn settings(&self) -> Settings {
+        let program = self.program;
+        let arguments = program.trainer.as_ref().map(|trainer| &trainer.arguments);
+        let shape =
+            program.loaders.iter().flat_map(|loader| loader.first_batch.values()).max_by_key(|shape| shape.len());
+        let tokens = program.loaders.iter().find_map(|loader| loader.first_batch.get("input_ids"));
+        let model = program.models.iter().max_by_key(|model| model.parameters);
+        let pipeline = program.pipelines.first();
+        Settings {
+            batch_size: arguments
+                .and_then(|arguments| arguments.per_device_train_batch_size)
+                .or_else(|| program.loaders.iter().find_map(|loader| loader.batch_size))
+                .or_else(|| shape.and_then(|shape| shape.first().copied())),
+            gradient_accumulation: arguments.and_then(|arguments| arguments.gradient_accumulation_steps),
+            sequence_length: tokens
+                .and_then(|shape| shape.get(1).copied())
+                .or_else(|| arguments.and_then(|arguments| arguments.max_length)),
+            images: pipeline.and_then(|pipeline| pipeline.images),
+            resolution: pipeline.and_then(|pipeline| pipeline.width.zip(pipeline.height)),
+            model_parameters: model.map(|model| model.parameters),
+            trainable_parameters: model.map(|model| model.trainable),
+            bytes_per_parameter: model
+                .filter(|model| model.parameters > 0 && model.bytes > 0)
+                .map(|model| model.bytes as f64 / model.parameters as f64),
+            vocabulary: model.and_then(|model| model.vocabulary),
+            packing: arguments.and_then(|arguments| arguments.packing),
+            ..Settings::default()
+        }
+    }
+
+    /// The remedies that are in effect already, as far as the program shows it.
+    fn on(&self) -> BTreeSet<String> {
+        let program = self.program;
+        let mut on = BTreeSet::new();
+        let mut add = |holds: bool, id: &str| {
+            if holds {
+                on.insert(id.to_owned());
+            }
+        };
+        let models = || program.models.iter();
+        add(models().any(|model| model.checkpointing), "gradient-checkpointing");
+        add(models().any(|model| model.attention.as_deref() == Some("sdpa")), "sdpa");
+        add(models().any(|model| model.attention.as_deref() == Some("flash_attention_2")), "flash-attention");
+        let lora = models().any(|model| model.adapters.is_some());
+        let four = models().any(|model| model.quantized.as_deref() == Some("4bit"));
+        add(lora && !four, "lora");
+        add(lora && four, "qlora");
+        add(four && !lora, "weights-nf4");
+        add(models().any(|model| model.quantized.as_deref() == Some("8bit")), "weights-int8");
+        add(program.autocast.is_some(), "autocast");
+        add(program.optimizers.iter().any(|optimizer| optimizer.fused == Some(true)), "fused-optimizer");
+        add(program.optimizers.iter().any(|optimizer| optimizer.class.contains("8bit")), "adam-8bit");
+        add(program.optimizers.iter().any(|optimizer| optimizer.class == "Adafactor"), "adafactor");
+        for pipeline in &program.pipelines {
+            add(pipeline.vae_slicing, "vae-slicing");
+            add(pipeline.vae_tiling, "vae-tiling");
+            add(pipeline.offload.as_deref() == Some("model"), "model-cpu-offload");
+            add(pipeline.offload.as_deref() == Some("sequential"), "sequential-cpu-offload");
+        }
+        if let Some(trainer) = &program.trainer {
+            let arguments = &trainer.arguments;
+            add(arguments.gradient_checkpointing == Some(true), "gradient-checkpointing");
+            add(arguments.bf16 == Some(true) || arguments.fp16 == Some(true), "autocast");
+            add(arguments.use_liger_kernel == Some(true), "fused-cross-entropy");
+            add(arguments.eval_accumulation_steps.is_some(), "eval-accumulation");
+        }
+        on
+    }
+
+    /// The moments in which the peak may be: a remedy that helps in none of them is not tried.
+    pub fn moments(&self) -> Vec<Operation> {
+        let program = self.program;
+        let mut moments = Vec::new();
+        match self.oom.map(|oom| oom.phase.as_str()) {
+            Some("load") => moments.push(Operation::Load),
+            // A forward pass without gradients is an evaluation only where something is trained as well.
+            Some("eval") if self.trains() => moments.push(Operation::Evaluation),
+            Some("generate") => moments.push(Operation::Generation),
+            _ => {}
+        }
+        if !program.pipelines.is_empty() {
+            moments.extend([Operation::VaeDecode, Operation::Denoise]);
+        } else if self.task() == Some(Task::Inference) {
+            moments.push(Operation::Forward);
+        } else {
+            moments.extend([
+                Operation::Forward,
+                Operation::Backward,
+                Operation::OptimizerInit,
+                Operation::OptimizerStep,
+            ]);
+        }
+        if self.logits_weigh() {
+            moments.push(Operation::Logits);
+        }
+        if program.models.iter().any(|model| model.attention.as_deref() == Some("eager")) {
+            moments.push(Operation::AttentionScores);
+        }
+        moments
+    }
+
+    /// Whether the logits and their loss are a good part of the peak.
+    fn logits_weigh(&self) -> bool {
+        let settings = self.settings();
+        let (Some(vocabulary), Some(batch), Some(length)) =
+            (settings.vocabulary, settings.batch_size, settings.sequence_length)
+        else {
+            return false;
+        };
+        vocabulary as f64 * batch as f64 * length as f64 * BYTES_PER_LOGIT >= LOGITS_WEIGH * self.peak_bytes as f64
+    }
+}
+
+/// The owners as remedies know them.
+fn owners(rows: &[OwnerRow]) -> BTreeMap<Owner, u64> {
+    let mut owners = BTreeMap::new();
+    for row in rows {
+        let owner = match row.owner {
+            Named::Parameters | Named::Buffers => Owner::Parameters,
+            Named::Gradients => Owner::Gradients,
+            Named::OptimizerState => Owner::OptimizerState,
+            Named::Activations | Named::Unattributed => Owner::Activations,
+            Named::Temporaries => Owner::Temporaries,
+            Named::Inputs => Owner::Inputs,
+            Named::KvCache => Owner::KvCache,
+            Named::Workspace => Owner::Workspace,
+            Named::GraphPools => Owner::GraphPools,
+            Named::SlackInBlocks | Named::CachedSplit | Named::CachedUnsplit => Owner::Cached,
+            Named::Context => Owner::Context,
+            Named::OtherProcesses => Owner::OtherProcesses,
+            Named::Free => continue,
+        };
+        let sum: &mut u64 = owners.entry(owner).or_default();
+        *sum = sum.saturating_add(row.bytes);
+    }
+    owners
+}

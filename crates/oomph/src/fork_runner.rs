@@ -1,0 +1,111 @@
+//! Trials that share their imports: each is a child of one fork server, where that is the same as a process of its own.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use oomph_launch::{ForkServer, Forked, ForkedRun, Output, ProgramKind, PythonProgram, RunFolder};
+use oomph_ledger::{DeviceDescription, Ledger};
+
+use crate::cards::Card;
+use crate::stage::{Ended, Scene, Stage};
+use crate::trial::{Changes, Runner};
+
+/// Runs trials in a fork server, or as processes of their own where the program, a change or the server does not let it.
+/// Which of the two it was makes no difference to a result.
+pub struct ForkRunner<'a> {
+    stage: &'a Stage,
+    jobs: usize,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Nothing has been run yet.
+    New,
+    Serving(Arc<Serving>),
+    /// The program cannot be forked.
+    Plain,
+}
+
+struct Serving {
+    server: ForkServer,
+    program: PythonProgram,
+    cards: Vec<DeviceDescription>,
+    /// The server's own run folder; it goes after the server.
+    _folder: RunFolder,
+}
+
+impl<'a> ForkRunner<'a> {
+    /// `jobs` trials at most go on at a time; by default one per core of this machine.
+    pub fn new(stage: &'a Stage, jobs: Option<usize>) -> Self {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { stage, jobs: jobs.unwrap_or_else(cores).max(1), state: Mutex::new(State::New) }
+    }
+
+    /// Whether trials share their imports, as far as it is known.
+    pub fn forks(&self) -> bool {
+        matches!(*self.state(), State::Serving(_))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server, started at the first call. The others wait for it.
+    fn serving(&self, program: &PythonProgram, cards: &[Card]) -> Option<Arc<Serving>> {
+        let mut state = self.state();
+        if matches!(*state, State::New) {
+            *state = self.start(program, cards).map_or(State::Plain, |serving| State::Serving(Arc::new(serving)));
+        }
+        match &*state {
+            State::Serving(serving) => Some(Arc::clone(serving)),
+            State::New | State::Plain => None,
+        }
+    }
+
+    fn start(&self, program: &PythonProgram, cards: &[Card]) -> Option<Serving> {
+        // The log of the devices belongs to one run folder from the start.
+        if self.stage.program.device_log || !matches!(self.stage.kind(), ProgramKind::Python { .. }) {
+            return None;
+        }
+        let changes = Changes::none(&self.stage.program.command);
+        let scene =
+            Scene { changes: &changes, cards, output: Output::Discard, timeout: None, history: false, keep: None };
+        // What keeps a server from starting keeps a process from starting as well, and says so there.
+        let (folder, launch) = self.stage.furnish(&scene).ok()?;
+        let server = ForkServer::start(launch, program, &[]).ok()?;
+        // An import that used a card did so in the server's name, and a child would lack what it made.
+        let untouched = Ledger::read(&folder.ledger()).ok()?.processes().is_empty();
+        untouched.then(|| Serving { server, program: program.clone(), cards: descriptions(cards), _folder: folder })
+    }
+}
+
+fn descriptions(cards: &[Card]) -> Vec<DeviceDescription> {
+    cards.iter().enumerate().map(|(index, card)| card.description(index)).collect()
+}
+
+impl Runner for ForkRunner<'_> {
+    fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended> {
+        let scene = Scene { changes, cards, output: Output::Capture, timeout, history: false, keep: None };
+        let program = PythonProgram::of(&changes.command);
+        let serving = program.as_ref().and_then(|program| self.serving(program, cards));
+        if let (Some(program), Some(serving)) = (&program, serving)
+            && serving.program.is_same_program(program)
+            && serving.cards == descriptions(cards)
+        {
+            let (folder, _) = self.stage.furnish(&scene)?;
+            let run = ForkedRun { program, env: &changes.env, folder: &folder, output: scene.output, timeout };
+            match serving.server.run(&run) {
+                Ok(Forked::Ran(outcome)) => return Stage::left_by(&folder, outcome, None),
+                Ok(Forked::NeedsAProcess) => {}
+                Ok(Forked::NeverForked) | Err(_) => *self.state() = State::Plain,
+            }
+        }
+        self.stage.perform(&scene)
+    }
+
+    fn jobs(&self) -> usize {
+        if matches!(*self.state(), State::Plain) { 1 } else { self.jobs }
+    }
+}

@@ -1,0 +1,211 @@
+//! What was asked for, made a workload.
+
+use anyhow::Result;
+use oomph_gpu::{Catalogue, Gpu};
+use oomph_plan::{Attention, Image, Lora, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload};
+
+use super::subject::Found;
+use crate::cards;
+use crate::cli::{OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+use crate::failure::hinted;
+
+/// Tokens of a sample where nothing is said.
+const LENGTH: u64 = 2048;
+
+/// A workload and the cards that it is for.
+pub struct Asked {
+    /// What is done.
+    pub workload: Workload,
+    /// The card.
+    pub gpu: Option<&'static Gpu>,
+    /// How many of it.
+    pub count: u64,
+}
+
+/// Reads what was typed.
+///
+/// # Errors
+/// When a name is not known or settings contradict each other.
+pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
+    let (gpu, count) = card(args)?;
+    let task = match (args.task, &found.subject) {
+        (Some(task), _) => of_task(task),
+        (None, Subject::Pipeline(_)) => Task::Image,
+        (None, Subject::Transformer { shape, .. }) if shape.kind == oomph_model::architecture::Kind::Decoder => {
+            Task::Generate
+        }
+        (None, _) => Task::Inference,
+    };
+    if (task == Task::Image) != matches!(found.subject, Subject::Pipeline(_)) {
+        let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
+        return Err(hinted(format!("`{}` is no model for {}", found.name, task.name()), hint));
+    }
+    let precision = args.precision.map_or(
+        match task {
+            Task::Full | Task::Freeze | Task::Qlora => Precision::AmpBf16,
+            _ => Precision::Bf16,
+        },
+        of_precision,
+    );
+    let most = match &found.subject {
+        Subject::Transformer { shape, .. } if shape.max_positions > 0 => shape.max_positions,
+        _ => u64::MAX,
+    };
+    let optimizer = match &args.optimizer {
+        None => Optimizer::AdamwFused,
+        Some(name) => optimizer(name)?,
+    };
+    let tasks = [args.tensor_parallel, args.pipeline_parallel, args.sequence_parallel];
+    let product = tasks.iter().fold(1_u64, |product, degree| product.saturating_mul(*degree));
+    if count % product != 0 {
+        return Err(hinted(
+            format!("{count} cards cannot be split {product} ways"),
+            "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
+        ));
+    }
+    let parallel = Parallel {
+        gpus: count,
+        zero: args.zero,
+        tensor: args.tensor_parallel,
+        pipeline: args.pipeline_parallel,
+        sequence: args.sequence_parallel,
+        offload_optimizer: args.offload.contains(&OffloadArg::Optimizer),
+        offload_weights: args.offload.contains(&OffloadArg::Weights),
+    };
+    let (width, height) = resolution(args.resolution.as_deref())?;
+    let workload = Workload {
+        task,
+        precision,
+        batch: args.images.unwrap_or(args.batch),
+        length: args.seq.unwrap_or(LENGTH.min(most)),
+        new_tokens: if task == Task::Generate { args.new_tokens } else { 0 },
+        optimizer,
+        checkpointing: args.checkpointing,
+        attention: if args.eager { Attention::Eager } else { Attention::Sdpa },
+        padding: args.padding,
+        lora: Lora {
+            rank: args.lora_rank,
+            targets: if args.lora_default_targets { Targets::Default } else { Targets::AllLinear },
+            dropout: false,
+        },
+        accumulation: args.accumulation,
+        parallel,
+        image: Image {
+            width,
+            height,
+            offload: parallel.offload_weights,
+            slicing: args.vae_slicing,
+            tiling: args.vae_tiling,
+            ..Image::default()
+        },
+        ..Workload::default()
+    };
+    Ok(Asked { workload, gpu, count })
+}
+
+impl Asked {
+    /// The settings that the figures are for, in words.
+    pub fn settings(&self) -> Vec<String> {
+        let workload = &self.workload;
+        let mut words = vec![workload.precision.name().to_owned()];
+        if workload.task == Task::Image {
+            words.push(format!("{} x {} pixels", workload.image.width, workload.image.height));
+            words.push(format!("{} images", workload.batch));
+            return words;
+        }
+        words.push(format!("batch {}", workload.batch));
+        words.push(format!("{} tokens", workload.length));
+        if workload.new_tokens > 0 {
+            words.push(format!("{} new", workload.new_tokens));
+        }
+        if workload.task.trains() {
+            words.push(workload.optimizer.name().to_owned());
+            let checkpointing = if workload.checkpointing { "checkpointing" } else { "no checkpointing" };
+            words.push(checkpointing.to_owned());
+        }
+        if matches!(workload.task, Task::Lora | Task::Qlora) {
+            words.push(format!("rank {}", workload.lora.rank));
+        }
+        if workload.attention == Attention::Eager {
+            words.push("eager attention".into());
+        }
+        if workload.parallel.zero > 0 {
+            words.push(format!("ZeRO-{}", workload.parallel.zero));
+        }
+        words
+    }
+}
+
+fn of_task(task: TaskArg) -> Task {
+    match task {
+        TaskArg::Inference => Task::Inference,
+        TaskArg::Generate => Task::Generate,
+        TaskArg::Full => Task::Full,
+        TaskArg::Lora => Task::Lora,
+        TaskArg::Qlora => Task::Qlora,
+        TaskArg::Freeze => Task::Freeze,
+        TaskArg::Image => Task::Image,
+    }
+}
+
+fn of_precision(precision: PrecisionArg) -> Precision {
+    match precision {
+        PrecisionArg::Fp32 => Precision::Fp32,
+        PrecisionArg::AmpBf16 => Precision::AmpBf16,
+        PrecisionArg::AmpFp16 => Precision::AmpFp16,
+        PrecisionArg::Bf16 => Precision::Bf16,
+        PrecisionArg::Fp16 => Precision::Fp16,
+        PrecisionArg::Int8 => Precision::Int8,
+        PrecisionArg::Nf4 => Precision::Nf4,
+    }
+}
+
+fn optimizer(name: &str) -> Result<Optimizer> {
+    let wanted = name.trim().to_ascii_lowercase().replace('_', "-");
+    let wanted = match wanted.as_str() {
+        "adamw" | "adam" | "adamw-torch" | "adamw-torch-fused" => "adamw-fused",
+        "adam-8bit" | "adamw-bnb-8bit" => "adamw-8bit",
+        "adam-4bit" | "adamw-torch-4bit" => "adamw-4bit",
+        other => other,
+    };
+    let found = Optimizer::ALL.iter().find(|(_, known)| *known == wanted).map(|(optimizer, _)| *optimizer);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Optimizer::ALL.iter().map(|(_, name)| *name).collect();
+        hinted(
+            format!("there is no optimizer `{}` here", oomph_report::clean(name)),
+            format!("one of {}", names.join(", ")),
+        )
+    })
+}
+
+/// The card of `--gpu NAME[:COUNT]` or `--gpus COUNTxNAME`, and how many of it.
+fn card(args: &PlanArgs) -> Result<(Option<&'static Gpu>, u64)> {
+    let catalogue = Catalogue::builtin();
+    let (name, count) = match (&args.gpu, &args.gpus) {
+        (Some(text), _) => match text.rsplit_once(':') {
+            Some((name, count)) => (name.to_owned(), count.trim().parse().ok()),
+            None => (text.clone(), Some(1)),
+        },
+        (None, Some(text)) => match text.split_once(['x', 'X']) {
+            Some((count, name)) if count.trim().parse::<u64>().is_ok() => (name.to_owned(), count.trim().parse().ok()),
+            _ => (text.clone(), Some(1)),
+        },
+        (None, None) => return Ok((None, 1)),
+    };
+    match count {
+        Some(count @ 1..=100_000) => Ok((Some(cards::find(catalogue, &name)?), count)),
+        _ => Err(hinted("the number of cards is not a number above 0", "write --gpu h100:8 or --gpus 8xh100")),
+    }
+}
+
+fn resolution(text: Option<&str>) -> Result<(u64, u64)> {
+    let Some(text) = text else { return Ok((1024, 1024)) };
+    let (width, height) = text.split_once(['x', 'X']).unwrap_or((text, text));
+    match (width.trim().parse::<u64>(), height.trim().parse::<u64>()) {
+        (Ok(width @ 8..=65_536), Ok(height @ 8..=65_536)) => Ok((width, height)),
+        _ => Err(hinted(
+            format!("`{}` is not a resolution", oomph_report::clean(text)),
+            "write --resolution 1024 or --resolution 1216x832",
+        )),
+    }
+}

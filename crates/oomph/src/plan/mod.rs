@@ -1,0 +1,189 @@
+//! `oomph plan`: what a model needs, by arithmetic.
+
+mod asked;
+mod paste;
+mod script;
+mod subject;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use oomph_gpu::{Catalogue, Gpu};
+use oomph_plan::{CardCost, Estimate, Owner, Precision, Subject, Task, Workload, changes, estimate, limits};
+use oomph_report::{
+    Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
+    PlannedTerm, render_plan,
+};
+
+use crate::cli::PlanArgs;
+use crate::failure::status;
+use crate::output;
+
+/// The card whose kernels run where none was asked for.
+const NAMELESS: &str = "a100-80gb";
+/// Cards that are named as the smallest.
+const MOST_CARDS: usize = 5;
+/// Cards of the table that guides print.
+const TABLE: [&str; 9] =
+    ["rtx-3060", "rtx-4060-ti-16gb", "rtx-3090", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100", "h200"];
+
+/// Says whether a workload on a model fits.
+///
+/// # Errors
+/// When the model or a card is not known, or a file cannot be read or written.
+pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+    if args.guide {
+        output::data(&oomph_plan::guide::page())?;
+        return Ok(ExitCode::from(status::DONE));
+    }
+    let catalogue = Catalogue::builtin();
+    let found = subject::find(args.model.as_deref().unwrap_or_default())?;
+    let asked = asked::read(args, &found)?;
+    let (workload, subject) = (&asked.workload, &found.subject);
+    let gpu = asked.gpu;
+    let nameless = catalogue.get(NAMELESS).context("the catalogue lacks its own default card")?;
+    let card = CardCost::of(gpu.unwrap_or(nameless));
+    let answer = estimate(subject, workload, card);
+    let capacity = gpu.map(|gpu| gpu.capacity_bytes);
+    let device = device(gpu, asked.count, &answer);
+    let fits = device.fits;
+    let report = PlanReport {
+        schema: PlanSchema,
+        model: found.name.clone(),
+        parameters: answer.parameters,
+        trained_parameters: answer.trained,
+        task: workload.task.name().into(),
+        settings: asked.settings(),
+        phase: answer.phase.name().into(),
+        host_bytes: answer.host_bytes,
+        limits: capacity.map(|capacity| {
+            let most = limits(subject, workload, card, capacity);
+            PlannedLimits {
+                max_batch: most.max_batch,
+                max_context: most.max_context,
+                max_resolution: most.max_resolution,
+            }
+        }),
+        remedies: remedies(subject, workload, card, capacity, fits),
+        smallest: if fits == Some(Fits::Yes) { Vec::new() } else { smallest(catalogue, &answer) },
+        terms: if args.explain { terms(&answer) } else { Vec::new() },
+        table: args.table.then(|| table(catalogue, subject, workload)),
+        verified: None,
+        warnings: found.notes.clone(),
+        devices: vec![device],
+    };
+    if let Some(path) = &args.script {
+        std::fs::write(path, script::program(&report.model, workload))
+            .with_context(|| format!("cannot write the program to {}", path.display()))?;
+    }
+    output::answer(&report, args.format, None, || {
+        let mut text = render_plan(&report, output::style());
+        if let Some(framework) = args.config {
+            text.push('\n');
+            text.push_str(&paste::settings(framework, &report.model, workload));
+        }
+        text
+    })?;
+    Ok(ExitCode::from(if fits == Some(Fits::No) { status::DOES_NOT_FIT } else { status::DONE }))
+}
+
+/// Whether a card holds an interval.
+fn verdict(answer: &Estimate, capacity: u64) -> Fits {
+    if answer.total.high <= capacity {
+        Fits::Yes
+    } else if answer.total.low > capacity {
+        Fits::No
+    } else {
+        Fits::Maybe
+    }
+}
+
+fn device(gpu: Option<&Gpu>, count: u64, answer: &Estimate) -> PlannedDevice {
+    let owners = Owner::ALL
+        .into_iter()
+        .map(|owner| PlannedOwner { owner: owner.name().into(), bytes: answer.owners[owner as usize] })
+        .filter(|owner| owner.bytes > 0)
+        .collect();
+    PlannedDevice {
+        gpu: gpu.map(|gpu| gpu.id.clone()),
+        count,
+        capacity_bytes: gpu.map(|gpu| gpu.capacity_bytes),
+        low_bytes: answer.total.low,
+        expected_bytes: answer.total.expected,
+        high_bytes: answer.total.high,
+        fits: gpu.map(|gpu| verdict(answer, gpu.capacity_bytes)),
+        probability: gpu.map(|gpu| answer.total.probability_within(gpu.capacity_bytes)),
+        owners,
+    }
+}
+
+fn remedies(
+    subject: &Subject,
+    workload: &Workload,
+    card: CardCost,
+    capacity: Option<u64>,
+    fits: Option<Fits>,
+) -> Vec<PlannedRemedy> {
+    if fits == Some(Fits::Yes) {
+        return Vec::new();
+    }
+    let found = changes(subject, workload, card, capacity.unwrap_or(u64::MAX));
+    found
+        .into_iter()
+        .filter(|change| change.saves_bytes.unsigned_abs() > 0)
+        .map(|change| PlannedRemedy {
+            id: change.id,
+            title: change.title,
+            expected_bytes: change.expected_bytes,
+            saves_bytes: change.saves_bytes,
+            probability: capacity.map(|_| change.probability),
+            changes_result: change.changes_result,
+        })
+        .collect()
+}
+
+/// The smallest cards of the catalogue that hold it, those that can be bought or rented.
+fn smallest(catalogue: &Catalogue, answer: &Estimate) -> Vec<PlannedCard> {
+    let context = answer.owners[Owner::Context as usize];
+    let need = |gpu: &Gpu| answer.total.expected.saturating_sub(context).saturating_add(gpu.context.expected_bytes);
+    let mut cards: Vec<&Gpu> =
+        catalogue.iter().filter(|gpu| gpu.kind.is_card() && need(gpu) <= gpu.capacity_bytes).collect();
+    cards.sort_by_key(|gpu| gpu.capacity_bytes);
+    let planned =
+        |gpu: &Gpu| PlannedCard { gpu: gpu.id.clone(), capacity_bytes: gpu.capacity_bytes, expected_bytes: need(gpu) };
+    cards.into_iter().take(MOST_CARDS).map(planned).collect()
+}
+
+fn terms(answer: &Estimate) -> Vec<PlannedTerm> {
+    let planned = |term: &oomph_plan::Term| PlannedTerm {
+        owner: term.owner.name().into(),
+        formula: term.formula.clone(),
+        source: term.source.into(),
+        bytes: term.bytes,
+    };
+    answer.terms.iter().map(planned).collect()
+}
+
+/// Cards by precisions, as guides print them.
+fn table(catalogue: &Catalogue, subject: &Subject, workload: &Workload) -> PlannedTable {
+    let precisions: &[Precision] = match workload.task {
+        Task::Full | Task::Freeze => &[Precision::Fp32, Precision::AmpBf16, Precision::Bf16],
+        Task::Lora | Task::Qlora => &[Precision::Fp32, Precision::AmpBf16],
+        _ => &[Precision::Fp32, Precision::Bf16, Precision::Int8, Precision::Nf4],
+    };
+    let cards: Vec<&Gpu> = TABLE.iter().filter_map(|id| catalogue.get(id)).collect();
+    let with = |precision: Precision| Workload { precision, ..workload.clone() };
+    let mut columns = Vec::new();
+    let mut rows: Vec<(String, Vec<Fits>)> = cards.iter().map(|gpu| (gpu.id.clone(), Vec::new())).collect();
+    for precision in precisions {
+        let changed = with(*precision);
+        let mut need = 0;
+        for (gpu, (_, cells)) in cards.iter().zip(&mut rows) {
+            let answer = estimate(subject, &changed, CardCost::of(gpu));
+            need = need.max(answer.total.expected);
+            cells.push(verdict(&answer, gpu.capacity_bytes));
+        }
+        columns.push((precision.name().to_owned(), need));
+    }
+    PlannedTable { columns, rows }
+}

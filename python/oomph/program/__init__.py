@@ -1,0 +1,301 @@
+"""What the program is, for the search for remedies: libraries, models, optimizers, loaders, pipelines, what it keeps.
+
+Everything is looked at once, when it is made or first used, and nothing is held. ARCHITECTURE.md has the format.
+"""
+
+import functools
+import sys
+import weakref
+
+from oomph import sites
+from oomph.hook import guarded
+from oomph.program.facts import facts_of_model, facts_of_pipeline, shapes_of
+from oomph.program.kept import Growing
+from oomph.program.kinds import is_a
+
+_LIBRARIES = ("torch", "transformers", "peft", "trl", "diffusers", "accelerate", "bitsandbytes", "timm", "lightning", "torchvision", "liger_kernel", "torchao", "deepspeed")  # fmt: skip
+_ARGUMENTS = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "gradient_checkpointing", "optim",
+    "per_device_eval_batch_size", "eval_accumulation_steps", "use_liger_kernel", "max_length", "packing",
+    "prediction_loss_only", "torch_empty_cache_steps",
+)  # fmt: skip
+_MOST_CALLS = 50000
+"""Calls of modules after which no further models are looked for."""
+_MOST_MODELS = 16
+
+
+class Program:
+    """Sees what a program is made of. Its methods swallow their own errors."""
+
+    def __init__(self, torch, record, moments):
+        self.torch = torch
+        self.record = record
+        self.moments = moments
+        self.models = []
+        self.trainer = None
+        self.loaders = []
+        self.pipelines = []
+        self.autocast = None
+        self.grad_scaler = False
+        self.loop = None
+        self._optimizers = []
+        self._scaler = None
+        self._known = set()
+        self._calls = 0
+        self._handle = None
+        self._training = False
+        self._evaluates = False
+        self._growing = Growing(torch)
+        self._stepped = 0
+        self._imports = (0, [])
+
+    def attach(self):
+        """Wait for what the program makes."""
+        moments = self.moments
+        watch = lambda callback: lambda *args: guarded(callback, *args)
+        moments.on_trainer(after=watch(self._see_trainer))
+        moments.on_optimizer(watch(self._see_optimizer))
+        moments.on_step(watch(self._see_step))
+        moments.on_pipeline_call(watch(self._see_pipeline))
+        moments.on_first_batch(watch(self._see_batch))
+        self._watch_models()
+        self._watch_scaler()
+
+    # -- models ------------------------------------------------------------------------------------------------
+
+    def _watch_models(self):
+        """Look at what is called until it is known; the compiler would have to compile the hook, so it ends before."""
+        from oomph import hook
+
+        compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
+        known = self._known
+        called = self.moments.quiet.around(self._called)
+
+        def oomph_called(module, args):
+            if compiling() or id(module) in known:
+                return
+            called(module)
+
+        register = self.torch.nn.modules.module.register_module_forward_pre_hook
+        self._handle = register(self.moments.quiet.skip(oomph_called))
+        hook.on_import("torch._dynamo.convert_frame", self._watch_compiler)
+        hook.on_import("torch._dynamo.eval_frame", self._watch_compiled)
+
+    def _watch_compiler(self, module):
+        """The compiler's module is there; when it begins to compile, what it compiles must not have the hook in it."""
+        original = getattr(module, "_compile", None)
+        if original is None:
+            self._enough()
+            return
+
+        @functools.wraps(original)
+        def _compile(*args, **kwargs):
+            self._enough()
+            return original(*args, **kwargs)
+
+        module._compile = _compile
+
+    def _watch_compiled(self, module):
+        """A compiled model warns of any global hook when it is first called."""
+        cls = module.OptimizedModule
+        original = cls.__init__
+        program = self
+
+        @functools.wraps(original)
+        def __init__(self, mod, *args, **kwargs):
+            if program._handle is not None:
+                guarded(program._see_model, mod)
+                program._enough()
+            original(self, mod, *args, **kwargs)
+
+        cls.__init__ = __init__
+
+    def _enough(self):
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+            self._known.clear()
+
+    def _called(self, module):
+        if module.training and self.torch.is_grad_enabled():
+            self._training = True
+        guarded(self._see_model, module)
+
+    def _see_model(self, model):
+        if len(self.models) >= _MOST_MODELS:
+            self._enough()
+            return
+        self._known.update(id(part) for part in model.modules())
+        if next(model.parameters(), None) is None:
+            return
+        if self.autocast is None and self.torch.is_autocast_enabled():
+            self.autocast = str(self.torch.get_autocast_dtype("cuda")).replace("torch.", "")
+        self.models.append(facts_of_model(self.torch, model))
+
+    # -- trainers, optimizers, steps ---------------------------------------------------------------------------
+
+    def _see_trainer(self, trainer):
+        arguments = trainer.args
+        given = {}
+        for name in _ARGUMENTS:
+            if hasattr(arguments, name):
+                value = getattr(arguments, name)
+                value = getattr(value, "value", value)
+                given[name] = value if isinstance(value, (bool, int, float, str)) else None
+        if getattr(arguments, "activation_checkpointing", None):
+            given["gradient_checkpointing"] = True
+        self.trainer = {"class": type(trainer).__name__, "arguments": given}
+        if given.get("bf16") or given.get("fp16"):
+            self.autocast = "bfloat16" if given.get("bf16") else "float16"
+        self._evaluates = True
+
+    def _see_optimizer(self, optimizer):
+        self._training = True
+        if len(self._optimizers) < 64 and not is_a(optimizer, "accelerate.optimizer", "AcceleratedOptimizer"):
+            self._optimizers.append((weakref.ref(optimizer), facts_of_optimizer(optimizer)))
+
+    def _see_step(self, optimizer):
+        self._training = True
+        steps = self.record.steps
+        if self._handle is not None and steps >= 2:
+            self._enough()
+        if self.loop is None:
+            self._see_loop(sys._getframe(3))
+        if steps == self._stepped or not 1 <= steps <= 5:
+            return
+        self._stepped = steps
+        if steps <= 4:
+            self._growing.look(sys._getframe(3))
+        else:
+            self._growing.forget()
+
+    def _see_loop(self, frame):
+        site = sites.site_of_frame(frame)
+        if self.trainer is None and site is not None:
+            splittable = any(one["splittable"] for one in self.loaders)
+            self.loop = {"recognized": splittable, "file": site["file"], "line": site["line"]}
+        else:
+            self.loop = False
+
+    def out_of_memory(self):
+        """The allocator found no memory: what does the program hold at this moment."""
+        self._growing.look(sys._getframe(2), last=True)
+        self._growing.forget()
+
+    def _watch_scaler(self):
+        scaler = getattr(self.torch.amp, "GradScaler", None) or self.torch.cuda.amp.GradScaler
+        original = scaler.__init__
+        program = self
+
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            program.grad_scaler = program.grad_scaler or bool(getattr(self, "_enabled", False))
+
+        __init__.__wrapped__ = original
+        scaler.__init__ = __init__
+
+    # -- data and pipelines ------------------------------------------------------------------------------------
+
+    def _see_batch(self, loader, batch):
+        if len(self.loaders) >= 8:
+            return
+        sampler = getattr(loader, "batch_sampler", None)
+        size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+        facts = {"batch_size": size, "first_batch": shapes_of(self.torch, batch)}
+        splittable = (
+            sampler is not None and self.torch.is_grad_enabled() and not getattr(loader, "persistent_workers", False)
+            and not type(loader).__module__.startswith("accelerate")
+        )  # fmt: skip
+        if not any(one["facts"] == facts for one in self.loaders):
+            self.loaders.append({"facts": facts, "splittable": splittable and bool(size) and size > 1})
+
+    def _see_pipeline(self, pipeline, args, kwargs):
+        if len(self.pipelines) < 8:
+            facts = facts_of_pipeline(pipeline, args, kwargs)
+            if facts not in self.pipelines:
+                self.pipelines.append(facts)
+            # Some parts are called by other ways than as modules.
+            for part in pipeline.components.values():
+                if isinstance(part, self.torch.nn.Module) and id(part) not in self._known:
+                    self._see_model(part)
+
+    # -- the report --------------------------------------------------------------------------------------------
+
+    def as_dict(self):
+        """What is known by now, in the form of ARCHITECTURE.md."""
+        return {
+            "libraries": self._libraries(),
+            "task": self._task(),
+            "trainer": self.trainer,
+            "models": self.models,
+            "optimizers": self._optimizer_facts(),
+            "autocast": self.autocast,
+            "grad_scaler": self.grad_scaler,
+            "loaders": [one["facts"] for one in self.loaders],
+            "loop": self.loop or None,
+            "pipelines": self.pipelines,
+            "kept": list(self._growing.kept.values()),
+            "imports": self._packages(),
+        }
+
+    def _libraries(self):
+        versions = {}
+        for name in _LIBRARIES:
+            module = sys.modules.get(name)
+            version = getattr(module, "__version__", None)
+            if version is not None:
+                versions[name] = str(version)
+        return versions
+
+    def _task(self):
+        if self.record.steps or self._training:
+            return "training"
+        if self._evaluates:
+            return "evaluation"
+        return "inference" if self.models or self.pipelines else None
+
+    def _optimizer_facts(self):
+        # Optimizers inside others, one for each parameter say, are one thing to the reader.
+        facts = []
+        for reference, one in self._optimizers:
+            optimizer = reference()
+            if optimizer is not None and one["parameters"] is None:
+                one.update(facts_of_optimizer(optimizer))
+            if one not in facts:
+                facts.append(one)
+        return facts[:16]
+
+    def _packages(self):
+        """The packages from site-packages that were imported, by their top-level names."""
+        count = len(sys.modules)
+        if self._imports[0] != count:
+            names = set()
+            for name, module in list(sys.modules.items()):
+                if "." not in name and not name.startswith("_"):
+                    path = getattr(module, "__file__", None) or ""
+                    if "/site-packages/" in path or "/dist-packages/" in path:
+                        names.add(name)
+            self._imports = count, sorted(names)
+        return self._imports[1]
+
+
+def facts_of_optimizer(optimizer):
+    """Class, way of stepping and size of an optimizer."""
+    groups = optimizer.param_groups
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    first = groups[0] if groups else {}
+    return {
+        "class": type(optimizer).__name__,
+        "module": type(optimizer).__module__,
+        "foreach": first.get("foreach"),
+        "fused": first.get("fused"),
+        "parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+    }
+
+
+def install(torch, record, moments):
+    """Attach to a torch that has just been imported."""
+    program = Program(torch, record, moments)
+    record.program = program
+    program.attach()
+    return program

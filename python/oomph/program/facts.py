@@ -1,0 +1,133 @@
+"""Facts of models, batches and pipelines, taken once."""
+
+from oomph.program.blocks import find_blocks
+from oomph.program.kinds import checkpoints_itself, is_a, library_of, name_of, unwrapped
+
+
+def facts_of_model(torch, model):
+    """What a model is; sizes in bytes."""
+    inner = unwrapped(model)
+    config = getattr(inner, "config", None)
+    whole = trainable = size = 0
+    types = {}
+    adapters = False
+    for name, parameter in model.named_parameters():
+        # One in 4 bits holds two weights in each byte.
+        count = parameter.numel() * (2 if type(parameter).__name__ == "Params4bit" and parameter.itemsize == 1 else 1)
+        whole += count
+        trainable += count if parameter.requires_grad else 0
+        size += parameter.nbytes
+        adapters = adapters or "lora_" in name
+        kind = str(parameter.dtype).replace("torch.", "")
+        types[kind] = types.get(kind, 0) + count
+    for buffer in model.buffers():
+        size += buffer.nbytes
+    text = getattr(config, "get_text_config", lambda: config)() if config is not None else None
+    return {
+        "class": name_of(inner),
+        "library": library_of(inner),
+        "parameters": whole,
+        "trainable": trainable,
+        "dtype": max(types, key=types.get) if types else None,
+        "bytes": size,
+        "blocks": [
+            {"path": path, "class": type(blocks[0]).__name__, "count": len(blocks)}
+            for path, blocks in find_blocks(torch, inner)[:20]
+        ],
+        "vocabulary": vocabulary_of(inner, text),
+        "attention": attention_of(inner),
+        "quantized": quantized(torch, inner),
+        "checkpointing": checkpoints_itself(inner),
+        "adapters": "lora" if adapters else None,
+    }
+
+
+def vocabulary_of(model, config):
+    """How many logits a language model computes for each token, or None."""
+    get = getattr(model, "get_output_embeddings", None)
+    try:
+        head = get() if get is not None else None
+    except Exception:
+        head = None
+    if head is None:
+        return None
+    size = getattr(config, "vocab_size", None)
+    return int(size) if isinstance(size, int) else None
+
+
+def attention_of(model):
+    """The attention of a model of transformers."""
+    if not is_a(model, "transformers.modeling_utils", "PreTrainedModel"):
+        return None
+    kind = getattr(model.config, "_attn_implementation", None)
+    return kind if isinstance(kind, str) else None
+
+
+def quantized(torch, model):
+    """`4bit` or `8bit` where layers of bitsandbytes are found."""
+    for module in model.modules():
+        kind = type(module).__name__
+        if kind == "Linear4bit":
+            return "4bit"
+        if kind == "Linear8bitLt":
+            return "8bit"
+    return None
+
+
+def shapes_of(torch, batch):
+    """The shapes of a batch's tensors, by name or by place."""
+    shapes = {}
+
+    def visit(name, value, depth):
+        if len(shapes) >= 16 or depth > 2:
+            return
+        if isinstance(value, torch.Tensor):
+            shapes[name or "0"] = list(value.shape)
+        elif isinstance(value, (list, tuple)):
+            for index, part in enumerate(value[:8]):
+                visit("%s.%d" % (name, index) if name else str(index), part, depth + 1)
+        elif hasattr(value, "items"):
+            for key, part in list(value.items())[:16]:
+                visit("%s.%s" % (name, key) if name else str(key), part, depth + 1)
+
+    visit("", batch, 0)
+    return shapes
+
+
+def facts_of_pipeline(pipeline, args, kwargs):
+    """What a pipeline of diffusers is called for."""
+    import inspect
+
+    try:
+        given = dict(inspect.signature(type(pipeline).__call__).bind(pipeline, *args, **kwargs).arguments)
+    except TypeError:
+        given = dict(kwargs)
+    vae = getattr(pipeline, "vae", None)
+    prompt, embeds = given.get("prompt"), given.get("prompt_embeds")
+    prompts = len(prompt) if isinstance(prompt, (list, tuple)) else embeds.shape[0] if hasattr(embeds, "shape") else 1
+    scale = getattr(pipeline, "vae_scale_factor", None)
+    default = getattr(pipeline, "default_sample_size", None)
+    usual = default * scale if isinstance(default, int) and isinstance(scale, int) else None
+    denoiser = getattr(pipeline, "transformer", None) or getattr(pipeline, "unet", None)
+    return {
+        "class": type(pipeline).__name__,
+        "images": prompts * int(given.get("num_images_per_prompt") or given.get("num_videos_per_prompt") or 1),
+        "height": given.get("height") or usual,
+        "width": given.get("width") or usual,
+        "offload": offload_of(pipeline),
+        "vae_slicing": bool(getattr(vae, "use_slicing", False)),
+        "vae_tiling": bool(getattr(vae, "use_tiling", False)),
+        "dtype": str(getattr(denoiser, "dtype", None)).replace("torch.", "") if denoiser is not None else None,
+    }
+
+
+def offload_of(pipeline):
+    """Which of accelerate's hooks bring the parts to the card."""
+    for part in pipeline.components.values():
+        for module in [part] + list(getattr(part, "children", list)()):
+            kind = type(getattr(module, "_hf_hook", None)).__name__
+            if kind == "CpuOffload":
+                return "model"
+            if kind == "AlignDevicesHook":
+                return "sequential"
+    return None

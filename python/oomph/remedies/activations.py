@@ -1,0 +1,44 @@
+"""Activations that wait for the backward pass in the computer's memory."""
+
+from oomph.remedies.remedy import Remedy
+
+
+class ActivationOffload(Remedy):
+    """`activation-offload`: what the model's call saves for backward goes through `save_on_cpu(pin_memory=True)`."""
+
+    waits_for = "no model was called with gradients"
+
+    def attach(self, moments):
+        self.torch = moments.torch
+        self.moments = moments
+        self.saved = self.restored = 0
+        moments.around_model(self.careful(self._around))
+
+    def _around(self, model):
+        torch = self.torch
+        if not torch.is_grad_enabled() or not model.training:
+            return None
+        pinned = torch.cuda.is_available() and self.option("pin_memory", True)
+        context = torch.autograd.graph.save_on_cpu(pin_memory=pinned)
+        self.applied("tensors saved by %s go to %s memory" % (type(model).__name__, "pinned host" if pinned else "host"))
+        context.pack_hook = self._counting(context.pack_hook)
+        context.unpack_hook = self._counting_back(context.unpack_hook)
+        return context
+
+    def _counting(self, pack):
+        def packed(tensor):
+            self.saved += tensor.nbytes
+            return pack(tensor)
+
+        return packed
+
+    def _counting_back(self, unpack):
+        def unpacked(value):
+            self.restored += 1
+            return unpack(value)
+
+        return unpacked
+
+    def verify(self):
+        if self.state == "applied" and self.saved:
+            self.evidence = "%d bytes saved in host memory, %d tensors brought back in backward" % (self.saved, self.restored)

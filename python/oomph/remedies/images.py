@@ -1,0 +1,224 @@
+"""Diffusion pipelines: how the VAE decodes, how attention is computed, which text encoders stay on the card."""
+
+import functools
+
+from oomph import hook
+from oomph.remedies.remedy import Refused, Remedy
+
+
+class Vae(Remedy):
+    """`vae-slicing` and `vae-tiling`: the method of every VAE that the program makes is called."""
+
+    waits_for = "the program made no VAE of diffusers"
+
+    def __init__(self, name, options, kind):
+        super().__init__(name, options)
+        self.kind = kind
+        self.vaes = []
+        self.parts = {}
+
+    def attach(self, moments):
+        self.torch = moments.torch
+        hook.on_import("diffusers.models.autoencoders.vae", self._watch_mixin)
+        # Before diffusers 0.36 each class has the methods itself.
+        hook.on_import("diffusers.models.autoencoders.autoencoder_kl", lambda module: self._watch(module.AutoencoderKL))
+
+    def _watch_mixin(self, module):
+        mixin = getattr(module, "AutoencoderMixin", None)
+        if mixin is None:
+            return
+        remedy = self
+
+        def __init_subclass__(cls, **kwargs):
+            super(mixin, cls).__init_subclass__(**kwargs)
+            remedy._watch(cls)
+
+        mixin.__init_subclass__ = classmethod(__init_subclass__)
+        for cls in mixin.__subclasses__():
+            self._watch(cls)
+
+    def _watch(self, cls):
+        original = cls.__dict__.get("__init__")
+        if original is None or getattr(original, "_oomph_" + self.kind, False):
+            return
+        remedy = self
+
+        @functools.wraps(original)
+        def __init__(self, *args, **kwargs):
+            original(self, *args, **kwargs)
+            if type(self) is cls:
+                remedy.careful(remedy._made)(self)
+
+        setattr(__init__, "_oomph_" + self.kind, True)
+        cls.__init__ = __init__
+
+    def _made(self, vae):
+        enable = getattr(vae, "enable_" + self.kind, None)
+        if enable is None or not hasattr(vae, "use_" + self.kind):
+            raise Refused("%s has no %s" % (type(vae).__name__, self.kind))
+        if getattr(vae, "use_" + self.kind):
+            self.already("%s.use_%s is set" % (type(vae).__name__, self.kind))
+        else:
+            enable()
+            self.applied("%s.enable_%s()" % (type(vae).__name__, self.kind))
+        self.vaes.append(vae)
+        decoder = getattr(vae, "decoder", None)
+        if isinstance(decoder, self.torch.nn.Module):
+            decoder.register_forward_pre_hook(self._decoding)
+
+    def _decoding(self, module, args):
+        shape = tuple(args[0].shape) if args and hasattr(args[0], "shape") else None
+        self.parts[shape] = self.parts.get(shape, 0) + 1
+
+    def verify(self):
+        if self.state not in ("applied", "already"):
+            return
+        lost = [vae for vae in self.vaes if not getattr(vae, "use_" + self.kind)]
+        if lost:
+            self.failed("the program has switched it off again")
+        elif self.parts:
+            shape, count = max(self.parts.items(), key=lambda item: item[1])
+            self.evidence = "vae.use_%s is True; %d decodings of %s" % (self.kind, sum(self.parts.values()), list(shape or ()))
+        else:
+            self.evidence = "vae.use_%s is True" % self.kind
+
+
+class AttentionSlicing(Remedy):
+    """`attention-slicing` (option `slice_size`): the pipeline's method is called."""
+
+    waits_for = "the program made no pipeline of diffusers"
+
+    def attach(self, moments):
+        self.pipelines = []
+        moments.on_pipeline(self.careful(self._pipeline))
+
+    def _pipeline(self, pipeline):
+        if not hasattr(pipeline, "enable_attention_slicing"):
+            raise Refused("%s has no attention slicing" % type(pipeline).__name__)
+        size = self.option("slice_size", "auto")
+        pipeline.enable_attention_slicing(size)
+        self.applied("%s.enable_attention_slicing(%r)" % (type(pipeline).__name__, size))
+        self.pipelines.append(pipeline)
+
+    def verify(self):
+        kinds = set()
+        for pipeline in self.pipelines:
+            for part in pipeline.components.values():
+                for processor in getattr(part, "attn_processors", {}).values():
+                    if "Sliced" in type(processor).__name__:
+                        kinds.add(type(processor).__name__)
+        if kinds:
+            self.evidence = "processors: " + ", ".join(sorted(kinds))
+        elif self.state == "applied":
+            self.failed("no part of the pipeline computes its attention in slices")
+
+
+class TextEncodersAway(Remedy):
+    """`text-encoders-away`: the text encoders are on the card only while a prompt is encoded."""
+
+    waits_for = "the program made no pipeline of diffusers that encodes prompts"
+
+    def attach(self, moments):
+        self.torch = moments.torch
+        self.moved = 0
+        self.bytes = 0
+        moments.on_pipeline(self.careful(self._pipeline))
+
+    def _pipeline(self, pipeline):
+        cls = type(pipeline)
+        encode = getattr(cls, "encode_prompt", None)
+        if encode is None:
+            raise Refused("%s has no encode_prompt" % cls.__name__)
+        if getattr(encode, "_oomph_away", False):
+            return
+        remedy = self
+
+        @functools.wraps(encode)
+        def encode_prompt(self, *args, **kwargs):
+            device = self._execution_device
+            encoders = remedy._encoders(self)
+            remedy._move(encoders, device)
+            try:
+                return encode(self, *args, **kwargs)
+            finally:
+                remedy._away(encoders)
+
+        encode_prompt._oomph_away = True
+        cls.encode_prompt = encode_prompt
+        self.applied("the text encoders of %s leave the card after encode_prompt" % cls.__name__)
+
+    def _encoders(self, pipeline):
+        return [
+            part for name, part in pipeline.components.items()
+            if name.startswith("text_encoder") and isinstance(part, self.torch.nn.Module)
+        ]  # fmt: skip
+
+    def _move(self, encoders, device):
+        for encoder in encoders:
+            if next(encoder.parameters()).device.type != device.type:
+                encoder.to(device)
+
+    def _away(self, encoders):
+        for encoder in encoders:
+            if next(encoder.parameters()).device.type == "cuda":
+                self.bytes = sum(parameter.nbytes for parameter in encoder.parameters()) + self.bytes * (self.moved > 0)
+                encoder.to("cpu")
+                self.moved += 1
+
+    def verify(self):
+        if self.state == "applied" and self.moved:
+            self.evidence = "moved away %d times" % self.moved
+
+
+class Fp8(Remedy):
+    """`fp8-weights`: the denoiser stores its weights in fp8 and computes in the type that it had."""
+
+    waits_for = "the program made no pipeline of diffusers"
+
+    def attach(self, moments):
+        self.torch = moments.torch
+        self.models = []
+        moments.on_pipeline(self.careful(self._pipeline))
+
+    def _pipeline(self, pipeline):
+        for name in ("transformer", "transformer_2", "unet"):
+            model = getattr(pipeline, name, None)
+            if model is None:
+                continue
+            if not hasattr(model, "enable_layerwise_casting"):
+                raise Refused("this version of diffusers has no layerwise casting")
+            compute = next(model.parameters()).dtype
+            model.enable_layerwise_casting(storage_dtype=self.torch.float8_e4m3fn, compute_dtype=compute)
+            self.models.append(model)
+            self.applied("%s stores its weights in float8_e4m3fn" % type(model).__name__)
+
+    def verify(self):
+        narrow = sum(parameter.nbytes for model in self.models for parameter in model.parameters() if parameter.itemsize == 1)
+        if narrow:
+            self.evidence = "%.1f MiB of weights in one byte each" % (narrow / 2.0**20)
+
+
+class WithoutT5(Remedy):
+    """`drop-t5`: Stable Diffusion 3 is loaded without its third text encoder."""
+
+    waits_for = "the program loaded no pipeline of Stable Diffusion 3 by name"
+
+    def attach(self, moments):
+        hook.on_import("diffusers.pipelines.pipeline_utils", self._watch)
+
+    def _watch(self, module):
+        cls = module.DiffusionPipeline
+        original = cls.__dict__["from_pretrained"].__func__
+        remedy = self
+
+        @functools.wraps(original)
+        def from_pretrained(cls, *args, **kwargs):
+            if "StableDiffusion3" in cls.__name__:
+                kwargs.update(text_encoder_3=None, tokenizer_3=None)
+                remedy.applied("%s is loaded with text_encoder_3=None" % cls.__name__)
+            pipeline = original(cls, *args, **kwargs)
+            if getattr(pipeline, "text_encoder_3", 0) is None:
+                remedy.evidence = "pipe.text_encoder_3 is None"
+            return pipeline
+
+        cls.from_pretrained = classmethod(from_pretrained)

@@ -1,0 +1,117 @@
+"""What every remedy has in common: its name, its options, what became of it, and how that is reported."""
+
+from oomph.hook import guarded
+
+
+class Refused(Exception):
+    """A remedy cannot be applied to this program; the text says why, in one clause."""
+
+
+class Remedy:
+    """One change to the program, made from inside and verified from inside.
+
+    A subclass says in `attach` what it waits for. What it waits for may never come: then it stays `unused`.
+    """
+
+    def __init__(self, name, options):
+        self.name = name
+        self.options = options
+        self.state = "unused"
+        self.what = self.waits_for
+        self.evidence = None
+
+    waits_for = "nothing that it could change was seen"
+    """Why a remedy that never met its object was not used."""
+
+    def attach(self, moments):
+        """Hang the remedy on the moments of the program that it needs. It may raise `Refused`."""
+        raise NotImplementedError
+
+    def verify(self):
+        """Bring `evidence` up to date; called before each report, so it has to be cheap."""
+
+    def option(self, name, default):
+        """One option, or its default where it is absent or null."""
+        value = self.options.get(name)
+        return default if value is None else value
+
+    def applied(self, what):
+        """The program was changed."""
+        self.state, self.what = "applied", what
+
+    def already(self, what):
+        """The program did it by itself; a change that was made elsewhere still counts."""
+        if self.state != "applied":
+            self.state, self.what = "already", what
+
+    def refused(self, why):
+        """The program cannot be changed so, unless it already was, elsewhere."""
+        if self.state not in ("applied", "already"):
+            self.state, self.what = "refused", why
+
+    def failed(self, why):
+        """It was applied and had no effect, which is as good as not applied."""
+        self.state, self.what, self.evidence = "refused", why, None
+
+    def careful(self, function):
+        """Give a function whose refusals and faults end in the report and never in the program."""
+
+        def call(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except Refused as reason:
+                self.refused(str(reason))
+            except Exception as error:
+                if self.state != "applied":
+                    self.failed("it failed with %s: %s" % (type(error).__name__, one_line(error)))
+                guarded(reraise, error)
+            return None
+
+        return call
+
+    def report(self):
+        """The remedy in the form of ARCHITECTURE.md."""
+        try:
+            self.verify()
+        except Exception:
+            pass
+        return {"id": self.name, "state": self.state, "what": self.what, "evidence": self.evidence}
+
+
+def reraise(error):
+    """Raise, so that `guarded` shows the traceback when the hook is debugged."""
+    raise error
+
+
+def one_line(error):
+    """The first line of an exception's text, cut to a length that a table bears."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else ""
+
+
+def plural(count, noun):
+    """`1 block`, `2 blocks`, `1 batch`, `2 batches`."""
+    if count == 1:
+        return "1 " + noun
+    ending = "es" if noun.endswith(("s", "x", "ch")) else "s"
+    return "%d %s%s" % (count, noun, ending)
+
+
+def version_of(module):
+    """A module's version as numbers: 5.23.1 -> (5, 23, 1); (0,) where it has none."""
+    numbers = []
+    for part in str(getattr(module, "__version__", "0")).split("+")[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers) or (0,)
+
+
+def require(package, purpose):
+    """Import a package of the program's environment, or refuse because it is not there."""
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise Refused("%s is not installed in the program's environment: %s needs it" % (package.split(".")[0], purpose))

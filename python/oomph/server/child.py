@@ -1,0 +1,97 @@
+"""Becoming the program in a forked child: its streams, its arguments, its `__main__`, its end."""
+
+import builtins
+import importlib
+import importlib.machinery
+import io
+import os
+import sys
+import types
+
+
+def connect(output, tail):
+    """Point the standard streams where this run's output goes; the end of standard error may be wanted in a file."""
+    if output == "stderr":
+        os.dup2(2, 1)
+    elif output == "discard":
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        os.close(nothing)
+    if tail is not None:
+        file = os.open(tail, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.dup2(file, 2)
+        os.close(file)
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        if isinstance(stream, io.TextIOWrapper) and not stream.write_through:
+            stream.reconfigure(line_buffering=number == 2 or os.isatty(number))
+
+
+def run(request):
+    """Run the program to its end; raises the SystemExit with which a Python of its own would have ended."""
+    script, module = request.get("script"), request.get("module")
+    main = types.ModuleType("__main__")
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    sys.argv[:] = request["argv"]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = request["command"]
+    importlib.invalidate_caches()
+    try:
+        if module is not None:
+            import runpy
+
+            runpy._run_module_as_main(module, True)
+        else:
+            _run_script(script, main)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _show(error)
+        raise SystemExit(_status(error)) from None
+    raise SystemExit(0)
+
+
+def _run_script(script, main):
+    path = os.path.join(os.getcwd(), script) if sys.version_info >= (3, 9) else script
+    main.__file__ = path
+    main.__cached__ = None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__spec__ = None
+    try:
+        with io.open_code(path) as file:
+            text = file.read()
+    except OSError as error:
+        sys.stderr.write(
+            "%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, error.errno, error.strerror)
+        )
+        raise SystemExit(2) from None
+    exec(compile(text, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _show(error):
+    """Print what the interpreter would have printed: the traceback without the frames that led to the program."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    trace = error.__traceback__
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename.startswith(own) or trace.tb_frame.f_code.co_filename == "<string>"
+    ):
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit:
+        raise
+    except BaseException:
+        sys.__excepthook__(type(error), error, trace)
+
+
+def _status(error):
+    if isinstance(error, KeyboardInterrupt):
+        import signal
+
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 1

@@ -1,0 +1,117 @@
+"""Environment variables in a forked child: which of them came too late.
+
+A library that was imported before the fork has read its variables before the program could set them. So the server
+notes what is read while it imports, and a child that is to set one of those otherwise, or whose program does, ends and
+leaves a file in its run folder: the launcher then starts a process.
+"""
+
+import os
+import sys
+
+# The overlay replaces the public name of the one, the watcher that of the other.
+from io import open as _open
+
+_exit = os._exit
+
+_BEFORE_PYTHON = (
+    "PYTORCH_", "TORCH", "CUDA", "NVIDIA_", "CUDNN_", "CUBLAS_", "NCCL_", "GLOO_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
+    "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "AT_", "C10_", "TRITON_", "OOMPH_",
+)
+"""Variables that compiled libraries read while they are loaded, where Python does not see it, begin with one of these."""
+
+_FILE = "set-too-late"
+"""In the run folder; `crates/oomph-launch/src/server` reads it."""
+
+_Environ = type(os.environ)
+_LIBRARIES = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.__file__, __file__)
+) + ("<frozen ",)
+
+
+class Watch:
+    """Notes what is read while the server imports, and what a child sets afterwards."""
+
+    def __init__(self):
+        self._read = set()
+        self._before = {}
+        self._final = {}
+        self._original = _Environ.__getitem__
+        self._literal = {}
+        """Variables that the program's text sets between its imports, with their values before."""
+
+    def begin(self):
+        """Note every variable that is read from now on."""
+        read, original = self._read, self._original
+
+        def __getitem__(self, key):
+            read.add(key)
+            return original(self, key)
+
+        _Environ.__getitem__ = __getitem__
+
+    def end(self):
+        """The imports are done."""
+        _Environ.__getitem__ = self._original
+        self._final = dict(os.environ)
+
+    def set_early(self, name, value, only_if_absent):
+        """Do what the program's text does to a variable between two imports."""
+        try:
+            before = self._original(os.environ, name)
+        except KeyError:
+            before = None
+        if only_if_absent and before is not None:
+            return
+        self._literal.setdefault(name, before)
+        os.environ[name] = value
+
+    def too_late(self, name, value):
+        """Say whether a library may have read this variable already, and found something else."""
+        read = name in self._read or name.startswith(_BEFORE_PYTHON)
+        return read and self._final.get(name) != value
+
+    def become(self, changes):
+        """In a child: undo what was set early, set what this run sets, and see what the program sets."""
+        os.environ["OOMPH_RUN"] = changes.pop("OOMPH_RUN")
+        late = [name for name, value in changes.items() if self.too_late(name, value)]
+        if late:
+            _refuse("run", late[0])
+        for name, value in dict(self._literal, **changes).items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        watch = self
+        set_item, delete_item = _Environ.__setitem__, _Environ.__delitem__
+
+        def __setitem__(self, key, value):
+            set_item(self, key, value)
+            watch._changed(key, value)
+
+        def __delitem__(self, key):
+            delete_item(self, key)
+            watch._changed(key, None)
+
+        _Environ.__setitem__, _Environ.__delitem__ = __setitem__, __delitem__
+
+    def _changed(self, name, value):
+        if self.too_late(name, value) and _by_the_program():
+            _refuse("program", name)
+
+
+def _refuse(who, name):
+    """End this run, of which a process of its own would have made another; say who set what."""
+    try:
+        with _open(os.path.join(os.environ["OOMPH_RUN"], _FILE), "w") as file:
+            file.write("%s %s" % (who, name))
+    finally:
+        _exit(0)
+
+
+def _by_the_program():
+    """Say whether the program itself changes a variable: a library that does was imported before it could."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return "site-packages" not in name and "dist-packages" not in name
