@@ -17,7 +17,10 @@ pub fn trials() -> Vec<Trial> {
 /// A solver in CUDA C++, built with nvcc: every figure is the program's own, and only the wasteful one is told so.
 fn heat(way: &str) -> Result<()> {
     let run = Run::dry_run()?.args(["--gpu", "rtx-4090", "--format", "json"]).with(CUDA_13_2);
-    let finished = run.program(&["acceptance/programs/cuda/build.py", "heat.cu", way, "1024", "100"]).finish()?;
+    let program = run.folder().join("heat");
+    let program = program.to_str().context("the temporary folder has no plain name")?;
+    let mut run = run.program(&["acceptance/programs/cuda/build.py", "heat.cu", program, way, "1024", "100"]);
+    let finished = run.finish()?;
     let report = finished.report()?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();
     let own = |key: &str| -> Result<u64> {

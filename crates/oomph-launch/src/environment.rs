@@ -102,7 +102,13 @@ impl EnvironmentRequest<'_> {
         let unusable = |source| LaunchError::cache(lease::lock_path(&path), source);
         let waiting = || (self.notify)("another run is making the same Python environment; waiting for it");
         let exclusive = match lease::claim(&path, || finished(&path), waiting).map_err(unusable)? {
-            Claim::Use(facts, lease) => return Ok(Environment { path, facts, created: false, _lease: lease }),
+            Claim::Use(mut facts, lease) => {
+                // An older oomph may have asked it for less than what is known to use GPUs by now.
+                if facts.problem().is_some() {
+                    facts = PythonFacts::of(&bin(&path).join("python"), &path)?;
+                }
+                return Ok(Environment { path, facts, created: false, _lease: lease });
+            }
             Claim::Make(exclusive) => exclusive,
         };
         self.make_room(&folder);

@@ -87,14 +87,13 @@ fn remarks(allocations: &Allocations, transfers: &Transfers, framework: bool) ->
     if saved >= CHURN && saved * 2 >= allocations.calls {
         let most = allocations.sites.iter().max_by_key(|site| site.freed);
         let place = most.map(|site| format!(", most of them at {}", site.place)).unwrap_or_default();
-        let (now, then) = (allocations.most_held_bytes, allocations.pool_peak_bytes);
+        let (now, then) = (human(allocations.most_held_bytes), human(allocations.pool_peak_bytes));
+        let peak =
+            if now == then { "at the same peak".into() } else { format!("at a peak of {then} instead of {now}") };
         remarks.push(format!(
-            "{} of {} allocations were of a size that had just been freed{place}: cudaMallocAsync, or buffers that are \
-             kept, would save these calls and as many frees, at a peak of {} instead of {}",
-            saved,
-            allocations.calls,
-            human(then),
-            human(now)
+            "{saved} of {} allocations were of a size that had just been freed{place}: cudaMallocAsync, or buffers that \
+             are kept, would save these calls and as many frees, {peak}",
+            allocations.calls
         ));
     }
     if allocations.never_freed_blocks > 0 && !framework {

@@ -51,7 +51,7 @@ fn a_recording_that_nobody_left_is_told() -> std::io::Result<()> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oomph"));
     command.args(["dry-run", "--quiet", "--gpu", "rtx-3060", "--snapshot", "none.pickle", "--", "true"]);
     let output = command.current_dir(folder.path()).env("OOMPH_CACHE_DIR", folder.path()).output()?;
-    assert!(String::from_utf8_lossy(&output.stdout).contains("no process left a recording"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("no recording was written"), "{output:?}");
     assert!(!folder.path().join("none.pickle").exists());
     Ok(())
 }

@@ -146,9 +146,11 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         Ok(())
     }
 
-    /// Puts mixes together, each without the most effective remedy of those before it.
+    /// Puts mixes together, without what is enough by itself, and each without the most effective remedy of those before
+    /// it.
     fn mixes(&mut self) -> Result<(), B::Error> {
-        let mut left_out: BTreeSet<String> = BTreeSet::new();
+        let enough = self.found.fixes.iter().flat_map(|fix| &fix.mix.doses);
+        let mut left_out: BTreeSet<String> = enough.map(|dose| dose.remedy.id.clone()).collect();
         while !self.is_done() {
             let Some(fix) = self.assemble(&left_out)? else { return Ok(()) };
             let strongest = fix.mix.doses.iter().max_by_key(|dose| self.forecast.frees(**dose));

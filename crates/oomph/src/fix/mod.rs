@@ -23,6 +23,7 @@ use crate::cards::Card;
 use crate::cli::{FixArgs, Format, Prefer};
 use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
+use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program};
 use crate::stage::{Ended, Scene, Stage};
 use crate::trial::{Changes, Runner};
@@ -81,7 +82,8 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let write = apply::target(&args.write)?;
     let stage = Stage::set(program, quiet)?;
     let progress = progress(quiet);
-    let searched = search(&stage, &stage, catalogue, &wanted, start, &|what| progress.set_message(what.to_owned()));
+    let runner = ForkRunner::new(&stage, args.jobs);
+    let searched = search(&stage, &runner, catalogue, &wanted, start, &|what| progress.set_message(what.to_owned()));
     progress.finish_and_clear();
     let answer = match searched {
         Ok(answer) => answer,

@@ -45,16 +45,16 @@ fn subject(model: Model) -> Result<Found> {
     let bytes = model.components.iter().fold(0_u64, |sum, part| sum.saturating_add(part.bytes()));
     let name = model.name.clone();
     let notes = model.notes.clone();
-    if let [part] = model.components.as_slice() {
-        if let Some(Architecture::Transformer(shape)) = &part.architecture {
-            let mut shape = shape.clone();
-            // A configuration without a head is planned as what it was made for.
-            if shape.head == Head::None && shape.kind == oomph_model::architecture::Kind::Decoder {
-                shape.head = Head::Language;
-            }
-            let subject = Subject::Transformer { shape, file_bytes: files.then_some(bytes) };
-            return Ok(Found { name, subject, notes });
+    if let [part] = model.components.as_slice()
+        && let Some(Architecture::Transformer(shape)) = &part.architecture
+    {
+        let mut shape = shape.clone();
+        // A configuration without a head is planned as what it was made for.
+        if shape.head == Head::None && shape.kind == oomph_model::architecture::Kind::Decoder {
+            shape.head = Head::Language;
         }
+        let subject = Subject::Transformer { shape, file_bytes: files.then_some(bytes) };
+        return Ok(Found { name, subject, notes });
     }
     let pipeline = Pipeline::of(&model.components);
     if pipeline.denoises() {

@@ -209,7 +209,7 @@ fn kept(text: &str, knobs: &mut [Knob]) -> Result<Keep> {
     };
     let keep = Keep { varied: varied.to_owned(), derived: derived.to_owned(), product };
     for knob in knobs.iter_mut().filter(|knob| knob.name == keep.varied) {
-        knob.values.retain(|value| *value > 0 && product % value == 0);
+        knob.values.retain(|value| *value > 0 && product.is_multiple_of(*value));
         if knob.values.is_empty() {
             return Err(hinted(
                 format!("no value of `{}` divides {product}", knob.name),
