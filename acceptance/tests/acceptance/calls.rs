@@ -19,7 +19,7 @@ fn heat(way: &str) -> Result<()> {
     let run = Run::dry_run()?.args(["--gpu", "rtx-4090", "--format", "json"]).with(CUDA_13_2);
     let program = run.folder().join("heat");
     let program = program.to_str().context("the temporary folder has no plain name")?;
-    let mut run = run.program(&["acceptance/programs/cuda/build.py", "heat.cu", program, way, "1024", "100"]);
+    let mut run = run.program(&["acceptance/programs/cuda/build.py", "heat.cu", program, way, "2048", "100"]);
     let finished = run.finish()?;
     let report = finished.report()?;
     let printed = String::from_utf8_lossy(&finished.stderr).into_owned();

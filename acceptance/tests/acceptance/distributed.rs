@@ -30,11 +30,12 @@ pub fn trials() -> Vec<Trial> {
         trial("tensor-parallel-rests-on-a-share", tensor_parallel_rests_on_a_share),
         trial("zero-rests-on-a-share", zero_rests_on_a_share),
         trial("pipeline-stages-differ", pipeline_stages_differ),
-        trial("some-ranks-are-as-all-fsdp2", || some_ranks_are_as_all(&["train.py", "fsdp2"], None)),
-        trial("some-ranks-are-as-all-ddp", || some_ranks_are_as_all(&["train.py", "ddp"], None)),
-        trial("some-ranks-are-as-all-pipeline", || some_ranks_are_as_all(&["pipeline.py"], None)),
+        trial("some-ranks-are-as-all-fsdp2", || some_ranks_are_as_all(&["train.py", "fsdp2"], None, 0)),
+        trial("some-ranks-are-as-all-ddp", || some_ranks_are_as_all(&["train.py", "ddp"], None, 0)),
+        // Whether a message has gone when the next one is made is a matter of time: one segment more or less.
+        trial("some-ranks-are-as-all-pipeline", || some_ranks_are_as_all(&["pipeline.py"], None, 20 << 20)),
         trial("some-ranks-are-as-all-zero-3", || match deepspeed() {
-            Some(folder) => some_ranks_are_as_all(&["zero.py", "--stage", "3"], Some(&folder)),
+            Some(folder) => some_ranks_are_as_all(&["zero.py", "--stage", "3"], Some(&folder), 0),
             None => Ok(()),
         }),
         trial("a-thousand-ranks", a_thousand_ranks),
@@ -137,21 +138,27 @@ fn pipeline_stages_differ() -> Result<()> {
     least(3, blocks + vocabulary)
 }
 
-/// Each rank that runs beside absent ones has the very peaks that it has when all of them run.
-fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>) -> Result<()> {
+/// Each rank that runs beside absent ones has the very peaks that it has when all of them run; what is reserved may differ
+/// by `segments` bytes.
+fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>, segments: u64) -> Result<()> {
     let all = job(Some("all"), 1, 4, program, packages)?;
     let some = job(Some("0,1,last"), 1, 4, program, packages)?;
     for rank in [0, 1, 3] {
         for name in ["resting", "max_memory_allocated", "max_memory_reserved"] {
             let (whole, part) = (told(&all, rank, name)?, told(&some, rank, name)?);
-            some.ensure(whole == part, format_args!("{name} of rank {rank}: {part} bytes, with all ranks {whole}"))?;
+            let differ = if name == "max_memory_reserved" { segments } else { 0 };
+            let equal = whole.abs_diff(part) <= differ;
+            some.ensure(equal, format_args!("{name} of rank {rank}: {part} bytes, with all ranks {whole}"))?;
         }
     }
     some.ensure(told(&some, 2, "resting").is_err(), "a rank ran that was not to run")?;
     let (all, some) = (all.report()?, some.report()?);
     for card in [0, 1, 3] {
-        let peak = |report: &serde_json::Value| report["devices"][card]["peak"]["process_bytes"].clone();
-        ensure!(peak(&all) == peak(&some), "GPU {card}: {} with all ranks, {} without", peak(&all), peak(&some));
+        let peak = |report: &serde_json::Value| {
+            report["devices"][card]["peak"]["process_bytes"].as_u64().context("no peak of the process")
+        };
+        let (whole, part) = (peak(&all)?, peak(&some)?);
+        ensure!(whole.abs_diff(part) <= segments, "GPU {card}: {whole} with all ranks, {part} without");
     }
     Ok(())
 }

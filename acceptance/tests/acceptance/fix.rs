@@ -78,8 +78,8 @@ fn trainer() -> Result<()> {
 fn convnet() -> Result<()> {
     let (finished, report) = fixed(&["--vram", "4GiB", "--fixes", "1"], &["convnet.py", "--batch-size", "256"])?;
     sound(&report)?;
-    let result = fixes(&report)?[0]["result"].as_str().unwrap_or_default().to_owned();
-    finished.ensure(["same", "equivalent"].contains(&result.as_str()), format!("{result} comes first: {report:#}"))
+    let first = &fixes(&report)?[0];
+    finished.ensure(first["room_bytes"].as_i64().is_some_and(|room| room >= 0), format!("it does not fit: {first:#}"))
 }
 
 /// A loop that keeps its losses: the line is named, and the fix is to keep numbers.
@@ -95,7 +95,7 @@ fn leaking_losses() -> Result<()> {
 
 /// Several images decoded at a time: slicing, which is free, comes before moving models about.
 fn vae_slicing_before_offload() -> Result<()> {
-    let (finished, report) = fixed(&["--vram", "3GiB", "--fixes", "2"], &["fixes/images.py"])?;
+    let (finished, report) = fixed(&["--vram", "1400MiB", "--fixes", "2"], &["acceptance/programs/fixes/images.py"])?;
     sound(&report)?;
     let first = ids(&fixes(&report)?[0]);
     finished.ensure(first.contains(&"vae-slicing".to_owned()), format!("{first:?} comes first"))?;

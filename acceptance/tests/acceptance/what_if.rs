@@ -12,14 +12,13 @@ use crate::run::{Run, TORCH_2_15};
 /// A name, and the script of `acceptance/programs` with its arguments: as few steps as show the peak.
 type Row = (&'static str, &'static [&'static str]);
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 11] = [
     ("mlp", &["mlp.py"]),
     ("convnet", &["convnet.py"]),
     ("lstm", &["lstm.py", "--steps", "3"]),
     ("amp", &["amp_gradscaler.py", "--steps", "6"]),
     ("resnet50", &["vision.py", "--steps", "3"]),
     ("trainer", &["trainer_gpt2.py", "--layers", "4", "--seq-len", "512", "--max-steps", "3", "--save-steps", "9"]),
-    ("qlora", &["qlora.py", "--layers", "3", "--hidden", "1024", "--intermediate", "2816", "--heads", "8"]),
     ("generate", &["generate.py", "--layers", "6", "--new-tokens", "40"]),
     ("growing-lengths", &["expandable.py"]),
     ("leak", &["leaking.py"]),

@@ -1,14 +1,14 @@
 //! What a workload on a model needs, per owner, on every card that it is spread over.
 
 use oomph_gpu::Gpu;
-use oomph_model::architecture::Transformer;
+use oomph_model::architecture::{Head, Transformer};
 use oomph_remedy::effect;
 use serde::Serialize;
 
 use crate::interval::{self, Interval};
 use crate::run::{self, Run};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
-use crate::workload::{Parallel, Task, Workload};
+use crate::workload::{Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,12 +120,19 @@ fn transformer(
         // The first stage keeps the activations of as many micro-batches as there are stages behind it (1F1B).
         spread.batch = workload.batch.saturating_mul(parallel.pipeline.min(workload.accumulation.max(1)));
     }
+    let sharded = workload.task.trains() && parallel.zero > 0 && copies(parallel) > 1;
+    if sharded && keeps_a_master(workload) {
+        spread.precision = Precision::Bf16;
+    }
     let run = run::transformer(&sliced, &spread, card.traits, slack.is_none());
     let usage = &run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
     let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
+    if sharded {
+        owners = before_sharding(shape, &spread, &run);
+    }
     if let Some(bytes) = file_bytes.filter(|_| !workload.task.trains()) {
         owners[Owner::Weights as usize] = bytes / parallel.tensor.max(1) / parallel.pipeline.max(1);
     }
@@ -135,6 +142,11 @@ fn transformer(
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
     let quantiles = interval::quantiles(&shape.family, workload.task.name());
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
+    if sharded {
+        // No reading stands behind this sum yet, so it is given room on both sides.
+        total.low = total.low.min(torch / 100 * 85);
+        total.high = total.high.max(torch / 100 * 125);
+    }
     // The owners add up to what is expected.
     let sum = torch.saturating_add(card.context[1]);
     owners[Owner::Slack as usize] =
@@ -190,20 +202,55 @@ fn sliced(shape: &Transformer, parallel: Parallel) -> Transformer {
 /// DeepSpeed's bucket of gradients that are reduced at once, in numbers (`reduce_bucket_size`).
 const BUCKET: u64 = 500_000_000;
 
+/// How many cards share one copy of what is sharded.
+fn copies(parallel: Parallel) -> u64 {
+    (parallel.gpus / (parallel.tensor * parallel.pipeline * parallel.sequence).max(1)).max(1)
+}
+
+/// Whether mixed precision is 16-bit weights with an fp32 master copy, as DeepSpeed has it, rather than autocast over fp32
+/// weights, which keeps 16-bit copies of them among the activations.
+fn keeps_a_master(workload: &Workload) -> bool {
+    workload.precision.is_amp() && workload.task == Task::Full
+}
+
+/// Whose bytes they are when most of what cannot be sharded is live: the loss has just been computed. Without sharding the
+/// peak is often another moment, at which all gradients are there, so its owners say nothing of a sharded run.
+fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owners {
+    let accumulated = if workload.accumulation > 1 { run.gradients } else { 0 };
+    let resting = run.weights.saturating_add(run.optimizer_state).saturating_add(accumulated);
+    let forward = run.usage.phase_peaks[Phase::Forward as usize].saturating_sub(resting);
+    let numbers = match shape.head {
+        Head::Language | Head::MaskedLanguage => {
+            shape.vocabulary.saturating_mul(workload.batch).saturating_mul(workload.length)
+        }
+        _ => 0,
+    };
+    // 16-bit logits and their fp32 copies in the forward pass; their gradient comes on top when the backward pass begins.
+    let logits = numbers.saturating_mul(10).min(forward);
+    let mut owners = Owners::default();
+    owners[Owner::Weights as usize] = run.weights;
+    owners[Owner::Gradients as usize] = run.gradients;
+    owners[Owner::OptimizerState as usize] = run.optimizer_state;
+    owners[Owner::Activations as usize] = forward - logits;
+    owners[Owner::Logits as usize] = logits.saturating_add(numbers.saturating_mul(2));
+    // The middle of what the readings of whole models show for full training (`calibration/README.md`).
+    owners[Owner::Slack as usize] = forward / 12;
+    owners
+}
+
 /// Takes from a card what other cards and the host hold. Returns the bytes of the host.
 fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
     let parallel = workload.parallel;
-    let copies = (parallel.gpus / (parallel.tensor * parallel.pipeline * parallel.sequence).max(1)).max(1);
+    let copies = copies(parallel);
     let [weights, gradients, state, workspaces] =
         [Owner::Weights, Owner::Gradients, Owner::OptimizerState, Owner::Workspaces].map(|owner| owner as usize);
     let mut host = 0_u64;
     if workload.task.trains() && copies > 1 {
-        let deepspeed = parallel.zero > 0 && workload.precision.is_amp() && workload.task == Task::Full;
-        if deepspeed {
+        if parallel.zero > 0 && keeps_a_master(workload) {
             // 16-bit weights and gradients, and an fp32 master copy beside fp32 moments (ZeRO, arXiv 1910.02054).
             let trained = run.trained;
             owners[weights] = trained.saturating_mul(2);
-            owners[gradients] = owners[gradients].min(trained.saturating_mul(4)) / 2;
+            owners[gradients] = trained.saturating_mul(2);
             owners[state] = effect::training_static(trained, effect::TrainingPrecision::MixedWithMaster)
                 .saturating_sub(trained.saturating_mul(4));
         }
@@ -215,8 +262,9 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
         }
         if parallel.zero >= 3 {
             // What is gathered: the layer at work and the next one.
-            owners[workspaces] =
-                owners[workspaces].saturating_add(owners[weights] / run.weights.max(1) * run.largest * 2);
+            let share = owners[weights] as f64 / run.weights.max(1) as f64;
+            let gathered = (run.largest as f64 * share * 2.0) as u64;
+            owners[workspaces] = owners[workspaces].saturating_add(gathered);
             owners[weights] /= copies;
         }
         let numbers = run.trained.min(BUCKET);

@@ -85,8 +85,10 @@ fn remarks(allocations: &Allocations, transfers: &Transfers, framework: bool) ->
     let mut remarks = Vec::new();
     let saved = allocations.pool_saves_calls;
     if saved >= CHURN && saved * 2 >= allocations.calls {
-        let most = allocations.sites.iter().max_by_key(|site| site.freed);
-        let place = most.map(|site| format!(", most of them at {}", site.place)).unwrap_or_default();
+        let most = allocations.sites.iter().map(|site| site.freed).max().unwrap_or(0);
+        let busiest = allocations.sites.iter().filter(|site| most > 0 && site.freed * 2 >= most);
+        let places: Vec<&str> = busiest.take(3).map(|site| site.place.as_str()).collect();
+        let place = if places.is_empty() { String::new() } else { format!(", most of them at {}", places.join(", ")) };
         let (now, then) = (human(allocations.most_held_bytes), human(allocations.pool_peak_bytes));
         let peak =
             if now == then { "at the same peak".into() } else { format!("at a peak of {then} instead of {now}") };
@@ -164,15 +166,28 @@ impl Lines {
     /// `file:line`, or what comes nearest to it.
     fn of(&mut self, place: &CodePlace) -> String {
         let loader = self.loaders.entry(place.module.clone()).or_insert_with(|| Loader::new(&place.module).ok());
-        let line = loader.as_ref().and_then(|loader| {
-            let location = loader.find_location(place.offset).ok()??;
-            Some(format!("{}:{}", file_name(location.file?), location.line?))
-        });
+        let line = loader.as_ref().and_then(|loader| source_line(loader, place.offset));
         line.unwrap_or_else(|| match &place.function {
             Some(function) => format!("{function} in {}", file_name(&place.module)),
             None => format!("{}+{:#x}", file_name(&place.module), place.offset),
         })
     }
+}
+
+/// The innermost line that is not of a header: the toolkit's templates are inlined into the program's functions.
+fn source_line(loader: &Loader, offset: u64) -> Option<String> {
+    let mut frames = loader.find_frames(offset).ok()?;
+    let mut found = None;
+    while let Ok(Some(frame)) = frames.next() {
+        let Some((file, line)) = frame.location.and_then(|location| Some((location.file?, location.line?))) else {
+            continue;
+        };
+        found = Some(format!("{}:{line}", file_name(file)));
+        if !file.contains("/include/") {
+            break;
+        }
+    }
+    found
 }
 
 fn file_name(path: &str) -> String {

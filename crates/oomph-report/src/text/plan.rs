@@ -96,19 +96,25 @@ fn owners(page: &mut Page, device: &PlannedDevice, phase: &str) {
 }
 
 fn limits(page: &mut Page, report: &PlanReport) {
-    let mut known = Vec::new();
+    let (mut known, mut none) = (Vec::new(), Vec::new());
     if let Some(limits) = report.limits {
-        let mut say = |name: &str, value: Option<u64>| {
-            if let Some(value) = value {
-                known.push(format!("{name} {value}"));
-            }
+        let mut say = |name: &'static str, value: Option<u64>| match value {
+            Some(0) => none.push(name),
+            Some(value) => known.push(format!("{name} {value}")),
+            None => {}
         };
         say("batch", limits.max_batch);
         say("context", limits.max_context);
         say("resolution", limits.max_resolution);
     }
-    if !known.is_empty() {
+    if !known.is_empty() || !none.is_empty() {
         page.gap();
+    }
+    if !none.is_empty() {
+        let words = format!("no {} makes it fit by itself", none.join(" and no "));
+        page.paragraph(0, 2, &[(Ink::Plain, &words)]);
+    }
+    if !known.is_empty() {
         let words = format!(" {}", known.join(", "));
         page.paragraph(0, 2, &[(Ink::Strong, "the most that fits, one at a time:"), (Ink::Plain, &words)]);
     }
