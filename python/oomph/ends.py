@@ -16,8 +16,7 @@ def install(watcher):
     import atexit
 
     atexit.register(watcher.record.write)
-    if watcher.owners is not None:
-        atexit.register(watcher.owners.finish)
+    atexit.register(watcher.leave_history)
     _wrap_excepthook(watcher)
     _wrap_thread_excepthook(watcher)
     _wrap_exits(watcher)

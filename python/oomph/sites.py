@@ -59,6 +59,11 @@ def is_user_file(filename):
     return not path.startswith(_roots())
 
 
+def is_own_file(filename):
+    """Say whether code of this file is the hook's."""
+    return filename.startswith(_OWN)
+
+
 def _site(code, line):
     filename = code.co_filename
     if not filename.startswith("<"):

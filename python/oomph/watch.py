@@ -36,14 +36,21 @@ class Watcher:
     def new_run(self):
         """Begin anew in a child of the fork server, whose config may differ."""
         self.rule = stop.StopRule(self.config["stop"]["mode"], self.config["stop"].get("steps", 3))
+        if self.owners is None:
+            # Nothing is observed before a card is used, so it is not too late.
+            self.owners = hook.guarded(_owners, self.torch, self.record, self.config)
         if self.owners is not None:
             self.owners.share.begin()
 
     def finish(self):
         """The process ends, or its part in the run does: leave all that is known."""
+        self.leave_history()
+        self.record.write_if_used()
+
+    def leave_history(self):
+        """Leave the allocator's history and the names of its blocks, where they are wanted."""
         if self.owners is not None:
             self.owners.finish()
-        self.record.write_if_used()
 
     # -- memory ------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,10 @@ description! {
 }
 
 impl DeviceDescription {
+    /// Where [`capacity_bytes`](Self::capacity_bytes) stands in the encoded record, in bytes: it is the only part of a
+    /// card that the runs of one fork server may have of their own.
+    pub const CAPACITY_AT: usize = NAME_BYTES + UUID_BYTES;
+
     /// Whether the card stands for "no limit".
     #[must_use]
     pub fn is_unbounded(&self) -> bool {

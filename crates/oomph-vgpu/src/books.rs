@@ -131,7 +131,8 @@ impl Books {
 
     /// Takes over the ledger of another run folder, if this process was given one after it was forked: a fork server
     /// opens its books while it imports, and each of its children is a run of its own. The place of the mapping stays,
-    /// so nothing that was derived from it goes stale; a ledger of other cards is therefore not taken.
+    /// so nothing that was derived from it goes stale; a ledger of other cards is therefore not taken. Their capacities
+    /// may differ: those are read where they are needed (see [`capacity_bytes`]).
     #[cold]
     fn follow(&self) {
         let Some(given) = std::env::var_os(RUN_FOLDER_VARIABLE) else { return };
@@ -144,7 +145,16 @@ impl Books {
         let mut descriptions = vec![0; process_word(0) * 8 - at];
         // SAFETY: the descriptions lie inside the mapping, and nobody writes them after the launcher did.
         let mine = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), descriptions.len()) };
-        if file.read_exact_at(&mut descriptions, at as u64).is_err() || descriptions != mine {
+        if file.read_exact_at(&mut descriptions, at as u64).is_err() {
+            return;
+        }
+        for device in 0..self.cards.len() {
+            let at = description_offset(device) - at + DeviceDescription::CAPACITY_AT;
+            if let (Some(theirs), Some(mine)) = (descriptions.get_mut(at..at + 8), mine.get(at..at + 8)) {
+                theirs.copy_from_slice(mine);
+            }
+        }
+        if descriptions != mine {
             return;
         }
         // SAFETY: replaces our own mapping by one of the same size, in one step; all access to it is by atomic words.
@@ -217,12 +227,18 @@ impl Books {
         found
     }
 
+    /// What a card can hold, in bytes, as the mapped ledger says.
+    fn capacity(&self, device: usize) -> Option<u64> {
+        let at = (description_offset(device) + DeviceDescription::CAPACITY_AT) / 8;
+        (device < self.cards.len()).then(|| self.word(at).load(Ordering::Relaxed))
+    }
+
     /// Takes bytes from a card if it has them.
     fn take(&self, device: usize, bytes: u64) -> bool {
-        let Some(card) = self.cards.get(device) else { return false };
+        let Some(capacity) = self.capacity(device) else { return false };
         let used = self.word(device_word(device, DeviceWord::Used));
         let taken = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|used| *used <= card.capacity_bytes)
+            used.checked_add(bytes).filter(|used| *used <= capacity)
         });
         if let Ok(before) = taken {
             self.word(device_word(device, DeviceWord::Peak)).fetch_max(before + bytes, Ordering::Relaxed);
@@ -240,6 +256,12 @@ fn start_time(pid: u32) -> Option<u64> {
         return None;
     }
     fields.nth(18)?.parse().ok()
+}
+
+/// What a card can hold, in bytes; `None` without a ledger. In a child of a fork server this is what the child's own run
+/// was given, which need not be what the server had.
+pub fn capacity_bytes(device: usize) -> Option<u64> {
+    books()?.capacity(device)
 }
 
 /// The cards of the run, by ledger index; none without a ledger.
@@ -301,8 +323,8 @@ pub fn release(device: usize, kind: Kind, bytes: u64) {
 /// Bytes of a card that nobody holds.
 pub fn free_bytes(device: usize) -> u64 {
     let Some(books) = books() else { return 0 };
-    let Some(card) = books.cards.get(device) else { return 0 };
-    card.capacity_bytes.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
+    let Some(capacity) = books.capacity(device) else { return 0 };
+    capacity.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
 }
 
 /// Every process that holds memory on a card, with the bytes it holds.

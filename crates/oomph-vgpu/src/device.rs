@@ -19,6 +19,13 @@ pub struct Device {
     pub description: &'static DeviceDescription,
 }
 
+impl Device {
+    /// What it can hold, in bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        books::capacity_bytes(self.card).unwrap_or(self.description.capacity_bytes)
+    }
+}
+
 thread_local! {
     // `const` and without a destructor, so that a thread's end runs no code of this library.
     static CURRENT: Cell<usize> = const { Cell::new(0) };

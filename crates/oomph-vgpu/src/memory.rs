@@ -246,5 +246,5 @@ pub fn find(pointer: *const c_void) -> Option<Block> {
 /// Free and total bytes of the current card.
 pub fn info() -> Result<(usize, usize), u32> {
     let device = device::activate_current()?;
-    Ok((books::free_bytes(device.card) as usize, device.description.capacity_bytes as usize))
+    Ok((books::free_bytes(device.card) as usize, device.capacity_bytes() as usize))
 }

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::Result;
 use oomph_launch::{ForkServer, Forked, ForkedRun, Output, ProgramKind, PythonProgram, RunFolder};
@@ -70,8 +69,15 @@ impl<'a> ForkRunner<'a> {
             return None;
         }
         let changes = Changes::none(&self.stage.program.command);
-        let scene =
-            Scene { changes: &changes, cards, output: Output::Discard, timeout: None, history: false, keep: None };
+        let scene = Scene {
+            changes: &changes,
+            cards,
+            output: Output::Discard,
+            timeout: None,
+            history: false,
+            keep: None,
+            give_up: None,
+        };
         // What keeps a server from starting keeps a process from starting as well, and says so there.
         let (folder, launch) = self.stage.furnish(&scene).ok()?;
         let server = ForkServer::start(launch, program, &[]).ok()?;
@@ -85,27 +91,43 @@ fn descriptions(cards: &[Card]) -> Vec<DeviceDescription> {
     cards.iter().enumerate().map(|(index, card)| card.description(index)).collect()
 }
 
+/// Whether a child of a server with some cards can have the others: the same, whatever they can hold.
+fn are_alike(some: &[DeviceDescription], others: &[DeviceDescription]) -> bool {
+    let alike = |(one, other): (&DeviceDescription, &DeviceDescription)| {
+        DeviceDescription { capacity_bytes: other.capacity_bytes, ..one.clone() } == *other
+    };
+    some.len() == others.len() && some.iter().zip(others).all(alike)
+}
+
 impl Runner for ForkRunner<'_> {
-    fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended> {
-        let scene = Scene { changes, cards, output: Output::Capture, timeout, history: false, keep: None };
-        let program = PythonProgram::of(&changes.command);
-        let serving = program.as_ref().and_then(|program| self.serving(program, cards));
+    fn perform(&self, scene: &Scene<'_>) -> Result<Ended> {
+        let program = PythonProgram::of(&scene.changes.command);
+        let serving = program.as_ref().and_then(|program| self.serving(program, scene.cards));
         if let (Some(program), Some(serving)) = (&program, serving)
             && serving.program.is_same_program(program)
-            && serving.cards == descriptions(cards)
+            && are_alike(&serving.cards, &descriptions(scene.cards))
         {
-            let (folder, _) = self.stage.furnish(&scene)?;
-            let run = ForkedRun { program, env: &changes.env, folder: &folder, output: scene.output, timeout };
+            let (folder, _) = self.stage.furnish(scene)?;
+            let (output, timeout) = (scene.output, scene.timeout);
+            let give_up = scene.give_up;
+            let run = ForkedRun { program, env: &scene.changes.env, folder: &folder, output, timeout, give_up };
             match serving.server.run(&run) {
-                Ok(Forked::Ran(outcome)) => return Stage::left_by(&folder, outcome, None),
+                Ok(Forked::Ran(outcome)) => return Stage::left_by(&folder, outcome, scene.keep),
                 Ok(Forked::NeedsAProcess) => {}
                 Ok(Forked::NeverForked) | Err(_) => *self.state() = State::Plain,
             }
         }
-        self.stage.perform(&scene)
+        self.stage.perform(scene)
     }
 
+    fn prepare(&self, cards: &[Card]) {
+        if let Some(program) = PythonProgram::of(&self.stage.program.command) {
+            self.serving(&program, cards);
+        }
+    }
+
+    /// The launcher supervises one process at a time; the children of a server are the server's.
     fn jobs(&self) -> usize {
-        if matches!(*self.state(), State::Plain) { 1 } else { self.jobs }
+        if matches!(*self.state(), State::Serving(_)) { self.jobs } else { 1 }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -50,6 +51,8 @@ pub struct Scene<'a> {
     pub history: bool,
     /// Where the recordings are copied to.
     pub keep: Option<&'a Path>,
+    /// Ends a run of a fork server, as a time that is up would, once this is true.
+    pub give_up: Option<&'a AtomicBool>,
 }
 
 /// How a run came to its end.
@@ -129,7 +132,7 @@ impl Stage {
     pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
         let changes = Changes::none(&self.program.command);
         let (timeout, history) = (self.program.timeout, self.program.history);
-        self.perform(&Scene { changes: &changes, cards, output, timeout, history, keep })
+        self.perform(&Scene { changes: &changes, cards, output, timeout, history, keep, give_up: None })
     }
 
     /// Runs the program and reads what it left.
@@ -147,7 +150,7 @@ impl Stage {
     /// # Errors
     /// When the folder cannot be written.
     pub fn furnish(&self, scene: &Scene<'_>) -> Result<(RunFolder, Launch)> {
-        let Scene { changes, cards, output, timeout, history, keep: _ } = *scene;
+        let Scene { changes, cards, output, timeout, history, keep: _, give_up: _ } = *scene;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             stop: program.stop,

@@ -29,12 +29,31 @@ impl Changes {
 
 /// Where trials run. They share nothing, so several may run at a time where [`Runner::jobs`] says so.
 pub trait Runner: Sync {
+    /// Runs the program once.
+    ///
+    /// # Errors
+    /// When the run cannot be set up, or its books cannot be read.
+    fn perform(&self, scene: &Scene<'_>) -> Result<Ended>;
+
     /// Runs the program with these changes on these cards, for no longer than `timeout` says. Its output goes nowhere,
     /// but for the end of its standard error, and it is not recorded whose memory it is.
     ///
     /// # Errors
-    /// When the run cannot be set up, or its books cannot be read.
-    fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended>;
+    /// As of [`Self::perform`].
+    fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended> {
+        self.perform(&Scene {
+            changes,
+            cards,
+            output: Output::Capture,
+            timeout,
+            history: false,
+            keep: None,
+            give_up: None,
+        })
+    }
+
+    /// Makes ready what runs on cards like these have in common, so that [`Self::jobs`] is known.
+    fn prepare(&self, _cards: &[Card]) {}
 
     /// How many trials may run at the same time.
     fn jobs(&self) -> usize {
@@ -44,7 +63,7 @@ pub trait Runner: Sync {
 
 /// Every trial is a process of its own, from its first import on. The launcher supervises one run at a time.
 impl Runner for Stage {
-    fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended> {
-        self.perform(&Scene { changes, cards, output: Output::Capture, timeout, history: false, keep: None })
+    fn perform(&self, scene: &Scene<'_>) -> Result<Ended> {
+        Stage::perform(self, scene)
     }
 }

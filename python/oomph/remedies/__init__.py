@@ -16,6 +16,7 @@ changes. The table below has every id, what does it, and its options; options th
 | `half-weights` | `dtype` (as of `autocast`) |
 | `adam-8bit`, `paged-adam-8bit`, `adam-4bit`, `adafactor`, `lion-8bit`, `sgd` | |
 | `fused-optimizer`, `foreach-off`, `optimizer-in-backward` | |
+| `optimizer-cpu-offload`, `gradient-cpu-offload` | |
 | `low-rank-gradients` | `target_modules` (`all-linear`) |
 | `chunked-cross-entropy`, `fused-cross-entropy` | `chunks` (8) |
 | `last-token-logits` | |
@@ -68,6 +69,8 @@ _APPLIERS = {
     "fused-optimizer": ("optimizers", "Stepping", {"fused": True, "foreach": None}, "adamw_torch_fused"),
     "foreach-off": ("optimizers", "Stepping", {"foreach": False, "fused": None}, None),
     "optimizer-in-backward": ("optimizers", "InBackward"),
+    "optimizer-cpu-offload": ("host_optimizer", "HostOptimizer"),
+    "gradient-cpu-offload": ("host_optimizer", "HostOptimizer"),
     "low-rank-gradients": ("trainer", "Argument", ".low_rank"),
     "chunked-cross-entropy": ("loss", "ChunkedLoss"),
     "fused-cross-entropy": ("loss", "ChunkedLoss"),
@@ -98,7 +101,7 @@ _APPLIERS = {
     "fp8-weights": ("images", "Fp8"),
     "drop-t5": ("images", "WithoutT5"),
     "eval-batch": ("trainer", "Argument", ".smaller_eval_batch"),
-    "eval-accumulation": ("trainer", "Argument", ".accumulated_evaluation"),
+    "eval-accumulation": ("evaluation", "EvalAccumulation"),
     "prediction-loss-only": ("trainer", "Argument", ".loss_only"),
     "trim-cache-every-steps": ("trainer", "Argument", ".emptied_cache"),
     "shorter-sequence": ("trainer", "Argument", ".shorter"),

@@ -1,6 +1,55 @@
 """Evaluation that keeps less: what the Trainer gathers is reduced before it is gathered."""
 
+import sys
+
+from oomph import sites
+from oomph.program.kinds import name_of
 from oomph.remedies.remedy import Remedy
+from oomph.remedies.trainer import Argument, accumulated_evaluation
+
+
+class EvalAccumulation(Argument):
+    """`eval-accumulation` (option `steps`): the Trainer moves what it gathers to the CPU every so many steps.
+
+    In a loop of the program's own the results of each call leave the card, as in `results.append(model(x).cpu())`.
+    """
+
+    waits_for = "the program made no TrainingArguments and called no model in evaluation mode"
+
+    def __init__(self, name, options):
+        super().__init__(name, options, accumulated_evaluation)
+        self.moved = 0
+
+    def attach(self, moments):
+        self.torch = moments.torch
+        self.moments = moments
+        self.attach_trainer(moments)
+        moments.after_model(self.careful(self._gave))
+
+    def _gave(self, model, result):
+        if self.moments.trainer_seen or model.training or self.torch.is_grad_enabled():
+            return None
+        # What a library calls, it goes on to work with.
+        frame = sys._getframe()
+        while frame.f_back is not None and sites.is_own_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        if not sites.is_user_file(frame.f_code.co_filename):
+            return None
+        from torch.utils._pytree import tree_map
+
+        moved = tree_map(self._to_host, result)
+        self.applied("what %s gives is moved to the CPU at once" % name_of(model))
+        return moved
+
+    def _to_host(self, value):
+        if isinstance(value, self.torch.Tensor) and value.is_cuda:
+            self.moved += value.nbytes
+            return value.cpu()
+        return value
+
+    def verify(self):
+        if self.moved:
+            self.evidence = "%d bytes of results moved" % self.moved
 
 
 class LogitsPreprocessing(Remedy):

@@ -21,6 +21,9 @@ import signal
 import socket
 import sys
 
+# The overlay replaces the public name.
+from io import open as _open
+
 from oomph import hook, record
 from oomph.server import cards, child, environment, imports
 
@@ -46,7 +49,9 @@ class _Server:
         self.watch = environment.Watch()
         self.cards = cards.Cards()
         self.running = {}
-        """Process id -> the number of its request."""
+        """Process id -> the request."""
+        self.learned = False
+        """It was seen once what a run imports later than the program's text tells."""
         self.woken, self.waker = os.pipe()
         os.set_blocking(self.woken, False)
         os.set_blocking(self.waker, False)
@@ -113,7 +118,7 @@ class _Server:
         program = record.current().program
         pid = os.fork()
         if pid:
-            self.running[pid] = request["number"]
+            self.running[pid] = request
             self.say({"started": request["number"], "pid": pid})
             return False
         signal.set_wakeup_fd(-1)
@@ -145,9 +150,26 @@ class _Server:
                 return
             if pid == 0:
                 return
-            number = self.running.pop(pid, None)
-            if number is not None:
-                self.say({"ended": number, "status": status})
+            request = self.running.pop(pid, None)
+            if request is not None:
+                if not self.learned:
+                    self.learned = True
+                    self._learn(os.path.join(request["environment"]["OOMPH_RUN"], "hook", "%d.json" % pid))
+                self.say({"ended": request["number"], "status": status})
+
+    def _learn(self, path):
+        """Import what the run that left this record imported late, so that the others need not."""
+        try:
+            with _open(path, encoding="utf-8") as file:
+                program = json.load(file).get("program") or {}
+        except (OSError, ValueError):
+            return
+        packages = imports.late(program)
+        if packages:
+            problem = self._import({"packages": packages})
+            if problem is not None:
+                # What cannot be undone makes every further child useless.
+                self._leave()
 
     def _leave(self):
         for pid in self.running:

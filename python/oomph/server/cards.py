@@ -23,6 +23,8 @@ class Cards:
 
     def hide(self):
         """Stand in from torch's import on."""
+        if self._hidden:
+            return
         self._hidden = True
         hook.on_import("torch", self._replace)
 

@@ -32,6 +32,14 @@ def preload(script, module, packages, watch):
         _import(package)
 
 
+def late(program):
+    """The packages that a program like this (a record's `program`) imports while it runs.
+
+    The first optimizer of torch imports torch's compiler, which takes about as long as torch itself.
+    """
+    return ["torch._dynamo"] if program.get("optimizers") else []
+
+
 def _folder(script):
     return os.path.dirname(os.path.realpath(script)) if script else os.getcwd()
 

@@ -180,7 +180,8 @@ pub struct HookPipeline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookKept {
-    /// `loss-history`: the container grows by a tensor with a graph in every step.
+    /// `loss-history`, `graph-history` and `running-total`: what grows in every step has a graph. `results`: it has none
+    /// and lies on the card.
     pub kind: String,
     /// The file of the line that keeps them.
     pub file: Option<String>,
@@ -192,6 +193,13 @@ pub struct HookKept {
     pub bytes: Option<u64>,
     /// What the program calls the container.
     pub name: Option<String>,
+}
+
+impl HookKept {
+    /// Whether what is kept are results on the card, without the graphs behind them.
+    pub fn is_results(&self) -> bool {
+        self.kind == "results"
+    }
 }
 
 /// A value of the wanted kind, or nothing. One odd value must not cost the whole report.

@@ -219,7 +219,11 @@ impl Server {
             },
             tail: tail.as_ref().map(|path| path.to_string_lossy().into_owned()),
         })?;
-        let ended = self.wait(&news, start, run.timeout);
+        let is_over = |now: Instant| {
+            run.timeout.is_some_and(|timeout| now.saturating_duration_since(start) >= timeout)
+                || run.give_up.is_some_and(|give_up| give_up.load(Ordering::Relaxed))
+        };
+        let ended = self.wait(&news, start, &is_over);
         locked(&self.waiting).runs.remove(&number);
         let ended = ended?;
         if let Some(refused) = refusal(run.folder.path()) {
@@ -234,8 +238,13 @@ impl Server {
         }))
     }
 
-    /// Waits for a child's end, and ends it when its time is up or a signal came.
-    fn wait(&self, news: &Receiver<News>, start: Instant, timeout: Option<Duration>) -> Result<Ended, LaunchError> {
+    /// Waits for a child's end, and ends it when `is_over` says so or a signal came.
+    fn wait(
+        &self,
+        news: &Receiver<News>,
+        start: Instant,
+        is_over: &dyn Fn(Instant) -> bool,
+    ) -> Result<Ended, LaunchError> {
         let mut session = None;
         let mut kill_at: Option<Instant> = None;
         let mut ended = Ended { status: ExitStatus::from_raw(0), at: start, timed_out: false, interrupted: None };
@@ -266,7 +275,7 @@ impl Server {
                     None => return Err(unusable("it does not answer")),
                 }
             };
-            ended.timed_out |= timeout.is_some_and(|timeout| start.elapsed() >= timeout);
+            ended.timed_out |= is_over(now);
             if (ended.timed_out || ended.interrupted.is_some()) && kill_at.is_none() {
                 processes::signal_session(session, Signal::TERM);
                 kill_at = Some(now + crate::supervise::GRACE);

@@ -6,6 +6,7 @@
 //! refused and the caller starts a process.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::{Launch, LaunchError, Outcome, Output, RunFolder};
@@ -51,6 +52,8 @@ pub struct ForkedRun<'a> {
     pub output: Output,
     /// Ends the run after this time.
     pub timeout: Option<Duration>,
+    /// Ends the run, as a time that is up would, once this is true.
+    pub give_up: Option<&'a AtomicBool>,
 }
 
 /// What came of a run that a fork server was asked for.

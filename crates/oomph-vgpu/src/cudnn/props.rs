@@ -46,7 +46,8 @@ const DRIVER_VERSION: u64 = 13_020;
 
 /// The current card.
 pub fn current() -> Option<Props> {
-    let card = device::current()?.description;
+    let device = device::current()?;
+    let card = device.description;
     Some(Props {
         name: card.name.clone(),
         version: card.cc_major * 100 + card.cc_minor * 10,
@@ -62,7 +63,7 @@ pub fn current() -> Option<Props> {
         clock_khz: card.clock_khz,
         memory_clock_khz: card.memory_clock_khz,
         pci_device_id: card.pci_device_id,
-        capacity_bytes: card.capacity_bytes,
+        capacity_bytes: device.capacity_bytes(),
         ordinal: device::current_ordinal(),
     })
 }

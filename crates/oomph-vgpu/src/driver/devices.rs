@@ -61,13 +61,13 @@ pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], ordinal: c_int) -> u32 {
 
 pub unsafe fn cuDeviceTotalMem(bytes: *mut c_uint, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(bytes, c_uint::try_from(device.description.capacity_bytes).unwrap_or(c_uint::MAX)) };
+    unsafe { put(bytes, c_uint::try_from(device.capacity_bytes()).unwrap_or(c_uint::MAX)) };
     SUCCESS
 }
 
 pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(bytes, device.description.capacity_bytes as usize) };
+    unsafe { put(bytes, device.capacity_bytes() as usize) };
     SUCCESS
 }
 

@@ -382,7 +382,7 @@ pub unsafe fn nvmlDeviceGetPciInfo(handle: *mut c_void, to: *mut c_void) -> u32 
 
 /// Total, free and used bytes of a card.
 fn memory(card: Card) -> [c_ulonglong; 3] {
-    let total = card.description.capacity_bytes;
+    let total = books::capacity_bytes(card.index).unwrap_or(card.description.capacity_bytes);
     let free = books::free_bytes(card.index);
     [total, free, total.saturating_sub(free)]
 }

@@ -53,7 +53,7 @@ fn build(device: Device, ordinal: usize, layout: Layout) -> Vec<u8> {
     m.bytes.extend_from_slice(&card.uuid);
     m.text("", 8); // luid
     m.int(0); // luidDeviceNodeMask
-    m.size(card.capacity_bytes); // totalGlobalMem
+    m.size(device.capacity_bytes()); // totalGlobalMem
     m.size(card.shared_per_block);
     m.ints(&[card.regs_per_block, 32]); // regsPerBlock, warpSize
     m.size(0x7fff_ffff); // memPitch

@@ -8,7 +8,7 @@ use oomph_launch::{AppliedRemedy, AppliedState, HookKept};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite;
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Ran};
-use oomph_remedy::{Cause, Framework, Kind, Owner, Sameness, Situation, Task, Written};
+use oomph_remedy::{Cause, Framework, Kind, Operation, Owner, Sameness, Situation, Task, Written};
 use oomph_report::{
     Apply, Attempt, Baseline, Dropped, DryRunReport, FixReport, FixRow, FixSchema, FixVerdict, Floor, NextStep,
     ResultChange, Verdict,
@@ -158,8 +158,11 @@ impl<'a> Parts<'_, 'a> {
         let mut notes: Vec<String> = Vec::new();
         for dose in &fix.mix.doses {
             notes.extend(dose.remedy.note.clone());
+            // The line is told with the remedy that changes what it keeps.
             if dose.remedy.when.causes.contains(&Cause::Leak) {
-                notes.extend(self.known.program.kept.iter().filter_map(place_of));
+                let results = dose.remedy.aims.contains(&Operation::Evaluation);
+                let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
+                notes.extend(kept.filter_map(place_of));
             }
         }
         let evidence = fix.mix.doses.iter().filter_map(|dose| {
@@ -293,7 +296,9 @@ fn place_of(kept: &HookKept) -> Option<String> {
     let file = kept.file.as_ref()?;
     let name = kept.name.as_ref().map(|name| format!(" in `{name}`")).unwrap_or_default();
     let line = kept.line.map(|line| format!(":{line}")).unwrap_or_default();
-    Some(format!("{file}{line} keeps a tensor with its graph{name} at every step"))
+    let what = if kept.is_results() { "the results of every batch on the card" } else { "a tensor with its graph" };
+    let when = if kept.is_results() { "" } else { " at every step" };
+    Some(format!("{file}{line} keeps {what}{name}{when}"))
 }
 
 fn difference(before: u64, after: u64) -> i64 {

@@ -52,7 +52,8 @@ pub fn run(stage: &Stage, answer: &Answer<'_>, number: usize, real: bool, stdout
         return stage.perform_for_real(changes, output);
     }
     let cards = &stage.program.cards;
-    let scene = Scene { changes, cards, output, timeout: stage.program.timeout, history: false, keep: None };
+    let scene =
+        Scene { changes, cards, output, timeout: stage.program.timeout, history: false, keep: None, give_up: None };
     match stage.perform(&scene)? {
         Ended::Interrupted(signal) => Ok(interrupted(signal)),
         Ended::Observed(run) => Ok(ExitCode::from(match assemble(cards, &run, None).verdict {

@@ -2,6 +2,7 @@
 
 mod answer;
 mod apply;
+mod baseline;
 mod bench;
 mod situation;
 
@@ -13,7 +14,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use oomph_explain::snapshot::At;
 use oomph_gpu::size;
-use oomph_launch::{HookOom, HookProgram, Output, ProgramKind};
+use oomph_launch::{HookOom, HookProgram, ProgramKind};
 use oomph_remedy::Catalogue;
 use oomph_remedy::search::{self, Forecast, Found, Mix, Wishes};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
@@ -25,19 +26,14 @@ use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program};
-use crate::stage::{Ended, Scene, Stage};
+use crate::stage::Stage;
 use crate::trial::{Changes, Runner};
 use crate::{output, whose};
 
 use answer::Answer;
+use baseline::{Baseline, Seen, observed};
 use bench::{Applier, Stop, VirtualBench};
 use situation::Known;
-
-/// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
-/// long as it took to die on the card.
-const LONGEST_PROBE: Duration = Duration::from_secs(30);
-/// See [`LONGEST_PROBE`].
-const PROBE_TIMES: u32 = 4;
 
 /// What was asked for, beside the program.
 pub struct Wanted {
@@ -133,30 +129,16 @@ fn search<'a>(
     start: Instant,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Answer<'a>, Stop> {
-    tell("the program as it is");
     let command = &stage.program.command;
-    let first =
-        observed(runner.run(&Changes::none(command), &wanted.cards, stage.program.timeout).map_err(Stop::Failed)?)?;
-    let baseline = assemble(&wanted.cards, &first, None);
-    if baseline.verdict != Verdict::Oom {
-        return Ok(answer::without_fixes(stage, wanted, &baseline, &first, start));
-    }
-    tell("what it needs on a card without a limit");
-    let patience = LONGEST_PROBE.max(first.elapsed.saturating_mul(PROBE_TIMES));
-    let patience = stage.program.timeout.map_or(patience, |timeout| timeout.min(patience));
     let unlimited: Vec<Card> = wanted.cards.iter().map(Card::without_limit).collect();
-    let probe = observed(
-        stage
-            .perform(&Scene {
-                changes: &Changes::none(command),
-                cards: &unlimited,
-                output: Output::Capture,
-                timeout: Some(patience),
-                history: true,
-                keep: None,
-            })
-            .map_err(Stop::Failed)?,
-    )?;
+    let unchanged = Changes::none(command);
+    let timeout = stage.program.timeout;
+    let baseline = Baseline { runner, changes: &unchanged, cards: &wanted.cards, unlimited: &unlimited, timeout };
+    let Seen { first, probe, patience } = baseline.see(tell)?;
+    let Some(probe) = probe else {
+        let baseline = assemble(&wanted.cards, &first, None);
+        return Ok(answer::without_fixes(stage, wanted, &baseline, &first, start));
+    };
     let needed = assemble(&unlimited, &probe, None);
     let full = assemble(&wanted.cards, &first, Some(&probe));
     let fullest = fullest(&needed);
@@ -238,13 +220,6 @@ fn least(
     let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
     let report = assemble(unlimited, &run, None);
     Ok((report.verdict == Verdict::Fits && !run.timed_out).then(|| bench::peak(&report)))
-}
-
-fn observed(ended: Ended) -> Result<Observation, Stop> {
-    match ended {
-        Ended::Observed(run) => Ok(*run),
-        Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
-    }
 }
 
 /// What the hook says of the program: the run without a limit has seen all of it.

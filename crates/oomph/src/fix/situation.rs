@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oomph_explain::snapshot::{Owner as Named, OwnerRow};
-use oomph_launch::{HookOom, HookProgram, HookReports};
+use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
 use oomph_remedy::rewrite;
 use oomph_remedy::{Cause, Framework, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Task};
 
@@ -235,6 +235,10 @@ impl Known<'_> {
             moments.extend([Operation::VaeDecode, Operation::Denoise]);
         } else if self.task() == Some(Task::Inference) {
             moments.push(Operation::Forward);
+            // What is kept from batch to batch is the result of an evaluation.
+            if program.kept.iter().any(HookKept::is_results) {
+                moments.push(Operation::Evaluation);
+            }
         } else {
             moments.extend([
                 Operation::Forward,

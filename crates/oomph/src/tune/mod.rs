@@ -52,6 +52,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
     }
     let stage = Stage::set(program, quiet)?;
     let runner = ForkRunner::new(&stage, args.jobs);
+    runner.prepare(&stage.program.cards);
     let progress = progress(quiet);
     let mut bench = Bench {
         runner: &runner,

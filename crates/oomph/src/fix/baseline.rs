@@ -1,0 +1,122 @@
+//! The program as it is: on the cards, and on cards without a limit, where all that it needs is seen.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use oomph_launch::Output;
+use oomph_report::Verdict;
+
+use crate::assemble::{Observation, assemble};
+use crate::cards::Card;
+use crate::stage::{Ended, Scene};
+use crate::trial::{Changes, Runner};
+
+use super::bench::Stop;
+
+/// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
+/// long as it took to die on the card.
+const LONGEST_PROBE: Duration = Duration::from_secs(30);
+/// See [`LONGEST_PROBE`].
+const PROBE_TIMES: u32 = 4;
+/// How often it is looked whether a run beside another one is done.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A program before anything is changed.
+pub struct Baseline<'a> {
+    /// Where it runs.
+    pub runner: &'a dyn Runner,
+    /// The program.
+    pub changes: &'a Changes,
+    /// The cards with what the program may take of them.
+    pub cards: &'a [Card],
+    /// The same without a limit.
+    pub unlimited: &'a [Card],
+    /// How long it may run at all.
+    pub timeout: Option<Duration>,
+}
+
+/// What was seen of it.
+pub struct Seen {
+    /// The run on the cards.
+    pub first: Observation,
+    /// The run on cards without a limit, with the owners of its memory; only where the program does not fit.
+    pub probe: Option<Observation>,
+    /// How long such a run may take.
+    pub patience: Duration,
+}
+
+impl Baseline<'_> {
+    /// Runs the program on the cards, and on cards without a limit: at the same time where two runs may go on beside each
+    /// other, because most programs that are brought here do not fit.
+    ///
+    /// # Errors
+    /// When a run cannot be set up.
+    pub fn see(&self, tell: &(dyn Fn(&str) + Sync)) -> Result<Seen, Stop> {
+        self.runner.prepare(self.cards);
+        if self.runner.jobs() > 1 {
+            tell("the program as it is");
+            return self.beside_each_other();
+        }
+        tell("the program as it is");
+        let first = self.on_the_cards()?;
+        let patience = self.patience(first.elapsed);
+        let mut probe = None;
+        if self.is_too_much(&first) {
+            tell("what it needs on a card without a limit");
+            probe = Some(observed(self.runner.perform(&self.probe(Some(patience), None)).map_err(Stop::Failed)?)?);
+        }
+        Ok(Seen { first, probe, patience })
+    }
+
+    fn beside_each_other(&self) -> Result<Seen, Stop> {
+        let give_up = AtomicBool::new(false);
+        let (first, probe) = std::thread::scope(|scope| {
+            let probing = scope.spawn(|| self.runner.perform(&self.probe(self.timeout, Some(&give_up))));
+            let first = self.on_the_cards();
+            if let Ok(first) = &first
+                && self.is_too_much(first)
+            {
+                let until = Instant::now() + self.patience(first.elapsed).saturating_sub(first.elapsed);
+                while !probing.is_finished() && Instant::now() < until {
+                    std::thread::sleep(LOOK);
+                }
+            }
+            give_up.store(true, Ordering::Relaxed);
+            let lost = || Err(anyhow::anyhow!("a run ended without an answer"));
+            (first, probing.join().unwrap_or_else(|_| lost()))
+        });
+        let first = first?;
+        let patience = self.patience(first.elapsed);
+        let probe = if self.is_too_much(&first) { Some(observed(probe.map_err(Stop::Failed)?)?) } else { None };
+        Ok(Seen { first, probe, patience })
+    }
+
+    fn on_the_cards(&self) -> Result<Observation, Stop> {
+        observed(self.runner.run(self.changes, self.cards, self.timeout).map_err(Stop::Failed)?)
+    }
+
+    fn probe<'a>(&'a self, timeout: Option<Duration>, give_up: Option<&'a AtomicBool>) -> Scene<'a> {
+        let (changes, cards) = (self.changes, self.unlimited);
+        Scene { changes, cards, output: Output::Capture, timeout, history: true, keep: None, give_up }
+    }
+
+    fn is_too_much(&self, first: &Observation) -> bool {
+        assemble(self.cards, first, None).verdict == Verdict::Oom
+    }
+
+    fn patience(&self, elapsed: Duration) -> Duration {
+        let patience = LONGEST_PROBE.max(elapsed.saturating_mul(PROBE_TIMES));
+        self.timeout.map_or(patience, |timeout| timeout.min(patience))
+    }
+}
+
+/// What a run left.
+///
+/// # Errors
+/// When a signal ended it.
+pub fn observed(ended: Ended) -> Result<Observation, Stop> {
+    match ended {
+        Ended::Observed(run) => Ok(*run),
+        Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
+    }
+}

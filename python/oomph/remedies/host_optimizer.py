@@ -1,0 +1,138 @@
+"""An optimizer whose state, and if wanted the gradients too, wait in the computer's memory and are worked on there.
+
+It takes the bytes of torchao's `CPUOffloadOptimizer`: of each weight of some size a copy and a gradient in pinned host
+memory, and one inner optimizer; weights of fewer elements stay with an optimizer on the card. On the virtual GPU there
+are no numbers to work on, so the host does nothing there and a model may be larger than its memory.
+"""
+
+import os
+
+from oomph import hook
+from oomph.remedies.optimizers import Replaced, qualified
+from oomph.remedies.remedy import Refused
+
+SMALLEST = 4096
+"""Elements from which a weight is worked on by the host, as in torchao."""
+
+
+class HostOptimizer(Replaced):
+    """`optimizer-cpu-offload`, and `gradient-cpu-offload`, which frees each gradient as soon as it is in host memory."""
+
+    def __init__(self, name, options):
+        super().__init__(name, options, None, self._make)
+        self.gradients = name == "gradient-cpu-offload"
+        self._making = False
+
+    def attach(self, moments):
+        if not hasattr(moments.torch.Tensor, "register_post_accumulate_grad_hook"):
+            raise Refused("torch can do this from 2.1 on")
+        super().attach(moments)
+
+    def fields(self, arguments):
+        if not self.gradients:
+            return {}
+        if int(arguments.gradient_accumulation_steps) > 1:
+            raise Refused("gradients are accumulated over several steps")
+        # The norm of all gradients is not to be had where they are never on the card together.
+        return {"max_grad_norm": 0.0}
+
+    def _instead(self, cls, signature, args, kwargs):
+        if self._making or self.state == "refused":
+            return None
+        return super()._instead(cls, signature, args, kwargs)
+
+    def _make(self, torch, cls, parameters, given):
+        self._making = True
+        try:
+            return offloaded(torch)(parameters, cls, self.gradients, given)
+        finally:
+            self._making = False
+
+    def verify(self):
+        sizes = [optimizer.host_bytes() for optimizer in self.made]
+        if any(sizes):
+            self.evidence = "%.1f MiB of weights and gradients wait in host memory, with the state of %s" % (
+                sum(sizes) / 2.0**20, qualified(self.made[-1].inner_class),
+            )  # fmt: skip
+
+
+def on_virtual_card():
+    """Say whether the cards of this run are virtual: their books lie in the run folder."""
+    folder = hook.run_folder()
+    return bool(folder) and os.path.exists(os.path.join(folder, "ledger"))
+
+
+def settings(group):
+    """What a group of parameters says beside its parameters: a scheduler changes it."""
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def offloaded(torch):
+    """The class of the optimizer; it can be made only once torch is there."""
+
+    class CPUOffload(torch.optim.Optimizer):
+        def __init__(self, parameters, cls, gradients, given):
+            self.inner_class = cls
+            self.hosts = {}
+            """Each weight, with its copy in host memory and the optimizer of that."""
+            super().__init__(parameters, dict(given))
+            self._gradients = gradients
+            self._virtual = on_virtual_card()
+            kept = []
+            self._kept_groups = []
+            """For each group of the optimizer on the card, the place of the group that it belongs to."""
+            for place, group in enumerate(self.param_groups):
+                own = settings(group)
+                small = [one for one in group["params"] if one.requires_grad and one.numel() < SMALLEST]
+                if small:
+                    kept.append(dict(own, params=small))
+                    self._kept_groups.append(place)
+                for weight in group["params"]:
+                    if weight.requires_grad and weight.numel() >= SMALLEST:
+                        self._take(weight, own, given)
+            self.kept = cls(kept, **given) if kept else None
+
+        def _take(self, weight, own, given):
+            pinned = weight.is_cuda
+            host = torch.empty_like(weight, device="cpu", pin_memory=pinned)
+            host.copy_(weight.detach(), non_blocking=True)
+            host.grad = torch.empty_like(host, pin_memory=pinned)
+            self.hosts[weight] = host, self.inner_class([dict(own, params=[host])], **given)
+            weight.register_post_accumulate_grad_hook(self._arrived)
+
+        def _arrived(self, weight):
+            self.hosts[weight][0].grad.copy_(weight.grad, non_blocking=True)
+            if self._gradients:
+                weight.grad = None
+
+        def step(self, closure=None):
+            loss = None
+            if closure is not None:
+                with torch.enable_grad():
+                    loss = closure()
+            if not self._virtual:
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                for group in self.param_groups:
+                    changed = settings(group)
+                    for weight in group["params"]:
+                        if weight in self.hosts:
+                            host, inner = self.hosts[weight]
+                            if not self._gradients and weight.grad is not None:
+                                # It may have been clipped since it arrived.
+                                host.grad.copy_(weight.grad)
+                            inner.param_groups[0].update(changed)
+                            inner.step()
+            with torch.no_grad():
+                for weight, (host, _) in self.hosts.items():
+                    weight.copy_(host, non_blocking=True)
+            if self.kept is not None:
+                for group, place in zip(self.kept.param_groups, self._kept_groups):
+                    group.update(settings(self.param_groups[place]))
+                self.kept.step()
+            return loss
+
+        def host_bytes(self):
+            return sum(2 * host.nbytes for host, _ in self.hosts.values())
+
+    return CPUOffload
