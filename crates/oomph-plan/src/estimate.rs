@@ -83,7 +83,7 @@ impl CardCost {
 pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estimate {
     match subject {
         Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, None),
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, None),
     }
 }
 
@@ -92,7 +92,7 @@ pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estim
 pub(crate) fn nearby(subject: &Subject, workload: &Workload, card: CardCost, slack: f64) -> Estimate {
     match subject {
         Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, Some(slack)),
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, Some(slack)),
     }
 }
 

@@ -4,7 +4,7 @@ use oomph_remedy::Catalogue;
 use serde::Serialize;
 
 use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
-use crate::workload::{Attention, Optimizer, Precision, Task, Workload};
+use crate::workload::{Attention, Image, Offloading, Optimizer, Precision, Task, Workload};
 
 /// One change and what it does to the total.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,7 +26,16 @@ pub struct Change {
 /// A remedy, and the workload that it makes of another, where it applies.
 type Rule = (&'static str, fn(&Workload) -> Option<Workload>);
 
-const RULES: [Rule; 14] = [
+/// A change of how images are made, where they are made and it is one.
+fn image(workload: &Workload, applies: bool, change: impl FnOnce(&mut Image)) -> Option<Workload> {
+    (workload.task == Task::Image && applies).then(|| {
+        let mut changed = workload.clone();
+        change(&mut changed.image);
+        changed
+    })
+}
+
+const RULES: [Rule; 19] = [
     ("sdpa", |w| (w.attention == Attention::Eager).then(|| Workload { attention: Attention::Sdpa, ..w.clone() })),
     ("gradient-checkpointing", |w| {
         (w.task.trains() && !w.checkpointing).then(|| Workload { checkpointing: true, ..w.clone() })
@@ -68,7 +77,7 @@ const RULES: [Rule; 14] = [
     }),
     ("weights-nf4", |w| {
         let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
-        (matches!(w.task, Task::Inference | Task::Generate) && wide)
+        (!w.task.trains() && wide)
             .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
     }),
     ("zero-3", |w| {
@@ -85,12 +94,23 @@ const RULES: [Rule; 14] = [
             changed
         })
     }),
+    ("vae-slicing", |w| image(w, w.batch > 1 && !w.image.slicing, |image| image.slicing = true)),
+    ("vae-tiling", |w| image(w, !w.image.tiling, |image| image.tiling = true)),
     ("model-cpu-offload", |w| {
-        (w.task == Task::Image && !w.image.offload).then(|| {
-            let mut changed = w.clone();
-            changed.image.offload = true;
-            changed
+        image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)
+    }),
+    ("sequential-cpu-offload", |w| {
+        image(w, w.image.offload != Offloading::Sequential, |image| image.offload = Offloading::Sequential)
+    }),
+    ("smaller-resolution", |w| {
+        let smaller = |side: u64| (side * 3 / 4).next_multiple_of(64);
+        image(w, w.image.width.min(w.image.height) > 512, |image| {
+            (image.width, image.height) = (smaller(image.width), smaller(image.height));
         })
+    }),
+    ("half-weights", |w| {
+        (w.task == Task::Image && w.precision == Precision::Fp32)
+            .then(|| Workload { precision: Precision::Fp16, ..w.clone() })
     }),
 ];
 
