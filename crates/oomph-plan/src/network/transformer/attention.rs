@@ -5,14 +5,14 @@ use oomph_model::architecture::{Norm as NormKind, Positions, QueryKeyNorm, Trans
 
 use super::pass::Pass;
 use crate::network::parts::{Norm, NormStyle, Use, Weights};
-use crate::tape::{Heads, Kind, Linear, Owner, Tape, Tensor};
+use crate::tape::{Heads, Kind, Linear, Owner, Tape, Tensor, product};
 use crate::workload::Attention as How;
 
 pub(super) struct Attention {
-    query: Linear,
-    key: Option<Linear>,
-    value: Option<Linear>,
-    output: Linear,
+    pub(super) query: Linear,
+    pub(super) key: Option<Linear>,
+    pub(super) value: Option<Linear>,
+    pub(super) output: Linear,
     query_norm: Option<Norm>,
     key_norm: Option<Norm>,
     latent: Option<Latent>,
@@ -43,7 +43,7 @@ impl Attention {
         let output =
             |weights: &mut Weights<'_>| weights.linear(shape.value_width(), hidden, shape.output_bias, Use::Matrix);
         if let Some(latent) = shape.latent {
-            let wide = shape.heads * (latent.nope_dim + latent.rope_dim);
+            let wide = product([shape.heads, latent.nope_dim.saturating_add(latent.rope_dim)]);
             let query_down = latent.query_rank.map(|rank| {
                 (weights.linear(hidden, rank, bias, Use::Matrix), weights.norm(rank, NormStyle::Llama, true, false))
             });
@@ -56,11 +56,11 @@ impl Attention {
                 key_norm: None,
                 latent: Some(Latent {
                     query_down,
-                    down: weights.linear(hidden, latent.kv_rank + latent.rope_dim, bias, Use::Matrix),
+                    down: weights.linear(hidden, latent.kv_rank.saturating_add(latent.rope_dim), bias, Use::Matrix),
                     norm: weights.norm(latent.kv_rank, NormStyle::Llama, true, false),
                     up: weights.linear(
                         latent.kv_rank,
-                        shape.heads * (latent.nope_dim + latent.value_dim),
+                        product([shape.heads, latent.nope_dim.saturating_add(latent.value_dim)]),
                         false,
                         Use::Matrix,
                     ),
@@ -71,7 +71,12 @@ impl Attention {
             shape.family.as_str(),
             "gpt2" | "gpt_bigcode" | "gpt_neox" | "falcon" | "bloom" | "phi3" | "mpt" | "dbrx"
         );
-        let query = weights.linear(hidden, if fused { queries + 2 * keys } else { queries }, bias, default('q'));
+        let query = weights.linear(
+            hidden,
+            if fused { queries.saturating_add(keys).saturating_add(keys) } else { queries },
+            bias,
+            default('q'),
+        );
         let key = (!fused).then(|| weights.linear(hidden, keys, bias && shape.family != "whisper", default('k')));
         let value = (!fused).then(|| weights.linear(hidden, keys, bias, default('v')));
         let output = output(weights);
@@ -103,7 +108,8 @@ impl Attention {
             _ => {
                 let all = tape.linear(&self.query, x);
                 let rows = x.count / shape.hidden.max(1);
-                let widths = [shape.query_width(), shape.kv_width(), shape.kv_width()].map(|width| rows * width);
+                let widths =
+                    [shape.query_width(), shape.kv_width(), shape.kv_width()].map(|width| product([rows, width]));
                 let mut parts = match shape.family.as_str() {
                     "phi3" => widths.iter().map(|&width| tape.slice(&all, width)).collect(),
                     _ => tape.split(&all, &widths),
@@ -152,15 +158,18 @@ impl Attention {
             (key, value) = (tape.joined(None, &key, key.kind), tape.joined(None, &value, value.kind));
             pass.crossed.borrow_mut().push((key.detach(), value.detach()));
         }
-        let keys =
-            if encoded.is_some() { source.count / shape.hidden.max(1) / pass.batch.max(1) } else { pass.length + past };
+        let keys = if encoded.is_some() {
+            source.count / shape.hidden.max(1) / pass.batch.max(1)
+        } else {
+            pass.length.saturating_add(past)
+        };
         let heads = Heads {
             batch: pass.batch,
             queries: pass.length,
             keys,
             heads: shape.heads,
             kv_heads: shape.kv_heads,
-            width: query.count / (pass.batch * pass.length * shape.heads).max(1),
+            width: query.count / product([pass.batch, pass.length, shape.heads]).max(1),
             value_width: shape.value_width() / shape.heads.max(1),
             dropout: pass.training && shape.attention_dropout > 0.0,
             masked: pass.masked,
@@ -204,14 +213,15 @@ impl Attention {
     ) -> (Tensor, Tensor, Tensor) {
         let Some(widths) = shape.latent else { return (x.clone(), x.clone(), x.clone()) };
         let rows = x.count / shape.hidden.max(1);
-        let all = |width: u64| rows * shape.heads * width;
+        let all = |width: u64| product([rows, shape.heads, width]);
         let query = match &latent.query_down {
             Some((down, norm)) => tape.linear(&self.query, &norm.forward(tape, &tape.linear(down, x))),
             None => tape.linear(&self.query, x),
         };
         let query_parts = tape.split(&query, &[all(widths.nope_dim), all(widths.rope_dim)]);
         let compressed = tape.linear(&latent.down, x);
-        let compressed_parts = tape.split(&compressed, &[rows * widths.kv_rank, rows * widths.rope_dim]);
+        let compressed_parts =
+            tape.split(&compressed, &[product([rows, widths.kv_rank]), product([rows, widths.rope_dim])]);
         let unfolded = tape.linear(&latent.up, &latent.norm.forward(tape, &compressed_parts[0]));
         let parts = tape.split(&unfolded, &[all(widths.nope_dim), all(widths.value_dim)]);
         let (mut turned_query, mut turned_key) = (query_parts[1].clone(), compressed_parts[1].clone());
@@ -233,7 +243,7 @@ impl Attention {
 /// Rotary positions: `x cos + rotate_half(x) sin`.
 fn rotated(tape: &Tape, shape: &Transformer, x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
     let Positions::Rotary(width) = shape.positions else { return x.clone() };
-    let part = x.count / shape.head_dim.max(1) * width.min(shape.head_dim);
+    let part = product([x.count / shape.head_dim.max(1), width.min(shape.head_dim)]);
     let partial = width < shape.head_dim;
     let turning = if partial { tape.slice(x, part) } else { x.clone() };
     let kept = partial.then(|| tape.slice(x, x.count - part));
@@ -263,7 +273,7 @@ fn eager(
 ) -> Tensor {
     let groups = heads.heads / heads.kv_heads.max(1);
     let (keys, values) = (tape.repeat(&key, groups), tape.repeat(&value, groups));
-    let scores_count = heads.batch * heads.heads * heads.queries * heads.keys;
+    let scores_count = product([heads.batch, heads.heads, heads.queries, heads.keys]);
     let mut scores = tape.matmul(&query, &keys, scores_count);
     scores = tape.keeping_nothing(&scores);
     if shape.attention_softcap.is_some() {
@@ -281,7 +291,8 @@ fn eager(
         scores = tape.cast(&scores, kind);
     }
     scores = tape.dropout(&scores, heads.dropout);
-    let mut output = tape.matmul(&scores, &values, heads.batch * heads.heads * heads.queries * heads.value_width);
+    let mut output =
+        tape.matmul(&scores, &values, product([heads.batch, heads.heads, heads.queries, heads.value_width]));
     output = tape.contiguous(&output);
     drop(scores);
     output

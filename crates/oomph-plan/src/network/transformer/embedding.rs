@@ -40,6 +40,10 @@ impl Stack {
         if let Some(norm) = &self.embedding_norm {
             hidden = norm.forward(tape, &hidden);
         }
+        if matches!(shape.positions, Positions::Relative(_)) {
+            // What is padded is made zero.
+            hidden = tape.keeping_nothing(&hidden);
+        }
         let dropout = shape.embedding_dropout.max(if shape.family == "t5" { shape.hidden_dropout } else { 0.0 });
         tape.dropout(&hidden, training && dropout > 0.0)
     }

@@ -1,7 +1,7 @@
 //! Text token by token.
 
 use super::Stack;
-use crate::tape::{Owner, Tape, Tensor};
+use crate::tape::{Owner, Tape, Tensor, product};
 use crate::workload::Workload;
 
 /// Tokens that are generated one by one before the last.
@@ -26,7 +26,7 @@ impl Stack {
                 let before = workload.length.saturating_add(FOLLOWED).max(1);
                 for pair in &mut cache {
                     let grown = |tensor: &Tensor| {
-                        tape.owned(Owner::KvCache, || tape.empty(tensor.count / before * past, tensor.kind))
+                        tape.owned(Owner::KvCache, || tape.empty(product([tensor.count / before, past]), tensor.kind))
                     };
                     *pair = (grown(&pair.0), grown(&pair.1));
                 }

@@ -1,8 +1,9 @@
 //! One layer: attention, attention to an encoder, and an MLP, with norms and residual sums around them.
 
-use oomph_model::architecture::{Norm as NormKind, Transformer};
+use oomph_model::architecture::{Norm as NormKind, Positions, Transformer};
 
 use super::attention::Attention;
+use super::disentangled;
 use super::mlp::Mlp;
 use super::pass::Pass;
 use crate::network::parts::{Norm, NormStyle, Weights};
@@ -45,7 +46,13 @@ impl Layer {
             None => x.clone(),
         };
         if shape.post_norm {
-            let mut hidden = self.attention.forward(tape, shape, pass, x, None, index);
+            let mut hidden = match (shape.positions, encoded) {
+                (Positions::Relative(_), Some(distances)) => {
+                    let context = disentangled::forward(&self.attention, tape, shape, pass, x, distances);
+                    tape.linear(&self.attention.output, &context)
+                }
+                _ => self.attention.forward(tape, shape, pass, x, None, index),
+            };
             hidden = dropped(&hidden);
             hidden = norm(0, &tape.add(&hidden, x));
             if let (Some((cross, norm)), Some(encoded)) = (&self.cross, encoded) {

@@ -4,7 +4,7 @@ use oomph_model::architecture::{Experts as ExpertsShape, Transformer};
 
 use super::pass::Pass;
 use crate::network::parts::{Use, Weights, activate};
-use crate::tape::{Kind, Linear, Tape, Tensor};
+use crate::tape::{Kind, Linear, Tape, Tensor, product};
 
 pub(super) enum Mlp {
     Gated(Gated),
@@ -44,7 +44,7 @@ impl Mlp {
         }
         if shape.gated_mlp && matches!(shape.family.as_str(), "phi3" | "glm4" | "phi4") {
             return Self::Fused {
-                both: weights.linear(hidden, 2 * inner, bias, Use::Matrix),
+                both: weights.linear(hidden, product([2, inner]), bias, Use::Matrix),
                 down: weights.linear(inner, hidden, bias, Use::Matrix),
             };
         }
@@ -115,7 +115,7 @@ impl Experts {
             shared,
             shared_gate,
             router: weights.bare(experts.count, hidden, Use::Other),
-            both: Packed::new(weights, experts.count, hidden, 2 * width, true),
+            both: Packed::new(weights, experts.count, hidden, product([2, width]), true),
             down: Packed::new(weights, experts.count, width, hidden, false),
         }
     }
@@ -124,21 +124,21 @@ impl Experts {
     fn forward(&self, tape: &Tape, shape: &Transformer, x: &Tensor) -> Tensor {
         let (hidden, width) = (shape.hidden, self.shape.intermediate);
         let rows = x.count / hidden.max(1);
-        let logits = tape.matmul(x, &self.router, rows * self.shape.count);
+        let logits = tape.matmul(x, &self.router, product([rows, self.shape.count]));
         let chances = tape.softmax(&logits, Kind::Single);
-        let pairs = rows * self.shape.active;
+        let pairs = product([rows, self.shape.active]);
         let scores = tape.slice_copy(&chances, pairs, logits.kind);
         let order = [0; 6].map(|_| tape.empty(pairs, Kind::Long));
-        let mut chosen = tape.gather(x, pairs * hidden);
-        chosen = tape.matmul(&chosen, &self.both.adapted(tape), pairs * 2 * width);
-        let parts = tape.split(&chosen, &[pairs * width, pairs * width]);
+        let mut chosen = tape.gather(x, product([pairs, hidden]));
+        chosen = tape.matmul(&chosen, &self.both.adapted(tape), product([pairs, 2, width]));
+        let parts = tape.split(&chosen, &[product([pairs, width]); 2]);
         drop(chosen);
         let mut product = tape.mul(&activate(tape, &shape.activation, &parts[0]), &parts[1]);
         drop(parts);
-        product = tape.matmul(&product, &self.down.adapted(tape), pairs * hidden);
+        product = tape.matmul(&product, &self.down.adapted(tape), product([pairs, hidden]));
         product = tape.mul(&product, &scores);
         // Put back in the order of the tokens, and summed over the experts of each.
-        product = tape.gather(&product, pairs * hidden);
+        product = tape.gather(&product, product([pairs, hidden]));
         let mut result = tape.reduced_to(&product, x.count);
         drop((product, order, scores, chances, logits));
         if result.kind != x.kind {

@@ -4,6 +4,7 @@
 //! casts, what the cache keeps. A family that is not known by name runs as a Llama of its widths.
 
 mod attention;
+mod disentangled;
 mod embedding;
 mod generate;
 mod layer;
@@ -18,7 +19,7 @@ use oomph_model::architecture::{Head, Norm as NormKind, Positions, Transformer};
 use self::layer::Layer;
 use self::pass::Pass;
 use super::parts::{Norm, NormStyle, Use, Weights};
-use crate::tape::{Linear, Tape, Tensor};
+use crate::tape::{Linear, Tape, Tensor, product};
 use crate::workload::Workload;
 
 /// A stack with its embeddings and its head.
@@ -31,6 +32,8 @@ pub struct Stack {
     patches: Option<Linear>,
     convolutions: Vec<Linear>,
     embedding_norm: Option<Norm>,
+    /// The norm of a table of relative positions.
+    distance_norm: Option<Norm>,
     layers: Vec<Rc<Layer>>,
     final_norm: Option<Norm>,
     transform: Option<(Linear, Norm)>,
@@ -70,16 +73,18 @@ impl Stack {
                 weights.linear(shape.hidden, shape.embedding_dim, false, Use::Matrix),
             )
         });
-        let patches = shape
-            .image
-            .map(|image| weights.linear(image.channels * image.patch * image.patch, shape.hidden, true, Use::Other));
+        let patches = shape.image.map(|image| {
+            weights.linear(product([image.channels, image.patch, image.patch]), shape.hidden, true, Use::Other)
+        });
         let convolutions = shape.audio.map_or_else(Vec::new, |audio| {
             vec![
-                weights.linear(audio.mel_bins * 3, shape.hidden, true, Use::Other),
-                weights.linear(shape.hidden * 3, shape.hidden, true, Use::Other),
+                weights.linear(product([audio.mel_bins, 3]), shape.hidden, true, Use::Other),
+                weights.linear(product([shape.hidden, 3]), shape.hidden, true, Use::Other),
             ]
         });
         let embedding_norm = shape.embedding_norm.then(|| norm(weights, shape.hidden));
+        let relative = matches!(shape.positions, Positions::Relative(_));
+        let distance_norm = relative.then(|| norm(weights, shape.hidden));
         let layers = (0..shape.layers).map(|index| Rc::new(Layer::new(weights, shape, index, style))).collect();
         let final_norm = shape.final_norm.then(|| norm(weights, shape.hidden));
         let transform = (shape.head == Head::MaskedLanguage).then(|| {
@@ -114,6 +119,7 @@ impl Stack {
             patches,
             convolutions,
             embedding_norm,
+            distance_norm,
             layers,
             final_norm,
             transform,
@@ -135,8 +141,12 @@ impl Stack {
     fn hidden(&self, tape: &Tape, workload: &Workload, pass: &Rc<Pass>, encoded: Option<&Tensor>) -> Tensor {
         let shape = &self.shape;
         let mut hidden = self.embed(tape, pass);
+        // Layers read one tensor beside the hidden states: what an encoder made of its input, or the table of distances.
+        let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
+        let distances = distances.map(|(norm, table)| norm.forward(tape, table));
+        let beside = distances.as_ref().or(encoded);
         for (index, layer) in self.layers.iter().enumerate() {
-            let inputs: Vec<&Tensor> = std::iter::once(&hidden).chain(encoded).collect();
+            let inputs: Vec<&Tensor> = std::iter::once(&hidden).chain(beside).collect();
             hidden = if workload.checkpointing && pass.training {
                 let (layer, pass, shape) = (Rc::clone(layer), Rc::clone(pass), shape.clone());
                 tape.checkpoint(
@@ -144,7 +154,7 @@ impl Stack {
                     Rc::new(move |tape, inputs| layer.forward(tape, &shape, &pass, &inputs[0], inputs.get(1), index)),
                 )
             } else {
-                layer.forward(tape, shape, pass, &hidden, encoded, index)
+                layer.forward(tape, shape, pass, &hidden, beside, index)
             };
         }
         if let Some(norm) = &self.final_norm {

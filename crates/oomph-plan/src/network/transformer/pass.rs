@@ -54,9 +54,16 @@ impl Stack {
             && shape.windowed_layers > 0;
         let masked = workload.padding || windowed || (eager && decoder);
         let keys = length.saturating_add(past);
-        let mask = masked.then(|| {
+        let relative = matches!(shape.positions, Positions::Relative(_));
+        let mask = (masked || relative).then(|| {
             // A mask of bytes for fused attention; of numbers where scores are written out.
-            let kind = if eager { kind } else { Kind::Byte };
+            let kind = if relative {
+                Kind::Single
+            } else if eager {
+                kind
+            } else {
+                Kind::Byte
+            };
             tape.empty(batch.saturating_mul(length).saturating_mul(keys), kind)
         });
         Rc::new(Pass {
