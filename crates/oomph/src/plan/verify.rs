@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use oomph_launch::Output;
 use oomph_plan::Estimate;
 use oomph_report::{Verdict, Verified};
 use serde_json::Value;

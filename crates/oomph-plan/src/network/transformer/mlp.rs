@@ -133,14 +133,14 @@ impl Experts {
         chosen = tape.matmul(&chosen, &self.both.adapted(tape), product([pairs, 2, width]));
         let parts = tape.split(&chosen, &[product([pairs, width]); 2]);
         drop(chosen);
-        let mut product = tape.mul(&activate(tape, &shape.activation, &parts[0]), &parts[1]);
+        let mut mixed = tape.mul(&activate(tape, &shape.activation, &parts[0]), &parts[1]);
         drop(parts);
-        product = tape.matmul(&product, &self.down.adapted(tape), product([pairs, hidden]));
-        product = tape.mul(&product, &scores);
+        mixed = tape.matmul(&mixed, &self.down.adapted(tape), product([pairs, hidden]));
+        mixed = tape.mul(&mixed, &scores);
         // Put back in the order of the tokens, and summed over the experts of each.
-        product = tape.gather(&product, product([pairs, hidden]));
-        let mut result = tape.reduced_to(&product, x.count);
-        drop((product, order, scores, chances, logits));
+        mixed = tape.gather(&mixed, product([pairs, hidden]));
+        let mut result = tape.reduced_to(&mixed, x.count);
+        drop((mixed, order, scores, chances, logits));
         if result.kind != x.kind {
             result = tape.cast(&result, x.kind);
         }
