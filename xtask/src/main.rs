@@ -61,6 +61,9 @@ enum Command {
         /// Print every reading too.
         #[arg(long)]
         rows: bool,
+        /// Print the errors on published measurements (a CSV file) instead, by family.
+        #[arg(long, value_name = "FILE")]
+        measured: Option<PathBuf>,
     },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
@@ -80,7 +83,7 @@ fn main() -> ExitCode {
             let api = other.unwrap_or(tables);
             api::run(&api::Request { include, libs, api, check, rewrite_parameters })
         }
-        Command::Calibrate { check, rows } => calibrate::run(check, rows),
+        Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
-use crate::workload::{Task, Workload};
+use crate::workload::Workload;
 
 /// What fits, other things as they are. 0 where not even one does; `None` where there is nothing to vary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,7 +22,7 @@ pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: 
     let slack = reserved_share(&estimate(subject, workload, card));
     let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
     let batch = largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
-    if workload.task == Task::Image {
+    if matches!(subject, Subject::Pipeline(_)) {
         let side = |side: u64| {
             let mut changed = workload.clone();
             (changed.image.width, changed.image.height) = (side, side);

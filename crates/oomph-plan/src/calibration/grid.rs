@@ -32,18 +32,7 @@ pub struct Reading {
 /// Reads a CSV file of the grid. Rows that cannot be read are left out, with the reason.
 #[must_use]
 pub fn read(text: &str) -> (Vec<Reading>, Vec<String>) {
-    let mut lines = text.lines();
-    let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
-    let mut left_out = Vec::new();
-    let mut readings = Vec::new();
-    for (number, line) in lines.enumerate() {
-        let cells: HashMap<&str, &str> = columns.iter().copied().zip(line.split(',')).collect();
-        match reading(&cells) {
-            Some(reading) => readings.push(reading),
-            None => left_out.push(format!("row {}: not understood", number + 2)),
-        }
-    }
-    (readings, left_out)
+    rows(text, reading)
 }
 
 fn reading(cells: &HashMap<&str, &str>) -> Option<Reading> {
@@ -118,18 +107,55 @@ pub struct ImageReading {
 /// Reads a CSV file of the image grid.
 #[must_use]
 pub fn read_images(text: &str) -> (Vec<ImageReading>, Vec<String>) {
+    rows(text, image_reading)
+}
+
+/// Reads the rows of a CSV file whose cells hold no commas. Those that cannot be read are left out, with the reason.
+fn rows<T>(text: &str, read: impl Fn(&HashMap<&str, &str>) -> Option<T>) -> (Vec<T>, Vec<String>) {
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
-    let mut left_out = Vec::new();
-    let mut readings = Vec::new();
+    let (mut readings, mut left_out) = (Vec::new(), Vec::new());
     for (number, line) in lines.enumerate() {
         let cells: HashMap<&str, &str> = columns.iter().copied().zip(line.split(',')).collect();
-        match image_reading(&cells) {
+        match read(&cells) {
             Some(reading) => readings.push(reading),
             None => left_out.push(format!("row {}: not understood", number + 2)),
         }
     }
     (readings, left_out)
+}
+
+/// Reads a CSV file of the grid of image training.
+#[must_use]
+pub fn read_training(text: &str) -> (Vec<ImageReading>, Vec<String>) {
+    rows(text, training_reading)
+}
+
+fn training_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
+    let text = |name: &str| cells.get(name).copied();
+    let number = |name: &str| text(name)?.parse::<u64>().ok();
+    let task = match text("task")? {
+        "full" => Task::Full,
+        "lora" => Task::Lora,
+        _ => return None,
+    };
+    let workload = Workload {
+        task,
+        precision: if text("dtype")? == "fp32" { Precision::Fp32 } else { Precision::AmpBf16 },
+        batch: number("images")?,
+        image: Image { width: number("width")?, height: number("height")?, ..Image::default() },
+        optimizer: Optimizer::ALL.iter().find(|(_, known)| Some(*known) == text("optimizer"))?.0,
+        checkpointing: text("checkpointing")? == "full",
+        lora: Lora { rank: number("lora_rank")?, targets: Targets::Default, dropout: false },
+        ..Workload::default()
+    };
+    Some(ImageReading {
+        model: text("model")?.to_owned(),
+        workload,
+        allocated: number("peak_allocated")?,
+        reserved: number("peak_reserved")?,
+        phases: ["peak_forward", "peak_backward", "peak_step"].map(|name| number(name).unwrap_or(0)),
+    })
 }
 
 fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {

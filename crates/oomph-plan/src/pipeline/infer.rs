@@ -85,7 +85,8 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
                     part.architecture.as_ref().map(Architecture::parameters).unwrap_or_default()
                 };
                 let largest = pipeline.networks.iter().flat_map(parameters).map(|one| one.elements()).max();
-                weights = pipeline.networks.iter().fold(0, |sum, part| sum + part.numbers * bytes);
+                let bytes_of = |part: &super::Network| part.numbers.saturating_mul(bytes);
+                weights = pipeline.networks.iter().map(bytes_of).fold(0, u64::saturating_add);
                 let one = tape.owned(Owner::Weights, || tape.bytes(largest.unwrap_or(0).saturating_mul(bytes)));
                 let unheld = Tape::new(Memory::new(false), card.traits);
                 let mut made = Weights::new(&unheld, workload);
@@ -132,9 +133,9 @@ fn decode(tape: &Tape, pipeline: &Pipeline, workload: &Workload) {
         _ => None,
     });
     // fp16 overflows in SDXL's autoencoder, which its pipeline makes fp32 for the decoding.
-    let upcasts = pipeline.networks.iter().any(|network| {
-        matches!(&network.architecture, Some(Architecture::UNet(unet)) if unet.added_embedding.is_some())
-    });
+    let upcasts = pipeline.networks.iter().any(
+        |network| matches!(&network.architecture, Some(Architecture::UNet(unet)) if unet.added_embedding.is_some()),
+    );
     let numbers = network.numbers;
     autoencoder::decode(tape, vae, workload, kind(workload), trained, upcasts.then_some(numbers));
 }

@@ -5,14 +5,14 @@ mod infer;
 mod latents;
 mod train;
 
-use oomph_model::architecture::{Autoencoder, Form};
+use oomph_model::architecture::{Autoencoder, Form, Parameter};
 use oomph_model::{Architecture, Component};
 
 use crate::estimate::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval};
-use crate::network::{Denoiser, UNet, Weights};
+use crate::network::{Denoiser, UNet, Weights, autoencoder};
 use crate::tape::{Kind, Owner, Tape, Tensor, Usage};
-use crate::workload::{Offloading, Precision, Workload};
+use crate::workload::{Attention, Offloading, Precision, Workload};
 
 /// The networks of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,6 +59,28 @@ impl Pipeline {
             Some(Some(Architecture::DiffusionTransformer(_))) => "diffusion-transformer",
             _ => "diffusion-unet",
         }
+    }
+
+    /// Whether a ControlNet is one of its networks.
+    #[must_use]
+    pub fn has_control(&self) -> bool {
+        self.networks.iter().any(Network::is_control)
+    }
+
+    /// Whether it is a ControlNet and nothing else.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        !self.networks.is_empty() && self.networks.iter().all(Network::is_control)
+    }
+
+    /// Whether there are readings of pipelines that are run like this (`calibration/images.csv`, `training.csv`).
+    fn is_read(&self, workload: &Workload) -> bool {
+        let image = workload.image;
+        workload.attention == Attention::Sdpa
+            && image.frames <= 1
+            && image.offload != Offloading::Sequential
+            && !matches!(workload.precision, Precision::Int8 | Precision::Nf4)
+            && !self.has_control()
     }
 
     /// Whether a network denoises.
@@ -114,7 +136,8 @@ impl Network {
 
     /// Puts the weights of a network that is only used on the card, tensor by tensor where they are known.
     fn load(&self, tape: &Tape, workload: &Workload) -> Vec<Tensor> {
-        let kind = kind(workload);
+        let wide = matches!(&self.architecture, Some(Architecture::Autoencoder(vae)) if autoencoder::is_wan(vae));
+        let kind = if wide { Kind::Single } else { kind(workload) };
         let bits = match workload.precision {
             Precision::Nf4 => 4.5,
             Precision::Int8 => 8.0,
@@ -123,17 +146,19 @@ impl Network {
         let packed = matches!(workload.precision, Precision::Nf4 | Precision::Int8) && self.numbers >= PACKED_FROM;
         let parameters = self.architecture.as_ref().map(Architecture::parameters).unwrap_or_default();
         tape.owned(Owner::Weights, || {
-            let one = |(count, form): (u64, Form)| {
-                if packed && form == Form::Linear {
-                    tape.bytes((count as f64 * bits / 8.0) as u64)
-                } else {
-                    tape.empty(count, kind)
+            let one = |parameter: &Parameter| {
+                let count = parameter.elements();
+                match (packed && parameter.form == Form::Linear, parameter.name.ends_with(".wo.weight")) {
+                    // T5's way back from its MLP overflows in 16 bits: transformers keeps it in 32 whatever the rest is.
+                    (true, true) => tape.empty(count, Kind::Single),
+                    (true, false) => tape.bytes((count as f64 * bits / 8.0) as u64),
+                    _ => tape.empty(count, kind),
                 }
             };
             if parameters.is_empty() {
                 return vec![tape.empty(self.numbers, kind)];
             }
-            parameters.iter().map(|parameter| one((parameter.elements(), parameter.form))).collect()
+            parameters.iter().map(one).collect()
         })
     }
 }
@@ -162,7 +187,11 @@ pub fn estimate(pipeline: &Pipeline, workload: &Workload, card: CardCost, slack:
     let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     owners[Owner::Context as usize] = card.context[1];
-    let quantiles = interval::quantiles(pipeline.family(), workload.task.name());
+    let quantiles = if pipeline.is_read(workload) {
+        interval::quantiles(pipeline.family(), workload.task.name())
+    } else {
+        interval::unread()
+    };
     let mut total = Interval::around(reserved, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
     let sum = reserved.saturating_add(card.context[1]);
     total.expected = total.expected.max(sum);
