@@ -106,7 +106,7 @@ pub struct GpusArgs {
 
 /// A number of things of which none would be no use.
 fn at_least_one() -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(1..)
+    RangedU64ValueParser::new().range(1..=1000)
 }
 
 /// How an answer is written.

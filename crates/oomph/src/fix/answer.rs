@@ -269,13 +269,9 @@ impl<'a> Parts<'_, 'a> {
     /// What is left when nothing fits.
     fn floor(&self) -> Floor {
         let strongest = self.found.strongest.as_ref();
-        let need = self.least.or(self
-            .full
-            .devices
-            .iter()
-            .filter_map(|device| device.need())
-            .map(|need| need.process_bytes)
-            .max());
+        // What was seen of a run that did not come to its end is no need.
+        let whole = self.full.devices.iter().filter(|device| !device.needed_is_minimum);
+        let need = self.least.or(whole.filter_map(|device| device.need()).map(|need| need.process_bytes).max());
         let smallest = need.and_then(|bytes| {
             Cards::builtin().smallest_that_hold(bytes).find(|gpu| gpu.kind.is_card()).map(|gpu| gpu.id.clone())
         });
