@@ -9,6 +9,8 @@ mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod by_hand;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod calls;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod check;
@@ -53,6 +55,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(explanations::trials());
     trials.extend(tune::trials());
     trials.extend(fix::trials());
+    trials.extend(by_hand::trials());
     trials.extend(calls::trials());
     trials.extend(what_if::trials());
     trials.extend(owners::trials());

@@ -8,6 +8,7 @@ mod plan;
 mod program;
 mod tune;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
@@ -101,6 +102,11 @@ pub struct GpusArgs {
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// A number of things of which none would be no use.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// How an answer is written.
