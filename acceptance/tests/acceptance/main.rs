@@ -23,6 +23,8 @@ mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod plan;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod programs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod run;
@@ -56,6 +58,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(owners::trials());
     trials.extend(device_log::trials());
     trials.extend(distributed::trials());
+    trials.extend(plan::trials());
     trials
 }
 

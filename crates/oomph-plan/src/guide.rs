@@ -71,7 +71,7 @@ pub fn page() -> String {
         let Some(Architecture::Transformer(shape)) = part.and_then(|part| part.architecture.clone()) else { continue };
         let length = if task == Task::Full { 2048 } else { 64 };
         let workload = Workload { task, precision, length, ..Workload::default() };
-        let answer = estimate(&Subject::Transformer { shape, file_bytes: None }, &workload, card);
+        let answer = estimate(&Subject::Transformer { shape, stored: None }, &workload, card);
         let weights = answer.owners[crate::Owner::Weights as usize];
         let total = answer.total;
         let [low, expected, high] = [total.low, total.expected, total.high].map(gb);

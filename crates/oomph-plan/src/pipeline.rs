@@ -147,7 +147,8 @@ pub fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost) -> (Usage, 
     if !offload {
         resident.extend(pipeline.networks.iter().map(load));
     }
-    let all = pipeline.networks.iter().fold(0_u64, |sum, part| sum.saturating_add(part.numbers * kind.bytes()));
+    let all =
+        pipeline.networks.iter().fold(0_u64, |sum, part| sum.saturating_add(part.numbers.saturating_mul(kind.bytes())));
     memory.enter(Phase::Forward);
     tape.no_grad(|| {
         for network in &pipeline.networks {

@@ -26,7 +26,10 @@ pub struct Change {
 /// A remedy, and the workload that it makes of another, where it applies.
 type Rule = (&'static str, fn(&Workload) -> Option<Workload>);
 
-const RULES: [Rule; 14] = [
+/// Bytes of a number of a KV cache in llama.cpp's `q8_0`: 32 of 8 bits and a scale of 16.
+const Q8_CACHE: f64 = 34.0 / 32.0;
+
+const RULES: [Rule; 17] = [
     ("sdpa", |w| (w.attention == Attention::Eager).then(|| Workload { attention: Attention::Sdpa, ..w.clone() })),
     ("gradient-checkpointing", |w| {
         (w.task.trains() && !w.checkpointing).then(|| Workload { checkpointing: true, ..w.clone() })
@@ -39,7 +42,15 @@ const RULES: [Rule; 14] = [
         })
     }),
     ("smaller-batch", |w| {
-        (!w.task.trains() && w.batch > 1).then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+        (!w.task.trains() && w.task != Task::Serve && w.batch > 1)
+            .then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+    }),
+    ("fewer-sequences", |w| {
+        (w.task == Task::Serve && w.batch > 1).then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+    }),
+    ("kv-cache-dtype", |w| {
+        (matches!(w.task, Task::Generate | Task::Serve) && w.cache_bytes > Q8_CACHE)
+            .then(|| Workload { cache_bytes: Q8_CACHE, ..w.clone() })
     }),
     ("adam-8bit", |w| {
         let adam = matches!(w.optimizer, Optimizer::AdamwFused | Optimizer::AdamwForeach);
@@ -54,7 +65,11 @@ const RULES: [Rule; 14] = [
         (w.task == Task::Full && large).then(|| Workload { precision: Precision::Bf16, ..w.clone() })
     }),
     ("shorter-sequence", |w| {
-        (w.task != Task::Image && w.length > 256).then(|| Workload { length: w.length / 2, ..w.clone() })
+        (w.task != Task::Image && w.task != Task::Serve && w.length > 256)
+            .then(|| Workload { length: w.length / 2, ..w.clone() })
+    }),
+    ("shorter-context", |w| {
+        (w.task == Task::Serve && w.length > 256).then(|| Workload { length: w.length / 2, ..w.clone() })
     }),
     ("lora", |w| {
         (w.task == Task::Full).then(|| Workload { task: Task::Lora, precision: Precision::Bf16, ..w.clone() })
@@ -68,7 +83,7 @@ const RULES: [Rule; 14] = [
     }),
     ("weights-nf4", |w| {
         let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
-        (matches!(w.task, Task::Inference | Task::Generate) && wide)
+        (matches!(w.task, Task::Inference | Task::Generate | Task::Serve) && wide)
             .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
     }),
     ("zero-3", |w| {

@@ -3,7 +3,7 @@
 use oomph_model::architecture::Transformer;
 
 use crate::network::{Stack, Trained, Weights};
-use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Tape, Tensor, Usage};
+use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Tape, Tensor, Usage, product};
 use crate::workload::{Optimizer, Task, Workload};
 
 /// Steps that are run with the allocator followed: the first makes the optimizer's state between what was cached, which
@@ -158,7 +158,7 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
                 Optimizer::Galore => {
                     let (short, long) = (parameter.rows.min(parameter.columns), parameter.rows.max(parameter.columns));
                     if matrix && short > 128 {
-                        state.extend([keep(128 * long, kind), keep(128 * long, kind), keep(128 * short, kind)]);
+                        state.extend([long, long, short].map(|side| keep(product([128, side]), kind)));
                     } else {
                         state.extend([keep(count, kind), keep(count, kind)]);
                     }

@@ -10,6 +10,8 @@ pub enum Task {
     Inference,
     /// Text token by token, with a KV cache.
     Generate,
+    /// Text for many at once, by a server (vLLM, llama.cpp).
+    Serve,
     /// All weights are trained.
     Full,
     /// Adapters are trained, the weights stay (LoRA).
@@ -35,6 +37,7 @@ impl Task {
         match self {
             Task::Inference => "inference",
             Task::Generate => "generate",
+            Task::Serve => "serve",
             Task::Full => "full",
             Task::Lora => "lora",
             Task::Qlora => "qlora",

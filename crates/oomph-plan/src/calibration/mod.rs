@@ -54,11 +54,8 @@ fn over(truth: u64, prediction: u64) -> f64 {
     truth as f64 / prediction.max(1) as f64
 }
 
-/// Families whose attention is not followed here; their own bounds are wide, and do not widen those of others.
-const NOT_FOLLOWED: [&str; 1] = ["deberta-v2"];
-
 /// The card of the readings, of which nothing but the allocator's bytes is compared.
-const CARD: CardCost = CardCost { traits: CardTraits { capability: 90 }, context: [0; 3] };
+const CARD: CardCost = CardCost { traits: CardTraits { capability: 90 }, context: [0; 3], capacity: None };
 
 /// Compares the readings of two files with what is said of their settings.
 #[must_use]
@@ -143,9 +140,6 @@ impl Comparison {
         for row in &self.rows {
             let task = row.task.name().to_owned();
             groups.entry((row.family.clone(), task.clone())).or_default().push(row.ratio());
-            if NOT_FOLLOWED.contains(&row.family.as_str()) {
-                continue;
-            }
             groups.entry((String::new(), task)).or_default().push(row.ratio());
             groups.entry((String::new(), String::new())).or_default().push(row.ratio());
         }

@@ -403,6 +403,12 @@ impl Tape {
     }
 }
 
+/// A product that stays at the largest number where it would be beyond it: a setting may be absurd.
+#[must_use]
+pub fn product<const N: usize>(factors: [u64; N]) -> u64 {
+    factors.into_iter().fold(1, u64::saturating_mul)
+}
+
 /// A part of a network that can be computed again.
 pub type Part = Rc<dyn Fn(&Tape, &[Tensor]) -> Tensor>;
 

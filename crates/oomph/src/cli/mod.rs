@@ -14,7 +14,7 @@ pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
 pub use fix::{FixArgs, Prefer};
-pub use plan::{ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+pub use plan::{CacheArg, ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{ProgramArgs, Values};
 pub use tune::TuneArgs;
 
@@ -29,6 +29,13 @@ Examples:
   Why did it run out of memory? (a log, or a snapshot of the memory)
       oomph explain train.log
       oomph explain snapshot.pickle
+
+  What makes it fit, and what is the largest batch?
+      oomph fix --gpu rtx-3060 -- python train.py --batch-size 16
+      oomph tune --gpu rtx-3060 --vary batch=1..512 -- python train.py --batch-size {batch}
+
+  What does a model need that there is no script for yet?
+      oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090
 
   Which cards are known, and what is known of one?
       oomph gpus

@@ -6,7 +6,7 @@ use oomph_plan::{Attention, Image, Lora, Optimizer, Parallel, Precision, Subject
 
 use super::subject::Found;
 use crate::cards;
-use crate::cli::{OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+use crate::cli::{CacheArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 use crate::failure::hinted;
 
 /// Tokens of a sample where nothing is said.
@@ -20,6 +20,8 @@ pub struct Asked {
     pub gpu: Option<&'static Gpu>,
     /// How many of it.
     pub count: u64,
+    /// What the weights are kept as, where no precision says it.
+    weights: Option<String>,
 }
 
 /// Reads what was typed.
@@ -40,6 +42,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
         return Err(hinted(format!("`{}` is no model for {}", found.name, task.name()), hint));
     }
+    serving(args, found, task)?;
     let precision = args.precision.map_or(
         match task {
             Task::Full | Task::Freeze | Task::Qlora => Precision::AmpBf16,
@@ -78,7 +81,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         precision,
         batch: args.images.unwrap_or(args.batch),
         length: args.seq.unwrap_or(LENGTH.min(most)),
-        new_tokens: if task == Task::Generate { args.new_tokens } else { 0 },
+        new_tokens: if matches!(task, Task::Generate | Task::Serve) { args.new_tokens } else { 0 },
         optimizer,
         checkpointing: args.checkpointing,
         attention: if args.eager { Attention::Eager } else { Attention::Sdpa },
@@ -89,6 +92,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
             dropout: false,
         },
         accumulation: args.accumulation,
+        cache_bytes: args.kv_cache.map_or(2.0, CacheArg::bytes),
         parallel,
         image: Image {
             width,
@@ -100,14 +104,19 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         },
         ..Workload::default()
     };
-    Ok(Asked { workload, gpu, count })
+    let weights = match &found.subject {
+        Subject::Transformer { stored: Some(stored), .. } => Some(stored.format.clone()),
+        _ => None,
+    };
+    Ok(Asked { workload, gpu, count, weights })
 }
 
 impl Asked {
     /// The settings that the figures are for, in words.
     pub fn settings(&self) -> Vec<String> {
         let workload = &self.workload;
-        let mut words = vec![workload.precision.name().to_owned()];
+        let weights = self.weights.clone();
+        let mut words = vec![weights.unwrap_or_else(|| workload.precision.name().to_owned())];
         if workload.task == Task::Image {
             words.push(format!("{} x {} pixels", workload.image.width, workload.image.height));
             words.push(format!("{} images", workload.batch));
@@ -136,10 +145,49 @@ impl Asked {
     }
 }
 
+/// Checks what depends on who runs the model: llama.cpp, vLLM, or Python.
+fn serving(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
+    let (shape, stored) = match &found.subject {
+        Subject::Transformer { shape, stored } => (Some(shape), stored.as_ref()),
+        Subject::Pipeline(_) => (None, None),
+    };
+    let name = oomph_report::clean(&found.name);
+    let llama_cpp = stored.is_some_and(|stored| stored.llama_cpp.is_some());
+    if llama_cpp && task.trains() {
+        return Err(hinted(
+            format!("`{name}` as a GGUF file cannot be trained"),
+            "plan the model that it was made from, by its folder or name",
+        ));
+    }
+    if stored.is_some() && !llama_cpp && matches!(task, Task::Full | Task::Freeze | Task::Qlora) {
+        return Err(hinted(
+            format!("`{name}` is quantized, and its own weights cannot be trained"),
+            "--task lora trains adapters over them; or plan the model that it was made from",
+        ));
+    }
+    if stored.is_some() && args.precision.is_some() {
+        return Err(hinted(format!("the weights of `{name}` are as its files have them"), "leave out --precision"));
+    }
+    if task == Task::Serve && !shape.is_some_and(|shape| oomph_plan::serves(shape)) {
+        return Err(hinted(format!("`{name}` is no model that vLLM writes text with"), "leave out --task serve"));
+    }
+    match args.kv_cache {
+        Some(_) if task != Task::Serve && !llama_cpp => {
+            Err(hinted("--kv-cache is for servers", "add --task serve (vLLM), or --gguf Q4_K_M (llama.cpp)"))
+        }
+        Some(CacheArg::Fp8) if llama_cpp => Err(hinted("llama.cpp has no cache in fp8", "write --kv-cache q8_0")),
+        Some(CacheArg::Q8 | CacheArg::Q4) if !llama_cpp => {
+            Err(hinted("vLLM has no cache in q8_0 or q4_0", "write --kv-cache fp8"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn of_task(task: TaskArg) -> Task {
     match task {
         TaskArg::Inference => Task::Inference,
         TaskArg::Generate => Task::Generate,
+        TaskArg::Serve => Task::Serve,
         TaskArg::Full => Task::Full,
         TaskArg::Lora => Task::Lora,
         TaskArg::Qlora => Task::Qlora,

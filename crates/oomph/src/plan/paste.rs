@@ -125,18 +125,31 @@ fn quoted(model: &str) -> String {
 }
 
 fn llama_cpp(model: &str, workload: &Workload) -> String {
-    format!("llama-server -m {} -c {} -ngl 999\n", quoted(model), workload.length + workload.new_tokens)
+    // The context is that of all slots together.
+    let context = workload.length.saturating_add(workload.new_tokens).saturating_mul(workload.batch);
+    let mut text = format!("llama-server -m {} -c {context} -ngl 999", quoted(model));
+    if workload.batch > 1 {
+        let _ = write!(text, " -np {}", workload.batch);
+    }
+    let cache = if workload.cache_bytes < 1.0 { "q4_0" } else { "q8_0" };
+    if workload.cache_bytes < 2.0 {
+        let _ = write!(text, " -fa on -ctk {cache} -ctv {cache}");
+    }
+    text + "\n"
 }
 
 fn vllm(model: &str, workload: &Workload) -> String {
     let mut text = format!(
         "vllm serve {} --max-model-len {} --max-num-seqs {}",
         quoted(model),
-        workload.length + workload.new_tokens,
+        workload.length.saturating_add(workload.new_tokens),
         workload.batch
     );
     if workload.parallel.tensor > 1 {
         let _ = write!(text, " --tensor-parallel-size {}", workload.parallel.tensor);
+    }
+    if workload.cache_bytes < 2.0 {
+        text.push_str(" --kv-cache-dtype fp8");
     }
     text + "\n"
 }
