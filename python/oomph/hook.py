@@ -190,8 +190,15 @@ def install():
     if not config["allow_writes"]:
         guarded(_install_harmless, folder)
     on_import("torch", _torch_imported)
+    guarded(_install_frameworks)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _install_frameworks():
+    from oomph import frameworks
+
+    frameworks.install(config)
 
 
 def in_new_run(callback):
