@@ -29,6 +29,8 @@ mod run;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod scenarios;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod serving;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod what_if;
@@ -56,6 +58,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(owners::trials());
     trials.extend(device_log::trials());
     trials.extend(distributed::trials());
+    trials.extend(serving::trials());
     trials
 }
 
