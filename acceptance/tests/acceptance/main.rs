@@ -33,6 +33,8 @@ mod run;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod scenarios;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod serving;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod what_if;
@@ -62,6 +64,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(device_log::trials());
     trials.extend(distributed::trials());
     trials.extend(plan::trials());
+    trials.extend(serving::trials());
     trials
 }
 
