@@ -131,4 +131,9 @@ def run(setting):
         "optimizer_state": readings.optimizer_bytes(steps),
         "peft": importlib.metadata.version("peft"), "bitsandbytes": importlib.metadata.version("bitsandbytes"),
     }
+    # Optimizers of PyTorch are known to more than this function; what they refer to must not lie on the card any more.
+    steps.state.clear()
+    for part in pipeline.components.values():
+        if isinstance(part, torch.nn.Module):
+            part.to("meta")
     return dataclasses.asdict(setting) | row
