@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use oomph_plan::{Optimizer, Precision, Workload};
+use oomph_plan::{Offloading, Optimizer, Precision, Workload};
 
 use crate::cli::ConfigArg;
 

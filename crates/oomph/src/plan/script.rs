@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use oomph_model::architecture::{Head, Kind, Transformer};
-use oomph_plan::{Attention, Optimizer, Precision, Subject, Targets, Task, Workload};
+use oomph_plan::{Attention, Offloading, Optimizer, Precision, Subject, Targets, Task, Workload};
 
 use super::subject::{Found, Origin};
 use crate::failure::hinted;
@@ -343,7 +343,11 @@ fn images(name: &str, workload: &Workload) -> String {
     let mut text =
         head(name, "torch, diffusers, transformers, accelerate", "from diffusers import DiffusionPipeline\n");
     let _ = writeln!(text, "pipe = DiffusionPipeline.from_pretrained(MODEL, torch_dtype=torch.{kind})");
-    text.push_str(if image.offload { "pipe.enable_model_cpu_offload()\n" } else { "pipe.to(\"cuda\")\n" });
+    text.push_str(match image.offload {
+        Offloading::None => "pipe.to(\"cuda\")\n",
+        Offloading::Model => "pipe.enable_model_cpu_offload()\n",
+        Offloading::Sequential => "pipe.enable_sequential_cpu_offload()\n",
+    });
     if image.slicing {
         text.push_str("pipe.vae.enable_slicing()\n");
     }
