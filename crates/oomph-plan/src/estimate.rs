@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::interval::{self, Interval};
 use crate::run::{self, Run};
+use crate::serve::{self, Stored};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
 use crate::workload::{Parallel, Precision, Task, Workload};
 
@@ -17,8 +18,8 @@ pub enum Subject {
     Transformer {
         /// Its shape.
         shape: Box<Transformer>,
-        /// Bytes of its weights in files, where these decide and not the precision (GGUF, GPTQ, AWQ).
-        file_bytes: Option<u64>,
+        /// Its weights as files hold them, where these decide and not the precision (GGUF, GPTQ, AWQ).
+        stored: Option<Stored>,
     },
     /// A diffusion pipeline.
     Pipeline(Box<crate::pipeline::Pipeline>),
@@ -63,6 +64,8 @@ pub struct CardCost {
     pub traits: CardTraits,
     /// The context.
     pub context: [u64; 3],
+    /// What CUDA reports as the card's total, where a card is meant; some programs take more of a larger one.
+    pub capacity: Option<u64>,
 }
 
 impl CardCost {
@@ -74,6 +77,7 @@ impl CardCost {
         Self {
             traits: CardTraits { capability: capability.major * 10 + capability.minor },
             context: [context.low_bytes, context.expected_bytes, context.high_bytes],
+            capacity: Some(gpu.capacity_bytes),
         }
     }
 }
@@ -81,18 +85,26 @@ impl CardCost {
 /// Says what a workload needs on one card of those that it is spread over: the fullest.
 #[must_use]
 pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estimate {
-    match subject {
-        Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, None),
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
-    }
+    with_slack(subject, workload, card, None)
 }
 
 /// The same for a workload that is near another, several times faster: the allocator is not followed, and as much is
 /// reserved beyond what is allocated as it was there (`slack`, of [`reserved_share`]).
 pub(crate) fn nearby(subject: &Subject, workload: &Workload, card: CardCost, slack: f64) -> Estimate {
+    with_slack(subject, workload, card, Some(slack))
+}
+
+fn with_slack(subject: &Subject, workload: &Workload, card: CardCost, slack: Option<f64>) -> Estimate {
     match subject {
-        Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, Some(slack)),
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+        Subject::Transformer { shape, stored } => {
+            let stored = stored.as_ref();
+            match stored.filter(|stored| stored.llama_cpp.is_some() && !workload.task.trains()) {
+                Some(stored) => serve::llama_cpp(shape, stored, workload, card),
+                None if workload.task == Task::Serve => serve::vllm(shape, stored, workload, card),
+                None => transformer(shape, stored, workload, card, slack),
+            }
+        }
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, slack),
     }
 }
 
@@ -107,7 +119,7 @@ pub(crate) fn reserved_share(estimate: &Estimate) -> f64 {
 
 fn transformer(
     shape: &Transformer,
-    file_bytes: Option<u64>,
+    stored: Option<&Stored>,
     workload: &Workload,
     card: CardCost,
     slack: Option<f64>,
@@ -133,8 +145,11 @@ fn transformer(
     if sharded {
         owners = before_sharding(shape, &spread, &run);
     }
-    if let Some(bytes) = file_bytes.filter(|_| !workload.task.trains()) {
-        owners[Owner::Weights as usize] = bytes / parallel.tensor.max(1) / parallel.pipeline.max(1);
+    if let Some(stored) = stored.filter(|_| !matches!(workload.task, Task::Full | Task::Freeze)) {
+        // Adapters stand beside weights that stay as the files have them.
+        let adapters = run.trained.saturating_mul(4);
+        owners[Owner::Weights as usize] =
+            (stored.bytes / parallel.tensor.max(1) / parallel.pipeline.max(1)).saturating_add(adapters);
     }
     let host_bytes = shard(&mut owners, &run, workload);
     owners[Owner::Context as usize] = card.context[1];
@@ -315,7 +330,7 @@ fn terms(shape: &Transformer, workload: &Workload, run: &Run, owners: &Owners) -
                     "{layers} layers x 2 x {} heads x {} x {} tokens",
                     shape.kv_heads,
                     shape.head_dim,
-                    length + workload.new_tokens
+                    length.saturating_add(workload.new_tokens)
                 ),
                 "DynamicCache of transformers",
             ),

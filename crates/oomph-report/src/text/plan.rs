@@ -28,16 +28,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
     if report.host_bytes > 0 {
         page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of the computer's memory", size(report.host_bytes)))]);
     }
-    if let Some(verified) = &report.verified {
-        page.gap();
-        let error = 100.0 * (verified.expected_bytes as f64 / verified.dry_run_bytes.max(1) as f64 - 1.0);
-        let both = format!(
-            " {} in a dry run, {} here ({error:+.1} %)",
-            size(verified.dry_run_bytes),
-            size(verified.expected_bytes)
-        );
-        page.paragraph(0, 2, &[(Ink::Strong, "verified:"), (Ink::Plain, &both)]);
-    }
+    verified(&mut page, report);
     limits(&mut page, report);
     changes(&mut page, report);
     table(&mut page, report);
@@ -93,6 +84,25 @@ fn owners(page: &mut Page, device: &PlannedDevice, phase: &str) {
         let text = format!("{:names$} {:>11}  ", owner.owner, size(owner.bytes));
         page.line(2, &[(Ink::Plain, &text), (Ink::Allocated, &glyph.repeat(filled))]);
     }
+}
+
+/// The plan beside the dry run of its program.
+fn verified(page: &mut Page, report: &PlanReport) {
+    let Some(verified) = &report.verify else { return };
+    let (ink, outcome) = match verified.fits {
+        Some(true) => (Ink::Good, ", which fits"),
+        Some(false) => (Ink::Bad, ", which does not fit"),
+        None => (Ink::Strong, ""),
+    };
+    let bounds = if verified.within { "" } else { ", beyond the plan's bounds" };
+    let words = format!(
+        " {} in a dry run{outcome}; {} planned ({:+.1} %{bounds})",
+        size(verified.dry_run_bytes),
+        size(verified.expected_bytes),
+        verified.difference_percent
+    );
+    page.gap();
+    page.paragraph(0, 2, &[(ink, "verified:"), (Ink::Plain, &words)]);
 }
 
 fn limits(page: &mut Page, report: &PlanReport) {

@@ -15,7 +15,7 @@ pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
 pub use fix::{FixArgs, Prefer};
-pub use plan::{ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+pub use plan::{CacheArg, ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{ProgramArgs, Values};
 pub use tune::TuneArgs;
 
