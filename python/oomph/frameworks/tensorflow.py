@@ -171,5 +171,9 @@ def install(tensorflow, record, config):
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
     hook.on_import("keras.src.optimizers.base_optimizer", watcher.watch_optimizers)
+    if not config["allow_writes"]:
+        from oomph.frameworks import tensorflow_files
+
+        hook.guarded(tensorflow_files.install, tensorflow, record)
     hook.on_import("keras", lambda keras: record.frameworks.setdefault("keras", str(keras.__version__)))
     return watcher
