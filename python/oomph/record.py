@@ -152,22 +152,21 @@ class Record:
                 "frameworks": dict(self.frameworks),
                 "stopped": self.stopped,
                 "optimizer_steps": self.steps,
-                "devices": [
-                    {
-                        "index": index,
-                        "reserved_peak_bytes": peaks[index][0],
-                        "allocated_peak_bytes": peaks[index][1],
-                        "limit": self.limits.get(index),
-                        "preallocates": self.preallocates,
-                    }
-                    for index in sorted(peaks)
-                ],
+                "devices": [self._device(index, peaks[index]) for index in sorted(peaks)],
                 "oom": self.oom,
                 "warnings": warnings,
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
                 "compiled": list(self.compiled),
             }
+
+    def _device(self, index, peaks):
+        found = {"index": index, "reserved_peak_bytes": peaks[0], "allocated_peak_bytes": peaks[1]}
+        if index in self.limits:
+            found["limit"] = self.limits[index]
+        if self.preallocates:
+            found["preallocates"] = True
+        return found
 
     def _program(self):
         try:

@@ -23,6 +23,8 @@ mod explanations;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod frameworks;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod plan;
@@ -61,6 +63,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(calls::trials());
     trials.extend(what_if::trials());
     trials.extend(owners::trials());
+    trials.extend(frameworks::trials());
     trials.extend(device_log::trials());
     trials.extend(distributed::trials());
     trials.extend(plan::trials());

@@ -24,8 +24,8 @@ mod tune;
 pub use clean::clean;
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{
-    CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site,
-    Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom,
+    Peak, Phase, Pool, PoolScale, Site, Stopped, UNBOUNDED, Verdict, Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

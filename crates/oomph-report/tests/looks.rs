@@ -49,6 +49,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         }],
         caught_ooms: vec![],
         whose: None,
+        pool: None,
     }
 }
 
@@ -85,6 +86,7 @@ fn fits() -> DryRunReport {
             card("rtx-3060", Kind::Consumer, 12_043, 4103),
         ],
         next: vec![],
+        compiled: vec![],
     }
 }
 

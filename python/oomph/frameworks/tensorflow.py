@@ -70,17 +70,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         if self._told:
             return
         self._told = True
-        limits = {}
-        for card, devices in dict(getattr(context, "_virtual_device_map", None) or {}).items():
-            given_limits = [device.memory_limit for device in devices if device.memory_limit]
-            if given_limits and card.device_type == "GPU":
-                limits[int(card.name.rsplit(":", 1)[1])] = int(sum(given_limits)) << 20
-        for index, limit in limits.items():
-            self.record.limits[index] = {"bytes": limit, "scales": "fixed"}
-            self.record.warn(
-                "TensorFlow may take at most %d MiB of GPU %d, because the program sets a memory_limit."
-                % (limit >> 20, index)
-            )
+        hook.guarded(self._note_limits, context)
         growth = given("TF_FORCE_GPU_ALLOW_GROWTH")
         if "TensorFlow" in frameworks.set_here and growth == "true":
             self.record.warn(
@@ -93,6 +83,26 @@ class TensorFlowWatcher(FrameworkWatcher):
                 "TensorFlow preallocated its pool because TF_FORCE_GPU_ALLOW_GROWTH=%s is set; what the program needs is "
                 "the allocated memory." % growth
             )
+
+    def _note_limits(self, context):
+        """How much TensorFlow may take: of the whole card but what it leaves to the system, or what the program says."""
+        given_limits = {}
+        for card, devices in dict(getattr(context, "_virtual_device_map", None) or {}).items():
+            limits = [device.memory_limit for device in devices if device.memory_limit]
+            if limits and card.device_type == "GPU":
+                given_limits[int(card.name.rsplit(":", 1)[1])] = int(sum(limits)) << 20
+        native = sys.modules["tensorflow.python.client.pywrap_tf_session"]
+        pywrap = sys.modules["tensorflow.python.pywrap_tfe"]
+        devices = pywrap.TFE_ContextListDevices(context._context_handle)
+        try:
+            for place in range(pywrap.TF_DeviceListCount(devices)):
+                if pywrap.TF_DeviceListType(devices, place) == "GPU":
+                    index = int(pywrap.TF_DeviceListName(devices, place).rsplit(":", 1)[1])
+                    limit = int(native.TF_DeviceListMemoryBytes(devices, place))
+                    scales = "fixed" if index in given_limits else "reserve"
+                    self.record.limits[index] = {"bytes": limit, "scales": scales}
+        finally:
+            pywrap.TF_DeleteDeviceList(devices)
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -161,5 +171,9 @@ def install(tensorflow, record, config):
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
     hook.on_import("keras.src.optimizers.base_optimizer", watcher.watch_optimizers)
+    if not config["allow_writes"]:
+        from oomph.frameworks import tensorflow_files
+
+        hook.guarded(tensorflow_files.install, tensorflow, record)
     hook.on_import("keras", lambda keras: record.frameworks.setdefault("keras", str(keras.__version__)))
     return watcher

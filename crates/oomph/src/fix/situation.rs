@@ -37,7 +37,11 @@ pub struct Known<'a> {
 /// The description of the process that used the card, if any wrote one.
 pub fn described(hooks: &HookReports) -> HookProgram {
     let most = |hook: &&oomph_launch::HookReport| {
-        hook.devices.iter().map(|device| device.reserved_peak_bytes).max().unwrap_or(0)
+        hook.devices
+            .iter()
+            .map(|device| device.reserved_peak_bytes.unwrap_or(device.allocated_peak_bytes))
+            .max()
+            .unwrap_or(0)
     };
     let all = hooks.reports.iter().filter(|hook| hook.program.is_some());
     all.max_by_key(most).and_then(|hook| hook.program.clone()).unwrap_or_default()
