@@ -140,7 +140,9 @@ fn transformer(
     let usage = &run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
-    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
+    let quantiles = interval::quantiles(&shape.family, workload.task.name());
+    // The share is that of an expectation, which the quantiles are part of already.
+    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share / quantiles.middle.max(1.0)) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     if sharded {
         owners = before_sharding(shape, &spread, &run);
@@ -155,7 +157,6 @@ fn transformer(
     owners[Owner::Context as usize] = card.context[1];
     let torch: u64 =
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
-    let quantiles = interval::quantiles(&shape.family, workload.task.name());
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
     if sharded {
         // No reading stands behind this sum yet, so it is given room on both sides.
@@ -175,7 +176,7 @@ fn transformer(
         owners,
         total,
         phase: usage.phase,
-        parameters: parameters(shape, workload, &run),
+        parameters: if slack.is_none() { parameters(shape, &run) } else { run.parameters },
         trained: run.trained.saturating_mul(if workload.task == Task::Full {
             parallel.tensor * parallel.pipeline
         } else {
@@ -187,9 +188,8 @@ fn transformer(
 }
 
 /// Parameters of the whole model, whatever one card has of it.
-fn parameters(shape: &Transformer, workload: &Workload, run: &Run) -> u64 {
-    let parallel = workload.parallel;
-    if parallel.tensor <= 1 && parallel.pipeline <= 1 {
+fn parameters(shape: &Transformer, run: &Run) -> u64 {
+    if !shape.exact {
         return run.parameters;
     }
     oomph_model::Architecture::Transformer(Box::new(shape.clone())).parameter_count()

@@ -109,6 +109,17 @@ const RULES: [Rule; 17] = [
     }),
 ];
 
+/// Whether a rule means anything for who runs the model: llama.cpp, a server, or Python.
+fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
+    let Subject::Transformer { stored, .. } = subject else { return true };
+    let llama_cpp = stored.as_ref().is_some_and(|stored| stored.llama_cpp.is_some());
+    match id {
+        "kv-cache-dtype" => llama_cpp || workload.task == Task::Serve,
+        "weights-nf4" | "qlora" => stored.is_none(),
+        _ => true,
+    }
+}
+
 /// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
 /// among them.
 #[must_use]
@@ -118,6 +129,7 @@ pub fn changes(subject: &Subject, workload: &Workload, card: CardCost, capacity:
     let catalogue = Catalogue::builtin();
     let mut changes: Vec<Change> = RULES
         .into_iter()
+        .filter(|(id, _)| applies(id, subject, workload))
         .filter_map(|(id, rule)| Some((id, rule(workload)?)))
         .map(|(id, changed)| {
             let total = nearby(subject, &changed, card, slack).total;
