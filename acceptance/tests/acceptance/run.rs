@@ -43,7 +43,7 @@ pub struct Torch {
     /// A short name, used in the names of tests.
     pub name: &'static str,
     /// What is installed, one requirement a line.
-    requirements: &'static str,
+    pub requirements: &'static str,
 }
 
 /// The newest version: every program runs with it.

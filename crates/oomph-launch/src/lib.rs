@@ -40,6 +40,7 @@ mod run_folder;
 mod runtime_files;
 mod server;
 mod supervise;
+mod toolkit;
 #[cfg(target_os = "linux")]
 mod watchdog;
 
@@ -60,3 +61,4 @@ pub use run_folder::RunFolder;
 pub use runtime_files::{Runtime, RuntimeFiles};
 pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};
 pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};
+pub use toolkit::missing as missing_libraries;

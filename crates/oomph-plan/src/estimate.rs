@@ -104,7 +104,7 @@ fn with_slack(subject: &Subject, workload: &Workload, card: CardCost, slack: Opt
                 None => transformer(shape, stored, workload, card, slack),
             }
         }
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, slack),
     }
 }
 

@@ -26,4 +26,4 @@ pub use limits::{Limits, limits};
 pub use remedies::{Change, changes};
 pub use serve::{Stored, serves};
 pub use tape::{Owner, Phase};
-pub use workload::{Attention, Image, Lora, Optimizer, Parallel, Precision, Targets, Task, Workload};
+pub use workload::{Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Targets, Task, Workload};

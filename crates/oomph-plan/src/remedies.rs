@@ -4,7 +4,7 @@ use oomph_remedy::Catalogue;
 use serde::Serialize;
 
 use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
-use crate::workload::{Attention, Optimizer, Precision, Task, Workload};
+use crate::workload::{Attention, Image, Offloading, Optimizer, Precision, Task, Workload};
 
 /// One change and what it does to the total.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,7 +29,16 @@ type Rule = (&'static str, fn(&Workload) -> Option<Workload>);
 /// Bytes of a number of a KV cache in llama.cpp's `q8_0`: 32 of 8 bits and a scale of 16.
 const Q8_CACHE: f64 = 34.0 / 32.0;
 
-const RULES: [Rule; 17] = [
+/// A change of how images are made, where they are made and it is one.
+fn image(workload: &Workload, applies: bool, change: impl FnOnce(&mut Image)) -> Option<Workload> {
+    (workload.task == Task::Image && applies).then(|| {
+        let mut changed = workload.clone();
+        change(&mut changed.image);
+        changed
+    })
+}
+
+const RULES: [Rule; 22] = [
     ("sdpa", |w| (w.attention == Attention::Eager).then(|| Workload { attention: Attention::Sdpa, ..w.clone() })),
     ("gradient-checkpointing", |w| {
         (w.task.trains() && !w.checkpointing).then(|| Workload { checkpointing: true, ..w.clone() })
@@ -83,8 +92,7 @@ const RULES: [Rule; 17] = [
     }),
     ("weights-nf4", |w| {
         let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
-        (matches!(w.task, Task::Inference | Task::Generate | Task::Serve) && wide)
-            .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
+        (!w.task.trains() && wide).then(|| Workload { precision: Precision::Nf4, ..w.clone() })
     }),
     ("zero-3", |w| {
         (w.task.trains() && w.parallel.gpus > 1 && w.parallel.zero < 3).then(|| {
@@ -100,12 +108,21 @@ const RULES: [Rule; 17] = [
             changed
         })
     }),
-    ("model-cpu-offload", |w| {
-        (w.task == Task::Image && !w.image.offload).then(|| {
-            let mut changed = w.clone();
-            changed.image.offload = true;
-            changed
+    ("vae-slicing", |w| image(w, w.batch > 1 && !w.image.slicing, |image| image.slicing = true)),
+    ("vae-tiling", |w| image(w, !w.image.tiling, |image| image.tiling = true)),
+    ("model-cpu-offload", |w| image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)),
+    ("sequential-cpu-offload", |w| {
+        image(w, w.image.offload != Offloading::Sequential, |image| image.offload = Offloading::Sequential)
+    }),
+    ("smaller-resolution", |w| {
+        let smaller = |side: u64| (side * 3 / 4).next_multiple_of(64);
+        image(w, w.image.width.min(w.image.height) > 512, |image| {
+            (image.width, image.height) = (smaller(image.width), smaller(image.height));
         })
+    }),
+    ("half-weights", |w| {
+        (w.task == Task::Image && w.precision == Precision::Fp32)
+            .then(|| Workload { precision: Precision::Fp16, ..w.clone() })
     }),
 ];
 

@@ -28,7 +28,9 @@ pub use dry_run::{
     Stopped, UNBOUNDED, Verdict, Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
-pub use fix::{Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange};
+pub use fix::{
+    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange,
+};
 pub use gpus::{GpusReport, GpusSchema};
 pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,

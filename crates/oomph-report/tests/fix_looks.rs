@@ -4,8 +4,8 @@
 
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
 use oomph_report::{
-    Apply, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Oom, Phase, ResultChange, Site, Style,
-    Verdict, render_fix,
+    Apply, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Oom, Phase, ResultChange,
+    Site, Style, Verdict, render_fix,
 };
 
 const MIB: u64 = 1 << 20;
@@ -110,6 +110,7 @@ fn found() -> FixReport {
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
         next: vec![],
+        order: FixOrder::Quality,
     }
 }
 

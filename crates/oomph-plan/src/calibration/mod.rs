@@ -95,10 +95,10 @@ pub fn compare(text: &str, images: &str) -> Comparison {
         let mut pipeline = Pipeline::of(&model.components);
         // The readings were made without it.
         pipeline.networks.retain(|network| !network.name.contains("safety"));
-        let (usage, _) = pipeline::run(&pipeline, &reading.workload, CARD);
+        let usage = pipeline::run(&pipeline, &reading.workload, CARD, true).usage;
         comparison.rows.push(Row {
             model: reading.model,
-            family: "diffusion".into(),
+            family: pipeline.family().into(),
             task: Task::Image,
             allocated: over(reading.allocated, usage.allocated),
             reserved: over(reading.reserved, usage.reserved.unwrap_or(usage.allocated)),

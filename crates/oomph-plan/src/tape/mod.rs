@@ -7,6 +7,7 @@
 //! (`derivatives.yaml` and `engine.cpp` of PyTorch). A step of a 7 B model is some ten thousand operations and takes
 //! about a millisecond.
 
+mod maps;
 mod memory;
 mod ops;
 
@@ -14,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 
+pub use maps::{Convolution, Extent};
 pub use memory::{GRAIN, Memory, Owner, Owners, Phase, Storage, Usage};
 pub use ops::{Adapter, Heads, Linear};
 

@@ -68,7 +68,7 @@ impl Tape {
     }
 
     /// What a matrix product does to its input under autocast. The copy of a weight that is trained is kept and shared.
-    fn cast_for_product(&self, x: &Tensor) -> Tensor {
+    pub(super) fn cast_for_product(&self, x: &Tensor) -> Tensor {
         if !self.is_autocast() || x.kind != Kind::Single {
             return x.clone();
         }

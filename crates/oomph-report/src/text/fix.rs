@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 use super::explain_snapshot::owner_name;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::fix::{FixReport, FixRow, FixVerdict, ResultChange};
+use crate::fix::{FixOrder, FixReport, FixRow, FixVerdict, ResultChange};
 
 /// Owners named in the line about the peak.
 const MOST_OWNERS: usize = 4;
@@ -67,7 +67,13 @@ fn verdict(page: &mut Page, report: &FixReport) {
             let count = report.fixes.len();
             let ways =
                 if count == 1 { "one way to make it fit".to_owned() } else { format!("{count} ways to make it fit") };
-            page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}, cheapest first"))]);
+            let first = match report.order {
+                _ if count == 1 => "",
+                FixOrder::Quality => ", cheapest first",
+                FixOrder::Speed => ", fastest first",
+                FixOrder::Memory => ", least memory first",
+            };
+            page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}{first}"))]);
             if let Some(needs) = needs {
                 page.paragraph(2, 4, &[(Ink::Plain, &format!("as it is, {needs}"))]);
             }

@@ -22,10 +22,10 @@ pub fn follow(following: bool) {
     FOLLOWING.store(following, Ordering::Relaxed);
 }
 
-/// The return address of the innermost call from outside this library; 0 where sites are not followed or none is found.
+/// As [`innermost_outside`] where sites are followed, else 0.
 #[inline]
 pub fn of_caller() -> usize {
-    if FOLLOWING.load(Ordering::Relaxed) { walk() } else { 0 }
+    if FOLLOWING.load(Ordering::Relaxed) { innermost_outside() } else { 0 }
 }
 
 struct Walk {
@@ -33,8 +33,9 @@ struct Walk {
     left: usize,
 }
 
+/// The return address of the innermost call from outside this library; 0 where none is found.
 #[cold]
-fn walk() -> usize {
+pub fn innermost_outside() -> usize {
     let mut walk = Walk { found: 0, left: DEEPEST };
     // SAFETY: `visit` has the type that the unwinder calls, and the argument outlives the walk.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };

@@ -25,6 +25,10 @@ Examples:
       oomph plan llama-2-7b --task full --explain
       oomph plan llama-2-7b --table
 
+  Images, and a LoRA for the model that makes them:
+      oomph plan sdxl --controlnet controlnet-sdxl --images 4 --gpu rtx-4070
+      oomph plan sdxl --task lora --resolution 1024 --checkpointing
+
   The plan as a program, and what a dry run of it says:
       oomph plan llama-3-8b --task lora --script lora.py --verify
 
@@ -141,6 +145,14 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub images: Option<u64>,
 
+    /// Frames of a video [default: 81 for models of videos]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub frames: Option<u64>,
+
+    /// A ControlNet beside a UNet: a folder, a file, or a name
+    #[arg(long, value_name = "MODEL")]
+    pub controlnet: Option<String>,
+
     /// The autoencoder takes one image at a time
     #[arg(long)]
     pub vae_slicing: bool,
@@ -250,8 +262,10 @@ impl CacheArg {
 pub enum OffloadArg {
     /// The optimizer's state
     Optimizer,
-    /// Weights (or a pipeline's networks)
+    /// Weights (or a pipeline's networks, one at a time on the card)
     Weights,
+    /// A pipeline's modules, one at a time on the card
+    Sequential,
 }
 
 /// A framework whose settings are shown.

@@ -139,14 +139,19 @@ impl Known<'_> {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(*name));
         let version = |name: &str| program.libraries.get(name).or_else(|| self.versions.get(name));
+        let script = rewrite::program(self.line).map(|program| program.framework);
         names
             .into_iter()
             .map(|framework| {
                 let name = if framework == Framework::Pytorch { "torch" } else { framework.name() };
-                match version(name) {
+                let known = match version(name) {
                     Some(version) => Installed::new(framework, version),
                     None => Installed::from(framework),
-                }
+                };
+                // The flags of Transformers are those of its scripts, and arguments of its Trainer.
+                let library =
+                    framework == Framework::Transformers && program.trainer.is_none() && script != Some(framework);
+                if library { known.as_library() } else { known }
             })
             .collect()
     }

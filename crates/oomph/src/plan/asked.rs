@@ -2,17 +2,20 @@
 
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
-use oomph_plan::{Attention, Image, Lora, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload};
-
-use super::subject::Found;
+use oomph_plan::{
+    Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload,
+};
 use oomph_report::clean;
 
+use super::subject::Found;
 use crate::cards;
 use crate::cli::{CacheArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 use crate::failure::hinted;
 
 /// Tokens of a sample where nothing is said.
 const LENGTH: u64 = 2048;
+/// Frames of a video where nothing is said: five seconds of Wan.
+const VIDEO_FRAMES: u64 = 81;
 
 /// A workload and the cards that it is for.
 pub struct Asked {
@@ -24,6 +27,8 @@ pub struct Asked {
     pub count: u64,
     /// What the weights are kept as, where no precision says it.
     weights: Option<String>,
+    /// Whether the model is a pipeline of diffusers.
+    pipeline: bool,
 }
 
 /// Reads what was typed.
@@ -49,7 +54,14 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         }
         (None, _) => Task::Inference,
     };
-    if (task == Task::Image) != matches!(found.subject, Subject::Pipeline(_)) {
+    let pipeline = matches!(found.subject, Subject::Pipeline(_));
+    // A pipeline makes images, and its denoiser can be trained.
+    let suits = if pipeline {
+        matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora)
+    } else {
+        task != Task::Image
+    };
+    if !suits {
         let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
         return Err(hinted(format!("`{}` is no model for {}", found.name, task.name()), hint));
     }
@@ -66,6 +78,8 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         _ => u64::MAX,
     };
     let optimizer = match &args.optimizer {
+        // What Trainer takes; the training scripts of diffusers take `torch.optim.AdamW` as it comes.
+        None if pipeline => Optimizer::AdamwForeach,
         None => Optimizer::AdamwFused,
         Some(name) => optimizer(name)?,
     };
@@ -87,8 +101,11 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         offload_optimizer: args.offload.contains(&OffloadArg::Optimizer),
         offload_weights: args.offload.contains(&OffloadArg::Weights),
     };
-    if task != Task::Image && (args.resolution.is_some() || args.images.is_some()) {
-        return Err(hinted(format!("`{}` makes no images", clean(&found.name)), "leave out --resolution and --images"));
+    if !pipeline && (args.resolution.is_some() || args.images.is_some() || args.frames.is_some()) {
+        return Err(hinted(
+            format!("`{}` makes no images", clean(&found.name)),
+            "leave out --resolution, --images and --frames",
+        ));
     }
     let (width, height) = resolution(args.resolution.as_deref())?;
     let workload = Workload {
@@ -103,7 +120,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         padding: args.padding,
         lora: Lora {
             rank: args.lora_rank,
-            targets: if args.lora_default_targets { Targets::Default } else { Targets::AllLinear },
+            targets: if args.lora_default_targets || pipeline { Targets::Default } else { Targets::AllLinear },
             dropout: false,
         },
         accumulation: args.accumulation,
@@ -112,7 +129,14 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         image: Image {
             width,
             height,
-            offload: parallel.offload_weights,
+            frames: args.frames.unwrap_or(if is_video(&found.subject) { VIDEO_FRAMES } else { 1 }),
+            offload: if args.offload.contains(&OffloadArg::Sequential) {
+                Offloading::Sequential
+            } else if parallel.offload_weights {
+                Offloading::Model
+            } else {
+                Offloading::None
+            },
             slicing: args.vae_slicing,
             tiling: args.vae_tiling,
             ..Image::default()
@@ -123,7 +147,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         Subject::Transformer { stored: Some(stored), .. } => Some(stored.format.clone()),
         _ => None,
     };
-    Ok(Asked { workload, gpu, count, weights })
+    Ok(Asked { workload, gpu, count, weights, pipeline })
 }
 
 impl Asked {
@@ -150,14 +174,39 @@ impl Asked {
         notes
     }
 
+    /// How images are made, or the denoiser trained on them.
+    fn image(&self, words: &mut Vec<String>) {
+        let workload = &self.workload;
+        let image = &workload.image;
+        words.push(format!("{} x {} pixels", image.width, image.height));
+        if image.frames > 1 {
+            words.push(format!("{} frames", image.frames));
+        }
+        words.push(if workload.batch == 1 { "1 image".to_owned() } else { format!("{} images", workload.batch) });
+        if workload.task.trains() {
+            words.push(workload.optimizer.name().to_owned());
+            words.push(if workload.checkpointing { "checkpointing" } else { "no checkpointing" }.to_owned());
+            if workload.task != Task::Full {
+                words.push(format!("rank {} at attention", workload.lora.rank));
+            }
+            return;
+        }
+        let modes = [
+            (image.offload == Offloading::Model, "one network at a time"),
+            (image.offload == Offloading::Sequential, "one module at a time"),
+            (image.slicing, "sliced decoding"),
+            (image.tiling, "tiled decoding"),
+        ];
+        words.extend(modes.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()));
+    }
+
     /// The settings that the figures are for, in words.
     pub fn settings(&self) -> Vec<String> {
         let workload = &self.workload;
         let weights = self.weights.clone();
         let mut words = vec![weights.unwrap_or_else(|| workload.precision.name().to_owned())];
-        if workload.task == Task::Image {
-            words.push(format!("{} x {} pixels", workload.image.width, workload.image.height));
-            words.push(format!("{} images", workload.batch));
+        if self.pipeline {
+            self.image(&mut words);
             return words;
         }
         words.push(format!("batch {}", workload.batch));
@@ -250,6 +299,14 @@ fn serving(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a pipeline makes videos: its denoiser's patches or its autoencoder have a side in time.
+fn is_video(subject: &Subject) -> bool {
+    let Subject::Pipeline(pipeline) = subject else { return false };
+    pipeline.networks.iter().any(|network| {
+        matches!(&network.architecture, Some(oomph_model::Architecture::DiffusionTransformer(shape)) if shape.class.contains("3DModel"))
+    })
 }
 
 fn of_task(task: TaskArg) -> Task {

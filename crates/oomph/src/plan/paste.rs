@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use oomph_plan::{Optimizer, Precision, Workload};
+use oomph_plan::{Offloading, Optimizer, Precision, Workload};
 
 use crate::cli::ConfigArg;
 
@@ -157,7 +157,11 @@ fn vllm(model: &str, workload: &Workload) -> String {
 fn diffusers(workload: &Workload) -> String {
     let image = workload.image;
     let mut text = String::new();
-    text.push_str(if image.offload { "pipe.enable_model_cpu_offload()\n" } else { "pipe.to(\"cuda\")\n" });
+    text.push_str(match image.offload {
+        Offloading::None => "pipe.to(\"cuda\")\n",
+        Offloading::Model => "pipe.enable_model_cpu_offload()\n",
+        Offloading::Sequential => "pipe.enable_sequential_cpu_offload()\n",
+    });
     if image.slicing {
         text.push_str("pipe.vae.enable_slicing()\n");
     }
@@ -173,12 +177,20 @@ fn diffusers(workload: &Workload) -> String {
 }
 
 fn a1111(workload: &Workload) -> String {
-    let flags = if workload.image.offload { "--medvram --opt-sdp-attention" } else { "--opt-sdp-attention" };
+    let flags = match workload.image.offload {
+        Offloading::None => "--opt-sdp-attention",
+        Offloading::Model => "--medvram --opt-sdp-attention",
+        Offloading::Sequential => "--lowvram --opt-sdp-attention",
+    };
     format!("COMMANDLINE_ARGS={flags}\n")
 }
 
 fn comfyui(workload: &Workload) -> String {
-    let flag = if workload.image.offload { " --lowvram" } else { "" };
+    let flag = match workload.image.offload {
+        Offloading::None => "",
+        Offloading::Model => " --lowvram",
+        Offloading::Sequential => " --novram",
+    };
     format!("python main.py{flag}\n")
 }
 

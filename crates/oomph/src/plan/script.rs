@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use oomph_model::architecture::{Head, Kind, Transformer};
-use oomph_plan::{Attention, Optimizer, Precision, Subject, Targets, Task, Workload};
+use oomph_plan::{Attention, Offloading, Optimizer, Precision, Subject, Targets, Task, Workload};
 
 use super::subject::{Found, Origin};
 use crate::failure::hinted;
@@ -45,6 +45,9 @@ pub fn program(found: &Found, workload: &Workload) -> Result<String> {
     };
     match &found.subject {
         Subject::Transformer { shape, .. } => Ok(Text { shape, workload, name: &name }.program()?),
+        Subject::Pipeline(_) if workload.task.trains() => {
+            refuse("the training of a pipeline", "the examples of diffusers have one for each kind")
+        }
         Subject::Pipeline(_) => Ok(images(&name, workload)),
     }
 }
@@ -343,7 +346,11 @@ fn images(name: &str, workload: &Workload) -> String {
     let mut text =
         head(name, "torch, diffusers, transformers, accelerate", "from diffusers import DiffusionPipeline\n");
     let _ = writeln!(text, "pipe = DiffusionPipeline.from_pretrained(MODEL, torch_dtype=torch.{kind})");
-    text.push_str(if image.offload { "pipe.enable_model_cpu_offload()\n" } else { "pipe.to(\"cuda\")\n" });
+    text.push_str(match image.offload {
+        Offloading::None => "pipe.to(\"cuda\")\n",
+        Offloading::Model => "pipe.enable_model_cpu_offload()\n",
+        Offloading::Sequential => "pipe.enable_sequential_cpu_offload()\n",
+    });
     if image.slicing {
         text.push_str("pipe.vae.enable_slicing()\n");
     }
