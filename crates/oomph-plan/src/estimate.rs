@@ -2,14 +2,13 @@
 
 use oomph_gpu::Gpu;
 use oomph_model::architecture::{Head, Transformer};
-use oomph_remedy::effect;
 use serde::Serialize;
 
 use crate::interval::{self, Interval};
 use crate::run::{self, Run};
 use crate::serve::{self, Stored};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
-use crate::workload::{Parallel, Precision, Task, Workload};
+use crate::workload::{Optimizer, Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -253,6 +252,21 @@ fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owner
     owners
 }
 
+/// Bytes of an optimizer's own state beside an fp32 master copy, where the run had 16-bit weights.
+fn moments(optimizer: Optimizer, run: &Run) -> u64 {
+    match optimizer {
+        // Moments have the type of the weights, and those are the master copy's.
+        Optimizer::AdamwFused
+        | Optimizer::AdamwForeach
+        | Optimizer::Muon
+        | Optimizer::Galore
+        | Optimizer::SgdMomentum
+        | Optimizer::Lion => run.optimizer_state.saturating_mul(2),
+        // Of a type of their own, whatever the weights are.
+        _ => run.optimizer_state,
+    }
+}
+
 /// Takes from a card what other cards and the host hold. Returns the bytes of the host.
 fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
     let parallel = workload.parallel;
@@ -266,8 +280,7 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
             let trained = run.trained;
             owners[weights] = trained.saturating_mul(2);
             owners[gradients] = trained.saturating_mul(2);
-            owners[state] = effect::training_static(trained, effect::TrainingPrecision::MixedWithMaster)
-                .saturating_sub(trained.saturating_mul(4));
+            owners[state] = trained.saturating_mul(4).saturating_add(moments(workload.optimizer, run));
         }
         if parallel.zero >= 1 {
             owners[state] /= copies;
