@@ -92,8 +92,7 @@ const RULES: [Rule; 22] = [
     }),
     ("weights-nf4", |w| {
         let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
-        (!w.task.trains() && wide)
-            .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
+        (!w.task.trains() && wide).then(|| Workload { precision: Precision::Nf4, ..w.clone() })
     }),
     ("zero-3", |w| {
         (w.task.trains() && w.parallel.gpus > 1 && w.parallel.zero < 3).then(|| {
@@ -111,9 +110,7 @@ const RULES: [Rule; 22] = [
     }),
     ("vae-slicing", |w| image(w, w.batch > 1 && !w.image.slicing, |image| image.slicing = true)),
     ("vae-tiling", |w| image(w, !w.image.tiling, |image| image.tiling = true)),
-    ("model-cpu-offload", |w| {
-        image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)
-    }),
+    ("model-cpu-offload", |w| image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)),
     ("sequential-cpu-offload", |w| {
         image(w, w.image.offload != Offloading::Sequential, |image| image.offload = Offloading::Sequential)
     }),
@@ -129,6 +126,17 @@ const RULES: [Rule; 22] = [
     }),
 ];
 
+/// Whether a rule means anything for who runs the model: llama.cpp, a server, or Python.
+fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
+    let Subject::Transformer { stored, .. } = subject else { return true };
+    let llama_cpp = stored.as_ref().is_some_and(|stored| stored.llama_cpp.is_some());
+    match id {
+        "kv-cache-dtype" => llama_cpp || workload.task == Task::Serve,
+        "weights-nf4" | "qlora" => stored.is_none(),
+        _ => true,
+    }
+}
+
 /// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
 /// among them.
 #[must_use]
@@ -138,6 +146,7 @@ pub fn changes(subject: &Subject, workload: &Workload, card: CardCost, capacity:
     let catalogue = Catalogue::builtin();
     let mut changes: Vec<Change> = RULES
         .into_iter()
+        .filter(|(id, _)| applies(id, subject, workload))
         .filter_map(|(id, rule)| Some((id, rule(workload)?)))
         .map(|(id, changed)| {
             let total = nearby(subject, &changed, card, slack).total;
