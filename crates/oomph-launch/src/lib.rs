@@ -49,7 +49,7 @@ pub use error::LaunchError;
 pub use hook::{
     AppliedRemedy, AppliedState, HookBlocks, HookConfig, HookDevice, HookHistory, HookKept, HookLoader, HookLoop,
     HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport, HookReports, HookSite,
-    HookTrainer, HookTrainerArguments, Stop, StopMode, Values,
+    HookTrainer, HookTrainerArguments, Routing, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
