@@ -17,6 +17,7 @@ _DEFAULTS = {
     "history_entries": None,
     "remedies": [],
     "ranks": None,
+    "routing": "balanced",
 }
 
 config = dict(_DEFAULTS)
@@ -288,7 +289,7 @@ def _settle_vllm():
 def _install_values(torch, rec):
     from oomph import values
 
-    values.install(torch, config["values"], rec)
+    values.install(torch, config["values"], rec, config["routing"])
 
 
 def _install_program(torch, rec):

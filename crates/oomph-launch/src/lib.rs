@@ -50,7 +50,7 @@ pub use error::LaunchError;
 pub use hook::{
     AppliedRemedy, AppliedState, HookBlocks, HookCompiled, HookConfig, HookDevice, HookHistory, HookKept, HookLimit,
     HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport,
-    HookReports, HookSite, HookTrainer, HookTrainerArguments, LimitScales, Stop, StopMode, Values,
+    HookReports, HookSite, HookTrainer, HookTrainerArguments, LimitScales, Routing, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;

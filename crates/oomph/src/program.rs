@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::nvml::{self, InstalledGpu};
-use oomph_launch::{Stop, StopMode, Values};
+use oomph_launch::{Routing, Stop, StopMode, Values};
 
 use crate::cards::{Card, capacity, cards};
 use crate::cli::{self, ProgramArgs};
@@ -34,6 +34,8 @@ pub struct Program {
     pub values: Values,
     /// Which ranks of a job run, as the hook takes it; `None` is its default.
     pub ranks: Option<String>,
+    /// Where tokens go whose expert was not computed.
+    pub routing: Routing,
     /// Whether missing weights are made up.
     pub random_weights: bool,
     /// Whether the program's writes go where it says.
@@ -85,6 +87,10 @@ impl Program {
                 cli::Values::AllHost => Values::AllHost,
             },
             ranks: args.ranks.as_deref().map(ranks).transpose()?,
+            routing: match args.routing {
+                cli::Routing::Balanced => Routing::Balanced,
+                cli::Routing::Worst => Routing::Worst,
+            },
             random_weights: args.random_weights,
             allow_writes: args.allow_writes,
             history: true,
@@ -126,6 +132,9 @@ impl Program {
         }
         if let Some(ranks) = &self.ranks {
             words.extend(["--ranks".into(), ranks.clone()]);
+        }
+        if self.routing == Routing::Worst {
+            words.extend(["--routing".into(), "worst".into()]);
         }
         if self.random_weights {
             words.push("--random-weights".into());

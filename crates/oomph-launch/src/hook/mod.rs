@@ -35,6 +35,26 @@ pub struct HookConfig {
     /// Which ranks of a job run: numbers, ranges and `last` with commas, or `all`. `None` is `0,1,last` of more than 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<String>,
+    /// Which experts get the tokens where the router's choice was not computed.
+    #[serde(default, skip_serializing_if = "Routing::is_balanced")]
+    pub routing: Routing,
+}
+
+/// Where the tokens of a mixture of experts go when nothing computed the router's choice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Routing {
+    /// Each expert gets as many.
+    #[default]
+    Balanced,
+    /// The same few experts get all of them, which takes the most memory.
+    Worst,
+}
+
+impl Routing {
+    fn is_balanced(&self) -> bool {
+        *self == Self::Balanced
+    }
 }
 
 /// A remedy of the catalogue that the hook applies inside the program.
@@ -272,6 +292,7 @@ mod tests {
             history: true,
             remedies: Vec::new(),
             ranks: None,
+            routing: Routing::Balanced,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

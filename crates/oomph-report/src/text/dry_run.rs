@@ -1,5 +1,6 @@
 //! The answer of a dry run on one screen.
 
+use super::activity;
 use super::bar::{Part, draw};
 use super::explain_snapshot;
 use super::page::{Ink, Page, Style, shortened};
@@ -33,7 +34,9 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     run(&mut page, report);
     compiled(&mut page, report);
     smallest(&mut page, report);
-    calls(&mut page, report);
+    if let Some(calls) = &report.activity {
+        activity::calls(&mut page, calls);
+    }
     warnings(&mut page, report);
     way_on(&mut page, report);
     page.finish()
@@ -438,16 +441,6 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
     let more = report.fits_on.len().saturating_sub(report.smallest.len());
     if more > 0 {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("and {more} more"))]);
-    }
-}
-
-/// What the program's own memory calls tell its author.
-fn calls(page: &mut Page, report: &DryRunReport) {
-    let Some(activity) = report.activity.as_ref().filter(|activity| !activity.remarks.is_empty()) else { return };
-    page.gap();
-    page.line(0, &[(Ink::Strong, "its calls:")]);
-    for remark in &activity.remarks {
-        page.paragraph(2, 4, &[(Ink::Plain, &clean(remark))]);
     }
 }
 

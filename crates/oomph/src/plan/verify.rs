@@ -12,7 +12,7 @@ use super::script;
 use super::subject::{Found, Origin};
 use crate::assemble::assemble;
 use crate::cards::Card;
-use crate::cli::{PlanArgs, ProgramArgs, Values};
+use crate::cli::{PlanArgs, ProgramArgs, Routing, Values};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
@@ -52,6 +52,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
             until_exit: true,
             timeout: None,
             values: Values::Small,
+            routing: Routing::Balanced,
             random_weights: true,
             ranks: None,
             allow_writes: false,
