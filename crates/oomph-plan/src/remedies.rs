@@ -92,8 +92,7 @@ const RULES: [Rule; 22] = [
     }),
     ("weights-nf4", |w| {
         let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
-        (!w.task.trains() && wide)
-            .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
+        (!w.task.trains() && wide).then(|| Workload { precision: Precision::Nf4, ..w.clone() })
     }),
     ("zero-3", |w| {
         (w.task.trains() && w.parallel.gpus > 1 && w.parallel.zero < 3).then(|| {
@@ -111,9 +110,7 @@ const RULES: [Rule; 22] = [
     }),
     ("vae-slicing", |w| image(w, w.batch > 1 && !w.image.slicing, |image| image.slicing = true)),
     ("vae-tiling", |w| image(w, !w.image.tiling, |image| image.tiling = true)),
-    ("model-cpu-offload", |w| {
-        image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)
-    }),
+    ("model-cpu-offload", |w| image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)),
     ("sequential-cpu-offload", |w| {
         image(w, w.image.offload != Offloading::Sequential, |image| image.offload = Offloading::Sequential)
     }),

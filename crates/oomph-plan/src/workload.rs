@@ -232,7 +232,15 @@ pub struct Image {
 
 impl Default for Image {
     fn default() -> Self {
-        Self { width: 1024, height: 1024, frames: 1, guided: true, offload: Offloading::None, slicing: false, tiling: false }
+        Self {
+            width: 1024,
+            height: 1024,
+            frames: 1,
+            guided: true,
+            offload: Offloading::None,
+            slicing: false,
+            tiling: false,
+        }
     }
 }
 

@@ -5,10 +5,16 @@ use oomph_model::architecture::Autoencoder;
 use crate::tape::{Extent, Kind, Owner, Tape, Tensor};
 use crate::workload::Workload;
 
-
 /// Decodes all images, or one after the other (slicing), or in tiles of the size that the autoencoder was trained on.
 /// With `upcasts` an autoencoder of so many numbers is made fp32 for it where it has 16 bits and asks for that.
-pub fn decode(tape: &Tape, vae: &Autoencoder, workload: &Workload, kind: Kind, trained: Option<u64>, upcasts: Option<u64>) {
+pub fn decode(
+    tape: &Tape,
+    vae: &Autoencoder,
+    workload: &Workload,
+    kind: Kind,
+    trained: Option<u64>,
+    upcasts: Option<u64>,
+) {
     let image = workload.image;
     let pixels = image.width.saturating_mul(image.height);
     let own = vae.config.get("sample_size").and_then(serde_json::Value::as_u64).unwrap_or(512);

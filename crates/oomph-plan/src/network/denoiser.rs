@@ -35,8 +35,7 @@ struct Triple {
 
 impl Triple {
     fn new(weights: &mut Weights<'_>, hidden: u64, source: u64, norm: Option<u64>) -> Self {
-        let norms =
-            norm.map(|width| [0; 2].map(|_| weights.norm(width, NormStyle::Layer, true, false)));
+        let norms = norm.map(|width| [0; 2].map(|_| weights.norm(width, NormStyle::Layer, true, false)));
         Self {
             q: weights.linear(hidden, hidden, true, Use::Adapted),
             k: weights.linear(source, hidden, true, Use::Adapted),

@@ -304,10 +304,11 @@ impl UNet {
         let heads = shape.levels.last().map_or(8, |level| level.heads);
         let attends = shape.mid_transformer_layers > 0;
         let resnet = Rc::new(Resnet::new(weights, width, width, Some(time), groups));
-        let transformer =
-            attends.then(|| Transformer::new(weights, shape, width, shape.mid_transformer_layers, heads));
-        let second = (attends || shape.control.is_none())
-            .then(|| Stage { resnet: Rc::new(Resnet::new(weights, width, width, Some(time), groups)), transformer: None });
+        let transformer = attends.then(|| Transformer::new(weights, shape, width, shape.mid_transformer_layers, heads));
+        let second = (attends || shape.control.is_none()).then(|| Stage {
+            resnet: Rc::new(Resnet::new(weights, width, width, Some(time), groups)),
+            transformer: None,
+        });
         let middle = [Some(Stage { resnet, transformer }), second];
         let control = shape.control.as_ref().map(|image| Control::new(weights, shape, image, &skips, width));
         let mut up = Vec::new();
@@ -330,18 +331,7 @@ impl UNet {
             let norm = weights.norm(first, NormStyle::Layer, true, true);
             (norm, weights.convolution(first, shape.out_channels, 9))
         });
-        Self {
-            entry,
-            time: times,
-            added,
-            down,
-            middle,
-            up,
-            exit,
-            control,
-            groups,
-            context: shape.context,
-        }
+        Self { entry, time: times, added, down, middle, up, exit, control, groups, context: shape.context }
     }
 
     /// One step: noise from latents, with what a ControlNet adds to the skips where there is one. A ControlNet gives what

@@ -135,9 +135,9 @@ fn decode(tape: &Tape, pipeline: &Pipeline, workload: &Workload) {
         _ => None,
     });
     // fp16 overflows in SDXL's autoencoder, which its pipeline makes fp32 for the decoding.
-    let upcasts = pipeline.networks.iter().any(|network| {
-        matches!(&network.architecture, Some(Architecture::UNet(unet)) if unet.added_embedding.is_some())
-    });
+    let upcasts = pipeline.networks.iter().any(
+        |network| matches!(&network.architecture, Some(Architecture::UNet(unet)) if unet.added_embedding.is_some()),
+    );
     let numbers = network.numbers;
     autoencoder::decode(tape, vae, workload, kind(workload), trained, upcasts.then_some(numbers));
 }

@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use oomph_gpu::{Catalogue, Gpu};
-use oomph_plan::{Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload};
+use oomph_plan::{
+    Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload,
+};
 
 use super::subject::Found;
 use crate::cards;
@@ -44,7 +46,11 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     };
     let pipeline = matches!(found.subject, Subject::Pipeline(_));
     // A pipeline makes images, and its denoiser can be trained.
-    let suits = if pipeline { matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora) } else { task != Task::Image };
+    let suits = if pipeline {
+        matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora)
+    } else {
+        task != Task::Image
+    };
     if !suits {
         let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
         return Err(hinted(format!("`{}` is no model for {}", found.name, task.name()), hint));
