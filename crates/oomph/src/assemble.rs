@@ -125,10 +125,14 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
 }
 
 /// Whether the card refused something to a process of which no framework told how it ended. Where one did, refusals
-/// alone prove nothing: PyTorch's allocator gives its cache back and asks again.
+/// alone prove nothing: PyTorch's allocator gives its cache back and asks again. A process that was refused even its
+/// context has no allocator yet.
 fn unexplained_refusal(run: &Observation) -> bool {
     run.ledger.processes().iter().any(|process| {
         let refused = process.devices.iter().any(|books| books.refusals > 0);
+        if refused && process.devices.iter().all(|books| books.peak_bytes == 0) {
+            return true;
+        }
         let told = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(tells_its_end);
         refused && !told
     })

@@ -81,11 +81,16 @@ fn verdict(page: &mut Page, report: &FixReport) {
             }
         }
         FixVerdict::NothingFits => {
+            let word = match (report.tried, report.out_of_time) {
+                (0, true) => "the time was up before anything was tried",
+                (0, false) => "there is nothing to try",
+                _ => "nothing that was tried makes it fit",
+            };
             page.paragraph(
                 0,
                 2,
                 &[
-                    (Ink::Bad, "nothing that was tried makes it fit"),
+                    (Ink::Bad, word),
                     (
                         Ink::Strong,
                         &format!(" on {card}{}", needs.map(|needs| format!(": {needs}")).unwrap_or_default()),
@@ -221,6 +226,9 @@ fn floor(page: &mut Page, report: &FixReport) {
 
 /// What was tried by itself and is not enough, or makes it worse: nobody has to try it again.
 fn attempts(page: &mut Page, report: &FixReport) {
+    if report.verdict == FixVerdict::FitsAlready {
+        return;
+    }
     let what = |attempt: &Attempt| clean(&attempt.remedies.join(" + ")).into_owned();
     let worse = report.attempts.iter().filter(|attempt| attempt.saves_bytes.is_some_and(|saves| saves < 0));
     let worse: Vec<String> = worse

@@ -133,6 +133,11 @@ impl Known<'_> {
             }
         }
         let known = |name: &str| self.versions.contains_key(name) || program.libraries.contains_key(name);
+        // Who died before a model was seen says by its imports whose it would have been.
+        if program.models.is_empty() && names.is_empty() {
+            let libraries = [Framework::Diffusers, Framework::Transformers, Framework::Timm];
+            names.extend(libraries.into_iter().filter(|library| known(library.name())));
+        }
         for (name, framework) in
             [("tensorflow", Framework::Tensorflow), ("jax", Framework::Jax), ("torch", Framework::Pytorch)]
         {
