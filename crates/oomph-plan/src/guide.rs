@@ -7,7 +7,7 @@ use oomph_model::{Architecture, Library};
 
 use crate::estimate::{CardCost, Subject, estimate};
 use crate::pipeline::Pipeline;
-use crate::workload::{Precision, Task, Workload};
+use crate::workload::{Offloading, Precision, Task, Workload};
 
 /// What guides print of Llama 2, in GB: the model, the row, the figure.
 const LLAMA: [(&str, &str, f64); 15] = [
@@ -71,7 +71,7 @@ pub fn page() -> String {
         let Some(Architecture::Transformer(shape)) = part.and_then(|part| part.architecture.clone()) else { continue };
         let length = if task == Task::Full { 2048 } else { 64 };
         let workload = Workload { task, precision, length, ..Workload::default() };
-        let answer = estimate(&Subject::Transformer { shape, file_bytes: None }, &workload, card);
+        let answer = estimate(&Subject::Transformer { shape, stored: None }, &workload, card);
         let weights = answer.owners[crate::Owner::Weights as usize];
         let total = answer.total;
         let [low, expected, high] = [total.low, total.expected, total.high].map(gb);
@@ -88,7 +88,7 @@ pub fn page() -> String {
         let side = if name == "sd-1.5" { 512 } else { 1024 };
         (workload.image.width, workload.image.height) = (side, side);
         let whole = estimate(&subject, &workload, card).total.expected;
-        workload.image.offload = true;
+        workload.image.offload = Offloading::Model;
         let alone = estimate(&subject, &workload, card).total.expected;
         let gib = |bytes: u64| bytes as f64 / 1_073_741_824.0;
         let kind = precision.name();

@@ -50,6 +50,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         }],
         caught_ooms: vec![],
         whose: None,
+        pool: None,
     }
 }
 
@@ -86,6 +87,7 @@ fn fits() -> DryRunReport {
             card("rtx-3060", Kind::Consumer, 12_043, 4103),
         ],
         next: vec![],
+        compiled: vec![],
     }
 }
 

@@ -101,8 +101,19 @@ impl Program {
     /// The command line of a dry run of this program on other cards: `cards` are the options that name them, ready for a
     /// shell.
     pub fn dry_run(&self, cards: &[String]) -> String {
-        let mut words: Vec<String> = vec!["oomph".into(), "dry-run".into()];
-        words.extend_from_slice(cards);
+        let owners = if self.history { Vec::new() } else { vec!["--no-owners".into()] };
+        self.line("dry-run", &[cards, &owners].concat())
+    }
+
+    /// The command line of `oomph fix` for this program on its cards, with options of its own, ready for a shell.
+    pub fn fix(&self, own: &[String]) -> String {
+        self.line("fix", &[&self.card_options, own].concat())
+    }
+
+    /// A command line of `oomph` for this program: `own` are the options that only this command takes, ready for a shell.
+    fn line(&self, command: &str, own: &[String]) -> String {
+        let mut words: Vec<String> = vec!["oomph".into(), command.into()];
+        words.extend_from_slice(own);
         for requirement in &self.with {
             words.extend(["--with".into(), quoted(requirement)]);
         }
@@ -130,9 +141,6 @@ impl Program {
         }
         if self.allow_writes {
             words.push("--allow-writes".into());
-        }
-        if !self.history {
-            words.push("--no-owners".into());
         }
         words.push("--".into());
         words.extend(self.command.iter().map(|word| quoted(&word.to_string_lossy())));

@@ -6,7 +6,7 @@ use oomph_model::architecture::{Head, Kind, Transformer};
 
 use crate::run;
 use crate::tape::CardTraits;
-use crate::workload::{Attention, Image, Lora, Optimizer, Precision, Targets, Task, Workload};
+use crate::workload::{Attention, Image, Lora, Offloading, Optimizer, Precision, Targets, Task, Workload};
 
 /// One setting of the text grid and what was read of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,7 +147,7 @@ fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
         height: number("height")?,
         frames: 1,
         guided: flag("guidance"),
-        offload: text("offload")? == "model",
+        offload: if text("offload")? == "model" { Offloading::Model } else { Offloading::None },
         slicing: flag("vae_slicing"),
         tiling: flag("vae_tiling"),
     };
@@ -165,6 +165,10 @@ fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
 #[must_use]
 pub fn planned(reading: &Reading, shape: &Transformer) -> run::Run {
     let mut shape = shape.clone();
+    if shape.kind == Kind::Decoder {
+        // The readings are of the language model alone.
+        shape.vision = None;
+    }
     // The column says "head", or nothing where the model has its usual one.
     match reading.head.as_str() {
         "sequence-classification" => shape.head = Head::Classes(2),

@@ -104,7 +104,7 @@ fn library_name(name: &str) -> String {
 fn subject(model: &Model) -> Option<Subject> {
     if let [part] = model.components.as_slice() {
         let Some(Architecture::Transformer(shape)) = &part.architecture else { return None };
-        return Some(Subject::Transformer { shape: shape.clone(), file_bytes: None });
+        return Some(Subject::Transformer { shape: shape.clone(), stored: None });
     }
     let pipeline = Pipeline::of(&model.components);
     pipeline.denoises().then(|| Subject::Pipeline(Box::new(pipeline)))

@@ -54,11 +54,8 @@ fn over(truth: u64, prediction: u64) -> f64 {
     truth as f64 / prediction.max(1) as f64
 }
 
-/// Families whose attention is not followed here; their own bounds are wide, and do not widen those of others.
-const NOT_FOLLOWED: [&str; 1] = ["deberta-v2"];
-
 /// The card of the readings, of which nothing but the allocator's bytes is compared.
-const CARD: CardCost = CardCost { traits: CardTraits { capability: 90 }, context: [0; 3] };
+const CARD: CardCost = CardCost { traits: CardTraits { capability: 90 }, context: [0; 3], capacity: None };
 
 /// Compares the readings of two files with what is said of their settings.
 #[must_use]
@@ -98,10 +95,10 @@ pub fn compare(text: &str, images: &str) -> Comparison {
         let mut pipeline = Pipeline::of(&model.components);
         // The readings were made without it.
         pipeline.networks.retain(|network| !network.name.contains("safety"));
-        let (usage, _) = pipeline::run(&pipeline, &reading.workload, CARD);
+        let usage = pipeline::run(&pipeline, &reading.workload, CARD, true).usage;
         comparison.rows.push(Row {
             model: reading.model,
-            family: "diffusion".into(),
+            family: pipeline.family().into(),
             task: Task::Image,
             allocated: over(reading.allocated, usage.allocated),
             reserved: over(reading.reserved, usage.reserved.unwrap_or(usage.allocated)),
@@ -143,9 +140,6 @@ impl Comparison {
         for row in &self.rows {
             let task = row.task.name().to_owned();
             groups.entry((row.family.clone(), task.clone())).or_default().push(row.ratio());
-            if NOT_FOLLOWED.contains(&row.family.as_str()) {
-                continue;
-            }
             groups.entry((String::new(), task)).or_default().push(row.ratio());
             groups.entry((String::new(), String::new())).or_default().push(row.ratio());
         }

@@ -8,7 +8,7 @@
 //! framework's own.
 
 mod allocations;
-mod site;
+pub mod site;
 mod transfers;
 mod write;
 

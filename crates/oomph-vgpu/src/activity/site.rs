@@ -81,6 +81,12 @@ struct Walk {
     left: usize,
 }
 
+/// Where the innermost call from outside this library lies, whether sites are followed or not.
+pub fn innermost_outside() -> Option<Place> {
+    place(walk()?[0])
+}
+
+/// The return addresses of the call from outside this library that is under way; `None` where there are none.
 #[cold]
 fn walk() -> Option<Stack> {
     // This library's own frames come first.
