@@ -10,7 +10,7 @@ from common import build, print_peaks
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--train", action="store_true")
     # "eager" goes through the experts one after the other, "grouped_mm" through all at once.

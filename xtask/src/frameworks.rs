@@ -67,7 +67,7 @@ fn page(readings: &[Reading]) -> String {
          unmodified,\nunder `oomph dry-run` on a machine without a GPU. Sizes are peaks in binary units (GiB is 2^30 \
          bytes): *reserved* is what\nthe framework's own allocator held, where it has one and tells, *process* is what \
          `nvidia-smi` would show of the process.\n*Time* is that of the whole run and *host* the most memory of the \
-         machine that any one of its processes held.\n",
+         machine that any one of its processes held. The\nmachine had 2 cores and other work at the same time.\n",
     );
     let mut frameworks: BTreeMap<&str, BTreeMap<_, &Reading>> = BTreeMap::new();
     for reading in readings {

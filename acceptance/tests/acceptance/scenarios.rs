@@ -326,7 +326,7 @@ fn tell(what: &str, finished: &Finished) {
 /// Which expert gets which token is never computed. The report says what was taken for it, and the worst that it can be
 /// asked for is that a token's experts are everybody's: one expert then has all tokens in its hands, not a quarter.
 fn routing_is_said_and_bounded() -> Result<()> {
-    const TOKENS: u64 = 8192;
+    const TOKENS: u64 = 4096;
     const EXPERTS_PER_TOKEN: u64 = 2;
     const EXPERTS: u64 = 8;
     // What an expert holds of a token at its widest, in bf16: gate and up, and their product.
