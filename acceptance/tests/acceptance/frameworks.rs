@@ -186,7 +186,7 @@ fn keras_stops() -> Result<()> {
 }
 
 fn tensorflow_oom() -> Result<()> {
-    let program = ["frameworks/tensorflow_loop.py", "--depth", "8"];
+    let program = ["frameworks/tensorflow_loop.py", "--depth", "4", "--batch-size", "16384"];
     let (finished, report) = with_vram(3 << 30, TENSORFLOW, &program)?;
     dies_at(&finished, &report, program[0], "loss = train_step(tf.random.normal")?;
     need_is_enough(&report, TENSORFLOW, &program)
