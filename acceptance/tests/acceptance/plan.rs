@@ -35,7 +35,10 @@ fn full_training_is_verified() -> Result<()> {
     finished.ensure(verify["fits"] == true && verify["within"] == true, "the dry run agrees")?;
     ensure!(verify["frameworks"]["torch"].as_str().is_some_and(|version| version.starts_with("2.15")), "{verify}");
     let program = fs::read_to_string(run.folder().join("plan.py"))?;
-    ensure!(program.contains("AutoModelForCausalLM.from_pretrained") && program.contains("torch.autocast"), "{program}");
+    ensure!(
+        program.contains("AutoModelForCausalLM.from_pretrained") && program.contains("torch.autocast"),
+        "{program}"
+    );
     Ok(())
 }
 

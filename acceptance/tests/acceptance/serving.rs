@@ -3,7 +3,7 @@
 //! llama.cpp runs always, because its wheel is small. `OOMPH_FRAMEWORKS` names, with commas, what else runs: `vllm`
 //! (8 GB of packages), `static-runtime` (CTranslate2 and CuPy, which bring a CUDA runtime of their own).
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
@@ -28,6 +28,7 @@ pub fn trials() -> Vec<Trial> {
         trial("llama-cpp-buffers-are-the-books", || llama_cpp_buffers(99)),
         trial("llama-cpp-half-on-the-card", || llama_cpp_buffers(16)),
         trial("llama-cpp-does-not-fit", llama_cpp_does_not_fit),
+        trial("llama-cpp-library-of-a-binary", llama_cpp_library_of_a_binary),
     ];
     if wanted("static-runtime") {
         trials.push(trial("static-runtime-is-named", static_runtime_is_named));
@@ -36,7 +37,9 @@ pub fn trials() -> Vec<Trial> {
         trials.push(trial("vllm-answers-a-request", || vllm(&["tiny", "--eager", "--generate", "8"], 1)));
         trials.push(trial("vllm-compiles", || vllm(&["tiny", "--generate", "8"], 1)));
         trials.push(trial("vllm-on-two-cards", || vllm(&["tiny", "--eager", "--cards", "2", "--generate", "8"], 2)));
-        trials.push(trial("vllm-blocks-of-a-real-card", vllm_blocks_of_a_real_card));
+    }
+    if wanted("vllm-real-cards") {
+        trials.push(trial("vllm-cache-of-a-real-card", vllm_cache_of_a_real_card));
     }
     trials
 }
@@ -134,6 +137,30 @@ fn llama_cpp_does_not_fit() -> Result<()> {
     Ok(())
 }
 
+/// A user's own binary on llama.cpp's library, on a machine without the CUDA toolkit that the library is linked against.
+fn llama_cpp_library_of_a_binary() -> Result<()> {
+    let build = Run::json("rtx-4090", LLAMA_CPP)?.args(["--allow-writes"]);
+    let binary = build.folder().join("buffer");
+    let path = binary.to_str().context("the temporary folder has no plain name")?.to_owned();
+    // The folder goes with the run.
+    let mut build = build.program(&["serving/ggml_build.py", &path]);
+    let built = build.finish()?;
+    built.ensure(binary.is_file(), "nothing was built")?;
+
+    let run = |card: &[&str]| -> Result<Finished> {
+        let run = Run::dry_run()?.args(["--gpu", "rtx-4090", "--format", "json"]).args(card);
+        run.args(["--", &path, "3072"]).finish()
+    };
+    let finished = run(&[])?;
+    let peak = &finished.report()?["devices"][0]["peak"];
+    finished.ensure(finished.printed_number("buffer")? == 3 << 30, "the buffer is not as asked")?;
+    finished.ensure(peak["other_bytes"] == 3_u64 << 30, format_args!("the books have {peak}"))?;
+    let finished = run(&["--vram", "2GiB"])?;
+    let report = finished.report()?;
+    finished.ensure(report["verdict"] == "oom", "3 GiB fit on 2")?;
+    finished.ensure(report["devices"][0]["oom"]["requested_bytes"] == 3_u64 << 30, "the request is not told")
+}
+
 /// The file that brings the runtime is named, and what would work.
 fn static_runtime_is_named() -> Result<()> {
     for (module, file) in [("ctranslate2", "libctranslate2"), ("cupy", "runtime.cpython")] {
@@ -161,6 +188,35 @@ fn vllm(arguments: &[&str], cards: u32) -> Result<()> {
 }
 
 fn engine(gpu: &str, arguments: &[&str]) -> Result<Finished> {
-    let run = Run::json(gpu, VLLM)?.args(["--until-exit", "--no-probe", "--no-owners"]).turn(Turn::Alone);
+    with_engine(Run::json(gpu, VLLM)?, arguments)
+}
+
+fn with_engine(run: Run, arguments: &[&str]) -> Result<Finished> {
+    let run = run.args(["--until-exit", "--no-probe", "--no-owners"]).turn(Turn::Alone);
     run.program(&[&["serving/vllm_engine.py"], arguments].concat()).finish()
+}
+
+/// The tokens that vLLM's cache holds are those of public logs of real cards, each with the version of its log.
+fn vllm_cache_of_a_real_card() -> Result<()> {
+    const WITHIN: f64 = 0.03;
+    let readings = include_str!("../../readings/vllm-real-cards.csv");
+    for line in readings.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [version, shape, card, utilization, length, batched, sequences, eager, _, tokens, source] = fields[..]
+        else {
+            bail!("not a reading: {line}");
+        };
+        let mut arguments = vec![shape, "--utilization", utilization, "--max-model-len", length];
+        arguments.extend(["--max-num-batched-tokens", batched, "--max-num-seqs", sequences]);
+        if eager == "yes" {
+            arguments.push("--eager");
+        }
+        let run = Run::dry_run()?.args(["--gpu", card, "--format", "json", "--with", &format!("vllm=={version}")]);
+        let finished = with_engine(run, &arguments)?;
+        let (found, real) = (finished.printed_number("tokens")? as f64, tokens.parse::<f64>()?);
+        let off = found / real - 1.0;
+        eprintln!("{version} {shape} {card}: {found} tokens, {real} on the real card ({:+.2} %)", 100.0 * off);
+        finished.ensure(off.abs() < WITHIN, format_args!("{found} tokens; {real} on the real card: {source}"))?;
+    }
+    Ok(())
 }

@@ -48,9 +48,9 @@ pub use cache::CacheDir;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
-    AppliedRemedy, AppliedState, HookBlocks, HookConfig, HookDevice, HookHistory, HookKept, HookLoader, HookLoop,
-    HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport, HookReports, HookSite,
-    HookTrainer, HookTrainerArguments, Stop, StopMode, Values,
+    AppliedRemedy, AppliedState, HookBlocks, HookCompiled, HookConfig, HookDevice, HookHistory, HookKept, HookLimit,
+    HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport,
+    HookReports, HookSite, HookTrainer, HookTrainerArguments, LimitScales, Routing, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;

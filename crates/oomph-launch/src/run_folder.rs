@@ -373,6 +373,7 @@ mod tests {
             history: false,
             remedies: Vec::new(),
             ranks: None,
+            routing: Default::default(),
         }
     }
 

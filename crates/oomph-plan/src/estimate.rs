@@ -2,14 +2,13 @@
 
 use oomph_gpu::Gpu;
 use oomph_model::architecture::{Head, Transformer};
-use oomph_remedy::effect;
 use serde::Serialize;
 
 use crate::interval::{self, Interval};
 use crate::run::{self, Run};
 use crate::serve::{self, Stored};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
-use crate::workload::{Parallel, Precision, Task, Workload};
+use crate::workload::{Optimizer, Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,7 +139,9 @@ fn transformer(
     let usage = &run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
-    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
+    let quantiles = interval::quantiles(&shape.family, workload.task.name());
+    // The share is that of an expectation, which the quantiles are part of already.
+    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share / quantiles.middle.max(1.0)) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     if sharded {
         owners = before_sharding(shape, &spread, &run);
@@ -155,7 +156,6 @@ fn transformer(
     owners[Owner::Context as usize] = card.context[1];
     let torch: u64 =
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
-    let quantiles = interval::quantiles(&shape.family, workload.task.name());
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
     if sharded {
         // No reading stands behind this sum yet, so it is given room on both sides.
@@ -175,7 +175,7 @@ fn transformer(
         owners,
         total,
         phase: usage.phase,
-        parameters: parameters(shape, workload, &run),
+        parameters: if slack.is_none() { parameters(shape, &run) } else { run.parameters },
         trained: run.trained.saturating_mul(if workload.task == Task::Full {
             parallel.tensor * parallel.pipeline
         } else {
@@ -187,9 +187,8 @@ fn transformer(
 }
 
 /// Parameters of the whole model, whatever one card has of it.
-fn parameters(shape: &Transformer, workload: &Workload, run: &Run) -> u64 {
-    let parallel = workload.parallel;
-    if parallel.tensor <= 1 && parallel.pipeline <= 1 {
+fn parameters(shape: &Transformer, run: &Run) -> u64 {
+    if !shape.exact {
         return run.parameters;
     }
     oomph_model::Architecture::Transformer(Box::new(shape.clone())).parameter_count()
@@ -253,6 +252,21 @@ fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owner
     owners
 }
 
+/// Bytes of an optimizer's own state beside an fp32 master copy, where the run had 16-bit weights.
+fn moments(optimizer: Optimizer, run: &Run) -> u64 {
+    match optimizer {
+        // Moments have the type of the weights, and those are the master copy's.
+        Optimizer::AdamwFused
+        | Optimizer::AdamwForeach
+        | Optimizer::Muon
+        | Optimizer::Galore
+        | Optimizer::SgdMomentum
+        | Optimizer::Lion => run.optimizer_state.saturating_mul(2),
+        // Of a type of their own, whatever the weights are.
+        _ => run.optimizer_state,
+    }
+}
+
 /// Takes from a card what other cards and the host hold. Returns the bytes of the host.
 fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
     let parallel = workload.parallel;
@@ -266,8 +280,7 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
             let trained = run.trained;
             owners[weights] = trained.saturating_mul(2);
             owners[gradients] = trained.saturating_mul(2);
-            owners[state] = effect::training_static(trained, effect::TrainingPrecision::MixedWithMaster)
-                .saturating_sub(trained.saturating_mul(4));
+            owners[state] = trained.saturating_mul(4).saturating_add(moments(workload.optimizer, run));
         }
         if parallel.zero >= 1 {
             owners[state] /= copies;

@@ -75,7 +75,7 @@ const TUNED: &str = "
 ## Llama 2, fine-tuning
 
 One sample of 2048 tokens. Guides give 20, 40 and 200 GB to \"fine-tuning in fp16\". That is what LoRA on 16-bit weights takes
-with checkpointing; all weights take two and a half times as much even in bf16.
+with checkpointing; all weights take nearly three times as much even in bf16.
 
 ";
 

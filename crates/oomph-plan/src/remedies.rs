@@ -26,6 +26,9 @@ pub struct Change {
 /// A remedy, and the workload that it makes of another, where it applies.
 type Rule = (&'static str, fn(&Workload) -> Option<Workload>);
 
+/// Bytes of a number of a KV cache in llama.cpp's `q8_0`: 32 of 8 bits and a scale of 16.
+const Q8_CACHE: f64 = 34.0 / 32.0;
+
 /// A change of how images are made, where they are made and it is one.
 fn image(workload: &Workload, applies: bool, change: impl FnOnce(&mut Image)) -> Option<Workload> {
     (workload.task == Task::Image && applies).then(|| {
@@ -34,9 +37,6 @@ fn image(workload: &Workload, applies: bool, change: impl FnOnce(&mut Image)) ->
         changed
     })
 }
-
-/// Bytes of a number of a KV cache in llama.cpp's `q8_0`: 32 of 8 bits and a scale of 16.
-const Q8_CACHE: f64 = 34.0 / 32.0;
 
 const RULES: [Rule; 22] = [
     ("sdpa", |w| (w.attention == Attention::Eager).then(|| Workload { attention: Attention::Sdpa, ..w.clone() })),
@@ -129,6 +129,17 @@ const RULES: [Rule; 22] = [
     }),
 ];
 
+/// Whether a rule means anything for who runs the model: llama.cpp, a server, or Python.
+fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
+    let Subject::Transformer { stored, .. } = subject else { return true };
+    let llama_cpp = stored.as_ref().is_some_and(|stored| stored.llama_cpp.is_some());
+    match id {
+        "kv-cache-dtype" => llama_cpp || workload.task == Task::Serve,
+        "weights-nf4" | "qlora" => stored.is_none(),
+        _ => true,
+    }
+}
+
 /// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
 /// among them.
 #[must_use]
@@ -139,6 +150,7 @@ pub fn changes(subject: &Subject, workload: &Workload, card: CardCost, capacity:
     let pipeline = matches!(subject, Subject::Pipeline(_));
     let mut changes: Vec<Change> = RULES
         .into_iter()
+        .filter(|(id, _)| applies(id, subject, workload))
         .filter(|(id, _)| *id != if pipeline { "shorter-sequence" } else { "smaller-resolution" })
         .filter_map(|(id, rule)| Some((id, rule(workload)?)))
         .map(|(id, changed)| {

@@ -38,6 +38,8 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     let tape = Tape::new(memory.clone(), card);
     let mut weights = Weights::new(&tape, workload);
     let stack = Stack::new(&mut weights, shape);
+    // A vision tower beside a model of text lies on the card, whether or not there are images.
+    let _tower = shape.vision.as_deref().map(|tower| Stack::new(&mut weights, tower));
     if let oomph_model::architecture::Positions::Rotary(width) = shape.positions {
         weights.buffer(width / 2);
         weights.buffer(width / 2);

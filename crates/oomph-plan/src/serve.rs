@@ -174,7 +174,10 @@ pub(crate) fn vllm(shape: &Transformer, stored: Option<&Stored>, workload: &Work
     let parts = vec![
         Part {
             owner: Owner::Weights,
-            formula: format!("{} parameters over {} cards", run.parameters, tensor * stages),
+            formula: match tensor.saturating_mul(stages) {
+                1 => format!("{} parameters", run.parameters),
+                cards => format!("{} parameters over {cards} cards", run.parameters),
+            },
             source: "the tensors of the architecture, or of its files",
             bytes: weights,
         },

@@ -230,18 +230,27 @@ pub struct Installed {
     pub framework: Framework,
     /// Its release, where known.
     pub version: Option<Version>,
+    /// Whether its flags, or the arguments of the same names, are within reach: a loop of one's own around a model of
+    /// Transformers has neither the flags of its scripts nor `TrainingArguments`.
+    pub takes_flags: bool,
 }
 
 impl From<Framework> for Installed {
     fn from(framework: Framework) -> Self {
-        Self { framework, version: None }
+        Self { framework, version: None, takes_flags: true }
     }
 }
 
 impl Installed {
     /// A framework of this release; a release that cannot be read counts as unknown.
     pub fn new(framework: Framework, version: &str) -> Self {
-        Self { framework, version: version.parse().ok() }
+        Self { version: version.parse().ok(), ..framework.into() }
+    }
+
+    /// The same framework where only its library is used, so that no flag of its scripts reaches it.
+    #[must_use]
+    pub fn as_library(self) -> Self {
+        Self { takes_flags: false, ..self }
     }
 }
 

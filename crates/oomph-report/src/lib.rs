@@ -24,11 +24,13 @@ mod tune;
 pub use clean::clean;
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{
-    CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site,
-    Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom,
+    Peak, Phase, Pool, PoolScale, Site, Stopped, UNBOUNDED, Verdict, Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
-pub use fix::{Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange};
+pub use fix::{
+    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange,
+};
 pub use gpus::{GpusReport, GpusSchema};
 pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,

@@ -102,7 +102,10 @@ fn next_steps(program: &Program, probed: bool, report: &DryRunReport) -> Vec<Nex
             let free = oom.free_bytes.unwrap_or(0);
             // Joining the pieces gives back no more than is cached, so a need beyond that is not met by it.
             let in_reach = |capacity| oom.would_need_bytes.is_none_or(|need| need.saturating_sub(cached) <= capacity);
-            device.capacity_bytes.is_some_and(in_reach) && cached.saturating_add(free) >= oom.requested_bytes
+            // The setting below is PyTorch's.
+            device.pool.is_none()
+                && device.capacity_bytes.is_some_and(in_reach)
+                && cached.saturating_add(free) >= oom.requested_bytes
         });
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value.contains("expandable_segments"));
         if fragmented && !set("PYTORCH_CUDA_ALLOC_CONF") && !set("PYTORCH_ALLOC_CONF") {

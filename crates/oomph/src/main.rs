@@ -26,6 +26,7 @@ mod fork_runner;
 mod gpus;
 mod output;
 mod plan;
+mod pool;
 mod program;
 mod stage;
 mod trial;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, RunFolder, Runtime,
-    Stop, StopMode, Values, handle_signals, missing_libraries, newest_cudnn, prepare,
+    CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing, RunFolder,
+    Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, newest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -110,6 +110,7 @@ impl Stage {
             history: false,
             remedies: changes.remedies.clone(),
             ranks: Some("all".into()),
+            routing: Routing::Balanced,
         })?;
         let prepared =
             Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
@@ -158,6 +159,7 @@ impl Stage {
             history,
             remedies: changes.remedies.clone(),
             ranks: program.ranks.clone(),
+            routing: program.routing,
         })?;
         if program.device_log {
             folder.log_devices()?;

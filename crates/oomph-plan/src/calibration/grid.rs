@@ -191,6 +191,10 @@ fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
 #[must_use]
 pub fn planned(reading: &Reading, shape: &Transformer) -> run::Run {
     let mut shape = shape.clone();
+    if shape.kind == Kind::Decoder {
+        // The readings are of the language model alone.
+        shape.vision = None;
+    }
     // The column says "head", or nothing where the model has its usual one.
     match reading.head.as_str() {
         "sequence-classification" => shape.head = Head::Classes(2),

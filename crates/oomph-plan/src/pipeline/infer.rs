@@ -85,8 +85,10 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
                     part.architecture.as_ref().map(Architecture::parameters).unwrap_or_default()
                 };
                 let largest = pipeline.networks.iter().flat_map(parameters).map(|one| one.elements()).max();
-                let bytes_of = |part: &super::Network| part.numbers.saturating_mul(bytes);
-                weights = pipeline.networks.iter().map(bytes_of).fold(0, u64::saturating_add);
+                weights = pipeline
+                    .networks
+                    .iter()
+                    .fold(0_u64, |sum, part| sum.saturating_add(part.numbers.saturating_mul(bytes)));
                 let one = tape.owned(Owner::Weights, || tape.bytes(largest.unwrap_or(0).saturating_mul(bytes)));
                 let unheld = Tape::new(Memory::new(false), card.traits);
                 let mut made = Weights::new(&unheld, workload);

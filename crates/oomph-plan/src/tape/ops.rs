@@ -269,6 +269,8 @@ impl Tape {
     /// Numbers picked from each row by place: the row and the places are kept (`torch.gather`).
     pub fn gather_along(&self, x: &Tensor, places: &Tensor, count: u64) -> Tensor {
         let mut out = self.empty(count, x.kind);
+        // Places that are repeated for every row are written out while the kernel runs.
+        drop(self.empty(count, places.kind));
         let saved = (x.detach(), places.detach());
         self.record(&mut out, &[x], || {
             Box::new(move |tape, grads| {

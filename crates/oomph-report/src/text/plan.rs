@@ -15,8 +15,11 @@ const MOST_CHANGES: usize = 6;
 pub fn render_plan(report: &PlanReport, style: Style) -> String {
     let mut page = Page::new(style);
     let model = clean(&report.model);
-    let billions = report.parameters as f64 / 1e9;
-    let what = format!("{model} ({billions:.2} B parameters), {}", report.task);
+    let parameters = match report.parameters as f64 {
+        many if many >= 1e9 => format!("{:.2} B", many / 1e9),
+        few => format!("{:.2} M", few / 1e6),
+    };
+    let what = format!("{model} ({parameters} parameters), {}", report.task);
     for device in &report.devices {
         verdict(&mut page, device);
     }
@@ -38,7 +41,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
         for term in &report.terms {
             let line = format!(" {}", term.formula);
             let source = format!(" [{}]", term.source);
-            let bytes = format!("{:>10} {}:", size(term.bytes), term.owner);
+            let bytes = format!("{} {}:", size(term.bytes), term.owner);
             page.paragraph(2, 13, &[(Ink::Plain, &bytes), (Ink::Plain, &line), (Ink::Faint, &source)]);
         }
     }

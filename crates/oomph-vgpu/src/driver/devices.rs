@@ -183,7 +183,7 @@ fn warn_of_static_runtime() {
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    let place = site::place(site::innermost_outside());
+    let place = site::innermost_outside();
     let file = place.as_ref().and_then(|place| place.module.rsplit('/').next());
     trace::warn(&format!(
         "{} has the CUDA runtime linked in statically, which the virtual GPU cannot stand in for: its CUDA calls fail; \

@@ -8,6 +8,7 @@ mod plan;
 mod program;
 mod tune;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
@@ -15,7 +16,7 @@ pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
 pub use fix::{FixArgs, Prefer};
 pub use plan::{CacheArg, ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
-pub use program::{ProgramArgs, Values};
+pub use program::{ProgramArgs, Routing, Values};
 pub use tune::TuneArgs;
 
 const AFTER_HELP: &str = "\
@@ -101,6 +102,11 @@ pub struct GpusArgs {
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// A number of things of which none would be no use.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1000)
 }
 
 /// How an answer is written.

@@ -109,6 +109,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NAME[:COUNT]")]
     pub gpu: Option<String>,
 
+    /// Give the card this much memory instead of its own
+    #[arg(long, value_name = "SIZE")]
+    pub vram: Option<String>,
+
     /// Several cards, as 8xh100
     #[arg(long, value_name = "COUNTxNAME", conflicts_with = "gpu")]
     pub gpus: Option<String>,

@@ -1,10 +1,11 @@
 //! What was asked for, made a workload.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
 use oomph_plan::{
     Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload,
 };
+use oomph_report::clean;
 
 use super::subject::Found;
 use crate::cards;
@@ -21,7 +22,7 @@ pub struct Asked {
     /// What is done.
     pub workload: Workload,
     /// The card.
-    pub gpu: Option<&'static Gpu>,
+    pub gpu: Option<Gpu>,
     /// How many of it.
     pub count: u64,
     /// What the weights are kept as, where no precision says it.
@@ -36,6 +37,15 @@ pub struct Asked {
 /// When a name is not known or settings contradict each other.
 pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let (gpu, count) = card(args)?;
+    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
+    let gpu = match (gpu, vram) {
+        (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram)),
+        (gpu, None) => gpu.cloned(),
+        (None, Some(vram)) => {
+            let card = Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card")?;
+            Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram) })
+        }
+    };
     let task = match (args.task, &found.subject) {
         (Some(task), _) => of_task(task),
         (None, Subject::Pipeline(_)) => Task::Image,
@@ -81,6 +91,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
             "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
         ));
     }
+    fits_the_shape(args, found, task)?;
     let parallel = Parallel {
         gpus: count,
         zero: args.zero,
@@ -90,6 +101,12 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         offload_optimizer: args.offload.contains(&OffloadArg::Optimizer),
         offload_weights: args.offload.contains(&OffloadArg::Weights),
     };
+    if !pipeline && (args.resolution.is_some() || args.images.is_some() || args.frames.is_some()) {
+        return Err(hinted(
+            format!("`{}` makes no images", clean(&found.name)),
+            "leave out --resolution, --images and --frames",
+        ));
+    }
     let (width, height) = resolution(args.resolution.as_deref())?;
     let workload = Workload {
         task,
@@ -134,6 +151,29 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
 }
 
 impl Asked {
+    /// What the user should know of these settings, one sentence each.
+    pub fn notes(&self, found: &Found) -> Vec<String> {
+        let workload = &self.workload;
+        let mut notes = Vec::new();
+        let Subject::Transformer { shape, .. } = &found.subject else { return notes };
+        let tokens = workload.length.saturating_add(workload.new_tokens);
+        let text = shape.image.is_none() && shape.audio.is_none() && shape.encoder.is_none();
+        if text && shape.max_positions > 0 && tokens > shape.max_positions {
+            let most = shape.max_positions;
+            notes.push(format!("{tokens} tokens are more than the {most} positions that the model is made for"));
+        }
+        if workload.parallel.zero > 0 && workload.parallel.gpus == 1 {
+            notes.push("ZeRO shards over cards, and there is one: --gpus 8xh100 names eight".into());
+        }
+        if !shape.exact {
+            notes.push(format!(
+                "the tensors of the family `{}` are not known one by one; it is planned by its widths",
+                clean(&shape.family)
+            ));
+        }
+        notes
+    }
+
     /// How images are made, or the denoiser trained on them.
     fn image(&self, words: &mut Vec<String>) {
         let workload = &self.workload;
@@ -190,6 +230,37 @@ impl Asked {
         }
         words
     }
+}
+
+/// Checks that a model can be split as was asked.
+fn fits_the_shape(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
+    if !task.trains() && args.zero > 0 {
+        return Err(hinted("--zero is for training", "leave it out; --tensor-parallel splits a model for inference"));
+    }
+    let Subject::Transformer { shape, .. } = &found.subject else {
+        return match args.tensor_parallel.max(args.pipeline_parallel).max(args.sequence_parallel) {
+            1 => Ok(()),
+            _ => Err(hinted("a pipeline for images is not split over cards here", "leave out the degrees")),
+        };
+    };
+    let (tensor, stages) = (args.tensor_parallel, args.pipeline_parallel);
+    if !shape.heads.is_multiple_of(tensor) {
+        let degrees: Vec<String> = (1..=shape.heads.min(16))
+            .filter(|degree| shape.heads.is_multiple_of(*degree))
+            .map(|d| d.to_string())
+            .collect();
+        return Err(hinted(
+            format!("{} heads cannot be split {tensor} ways", shape.heads),
+            format!("--tensor-parallel takes a divisor of them: {}", degrees.join(", ")),
+        ));
+    }
+    if stages > shape.layers {
+        return Err(hinted(
+            format!("{} layers cannot be split into {stages} stages", shape.layers),
+            "--pipeline-parallel takes at most as many stages as there are layers",
+        ));
+    }
+    Ok(())
 }
 
 /// Checks what depends on who runs the model: llama.cpp, vLLM, or Python.

@@ -19,13 +19,15 @@ use oomph_report::{
 use self::verify::{Verification, verify};
 use crate::cli::PlanArgs;
 use crate::dry_run::interrupted;
-use crate::failure::status;
+use crate::failure::{hinted, status};
 use crate::output;
 
 /// The card whose kernels run where none was asked for.
 const NAMELESS: &str = "a100-80gb";
 /// Cards that are named as the smallest.
 const MOST_CARDS: usize = 5;
+/// Beyond this many bytes sums are no longer exact, and nobody asks for them in earnest.
+const MOST: u64 = 1 << 60;
 /// Cards of the table that guides print.
 const TABLE: [&str; 9] =
     ["rtx-3060", "rtx-4060-ti-16gb", "rtx-3090", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100", "h200"];
@@ -51,10 +53,16 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
     };
     let asked = asked::read(args, &found)?;
     let (workload, subject) = (&asked.workload, &found.subject);
-    let gpu = asked.gpu;
+    let gpu = asked.gpu.as_ref();
     let nameless = catalogue.get(NAMELESS).context("the catalogue lacks its own default card")?;
     let card = CardCost::of(gpu.unwrap_or(nameless));
     let answer = estimate(subject, workload, card);
+    if answer.total.expected > MOST {
+        return Err(hinted(
+            "this needs more memory than all computers have",
+            "look at --batch, --seq and --resolution once more",
+        ));
+    }
     let capacity = gpu.map(|gpu| gpu.capacity_bytes);
     let device = device(gpu, asked.count, &answer);
     let fits = device.fits;
@@ -94,7 +102,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         terms: if args.explain { terms(&answer) } else { Vec::new() },
         table: args.table.then(|| table(catalogue, subject, workload)),
         verify: verified,
-        warnings: found.notes.clone(),
+        warnings: found.notes.iter().cloned().chain(asked.notes(&found)).collect(),
         devices: vec![device],
     };
     output::answer(&report, args.format, None, || {

@@ -56,6 +56,9 @@ pub fn program(found: &Found, workload: &Workload) -> Result<String> {
     };
     match &found.subject {
         Subject::Transformer { shape, .. } => Ok(Text { shape, workload, name: &name }.program()?),
+        Subject::Pipeline(_) if workload.task.trains() => {
+            refuse("the training of a pipeline", "the examples of diffusers have one for each kind")
+        }
         Subject::Pipeline(_) => Ok(images(&name, workload)),
     }
 }

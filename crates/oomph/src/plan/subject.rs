@@ -135,10 +135,15 @@ fn subject(model: Model, origin: Origin) -> Result<Found> {
     Err(match model.layout {
         Layout::Adapter => adapter(&model),
         _ if is_adapter(&model) => adapter(&model),
-        _ => hinted(
-            format!("the architecture of `{}` is not known", oomph_report::clean(&name)),
-            "a folder with config.json, a GGUF file or a built-in name tells it",
-        ),
+        _ => {
+            let config = model.components.first().map(|part| &part.config).filter(|config| config.is_object());
+            let why = config.and_then(|config| Architecture::of_config(config).err());
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            hinted(
+                format!("the architecture of `{}` is not known{why}", oomph_report::clean(&name)),
+                "a folder with config.json, a GGUF file or a built-in name tells it",
+            )
+        }
     })
 }
 
@@ -228,8 +233,8 @@ fn adapter(model: &Model) -> anyhow::Error {
     let rank = part.and_then(|part| part.config.get("r")).and_then(Value::as_u64).unwrap_or(16);
     let bytes = part.map_or(0, oomph_model::Component::bytes);
     let base = oomph_report::clean(text("base_model_name_or_path"));
-    let size = oomph_gpu::size::format(bytes);
-    let message = format!("`{}` is a LoRA adapter of {size}, not a model", oomph_report::clean(&model.name));
+    let size = if bytes > 0 { format!(" of {}", oomph_gpu::size::format(bytes)) } else { String::new() };
+    let message = format!("`{}` is a LoRA adapter{size}, not a model", oomph_report::clean(&model.name));
     if base.is_empty() {
         return hinted(message, "plan the model that it was trained on, with --task lora");
     }

@@ -12,7 +12,7 @@ use super::script;
 use super::subject::{Found, Origin};
 use crate::assemble::assemble;
 use crate::cards::Card;
-use crate::cli::{PlanArgs, ProgramArgs, Values};
+use crate::cli::{PlanArgs, ProgramArgs, Routing, Values};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
@@ -40,16 +40,19 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
     std::fs::write(&path, script::program(found, &asked.workload)?).context("cannot write the program of the plan")?;
     let model = model_folder(found, folder.path())?;
     let command = ["python3".into(), path.clone().into(), model.into()];
+    let named = asked.gpu.as_ref().map(|gpu| gpu.id.as_str());
+    let card = named.filter(|id| *id != oomph_report::CUSTOM).unwrap_or(super::NAMELESS);
     let program = Program {
         history: false,
         ..Program::new(ProgramArgs {
-            gpu: vec![asked.gpu.map_or(super::NAMELESS, |gpu| &gpu.id).to_owned()],
-            vram: None,
+            gpu: vec![card.to_owned()],
+            vram: args.vram.clone(),
             with: args.with.clone(),
             steps: None,
             until_exit: true,
             timeout: None,
             values: Values::Small,
+            routing: Routing::Balanced,
             random_weights: true,
             ranks: None,
             allow_writes: false,
@@ -80,7 +83,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
         Err(signal) => return Ok(Verification::Interrupted(signal)),
     };
     let peak = &report.devices.first().context("the dry run has no card")?.peak;
-    let capacity = asked.gpu.map(|gpu| gpu.capacity_bytes);
+    let capacity = asked.gpu.as_ref().map(|gpu| gpu.capacity_bytes);
     let fits = match capacity {
         None => None,
         Some(capacity) if peak.process_bytes <= capacity => Some(true),

@@ -95,7 +95,13 @@ impl Attention {
     ) -> Tensor {
         let source = encoded.unwrap_or(x);
         let (mut query, mut key, mut value);
+        // What an encoder's output became in the first pass of a generation.
+        let known = encoded.and_then(|_| pass.crossed.borrow().get(index).cloned());
         match (&self.latent, &self.key, &self.value) {
+            _ if known.is_some() => {
+                query = tape.linear(&self.query, x);
+                (key, value) = known.clone().unwrap_or_else(|| (x.clone(), x.clone()));
+            }
             (Some(latent), _, _) => (query, key, value) = self.compressed(tape, shape, pass, latent, x),
             (None, Some(keys), Some(values)) => {
                 query = tape.linear(&self.query, x);
@@ -153,7 +159,7 @@ impl Attention {
             }
             (key, value) = pair;
         }
-        if pass.caching && encoded.is_some() {
+        if pass.caching && encoded.is_some() && known.is_none() {
             // Keys and values of the encoder's output are kept for the tokens to come (`EncoderDecoderCache`).
             (key, value) = (tape.joined(None, &key, key.kind), tape.joined(None, &value, value.kind));
             pass.crossed.borrow_mut().push((key.detach(), value.detach()));
