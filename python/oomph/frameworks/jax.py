@@ -61,17 +61,19 @@ class JaxWatcher(FrameworkWatcher):
         @functools.wraps(original)
         def compile_or_get_cached(*args, **kwargs):
             executable = original(*args, **kwargs)
-            hook.guarded(watcher._compiled, executable)
+            module = args[1] if len(args) > 1 else kwargs.get("computation")
+            hook.guarded(watcher._compiled, executable, module)
             return executable
 
         compiler.compile_or_get_cached = compile_or_get_cached
 
-    def _compiled(self, executable):
+    def _compiled(self, executable, module):
         if executable.client.platform not in ("cuda", "gpu"):
             return
         stats = executable.get_compiled_memory_stats()
         program = {
-            "name": str(getattr(executable, "name", "") or "?"),
+            # The name of the module as XLA's messages have it: `jit_train_step`.
+            "name": str(module.operation.attributes["sym_name"]).strip('"'),
             "argument_bytes": int(stats.argument_size_in_bytes),
             "output_bytes": int(stats.output_size_in_bytes),
             "alias_bytes": int(stats.alias_size_in_bytes),
