@@ -61,7 +61,7 @@ fn llama_cpp(options: &[&str], arguments: &[&str]) -> Result<(Finished, Vec<Valu
     let log = folder.join("log");
     let run = run.args(["--snapshot".as_ref(), log.as_os_str()]);
     let folder = folder.to_str().context("the temporary folder has no plain name")?;
-    let mut run = run.program(&[&["serving/llama_cpp.py", folder], arguments].concat());
+    let mut run = run.program(&[&["acceptance/programs/serving/llama_cpp.py", folder], arguments].concat());
     let finished = run.finish()?;
     let text = std::fs::read_to_string(&log).with_context(|| finished.story())?;
     let events = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -143,7 +143,7 @@ fn llama_cpp_library_of_a_binary() -> Result<()> {
     let binary = build.folder().join("buffer");
     let path = binary.to_str().context("the temporary folder has no plain name")?.to_owned();
     // The folder goes with the run.
-    let mut build = build.program(&["serving/ggml_build.py", &path]);
+    let mut build = build.program(&["acceptance/programs/serving/ggml_build.py", &path]);
     let built = build.finish()?;
     built.ensure(binary.is_file(), "nothing was built")?;
 
@@ -165,7 +165,7 @@ fn llama_cpp_library_of_a_binary() -> Result<()> {
 fn static_runtime_is_named() -> Result<()> {
     for (module, file) in [("ctranslate2", "libctranslate2"), ("cupy", "runtime.cpython")] {
         let run = Run::json("rtx-4090", STATIC_RUNTIME)?.args(["--no-probe"]);
-        let finished = run.program(&["serving/own_runtime.py", module]).finish()?;
+        let finished = run.program(&["acceptance/programs/serving/own_runtime.py", module]).finish()?;
         let report = finished.report()?;
         let warnings: Vec<&str> =
             report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -193,7 +193,7 @@ fn engine(gpu: &str, arguments: &[&str]) -> Result<Finished> {
 
 fn with_engine(run: Run, arguments: &[&str]) -> Result<Finished> {
     let run = run.args(["--until-exit", "--no-probe", "--no-owners"]).turn(Turn::Alone);
-    run.program(&[&["serving/vllm_engine.py"], arguments].concat()).finish()
+    run.program(&[&["acceptance/programs/serving/vllm_engine.py"], arguments].concat()).finish()
 }
 
 /// The tokens that vLLM's cache holds are those of public logs of real cards, each with the version of its log.
