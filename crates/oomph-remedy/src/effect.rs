@@ -22,6 +22,11 @@ pub const NF4: f64 = 0.5 + 4.0 / 64.0;
 /// Bytes per weight as NF4 with double quantisation: 8-bit scales, with a 4-byte scale per 256 of them (QLoRA).
 pub const NF4_DOUBLE: f64 = 0.5 + 1.0 / 64.0 + 4.0 / (64.0 * 256.0);
 
+/// Into how many chunks the tokens of a chunked cross-entropy go (torchtune, `CEWithChunkedOutputLoss`).
+const CHUNKS: u64 = 8;
+/// The share of all memory that a chunked loss freed (torchtune README, Llama-3.2-3B).
+const TORCHTUNE_CHUNKED_LOSS: f64 = 0.158;
+
 fn bytes(count: f64) -> u64 {
     // A cast from floating point saturates, so a nonsensical count gives a nonsensical size and nothing worse.
     count.max(0.0).round() as u64
@@ -192,6 +197,9 @@ pub enum Formula {
     SplitOverGpus,
     /// The context goes to what fits, or to half where that is not known.
     ShorterContext,
+    /// Logits and their cross-entropy, of which one chunk is left; where batch, length or vocabulary are not known, the
+    /// share that the torchtune README gives for a model of its kind.
+    Logits,
 }
 
 impl Formula {
@@ -204,6 +212,14 @@ impl Formula {
             Formula::Slack => return memory.slack(),
             Formula::OtherProcesses => return memory.other_processes.or_else(held),
             Formula::GraphPools => return memory.graph_pools.or_else(held),
+            Formula::Logits => match (settings.batch_size, settings.sequence_length, settings.vocabulary) {
+                (Some(batch), Some(length), Some(vocabulary)) => {
+                    let tokens = batch.saturating_mul(length);
+                    let left = chunked_cross_entropy(tokens, vocabulary, CHUNKS);
+                    return Some(cross_entropy(tokens, vocabulary).saturating_sub(left).min(held()?));
+                }
+                _ => 1.0 - TORCHTUNE_CHUNKED_LOSS,
+            },
             Formula::HalvedBatch => match settings.batch_size {
                 Some(batch) => batch.div_ceil(settings.divisor()).max(1) as f64 / batch.max(1) as f64,
                 None => 1.0 / settings.divisor() as f64,

@@ -66,6 +66,14 @@ impl Forecast {
         self.situation.owners.is_none() || self.peak(mix) <= self.limit_bytes.saturating_add(self.limit_bytes / 10)
     }
 
+    /// Whether `less` may fit where `mix` was seen to need `peak_bytes`: what the forecast says of the difference comes
+    /// on top, with the tenth that [`Self::may_fit`] forgives. Where the owners are not known, nothing is ruled out.
+    pub fn may_fit_instead(&self, mix: &Mix<'_>, peak_bytes: u64, less: &Mix<'_>) -> bool {
+        let more = self.peak(less).saturating_sub(self.peak(mix));
+        self.situation.owners.is_none()
+            || peak_bytes.saturating_add(more) <= self.limit_bytes.saturating_add(self.limit_bytes / 10)
+    }
+
     /// The share of an owner that a dose leaves; 1 where nothing is known.
     fn left(&self, dose: &Dose<'_>, owner: Owner) -> f64 {
         dose.remedy

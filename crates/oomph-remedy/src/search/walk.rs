@@ -243,14 +243,32 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         {
             fix = Fix { mix: less, peak_bytes };
         }
-        for dose in &doses {
-            let less = fix.mix.without(&dose.remedy.id);
-            if less == fix.mix || less.doses.is_empty() || !self.bench.has_time() {
-                continue;
-            }
-            if let Ran::Fits(peak_bytes) = self.run_one(&less)? {
-                fix = Fix { mix: less, peak_bytes };
-            }
+        let jobs = self.bench.jobs().max(1);
+        let mut rest: Vec<Dose<'a>> = doses.clone();
+        while !rest.is_empty() && self.bench.has_time() {
+            let without = |dose: &Dose<'a>| fix.mix.without(&dose.remedy.id);
+            rest.retain(|dose| {
+                let less = without(dose);
+                less != fix.mix
+                    && !less.doses.is_empty()
+                    && self.forecast.may_fit_instead(&fix.mix, fix.peak_bytes, &less)
+            });
+            let now: Vec<Dose<'a>> = rest.iter().take(jobs).copied().collect();
+            let mixes: Vec<Mix<'a>> = now.iter().map(without).collect();
+            let ran = self.run(&mixes)?;
+            // The first that can go goes; of the others it is asked again, without it.
+            let gone = mixes.into_iter().zip(ran).enumerate().find_map(|(place, (mix, ran))| match ran {
+                Ran::Fits(peak_bytes) => Some((place, Fix { mix, peak_bytes })),
+                _ => None,
+            });
+            let settled = match gone {
+                Some((place, less)) => {
+                    fix = less;
+                    place + 1
+                }
+                None => now.len(),
+            };
+            rest.drain(..settled);
         }
         for dose in doses.iter().filter(|dose| dose.amount.is_some()) {
             let Some(known) = self.candidates.iter().find(|known| known.remedy.id == dose.remedy.id) else { continue };
@@ -283,7 +301,14 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 break;
             }
             let mix = others.with(dose(place));
-            match self.run_one(&mix)? {
+            // The next gentler one is likely to be asked for next, so it is tried beside it where that costs no time.
+            let gentler = (place > low && self.bench.jobs() > 1).then(|| others.with(dose(place - 1)));
+            let mixes: Vec<Mix<'a>> = std::iter::once(mix.clone()).chain(gentler).collect();
+            let mut ran = self.run(&mixes)?.into_iter();
+            if let (Some(Ran::Fits(_)), Some(Ran::TooMuch)) = (ran.as_slice().first(), ran.as_slice().get(1)) {
+                low = place;
+            }
+            match ran.next().unwrap_or(Ran::Failed("it was not tried".into())) {
                 Ran::Fits(peak_bytes) => {
                     best = Some(Fix { mix, peak_bytes });
                     high = place;
