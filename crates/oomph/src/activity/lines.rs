@@ -78,7 +78,7 @@ mod tests {
     fn without_debug_information_the_function_is_told_and_without_symbols_the_address() {
         let mut lines = Lines::default();
         let named = frame("/nowhere/prog", Some("_ZN5plate4stepEv"));
-        assert_eq!(lines.of(&[named, frame("/nowhere/prog", Some("main"))]).unwrap(), "plate::step in prog");
+        assert_eq!(lines.of(&[named, frame("/nowhere/prog", Some("main"))]).unwrap(), "plate::step() in prog");
         assert_eq!(lines.of(&[frame("/nowhere/prog", None)]).unwrap(), "prog+0x10");
         assert_eq!(lines.of(&[]), None);
     }
