@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
+use crate::worst::WorstCard;
 
 /// The `gpu` of a device that had no limit.
 pub const UNBOUNDED: &str = "unbounded";
@@ -81,6 +82,9 @@ pub struct DryRunReport {
     /// What one would run next.
     #[serde(default)]
     pub next: Vec<NextStep>,
+    /// Which of several cards decides, and why; `null` where fewer than two were used.
+    #[serde(default)]
+    pub worst: Option<WorstCard>,
 }
 
 /// The answer in one word.
@@ -361,6 +365,7 @@ mod tests {
             command: vec![],
             smallest: vec![],
             next: vec![],
+            worst: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

@@ -85,6 +85,7 @@ fn fits() -> DryRunReport {
             card("rtx-3060", Kind::Consumer, 12_043, 4103),
         ],
         next: vec![],
+        worst: None,
     }
 }
 

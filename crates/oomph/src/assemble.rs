@@ -12,6 +12,7 @@ use oomph_launch::{HookOom, HookReport, HookReports};
 use oomph_ledger::{Kind, Ledger};
 use oomph_report::{
     CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, Oom, Peak, Phase, Site, Stopped, Verdict,
+    WorstCard,
 };
 
 use crate::cards::Card;
@@ -97,7 +98,24 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         command: Vec::new(),
         smallest: smallest(holding),
         next: Vec::new(),
+        worst: None,
     }
+}
+
+/// Which of several cards decides, with its ranks. It takes into account whose memory it was, where that is known.
+pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
+    let mut worst = WorstCard::of(devices)?;
+    let on_it = |hook: &&HookReport| {
+        let map = device_map(hook, &run.ledger);
+        hook.devices
+            .iter()
+            .any(|device| device.reserved_peak_bytes > 0 && map.get(&device.index) == Some(&(worst.index as usize)))
+    };
+    let mut ranks: Vec<u32> = run.hooks.reports.iter().filter(on_it).filter_map(|hook| hook.rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    worst.ranks = ranks;
+    Some(worst)
 }
 
 /// The verdict, and the processes that an out-of-memory error ended for the whole program.
