@@ -118,7 +118,10 @@ mod tests {
     fn the_smaller_of_unlike_cards_has_less_room_though_it_holds_less() {
         let worst = WorstCard::of(&[card(0, 24, 10), card(1, 12, 9)]).unwrap();
         assert_eq!((worst.index, worst.difference_bytes), (1, -(1 << 30)));
-        assert_eq!(worst.because, "holds 1.00 GiB less than GPU 0; it is the smaller card, 12.0 GiB against 24.0 GiB");
+        assert_eq!(
+            worst.because,
+            "holds 1.00 GiB less than GPU 0; it is the smaller card, 12.00 GiB against 24.00 GiB"
+        );
     }
 
     #[test]

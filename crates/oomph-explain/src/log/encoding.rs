@@ -29,31 +29,31 @@ impl<R: Read> Utf8<R> {
         Self { reader, encoding: None, raw: Vec::new(), text: Vec::new(), ended: false }
     }
 
-    /// Reads the two bytes that a mark has.
+    /// Reads until the two bytes are there that a mark has.
     fn encoding(&mut self) -> io::Result<Encoding> {
         if let Some(known) = self.encoding {
             return Ok(known);
         }
         while self.raw.len() < 2 && !self.ended {
-            self.fill(2 - self.raw.len())?;
+            self.fill()?;
         }
         let encoding = match self.raw.as_slice() {
-            [0xff, 0xfe] => Encoding::Utf16LittleEndian,
-            [0xfe, 0xff] => Encoding::Utf16BigEndian,
+            [0xff, 0xfe, ..] => Encoding::Utf16LittleEndian,
+            [0xfe, 0xff, ..] => Encoding::Utf16BigEndian,
             _ => Encoding::Bytes,
         };
         if encoding == Encoding::Bytes {
             self.text = std::mem::take(&mut self.raw);
         } else {
-            self.raw.clear();
+            self.raw.drain(..2);
         }
         self.encoding = Some(encoding);
         Ok(encoding)
     }
 
-    fn fill(&mut self, most: usize) -> io::Result<()> {
+    fn fill(&mut self) -> io::Result<()> {
         let held = self.raw.len();
-        self.raw.resize(held + most, 0);
+        self.raw.resize(held + BLOCK, 0);
         let read = self.reader.read(&mut self.raw[held..]);
         self.raw.truncate(held + read.as_ref().map_or(0, |read| *read));
         self.ended |= read? == 0;
@@ -81,9 +81,12 @@ impl<R: Read> Read for Utf8<R> {
             Encoding::Bytes | Encoding::Utf16LittleEndian => u16::from_le_bytes,
             Encoding::Utf16BigEndian => u16::from_be_bytes,
         };
-        while self.text.is_empty() && !self.ended {
-            self.fill(BLOCK)?;
+        loop {
             self.decode(unit);
+            if !self.text.is_empty() || self.ended {
+                break;
+            }
+            self.fill()?;
         }
         let handed = buffer.len().min(self.text.len());
         buffer[..handed].copy_from_slice(&self.text[..handed]);

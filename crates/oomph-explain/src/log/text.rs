@@ -50,12 +50,7 @@ impl Paragraph {
                 of_rank = rank_here;
                 plain.as_str()
             } else {
-                let of_another = match (of_rank, rank_here) {
-                    (Some(one), Some(other)) => one != other,
-                    (None, Some(_)) => plain.starts_with("[rank"),
-                    _ => false,
-                };
-                if of_another {
+                if of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
                     continue;
                 }
                 if plain.contains("Traceback (most recent call last)") {
