@@ -111,10 +111,12 @@ pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
             .iter()
             .any(|device| device.reserved_peak_bytes > 0 && map.get(&device.index) == Some(&(worst.index as usize)))
     };
-    let mut ranks: Vec<u32> = run.hooks.reports.iter().filter(on_it).filter_map(|hook| hook.rank).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    worst.ranks = ranks;
+    let ranks: BTreeSet<u32> = run.hooks.reports.iter().filter(on_it).filter_map(|hook| hook.rank).collect();
+    let all: BTreeSet<u32> = run.hooks.reports.iter().filter_map(|hook| hook.rank).collect();
+    // A program of one process calls itself rank 0, which tells nobody anything.
+    if all.len() > 1 {
+        worst.ranks = ranks.into_iter().collect();
+    }
     Some(worst)
 }
 

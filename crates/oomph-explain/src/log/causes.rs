@@ -295,7 +295,7 @@ fn full(evidence: &Evidence<'_>, causes: &mut Causes) {
         let share = held as f64 / roof.max(1) as f64;
         let bytes = derived.reserved_bytes.or(Some(held)).and_then(|held| held.checked_add(facts.requested_bytes?));
         let card = match facts.limit_bytes {
-            Some(limit) if limit <= roof => format!("of the {} that this process may take", show(roof)),
+            Some(limit) if limit <= roof => format!("of {} allowed", show(roof)),
             _ => format!("on a card of {}", show(roof)),
         };
         let because = match facts.requested_bytes {
