@@ -48,8 +48,8 @@ macro_rules! words {
 words! {
     /// Why the memory ran out.
     Cause {
-        /// One request is larger than the whole card.
-        TooLarge "too-large" "one request is larger than the card",
+        /// One request is larger than the whole card, or than what is left of it beside little else.
+        TooLarge "too-large" "a single request is too large",
         /// The steady need is larger than the card.
         Full "full" "the run needs more than the card has",
         /// Enough is free in the framework's cache, but not in one piece.
@@ -68,8 +68,8 @@ words! {
         GraphPools "graph-pools" "the private pools of CUDA graphs",
         /// What should have been released is kept.
         Leak "leak" "memory is kept that is no longer needed",
-        /// The error was caught, and the program went on with less.
-        SpuriousRetry "spurious-retry" "an error that the program recovered from",
+        /// Refused with enough free: the memory came free an instant too late, was in pieces, or a pool could not grow.
+        SpuriousRetry "spurious-retry" "a request refused although enough was free",
         /// The driver spills to the computer's memory instead of failing.
         DriverSpill "driver-spill" "the driver spills to the computer's memory",
         /// The computer's memory ran out, not the card's.

@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
+use crate::worst::WorstCard;
 
 /// The `gpu` of a device that had no limit.
 pub const UNBOUNDED: &str = "unbounded";
@@ -84,6 +85,9 @@ pub struct DryRunReport {
     /// What XLA says that the largest compiled programs need, the largest first.
     #[serde(default)]
     pub compiled: Vec<CompiledProgram>,
+    /// Which of several cards decides, and why; `null` where fewer than two were used.
+    #[serde(default)]
+    pub worst: Option<WorstCard>,
 }
 
 /// The answer in one word.
@@ -417,6 +421,7 @@ mod tests {
             smallest: vec![],
             next: vec![],
             compiled: vec![],
+            worst: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

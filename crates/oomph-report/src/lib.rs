@@ -20,6 +20,7 @@ mod gpus;
 mod plan;
 mod text;
 mod tune;
+mod worst;
 
 pub use clean::clean;
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
@@ -41,3 +42,4 @@ pub use text::{
     render_tune,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
+pub use worst::WorstCard;

@@ -88,6 +88,7 @@ fn fits() -> DryRunReport {
         ],
         next: vec![],
         compiled: vec![],
+        worst: None,
     }
 }
 

@@ -12,7 +12,7 @@ use oomph_launch::{HookOom, HookReport, HookReports};
 use oomph_ledger::{Kind, Ledger};
 use oomph_report::{
     CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, Oom, Peak, Phase, Pool,
-    Site, Stopped, Verdict,
+    Site, Stopped, Verdict, WorstCard,
 };
 
 use crate::cards::Card;
@@ -103,7 +103,27 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         smallest: smallest(holding),
         next: Vec::new(),
         compiled: compiled(&run.hooks),
+        worst: None,
     }
+}
+
+/// Which of several cards decides, with its ranks. It takes into account whose memory it was, where that is known.
+pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
+    let mut worst = WorstCard::of(devices)?;
+    let on_it = |hook: &&HookReport| {
+        let map = device_map(hook, &run.ledger);
+        hook.devices.iter().any(|device| {
+            device.reserved_peak_bytes.is_some_and(|bytes| bytes > 0)
+                && map.get(&device.index) == Some(&(worst.index as usize))
+        })
+    };
+    let ranks: BTreeSet<u32> = run.hooks.reports.iter().filter(on_it).filter_map(|hook| hook.rank).collect();
+    let all: BTreeSet<u32> = run.hooks.reports.iter().filter_map(|hook| hook.rank).collect();
+    // A program of one process calls itself rank 0, which tells nobody anything.
+    if all.len() > 1 {
+        worst.ranks = ranks.into_iter().collect();
+    }
+    Some(worst)
 }
 
 /// The verdict, and the processes that an out-of-memory error ended for the whole program.

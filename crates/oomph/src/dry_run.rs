@@ -9,7 +9,7 @@ use anyhow::Result;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
-use crate::assemble::assemble;
+use crate::assemble::{assemble, worst};
 use crate::cards::Card;
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
@@ -66,6 +66,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     for device in &mut report.devices {
         device.whose = whose::owners(device, &first);
     }
+    report.worst = worst(&report.devices, &first);
     if let Some(path) = &args.trace {
         whose::export(&first.memory, path)?;
     }

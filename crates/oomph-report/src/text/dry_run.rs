@@ -28,6 +28,7 @@ const MOST_LINES: usize = 3;
 pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     let mut page = Page::new(style);
     verdict(&mut page, report);
+    worst(&mut page, report);
     if report.verdict != Verdict::NoGpuUse {
         devices(&mut page, report);
     }
@@ -86,6 +87,19 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             page.paragraph(0, 2, &[(Ink::Care, "no GPU use:"), (Ink::Strong, text)]);
         }
     }
+}
+
+/// Which of several cards decides, and why.
+fn worst(page: &mut Page, report: &DryRunReport) {
+    let Some(worst) = &report.worst else { return };
+    let ranks: Vec<String> = worst.ranks.iter().map(u32::to_string).collect();
+    let ranks = match ranks.as_slice() {
+        [] => String::new(),
+        [one] => format!(" (rank {one})"),
+        several => format!(" (ranks {})", several.join(", ")),
+    };
+    let title = format!("GPU {}{ranks} decides:", worst.index);
+    page.paragraph(0, 2, &[(Ink::Strong, &title), (Ink::Plain, &format!(" it {}", clean(&worst.because)))]);
 }
 
 fn verdict_fits(page: &mut Page, report: &DryRunReport) {
