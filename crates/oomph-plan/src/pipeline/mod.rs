@@ -114,7 +114,7 @@ pub struct Run {
 /// A denoiser whose weights lie on the card.
 enum Denoising {
     /// A UNet, or a ControlNet beside it.
-    UNet(UNet),
+    UNet(Box<UNet>),
     /// A transformer.
     Transformer(Denoiser),
 }
@@ -126,7 +126,7 @@ const PACKED_FROM: u64 = 1_000_000_000;
 impl Network {
     fn denoising(&self, weights: &mut Weights<'_>) -> Option<Denoising> {
         match &self.architecture {
-            Some(Architecture::UNet(shape)) => Some(Denoising::UNet(UNet::new(weights, shape))),
+            Some(Architecture::UNet(shape)) => Some(Denoising::UNet(Box::new(UNet::new(weights, shape)))),
             Some(Architecture::DiffusionTransformer(shape)) => {
                 Some(Denoising::Transformer(Denoiser::new(weights, shape, self.numbers)))
             }
