@@ -104,6 +104,7 @@ mod tests {
             modelled: vec![],
             caught_ooms: vec![],
             whose: None,
+            pool: None,
         }
     }
 
