@@ -39,8 +39,12 @@ const LIBRARIES: [&str; 23] = [
 ];
 
 /// The libraries that a program does not bring along. Of a program that is not Python nothing is known, so it is given
-/// all of them.
+/// all of them. A PyTorch for CUDA brings all that it needs: it is given none, so that a newer cuDNN that is asked in its
+/// place finds its own libraries, of another toolkit.
 pub fn missing(kind: &ProgramKind, python: Option<&PythonFacts>) -> Vec<&'static str> {
+    if python.and_then(|python| python.torch.as_ref()).is_some_and(|torch| torch.cuda.is_some()) {
+        return Vec::new();
+    }
     let brought = match (kind, python) {
         (ProgramKind::Python { .. }, Some(python)) => brought(python),
         _ => BTreeSet::new(),
@@ -113,6 +117,15 @@ mod tests {
             }
             assert!(missing.contains(&"libcudart.so.12"));
         }
+    }
+
+    #[test]
+    fn a_torch_for_cuda_is_given_none() {
+        let mut facts = python(Path::new("/nowhere"), None, Some(PathBuf::from("/nowhere/torch")));
+        let kind = ProgramKind::Python { interpreter: PathBuf::from("/nowhere/bin/python") };
+        assert_eq!(missing(&kind, Some(&facts)), LIBRARIES);
+        facts.torch.as_mut().unwrap().cuda = Some("12.4".into());
+        assert!(missing(&kind, Some(&facts)).is_empty());
     }
 
     #[test]
