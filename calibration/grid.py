@@ -1,6 +1,6 @@
 """Reads the grid of settings that `oomph plan` is judged by, on the virtual GPU. See README.md for the command.
 
-usage: grid.py text|images FILE.csv [--only WORD]... [--check]
+usage: grid.py text|images|training FILE.csv [--only WORD]... [--check]
 
 Rows are written as they are read. --only keeps settings whose model or task is WORD. --check reads every setting that
 FILE.csv already holds again and says where a figure differs, instead of writing.
@@ -10,6 +10,7 @@ import argparse
 import csv
 import dataclasses
 import datetime
+import importlib
 import sys
 import time
 import traceback
@@ -27,7 +28,7 @@ def versions(kind):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("kind", choices=["text", "images"])
+    parser.add_argument("kind", choices=["text", "images", "training"])
     parser.add_argument("file")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--number", action="append", type=int, default=[], help="keep only this setting, counted from 1")
@@ -37,12 +38,9 @@ def main():
 
     import settings
 
-    if arguments.kind == "text":
-        import text as kind
-    else:
-        import images as kind
+    kind = importlib.import_module(arguments.kind)
     chosen = [
-        s for number, s in enumerate(getattr(settings, arguments.kind)(), 1)
+        s for number, s in enumerate(kind.grid() if hasattr(kind, "grid") else getattr(settings, arguments.kind)(), 1)
         if (not arguments.only or {s.model, s.task} & set(arguments.only)) and (not arguments.number or number in arguments.number)
     ]
     same = versions(arguments.kind) | {"gpu": "h100", "date": datetime.date.today().isoformat()}

@@ -17,6 +17,7 @@ _DEFAULTS = {
     "history_entries": None,
     "remedies": [],
     "ranks": None,
+    "routing": "balanced",
 }
 
 config = dict(_DEFAULTS)
@@ -190,8 +191,16 @@ def install():
     if not config["allow_writes"]:
         guarded(_install_harmless, folder)
     on_import("torch", _torch_imported)
+    guarded(_install_frameworks)
+    before_import("vllm", _settle_vllm)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _install_frameworks():
+    from oomph import frameworks
+
+    frameworks.install(config)
 
 
 def in_new_run(callback):
@@ -271,10 +280,16 @@ def _torch_imported(torch):
         guarded(_install_remedies, rec)
 
 
+def _settle_vllm():
+    from oomph import record, vllm
+
+    vllm.settle(record.current())
+
+
 def _install_values(torch, rec):
     from oomph import values
 
-    values.install(torch, config["values"], rec)
+    values.install(torch, config["values"], rec, config["routing"])
 
 
 def _install_program(torch, rec):

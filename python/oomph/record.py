@@ -31,6 +31,7 @@ class Record:
 
     def __init__(self, folder):
         self.folder = folder
+        self._memory = []
         self._lock = threading.RLock()
         self._begin()
 
@@ -47,7 +48,13 @@ class Record:
         self.program = None
         """What the program is (`oomph.program.Program`), once a framework is there."""
         self.current_memory = None
-        """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the framework's watcher."""
+        """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the watcher of PyTorch."""
+        self.limits = {}
+        """How much of a device a framework may take by its own settings: {device: {"bytes": n, "scales": how}}."""
+        self.preallocates = False
+        """Whether a framework took its pool at its start, so that the pool says nothing of the need."""
+        self.compiled = []
+        """What XLA says that the largest compiled programs need."""
         self._written = 0.0
 
     def forked(self):
@@ -64,6 +71,27 @@ class Record:
         with self._lock:
             if sentence not in self.warnings and len(self.warnings) < 50:
                 self.warnings.append(sentence)
+
+    def add_memory(self, peaks):
+        """Count the pools of a framework beside PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
+        self._memory.append(peaks)
+
+    def all_peaks(self):
+        """The peaks of all frameworks of this process: {device: (reserved or None, allocated)}.
+
+        Pools of several frameworks lie beside each other, so they add up; what one does not tell is not known of the sum.
+        """
+        total = dict(self.refresh_peaks())
+        for peaks in self._memory:
+            try:
+                found = peaks()
+            except Exception:
+                continue
+            for device, (reserved, allocated) in found.items():
+                before = total.get(device, (0, 0))
+                both = None if reserved is None or before[0] is None else before[0] + reserved
+                total[device] = (both, before[1] + allocated)
+        return total
 
     def keep_peak(self, device, reserved, allocated):
         """Remember a peak that the framework is about to forget."""
@@ -112,7 +140,7 @@ class Record:
     def as_dict(self):
         """The record in the form of ARCHITECTURE.md."""
         with self._lock:
-            peaks = self.refresh_peaks()
+            peaks = self.all_peaks()
             warnings = list(self.warnings)
             if self.oom is not None and not self.oom["fatal"]:
                 self._warn_caught(self.oom)
@@ -124,15 +152,21 @@ class Record:
                 "frameworks": dict(self.frameworks),
                 "stopped": self.stopped,
                 "optimizer_steps": self.steps,
-                "devices": [
-                    {"index": index, "reserved_peak_bytes": peaks[index][0], "allocated_peak_bytes": peaks[index][1]}
-                    for index in sorted(peaks)
-                ],
+                "devices": [self._device(index, peaks[index]) for index in sorted(peaks)],
                 "oom": self.oom,
                 "warnings": warnings,
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
+                "compiled": list(self.compiled),
             }
+
+    def _device(self, index, peaks):
+        found = {"index": index, "reserved_peak_bytes": peaks[0], "allocated_peak_bytes": peaks[1]}
+        if index in self.limits:
+            found["limit"] = self.limits[index]
+        if self.preallocates:
+            found["preallocates"] = True
+        return found
 
     def _program(self):
         try:
@@ -164,7 +198,7 @@ class Record:
 
     def write_if_used(self):
         """Write the file unless this process never did anything worth reporting, like a data loading worker."""
-        if self._written or self.steps or self.oom or self.refresh_peaks():
+        if self._written or self.steps or self.oom or self.all_peaks():
             self.write()
 
 

@@ -21,6 +21,8 @@ _OOM_TEXTS = (
     "nccl_out_of_memory",
 )
 _OOM_NAMES = ("OutOfMemoryError", "CUDAOutOfMemoryError")
+_OTHER_FRAMEWORKS = ("jax", "jaxlib", "tensorflow", "keras", "onnxruntime")
+"""Frameworks whose errors are read by `oomph.frameworks`, which knows their pools."""
 _library_roots = None
 
 
@@ -55,6 +57,9 @@ def is_user_file(filename):
         return False
     base = os.path.basename(os.path.dirname(path))
     if base.startswith("torchinductor_") or "/torchinductor_" in path:
+        return False
+    # What TensorFlow makes of a function before it traces it.
+    if os.path.basename(path).startswith("__autograph_generated_file"):
         return False
     return not path.startswith(_roots())
 
@@ -95,8 +100,11 @@ def is_oom(error):
     """Say whether one exception is an out-of-memory error of a GPU, by type or by the texts that libraries use."""
     if error is None:
         return False
-    if type(error).__name__ in _OOM_NAMES and (type(error).__module__ or "").split(".")[0] == "torch":
+    framework = (type(error).__module__ or "").split(".")[0]
+    if type(error).__name__ in _OOM_NAMES and framework == "torch":
         return True
+    if framework in _OTHER_FRAMEWORKS:
+        return False
     if isinstance(error, (SyntaxError, ImportError)):
         return False
     try:
@@ -109,8 +117,11 @@ def is_oom(error):
     return "out of memory" in text and ("cuda" in text or "gpu" in text)
 
 
-def find_oom(error):
-    """Find the out-of-memory error in the chain of an exception (`__cause__`, `__context__`, groups), or None."""
+def find_oom(error, is_oom=is_oom):
+    """Find the out-of-memory error in the chain of an exception (`__cause__`, `__context__`, groups), or None.
+
+    `is_oom` says of one exception whether it is one; by default by PyTorch's words.
+    """
     seen = set()
     waiting = [error]
     while waiting:
@@ -119,7 +130,7 @@ def find_oom(error):
             continue
         seen.add(id(current))
         if is_oom(current):
-            inner = find_oom(current.__cause__ or current.__context__)
+            inner = find_oom(current.__cause__ or current.__context__, is_oom)
             # A wrapper that repeats the text is not the place where it happened; the innermost one is.
             return inner or current
         waiting.append(current.__cause__)

@@ -315,4 +315,11 @@ def install(torch, record, config):
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)
     hook.in_new_run(watcher.new_run)
+    hook.on_import("vllm.v1.worker.gpu_worker", lambda module: _watch_vllm(module, watcher))
     return watcher
+
+
+def _watch_vllm(module, watcher):
+    from oomph import vllm
+
+    vllm.watch_worker(module, lambda: hook.guarded(watcher.finish))

@@ -83,7 +83,7 @@ def setUpModule():
         session = values.install(torch, "small", heard)
         torch.zeros(1, device="cuda")
     else:
-        session = values._Session(torch, "small", heard)
+        session = values._Session(torch, "small", heard, "balanced")
         session.begin(ForgetfulKernels(torch, "small", unknown.Warner(heard)))
         if session.kernels is None:
             raise AssertionError(heard.sentences)
@@ -398,6 +398,15 @@ class Unknown(Case):
         self.assertEqual(self.read(drawn), [[16752], [16753]])
         experts = torch.zeros(9000, 8, device=DEVICE).topk(2).indices
         self.assertEqual(self.read(experts[:2]), [[0, 1], [2, 3]])
+        self.assertTrue(any("each gets as many" in sentence for sentence in heard.sentences))
+
+    def test_the_worst_routing_sends_all_rows_to_the_same_few(self):
+        session.kernels.routing = "worst"
+        try:
+            experts = torch.zeros(9000, 8, device=DEVICE).topk(2).indices
+        finally:
+            session.kernels.routing = "balanced"
+        self.assertEqual(self.read(experts[:2]), [[0, 1], [0, 1]])
 
     def test_clipping_and_scaling(self):
         weights = [torch.nn.Parameter(self.big()), torch.nn.Parameter(torch.ones(3, device=DEVICE))]

@@ -5,12 +5,14 @@
 //! `site-packages/nvidia`), oldest CUDA first.
 //! `cargo run -p xtask -- calibrate` compares what `oomph plan` says with the readings of `calibration/*.csv`, prints the
 //! errors by family and writes the widths of its intervals.
+//! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `acceptance/readings/frameworks.csv`.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
 mod api;
 mod calibrate;
 mod elf;
 mod exports;
+mod frameworks;
 mod header;
 mod library;
 mod preprocess;
@@ -61,6 +63,15 @@ enum Command {
         /// Print every reading too.
         #[arg(long)]
         rows: bool,
+        /// Print the errors on published measurements (a CSV file) instead, by family.
+        #[arg(long, value_name = "FILE")]
+        measured: Option<PathBuf>,
+    },
+    /// Write the page of what has run on the virtual GPU, from readings.
+    Frameworks {
+        /// Change nothing, and fail if the page would change.
+        #[arg(long)]
+        check: bool,
     },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
@@ -80,7 +91,8 @@ fn main() -> ExitCode {
             let api = other.unwrap_or(tables);
             api::run(&api::Request { include, libs, api, check, rewrite_parameters })
         }
-        Command::Calibrate { check, rows } => calibrate::run(check, rows),
+        Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
+        Command::Frameworks { check } => frameworks::run(check),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

@@ -72,6 +72,8 @@ def main():
         pipe.enable_model_cpu_offload()
     elif args.by_hand == "sequential-cpu-offload":
         pipe.enable_sequential_cpu_offload()
+    elif args.by_hand == "group-offload":
+        pipe.enable_group_offload(onload_device=torch.device("cuda"), offload_type="leaf_level", use_stream=True)
     elif args.by_hand == "fp8-weights":
         pipe.unet.enable_layerwise_casting(storage_dtype=torch.float8_e4m3fn, compute_dtype=torch.float16)
         pipe.to("cuda")
@@ -83,8 +85,26 @@ def main():
         pipe.vae.enable_tiling()
     if args.by_hand == "attention-slicing":
         pipe.enable_attention_slicing()
-    pipe("a cat", num_images_per_prompt=args.images, height=args.size, width=args.size, num_inference_steps=2)
+    size = {"height": args.size, "width": args.size, "num_inference_steps": 2}
+    if args.by_hand == "one-image-at-a-time":
+        for _ in range(args.images):
+            pipe("a cat", num_images_per_prompt=1, **size)
+    elif args.by_hand == "text-encoders-away":
+        embeds = encoded(pipe, args.images)
+        pipe(num_images_per_prompt=args.images, **embeds, **size)
+    else:
+        pipe("a cat", num_images_per_prompt=args.images, **size)
     print_peaks()
+
+
+@torch.no_grad()
+def encoded(pipe, images):
+    """The prompt as the denoiser takes it; the encoders leave the card after that."""
+    names = ("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds")
+    embeds = dict(zip(names, pipe.encode_prompt("a cat", device="cuda", num_images_per_prompt=1)))
+    pipe.text_encoder.to("cpu")
+    pipe.text_encoder_2.to("cpu")
+    return embeds
 
 
 if __name__ == "__main__":

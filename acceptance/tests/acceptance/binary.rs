@@ -26,7 +26,8 @@ pub fn oomph() -> &'static Path {
 }
 
 /// Cargo does not build another package's binary for a test, nor the library that the binary preloads. It holds no
-/// lock while tests run, so they can ask it to; where all is fresh that takes a fraction of a second.
+/// lock while tests run, so they can ask it to. After `cargo test --workspace` all is fresh, which takes a fraction of a
+/// second; `--tests` is there because without it dependencies would have other features, and be built once more.
 fn build() -> PathBuf {
     let test = std::env::current_exe().expect("a running test has a path");
     // The test is `<target>/<profile>/deps/acceptance-<hash>`; with --target, <target> has one more level.
@@ -36,7 +37,7 @@ fn build() -> PathBuf {
         Some(name) => name,
     };
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--workspace", "--profile", profile])
+        .args(["build", "--quiet", "--workspace", "--bins", "--tests", "--profile", profile])
         .current_dir(root())
         .status()
         .expect("cargo started this test, so it can be started");

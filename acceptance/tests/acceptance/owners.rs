@@ -22,10 +22,6 @@ const GROUPS: [(&[&str], &[&str]); 4] = [
     (&["kv-cache"], &["kv-cache"]),
 ];
 
-/// What cannot be inferred yet: reentrant checkpointing runs a backward pass within another one, and its gradients are
-/// taken for activations.
-const UNTOLD: [(&str, &str); 1] = [("qlora", "gradients")];
-
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |case: &'static str| {
@@ -65,9 +61,6 @@ fn owners(case: &str) -> Result<()> {
             // Gradients and caches come and go.
             if counted || !matches!(ours, ["gradients"] | ["kv-cache"]) {
                 ensure!(exact == own, "{ours:?} at {at} are {exact} bytes, and the program counts {own}");
-            }
-            if UNTOLD.contains(&(case, ours[0])) {
-                continue;
             }
             for row in [exact, inferred] {
                 ensure!(row.abs_diff(named) * 50 <= named, "{ours:?} at {at} are {named} bytes, and {row} are found");

@@ -43,7 +43,7 @@ pub struct Torch {
     /// A short name, used in the names of tests.
     pub name: &'static str,
     /// What is installed, one requirement a line.
-    requirements: &'static str,
+    pub requirements: &'static str,
 }
 
 /// The newest version: every program runs with it.
@@ -57,6 +57,17 @@ pub const TORCH_2_6: Torch =
 /// No PyTorch, but NVIDIA's compiler and the shared CUDA runtime.
 pub const CUDA_13_2: Torch =
     Torch { name: "cuda-13.2", requirements: include_str!("../../requirements/cuda-13.2.txt") };
+
+/// No PyTorch, but JAX with the plugin for CUDA 13.
+pub const JAX: Torch = Torch { name: "jax-0.10", requirements: include_str!("../../requirements/jax-0.10.txt") };
+
+/// No PyTorch, but TensorFlow with its CUDA 12 libraries, and Keras.
+pub const TENSORFLOW: Torch =
+    Torch { name: "tensorflow-2.21", requirements: include_str!("../../requirements/tensorflow-2.21.txt") };
+
+/// No PyTorch, but ONNX Runtime with its CUDA 13 libraries, and what makes models for it.
+pub const ONNXRUNTIME: Torch =
+    Torch { name: "onnxruntime-1.31", requirements: include_str!("../../requirements/onnxruntime-1.31.txt") };
 
 /// What is to be run.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ type Scenario = (&'static str, fn() -> Result<()>);
 
 /// All scenarios.
 pub fn trials() -> Vec<Trial> {
-    let all: [Scenario; 17] = [
+    let all: [Scenario; 18] = [
         ("streams-pass-through", streams_pass_through),
         ("failure-passes-through", failure_passes_through),
         ("report-goes-to-a-file", report_goes_to_a_file),
@@ -37,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         ("unknown-card", unknown_card),
         ("missing-program", missing_program),
         ("python-without-torch", python_without_torch),
+        ("routing-is-said-and-bounded", routing_is_said_and_bounded),
     ];
     all.into_iter()
         .map(|(name, test)| Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}")))))
@@ -320,4 +321,32 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 
 fn tell(what: &str, finished: &Finished) {
     eprintln!("{:<10} {what:<26} {:.1} s", TORCH_2_15.name, finished.wall.as_secs_f64());
+}
+
+/// Which expert gets which token is never computed. The report says what was taken for it, and the worst that it can be
+/// asked for is that a token's experts are everybody's: one expert then has all tokens in its hands, not a quarter.
+fn routing_is_said_and_bounded() -> Result<()> {
+    const TOKENS: u64 = 4096;
+    const EXPERTS_PER_TOKEN: u64 = 2;
+    const EXPERTS: u64 = 8;
+    // What an expert holds of a token at its widest, in bf16: gate and up, and their product.
+    const BYTES: u64 = 2 * 3 * 3584;
+    let allocated = |routing: &str, word: &str| -> Result<u64> {
+        let run = Run::json("rtx-4090", TORCH_2_15)?.args(["--until-exit", "--no-owners", "--routing", routing]);
+        let finished = run.program(&["moe.py", "--tokens", &TOKENS.to_string()]).finish()?;
+        let report = finished.report()?;
+        let warnings = report["warnings"].to_string();
+        finished.ensure(warnings.contains("which expert gets which token"), "the routing is not said")?;
+        finished.ensure(warnings.contains(word), format!("{routing} routing is not said to be that"))?;
+        let told = report["devices"][0]["peak"]["allocated_bytes"].as_u64();
+        finished
+            .ensure(told == Some(finished.printed_number("max_memory_allocated")?), "the peak is not the program's")?;
+        told.context("no peak")
+    };
+    let (balanced, worst) = (allocated("balanced", "as many")?, allocated("worst", "all of them")?);
+    let more_rows = TOKENS - TOKENS * EXPERTS_PER_TOKEN / EXPERTS;
+    let least = more_rows * BYTES;
+    ensure!(worst >= balanced + least, "{worst} is not {least} more than {balanced}");
+    ensure!(worst <= balanced + 2 * least, "{worst} is much more than {least} above {balanced}");
+    Ok(())
 }

@@ -12,7 +12,8 @@ const PROBES: u64 = 3;
 /// The answer of [`Script::smallest_card`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmallestCard {
-    /// The least memory for the allocator, in bytes: the card needs as much beside contexts and other libraries.
+    /// The least memory for the allocator, in bytes: the card needs as much beside contexts and other libraries. It
+    /// includes what libraries take for a moment, where that was told ([`Script::take_beside`]).
     pub available: u64,
     /// The replay on that card.
     pub replay: Replay,
@@ -34,8 +35,10 @@ impl Script {
         };
         let mut low = self.peak_requested() / STEP * STEP;
         let free = self.replay(model, Capacity::UNLIMITED, Start::Cold);
-        // What a replay without limit reserves is enough, unless a fraction of the card is kept back.
-        let mut high = free.peak_reserved().max(low).checked_next_multiple_of(STEP)?;
+        // What a replay without limit reserves is enough, with what libraries take, unless a fraction of the card is
+        // kept back.
+        let reserved = free.peak_reserved().saturating_add(self.most_beside());
+        let mut high = reserved.max(low).checked_next_multiple_of(STEP)?;
         let mut at_high = run(high);
         while !at_high.survived {
             if high >= Capacity::UNLIMITED.total {

@@ -22,7 +22,8 @@ pub enum Start {
 pub struct Replay {
     /// The program would have come as far as it did, and past the allocation that killed it, if one did.
     pub survived: bool,
-    /// The allocation that failed and ended the replay.
+    /// The allocation, of the program or of a library beside it ([`Script::take_beside`]), that failed and ended the
+    /// replay.
     pub oom: Option<Failure>,
     /// Allocations that failed in the trace, that the program survived, and that fail here too.
     pub caught_ooms: u64,
@@ -64,13 +65,15 @@ impl Replay {
 impl Script {
     /// Replays the script. It ends at the first allocation that fails and that the trace does not have as failed.
     pub fn replay(&self, model: &Model, capacity: Capacity, start: Start) -> Replay {
-        with_machine(model, capacity, Player { script: self, start })
+        with_machine(model, capacity, Player { script: self, start, available: capacity.available })
     }
 }
 
 struct Player<'a> {
     script: &'a Script,
     start: Start,
+    /// What the allocator can take, in bytes.
+    available: u64,
 }
 
 const EMPTY: BlockId = BlockId(u32::MAX);
@@ -141,9 +144,31 @@ impl Player<'_> {
                     Err(oom) if script.fatal == Some(index as u32) => return Err((Some(index), oom)),
                     Err(_) => replay.caught_ooms += 1,
                 },
+                Kind::Beside => self.spare(machine, step.size).map_err(|oom| (Some(index), oom))?,
             }
         }
         Ok(())
+    }
+
+    /// Whether the driver has `bytes` left for a library, which the allocator does not know of.
+    fn spare<M: Machine>(&self, machine: &M, bytes: u64) -> Result<(), Oom> {
+        let statistics = machine.statistics();
+        let reserved = statistics.reserved.current;
+        let driver_free = self.available.saturating_sub(reserved);
+        if driver_free >= bytes {
+            return Ok(());
+        }
+        Err(Oom {
+            requested: bytes,
+            rounded: bytes,
+            segment: bytes,
+            driver_free,
+            reserved,
+            allocated: statistics.allocated.current,
+            private_free: 0,
+            fits_on_retry: false,
+            rejected: false,
+        })
     }
 
     fn allocate_start<M: Machine>(&self, machine: &mut M, slots: &mut [BlockId]) -> Result<(), Oom> {

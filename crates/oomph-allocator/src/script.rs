@@ -58,6 +58,8 @@ pub(crate) enum Kind {
     ReleasePool,
     /// An allocation that failed when the trace was recorded.
     Attempt,
+    /// A library takes memory of the driver and gives it back; see [`Script::take_beside`].
+    Beside,
 }
 
 impl Script {
@@ -90,6 +92,32 @@ impl Script {
                 step.kind = Kind::AllocateScratch;
             }
         }
+    }
+
+    /// Says where libraries take memory of their own from the driver for a moment: the places of events, in order, and
+    /// how many bytes right after them. Libraries do not ask the allocator for its cache, so that a card that cannot
+    /// spare the bytes at that moment ends the program, whatever lies free in the cache.
+    pub fn take_beside(&mut self, needs: &[(usize, u64)]) {
+        let (steps, events) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.events));
+        let fatal = self.fatal.take();
+        let mut needs = needs.iter().peekable();
+        for (index, (step, event)) in steps.into_iter().zip(events).enumerate() {
+            if fatal == Some(index as u32) {
+                self.fatal = Some(self.steps.len() as u32);
+            }
+            self.steps.push(step);
+            self.events.push(event);
+            while let Some((_, bytes)) = needs.next_if(|(place, _)| *place <= event as usize) {
+                self.steps.push(Step { size: *bytes, kind: Kind::Beside, ..step });
+                self.events.push(event);
+            }
+        }
+    }
+
+    /// The most that a library takes beside the allocator at once, in bytes, as far as it was told
+    /// ([`Script::take_beside`]).
+    pub fn most_beside(&self) -> u64 {
+        self.steps.iter().filter(|step| step.kind == Kind::Beside).map(|step| step.size).max().unwrap_or(0)
     }
 
     /// What stood before the first event.

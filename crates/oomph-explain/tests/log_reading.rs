@@ -203,3 +203,59 @@ fn the_json_has_the_fields_of_the_contract() {
     }
     assert!(failure["avoid"][0]["id"].is_string() && failure["avoid"][0]["because"].is_string());
 }
+
+/// Lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= width => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[test]
+fn however_a_log_was_written_its_figures_are_the_same() {
+    let message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 3 has a total capacity of \
+                   31.36 GiB of which 471.69 MiB is free. Including non-PyTorch memory, this process has 16.63 GiB memory \
+                   in use. Of the allocated memory 15.03 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch \
+                   but unallocated.";
+    let figures = |failure: Failure| {
+        let facts = failure.facts;
+        let sizes = [facts.requested_bytes, facts.capacity_bytes, facts.free_bytes, facts.process_bytes];
+        (failure.is_gpu_oom, facts.device, sizes, facts.allocated_bytes, facts.unallocated_bytes)
+    };
+    let whole = figures(first(message));
+    assert!(whole.0 && whole.2.iter().all(Option::is_some) && whole.4.is_some());
+    let words = wrapped(message, 60);
+    for prefix in ["", "[trainer3]: ", "web-1  | ", "2026-11-20T12:00:01.123456789Z stderr F ", "+", "a/train.log:17:"]
+    {
+        let text: String = words.iter().map(|line| format!("{prefix}{line}\r\n")).collect();
+        assert_eq!(figures(first(&text)), whole, "{text}");
+    }
+    // A terminal breaks lines within words and figures.
+    let letters: Vec<char> = message.chars().collect();
+    for width in [80, 97] {
+        let broken: Vec<String> = letters.chunks(width).map(|line| line.iter().collect()).collect();
+        assert_eq!(figures(first(&broken.join("\n"))), whole, "{broken:?}");
+    }
+    // Windows PowerShell writes UTF-16.
+    let bytes: Vec<u8> = std::iter::once(0xfeff).chain(message.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let report = log::explain(&bytes[..], &log::Options::default()).unwrap();
+    assert_eq!(figures(report.failures.into_iter().next().expect("a failure")), whole);
+}
+
+#[test]
+fn words_that_two_lines_share_are_found() {
+    let failure = first(
+        "ValueError: Free memory on device cuda:0 (7.34/15.49 GiB) on startup is less than\ndesired GPU memory \
+         utilization (0.8, 12.39 GiB). Decrease GPU memory utilization",
+    );
+    assert!(failure.is_gpu_oom);
+    assert_eq!((failure.framework.as_deref(), failure.line), (Some("vllm"), 1));
+    assert_eq!(failure.facts.requested_bytes, Some((12.39 * f64::from(1 << 30)) as u64));
+    assert!(first("trainer-1  | CUDA driver error: out of memory\n").is_gpu_oom, "the service's name is no pipe");
+}

@@ -8,13 +8,19 @@ use serde::Deserialize;
 pub struct Activity {
     /// The process.
     pub pid: u32,
-    /// What it allocated and freed by itself.
+    /// What it took straight from the card.
     pub allocations: Allocations,
+    /// What it took from stream-ordered pools.
+    pub pooled: Allocations,
+    /// How often such a pool took memory of the card.
+    pub pools_grew: u64,
+    /// How often a pool took memory that it had given back at a synchronisation.
+    pub pools_regrew: u64,
     /// What it copied.
     pub transfers: Transfers,
 }
 
-/// Allocations and frees of device memory by `cudaMalloc` and its kin.
+/// Allocations and frees of device memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Allocations {
@@ -60,9 +66,8 @@ pub struct CodePlace {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct AllocationSite {
-    /// The place.
-    #[serde(flatten)]
-    pub place: CodePlace,
+    /// The calls that led to it, the innermost first; empty where they are not known.
+    pub frames: Vec<CodePlace>,
     /// Allocations.
     pub calls: u64,
     /// How many of them were freed again.
@@ -109,15 +114,16 @@ pub struct Traffic {
     pub resent_calls: u64,
     /// Their bytes.
     pub resent_bytes: u64,
+    /// The largest copy whose bytes lay elsewhere on the card as well.
+    pub doubled_bytes: u64,
 }
 
 /// What was copied at one place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct TransferSite {
-    /// The place.
-    #[serde(flatten)]
-    pub place: CodePlace,
+    /// The calls that led to it, the innermost first; empty where they are not known.
+    pub frames: Vec<CodePlace>,
     /// `to_card`, `to_host` or `on_card`.
     pub way: String,
     /// The copies.
@@ -134,15 +140,15 @@ mod tests {
         let activity: Activity = serde_json::from_str(
             r#"{"pid":7,"allocations":{"calls":2,"frees":1,"most_held_bytes":30,"held_bytes":10,"held_blocks":1,
                 "pool":{"calls_saved":0,"peak_bytes":1024},
-                "sites":[{"module":"/a","offset":16,"function":"main","calls":2,"freed":1,"bytes":30,"held_bytes":10,
+                "sites":[{"frames":[{"module":"/a","offset":16,"function":"main"}],"calls":2,"freed":1,"bytes":30,"held_bytes":10,
                           "most_held_bytes":30,"sizes":[[10,1],[20,1]]}]},
               "transfers":{"most_doubled_bytes":0,"to_card":{"calls":1,"bytes":8,"pageable_calls":1,"pageable_bytes":8,
                 "resent_calls":0,"resent_bytes":0},"to_host":{},"on_card":{},
-                "sites":[{"module":"/a","offset":32,"function":null,"way":"to_card","calls":1,"bytes":8}]}}"#,
+                "sites":[{"frames":[{"module":"/a","offset":32,"function":null}],"way":"to_card","calls":1,"bytes":8}]}}"#,
         )
         .unwrap();
         assert_eq!(activity.allocations.sites[0].sizes, [(10, 1), (20, 1)]);
-        assert_eq!(activity.allocations.sites[0].place.function.as_deref(), Some("main"));
+        assert_eq!(activity.allocations.sites[0].frames[0].function.as_deref(), Some("main"));
         assert_eq!((activity.transfers.to_card.bytes, activity.transfers.sites[0].traffic.bytes), (8, 8));
         assert_eq!(serde_json::from_str::<Activity>("{}").unwrap(), Activity::default());
     }

@@ -104,7 +104,8 @@ impl EnvironmentRequest<'_> {
         let exclusive = match lease::claim(&path, || finished(&path), waiting).map_err(unusable)? {
             Claim::Use(mut facts, lease) => {
                 // An older oomph may have asked it for less than what is known to use GPUs by now.
-                if facts.problem().is_some() {
+                let knows_libraries = facts.nvidia.is_some() || !facts.others.iter().any(|name| name == "nvidia");
+                if facts.problem().is_some() || !knows_libraries {
                     facts = PythonFacts::of(&bin(&path).join("python"), &path)?;
                 }
                 return Ok(Environment { path, facts, created: false, _lease: lease });

@@ -22,8 +22,8 @@ def place(name):
         return None
     return spec.origin or (list(spec.submodule_search_locations or []) or [""])[0]
 # The last ones bring CUDA itself: what uses it may be a program that Python only starts.
-names = ("torch", "tensorflow", "jax", "onnxruntime", "cupy", "mxnet", "paddle", "llama_cpp", "ctranslate2", "tinygrad",
-         "numba", "pycuda", "cuda", "nvidia")
+names = ("torch", "tensorflow", "jax", "onnxruntime", "cupy", "mxnet", "paddle", "llama_cpp", "cyllama", "ctranslate2",
+         "tinygrad", "numba", "pycuda", "cuda", "nvidia")
 print("\noomph-facts:" + json.dumps({
     "executable": sys.executable,
     "base": getattr(sys, "_base_executable", None) or sys.executable,
@@ -76,6 +76,9 @@ pub struct PythonFacts {
     pub version: String,
     /// Its torch.
     pub torch: Option<TorchFacts>,
+    /// The folder of NVIDIA's wheels, which hold the CUDA toolkit's libraries.
+    #[serde(default)]
+    pub nvidia: Option<PathBuf>,
     /// Other packages that use GPUs: `jax`, `tensorflow`, ...
     pub others: Vec<String>,
 }
@@ -111,7 +114,13 @@ impl PythonFacts {
             TorchFacts::of(origin.parent()?)
         });
         let others = answer.packages.keys().filter(|name| *name != "torch").cloned().collect();
-        Self { executable: answer.executable.clone(), version: answer.version.clone(), torch, others }
+        Self {
+            executable: answer.executable.clone(),
+            version: answer.version.clone(),
+            torch,
+            nvidia: answer.packages.get("nvidia").cloned(),
+            others,
+        }
     }
 
     /// What will keep a program of this Python from using the virtual GPU.

@@ -40,6 +40,7 @@ mod run_folder;
 mod runtime_files;
 mod server;
 mod supervise;
+mod toolkit;
 #[cfg(target_os = "linux")]
 mod watchdog;
 
@@ -47,9 +48,9 @@ pub use cache::CacheDir;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
-    AppliedRemedy, AppliedState, HookBlocks, HookConfig, HookDevice, HookHistory, HookKept, HookLoader, HookLoop,
-    HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport, HookReports, HookSite,
-    HookTrainer, HookTrainerArguments, Stop, StopMode, Values,
+    AppliedRemedy, AppliedState, HookBlocks, HookCompiled, HookConfig, HookDevice, HookHistory, HookKept, HookLimit,
+    HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport,
+    HookReports, HookSite, HookTrainer, HookTrainerArguments, LimitScales, Routing, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
@@ -60,3 +61,4 @@ pub use run_folder::RunFolder;
 pub use runtime_files::{Runtime, RuntimeFiles};
 pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};
 pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};
+pub use toolkit::missing as missing_libraries;

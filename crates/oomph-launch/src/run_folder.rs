@@ -168,6 +168,24 @@ impl RunFolder {
         entries.map(|entry| entry.path())
     }
 
+    /// A folder in which the virtual GPU lies under these names. Links and not copies: the dynamic loader takes two
+    /// names of one file for one library, and two copies for two libraries with books of their own.
+    pub(crate) fn stand_ins(&self, runtime: &Runtime, names: &[&str]) -> Result<PathBuf, LaunchError> {
+        let folder = self.main.path.join("libraries");
+        let failed = |source| LaunchError::run_folder(&folder, source);
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        for name in names {
+            match link(&runtime.library(), &folder.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        Ok(folder)
+    }
+
     /// The runtime under names that can be written in `LD_PRELOAD`: that variable has no way to quote a space or a
     /// colon, and a cache in "/home/Jane Doe" has one.
     pub(crate) fn preloadable(&self, runtime: &Runtime) -> Result<Runtime, LaunchError> {
@@ -355,6 +373,7 @@ mod tests {
             history: false,
             remedies: Vec::new(),
             ranks: None,
+            routing: Default::default(),
         }
     }
 

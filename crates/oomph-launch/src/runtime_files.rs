@@ -15,39 +15,11 @@ const LIBRARY: &str = "libcuda.so.1";
 /// Names that belong to the driver: on a machine without one they are missing for every program.
 const DRIVER_NAMES: &[&str] = &["libcuda.so", "libnvidia-ml.so.1"];
 
-/// Names that programs link against and usually bring along themselves. They lie in a folder of their own, for
-/// programs whose libraries are not installed: in the search path of others they would hide real ones.
-const ABSENT_NAMES: &[&str] = &[
-    "libcudart.so.11.0",
-    "libcudart.so.12",
-    "libcudart.so.13",
-    "libcublas.so.11",
-    "libcublas.so.12",
-    "libcublas.so.13",
-    "libcublasLt.so.11",
-    "libcublasLt.so.12",
-    "libcublasLt.so.13",
-    "libcurand.so.10",
-    "libcudnn.so.8",
-    "libcudnn.so.9",
-    "libcufft.so.10",
-    "libcufft.so.11",
-    "libcufft.so.12",
-    "libcusolver.so.11",
-    "libcusolver.so.12",
-    "libcusparse.so.11",
-    "libcusparse.so.12",
-    "libcupti.so.11.8",
-    "libcupti.so.12",
-    "libcupti.so.13",
-    "libnccl.so.2",
-];
-
 /// Written last; a folder without it is half-made.
 const MARKER: &str = "complete";
 
 /// Changes when the layout of the folder does.
-const LAYOUT_VERSION: &str = "oomph-runtime-1";
+const LAYOUT_VERSION: &str = "oomph-runtime-2";
 
 /// What is to be unpacked.
 #[derive(Debug, Clone, Copy)]
@@ -81,11 +53,6 @@ impl Runtime {
     /// The folder that holds the driver's libraries and nothing else.
     pub fn driver_folder(&self) -> PathBuf {
         self.folder.join("lib")
-    }
-
-    /// The folder that holds the same file under the names of the CUDA toolkit's libraries.
-    pub fn absent_folder(&self) -> PathBuf {
-        self.folder.join("libs-absent")
     }
 
     /// The folder for `PYTHONPATH`.
@@ -146,23 +113,17 @@ impl RuntimeFiles<'_> {
         runtime.folder.join(MARKER).exists()
             && has_size(runtime.library(), library)
             && DRIVER_NAMES.iter().all(|name| has_size(runtime.driver_folder().join(name), library))
-            && ABSENT_NAMES.iter().all(|name| has_size(runtime.absent_folder().join(name), library))
             && self.python.iter().all(|(name, content)| has_size(runtime.python_folder().join(name), content.len()))
     }
 
     fn write(&self, folder: &Path) -> io::Result<()> {
         let unfinished = Runtime::at(folder.to_owned());
         fs::create_dir_all(unfinished.driver_folder())?;
-        fs::create_dir_all(unfinished.absent_folder())?;
         fs::write(unfinished.library(), self.vgpu_library)?;
         // Links and not copies: the dynamic loader takes two names of one inode for one library, and two copies
         // for two libraries with books of their own.
         for name in DRIVER_NAMES {
             link_to(&unfinished.library(), Path::new(LIBRARY), &unfinished.driver_folder().join(name))?;
-        }
-        for name in ABSENT_NAMES {
-            let target = Path::new("..").join("lib").join(LIBRARY);
-            link_to(&unfinished.library(), &target, &unfinished.absent_folder().join(name))?;
         }
         for (name, content) in self.python {
             let relative = Path::new(name);
@@ -239,8 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runtime = FILES.unpack(&CacheDir::at(folder.path()).unwrap()).unwrap();
         let inode = fs::metadata(runtime.library()).unwrap().ino();
-        let all = DRIVER_NAMES.iter().map(|name| runtime.driver_folder().join(name));
-        for path in all.chain(ABSENT_NAMES.iter().map(|name| runtime.absent_folder().join(name))) {
+        for path in DRIVER_NAMES.iter().map(|name| runtime.driver_folder().join(name)) {
             assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "{}", path.display());
         }
         assert_eq!(fs::read_dir(runtime.driver_folder()).unwrap().count(), 3);
@@ -257,7 +217,7 @@ mod tests {
         let first = written();
         assert_eq!(FILES.unpack(&cache).unwrap(), runtime);
         assert_eq!(written(), first);
-        for damage in ["lib/libcuda.so.1", "python/oomph/__init__.py", "libs-absent/libnccl.so.2", "complete"] {
+        for damage in ["lib/libcuda.so.1", "python/oomph/__init__.py", "complete"] {
             fs::remove_file(runtime.folder.join(damage)).unwrap();
             FILES.unpack(&cache).unwrap();
             assert!(FILES.is_whole(&runtime), "{damage}");

@@ -57,6 +57,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             history: false,
             remedies: Vec::new(),
             ranks: None,
+            routing: Default::default(),
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")
@@ -65,7 +66,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             .env("PYTHONPATH", "/theirs")
             .output(Output::Capture)
             .timeout(Some(Duration::from_secs(60)))
-            .virtual_gpu(&runtime, &run, true)
+            .virtual_gpu(&runtime, &run, &["libcudart.so.12"])
             .unwrap()
             .run()
             .unwrap();

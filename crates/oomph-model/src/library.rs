@@ -171,12 +171,14 @@ impl Library {
     /// The architecture of a network of a pipeline's file, told by its number of parameters.
     #[must_use]
     pub fn architecture_of(&self, role: &str, tensors: &[Tensor]) -> Option<Architecture> {
-        let class = match role {
-            "unet" => "UNet2D",
-            "controlnet" => "ControlNet",
-            "vae" => "Autoencoder",
-            "transformer" => "Transformer",
-            _ if role.starts_with("text_encoder") => "TextModel",
+        let classes: &[&str] = match role {
+            "unet" => &["UNet2D"],
+            "controlnet" => &["ControlNet"],
+            "vae" => &["Autoencoder"],
+            "transformer" => &["Transformer2D", "Transformer3D"],
+            // A denoiser in a file by itself.
+            "model" => &["UNet2D", "ControlNet", "Transformer2D", "Transformer3D"],
+            _ if role.starts_with("text_encoder") => &["TextModel", "T5EncoderModel"],
             _ => return None,
         };
         let floats = tensors.iter().filter(|tensor| tensor.dtype.is_float());
@@ -185,7 +187,7 @@ impl Library {
         let configs = configs.chain(self.entries.iter().map(|entry| &entry.config));
         let named = configs.filter(|config| {
             let name = config.get("_class_name").or_else(|| config.pointer("/architectures/0")).and_then(Value::as_str);
-            name.is_some_and(|name| name.contains(class))
+            name.is_some_and(|name| classes.iter().any(|class| name.contains(class)))
         });
         // A scale of logits or the like may stand beside a text encoder.
         named

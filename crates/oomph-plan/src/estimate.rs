@@ -2,13 +2,13 @@
 
 use oomph_gpu::Gpu;
 use oomph_model::architecture::{Head, Transformer};
-use oomph_remedy::effect;
 use serde::Serialize;
 
 use crate::interval::{self, Interval};
 use crate::run::{self, Run};
+use crate::serve::{self, Stored};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
-use crate::workload::{Parallel, Precision, Task, Workload};
+use crate::workload::{Optimizer, Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,8 +17,8 @@ pub enum Subject {
     Transformer {
         /// Its shape.
         shape: Box<Transformer>,
-        /// Bytes of its weights in files, where these decide and not the precision (GGUF, GPTQ, AWQ).
-        file_bytes: Option<u64>,
+        /// Its weights as files hold them, where these decide and not the precision (GGUF, GPTQ, AWQ).
+        stored: Option<Stored>,
     },
     /// A diffusion pipeline.
     Pipeline(Box<crate::pipeline::Pipeline>),
@@ -63,6 +63,8 @@ pub struct CardCost {
     pub traits: CardTraits,
     /// The context.
     pub context: [u64; 3],
+    /// What CUDA reports as the card's total, where a card is meant; some programs take more of a larger one.
+    pub capacity: Option<u64>,
 }
 
 impl CardCost {
@@ -74,6 +76,7 @@ impl CardCost {
         Self {
             traits: CardTraits { capability: capability.major * 10 + capability.minor },
             context: [context.low_bytes, context.expected_bytes, context.high_bytes],
+            capacity: Some(gpu.capacity_bytes),
         }
     }
 }
@@ -81,18 +84,26 @@ impl CardCost {
 /// Says what a workload needs on one card of those that it is spread over: the fullest.
 #[must_use]
 pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estimate {
-    match subject {
-        Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, None),
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
-    }
+    with_slack(subject, workload, card, None)
 }
 
 /// The same for a workload that is near another, several times faster: the allocator is not followed, and as much is
 /// reserved beyond what is allocated as it was there (`slack`, of [`reserved_share`]).
 pub(crate) fn nearby(subject: &Subject, workload: &Workload, card: CardCost, slack: f64) -> Estimate {
+    with_slack(subject, workload, card, Some(slack))
+}
+
+fn with_slack(subject: &Subject, workload: &Workload, card: CardCost, slack: Option<f64>) -> Estimate {
     match subject {
-        Subject::Transformer { shape, file_bytes } => transformer(shape, *file_bytes, workload, card, Some(slack)),
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card),
+        Subject::Transformer { shape, stored } => {
+            let stored = stored.as_ref();
+            match stored.filter(|stored| stored.llama_cpp.is_some() && !workload.task.trains()) {
+                Some(stored) => serve::llama_cpp(shape, stored, workload, card),
+                None if workload.task == Task::Serve => serve::vllm(shape, stored, workload, card),
+                None => transformer(shape, stored, workload, card, slack),
+            }
+        }
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, slack),
     }
 }
 
@@ -107,7 +118,7 @@ pub(crate) fn reserved_share(estimate: &Estimate) -> f64 {
 
 fn transformer(
     shape: &Transformer,
-    file_bytes: Option<u64>,
+    stored: Option<&Stored>,
     workload: &Workload,
     card: CardCost,
     slack: Option<f64>,
@@ -128,19 +139,23 @@ fn transformer(
     let usage = &run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
-    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
+    let quantiles = interval::quantiles(&shape.family, workload.task.name());
+    // The share is that of an expectation, which the quantiles are part of already.
+    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share / quantiles.middle.max(1.0)) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     if sharded {
         owners = before_sharding(shape, &spread, &run);
     }
-    if let Some(bytes) = file_bytes.filter(|_| !workload.task.trains()) {
-        owners[Owner::Weights as usize] = bytes / parallel.tensor.max(1) / parallel.pipeline.max(1);
+    if let Some(stored) = stored.filter(|_| !matches!(workload.task, Task::Full | Task::Freeze)) {
+        // Adapters stand beside weights that stay as the files have them.
+        let adapters = run.trained.saturating_mul(4);
+        owners[Owner::Weights as usize] =
+            (stored.bytes / parallel.tensor.max(1) / parallel.pipeline.max(1)).saturating_add(adapters);
     }
     let host_bytes = shard(&mut owners, &run, workload);
     owners[Owner::Context as usize] = card.context[1];
     let torch: u64 =
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
-    let quantiles = interval::quantiles(&shape.family, workload.task.name());
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
     if sharded {
         // No reading stands behind this sum yet, so it is given room on both sides.
@@ -160,7 +175,7 @@ fn transformer(
         owners,
         total,
         phase: usage.phase,
-        parameters: parameters(shape, workload, &run),
+        parameters: if slack.is_none() { parameters(shape, &run) } else { run.parameters },
         trained: run.trained.saturating_mul(if workload.task == Task::Full {
             parallel.tensor * parallel.pipeline
         } else {
@@ -172,9 +187,8 @@ fn transformer(
 }
 
 /// Parameters of the whole model, whatever one card has of it.
-fn parameters(shape: &Transformer, workload: &Workload, run: &Run) -> u64 {
-    let parallel = workload.parallel;
-    if parallel.tensor <= 1 && parallel.pipeline <= 1 {
+fn parameters(shape: &Transformer, run: &Run) -> u64 {
+    if !shape.exact {
         return run.parameters;
     }
     oomph_model::Architecture::Transformer(Box::new(shape.clone())).parameter_count()
@@ -238,6 +252,21 @@ fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owner
     owners
 }
 
+/// Bytes of an optimizer's own state beside an fp32 master copy, where the run had 16-bit weights.
+fn moments(optimizer: Optimizer, run: &Run) -> u64 {
+    match optimizer {
+        // Moments have the type of the weights, and those are the master copy's.
+        Optimizer::AdamwFused
+        | Optimizer::AdamwForeach
+        | Optimizer::Muon
+        | Optimizer::Galore
+        | Optimizer::SgdMomentum
+        | Optimizer::Lion => run.optimizer_state.saturating_mul(2),
+        // Of a type of their own, whatever the weights are.
+        _ => run.optimizer_state,
+    }
+}
+
 /// Takes from a card what other cards and the host hold. Returns the bytes of the host.
 fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
     let parallel = workload.parallel;
@@ -251,8 +280,7 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
             let trained = run.trained;
             owners[weights] = trained.saturating_mul(2);
             owners[gradients] = trained.saturating_mul(2);
-            owners[state] = effect::training_static(trained, effect::TrainingPrecision::MixedWithMaster)
-                .saturating_sub(trained.saturating_mul(4));
+            owners[state] = trained.saturating_mul(4).saturating_add(moments(workload.optimizer, run));
         }
         if parallel.zero >= 1 {
             owners[state] /= copies;
@@ -315,7 +343,7 @@ fn terms(shape: &Transformer, workload: &Workload, run: &Run, owners: &Owners) -
                     "{layers} layers x 2 x {} heads x {} x {} tokens",
                     shape.kv_heads,
                     shape.head_dim,
-                    length + workload.new_tokens
+                    length.saturating_add(workload.new_tokens)
                 ),
                 "DynamicCache of transformers",
             ),

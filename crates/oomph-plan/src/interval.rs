@@ -52,6 +52,12 @@ static QUANTILES: LazyLock<Vec<Quantiles>> = LazyLock::new(|| {
 const UNKNOWN: Quantiles =
     Quantiles { family: String::new(), task: String::new(), rows: 0, low: 0.85, middle: 1.0, high: 1.2 };
 
+/// How far predictions are from the truth where no readings stand behind them.
+#[must_use]
+pub fn unread() -> Quantiles {
+    UNKNOWN
+}
+
 /// How far predictions for a family and a task are from the truth.
 #[must_use]
 pub fn quantiles(family: &str, task: &str) -> Quantiles {

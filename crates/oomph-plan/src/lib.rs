@@ -16,6 +16,7 @@ mod network;
 pub mod pipeline;
 mod remedies;
 pub mod run;
+mod serve;
 pub mod tape;
 mod workload;
 
@@ -23,5 +24,6 @@ pub use estimate::{CardCost, Estimate, Subject, Term, estimate};
 pub use interval::{Interval, Quantiles, quantiles};
 pub use limits::{Limits, limits};
 pub use remedies::{Change, changes};
+pub use serve::{Stored, serves};
 pub use tape::{Owner, Phase};
-pub use workload::{Attention, Image, Lora, Optimizer, Parallel, Precision, Targets, Task, Workload};
+pub use workload::{Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Targets, Task, Workload};

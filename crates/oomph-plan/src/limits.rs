@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
-use crate::workload::{Task, Workload};
+use crate::workload::Workload;
 
 /// What fits, other things as they are. 0 where not even one does; `None` where there is nothing to vary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,7 +22,7 @@ pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: 
     let slack = reserved_share(&estimate(subject, workload, card));
     let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
     let batch = largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
-    if workload.task == Task::Image {
+    if matches!(subject, Subject::Pipeline(_)) {
         let side = |side: u64| {
             let mut changed = workload.clone();
             (changed.image.width, changed.image.height) = (side, side);
@@ -40,7 +40,7 @@ pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: 
         let unit = 64;
         let length =
             |length: u64| need(Workload { length: length.saturating_sub(new_tokens).max(1), ..workload.clone() });
-        largest((workload.length + new_tokens).next_multiple_of(unit), unit, most.max(unit), capacity, length)
+        largest(workload.length.saturating_add(new_tokens), unit, most.max(unit), capacity, length)
     });
     Limits { max_batch: Some(batch), max_context: context, max_resolution: None }
 }
@@ -48,6 +48,7 @@ pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: 
 /// The largest multiple of `unit`, at most `most`, whose need is within the capacity. Needs grow with the value; they are
 /// nearly a line, so the search goes where a line through two points would cross the capacity.
 fn largest(start: u64, unit: u64, most: u64, capacity: u64, need: impl Fn(u64) -> u64) -> u64 {
+    let most = (most / unit * unit).max(unit);
     let snap = |value: u64| (value / unit * unit).clamp(unit, most);
     let (mut fits, mut fails) = ((0, 0), None::<(u64, u64)>);
     let mut probe = snap(start);
@@ -55,7 +56,7 @@ fn largest(start: u64, unit: u64, most: u64, capacity: u64, need: impl Fn(u64) -
         let bytes = need(probe);
         if bytes <= capacity {
             fits = (probe, bytes);
-            if probe >= most / unit * unit {
+            if probe >= most {
                 break;
             }
         } else {
@@ -88,6 +89,9 @@ mod tests {
             let wanted = capacity.saturating_sub(1000) / 10;
             assert_eq!(found, wanted.min(4096), "{capacity}");
         }
+        // The most is rounded to units too, down to one of them at the least.
+        assert_eq!(largest(2048, 64, 77, 0, |tokens| tokens), 0);
+        assert_eq!(largest(2048, 64, 150, 1000, |tokens| tokens), 128);
         assert_eq!(largest(2048, 64, 8192, 1 << 20, |tokens| tokens * 400), 2560);
     }
 }

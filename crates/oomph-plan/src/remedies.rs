@@ -4,7 +4,7 @@ use oomph_remedy::Catalogue;
 use serde::Serialize;
 
 use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
-use crate::workload::{Attention, Optimizer, Precision, Task, Workload};
+use crate::workload::{Attention, Image, Offloading, Optimizer, Precision, Task, Workload};
 
 /// One change and what it does to the total.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,7 +26,19 @@ pub struct Change {
 /// A remedy, and the workload that it makes of another, where it applies.
 type Rule = (&'static str, fn(&Workload) -> Option<Workload>);
 
-const RULES: [Rule; 14] = [
+/// Bytes of a number of a KV cache in llama.cpp's `q8_0`: 32 of 8 bits and a scale of 16.
+const Q8_CACHE: f64 = 34.0 / 32.0;
+
+/// A change of how images are made, where they are made and it is one.
+fn image(workload: &Workload, applies: bool, change: impl FnOnce(&mut Image)) -> Option<Workload> {
+    (workload.task == Task::Image && applies).then(|| {
+        let mut changed = workload.clone();
+        change(&mut changed.image);
+        changed
+    })
+}
+
+const RULES: [Rule; 22] = [
     ("sdpa", |w| (w.attention == Attention::Eager).then(|| Workload { attention: Attention::Sdpa, ..w.clone() })),
     ("gradient-checkpointing", |w| {
         (w.task.trains() && !w.checkpointing).then(|| Workload { checkpointing: true, ..w.clone() })
@@ -39,7 +51,15 @@ const RULES: [Rule; 14] = [
         })
     }),
     ("smaller-batch", |w| {
-        (!w.task.trains() && w.batch > 1).then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+        (!w.task.trains() && w.task != Task::Serve && w.batch > 1)
+            .then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+    }),
+    ("fewer-sequences", |w| {
+        (w.task == Task::Serve && w.batch > 1).then(|| Workload { batch: w.batch.div_ceil(2), ..w.clone() })
+    }),
+    ("kv-cache-dtype", |w| {
+        (matches!(w.task, Task::Generate | Task::Serve) && w.cache_bytes > Q8_CACHE)
+            .then(|| Workload { cache_bytes: Q8_CACHE, ..w.clone() })
     }),
     ("adam-8bit", |w| {
         let adam = matches!(w.optimizer, Optimizer::AdamwFused | Optimizer::AdamwForeach);
@@ -54,7 +74,11 @@ const RULES: [Rule; 14] = [
         (w.task == Task::Full && large).then(|| Workload { precision: Precision::Bf16, ..w.clone() })
     }),
     ("shorter-sequence", |w| {
-        (w.task != Task::Image && w.length > 256).then(|| Workload { length: w.length / 2, ..w.clone() })
+        (w.task != Task::Image && w.task != Task::Serve && w.length > 256)
+            .then(|| Workload { length: w.length / 2, ..w.clone() })
+    }),
+    ("shorter-context", |w| {
+        (w.task == Task::Serve && w.length > 256).then(|| Workload { length: w.length / 2, ..w.clone() })
     }),
     ("lora", |w| {
         (w.task == Task::Full).then(|| Workload { task: Task::Lora, precision: Precision::Bf16, ..w.clone() })
@@ -68,8 +92,7 @@ const RULES: [Rule; 14] = [
     }),
     ("weights-nf4", |w| {
         let wide = !matches!(w.precision, Precision::Nf4 | Precision::Int8);
-        (matches!(w.task, Task::Inference | Task::Generate) && wide)
-            .then(|| Workload { precision: Precision::Nf4, ..w.clone() })
+        (!w.task.trains() && wide).then(|| Workload { precision: Precision::Nf4, ..w.clone() })
     }),
     ("zero-3", |w| {
         (w.task.trains() && w.parallel.gpus > 1 && w.parallel.zero < 3).then(|| {
@@ -85,14 +108,37 @@ const RULES: [Rule; 14] = [
             changed
         })
     }),
-    ("model-cpu-offload", |w| {
-        (w.task == Task::Image && !w.image.offload).then(|| {
+    ("vae-slicing", |w| image(w, w.batch > 1 && !w.image.slicing, |image| image.slicing = true)),
+    ("vae-tiling", |w| image(w, !w.image.tiling, |image| image.tiling = true)),
+    ("model-cpu-offload", |w| image(w, w.image.offload == Offloading::None, |image| image.offload = Offloading::Model)),
+    ("sequential-cpu-offload", |w| {
+        image(w, w.image.offload != Offloading::Sequential, |image| image.offload = Offloading::Sequential)
+    }),
+    ("smaller-resolution", |w| {
+        let smaller = |side: u64| (side * 3 / 4).next_multiple_of(64);
+        (w.image.width.min(w.image.height) > 512).then(|| {
             let mut changed = w.clone();
-            changed.image.offload = true;
+            changed.image.width = smaller(w.image.width);
+            changed.image.height = smaller(w.image.height);
             changed
         })
     }),
+    ("half-weights", |w| {
+        (w.task == Task::Image && w.precision == Precision::Fp32)
+            .then(|| Workload { precision: Precision::Fp16, ..w.clone() })
+    }),
 ];
+
+/// Whether a rule means anything for who runs the model: llama.cpp, a server, or Python.
+fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
+    let Subject::Transformer { stored, .. } = subject else { return true };
+    let llama_cpp = stored.as_ref().is_some_and(|stored| stored.llama_cpp.is_some());
+    match id {
+        "kv-cache-dtype" => llama_cpp || workload.task == Task::Serve,
+        "weights-nf4" | "qlora" => stored.is_none(),
+        _ => true,
+    }
+}
 
 /// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
 /// among them.
@@ -101,8 +147,11 @@ pub fn changes(subject: &Subject, workload: &Workload, card: CardCost, capacity:
     let whole = estimate(subject, workload, card);
     let (now, slack) = (whole.total.expected, reserved_share(&whole));
     let catalogue = Catalogue::builtin();
+    let pipeline = matches!(subject, Subject::Pipeline(_));
     let mut changes: Vec<Change> = RULES
         .into_iter()
+        .filter(|(id, _)| applies(id, subject, workload))
+        .filter(|(id, _)| *id != if pipeline { "shorter-sequence" } else { "smaller-resolution" })
         .filter_map(|(id, rule)| Some((id, rule(workload)?)))
         .map(|(id, changed)| {
             let total = nearby(subject, &changed, card, slack).total;

@@ -3,12 +3,12 @@
 use oomph_model::architecture::Transformer;
 
 use crate::network::{Stack, Trained, Weights};
-use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Tape, Tensor, Usage};
+use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Tape, Tensor, Usage, product};
 use crate::workload::{Optimizer, Task, Workload};
 
 /// Steps that are run with the allocator followed: the first makes the optimizer's state between what was cached, which
 /// the second has to live with.
-const STEPS: usize = 2;
+pub(crate) const STEPS: usize = 2;
 
 /// What a run needs, and what it is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +38,8 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     let tape = Tape::new(memory.clone(), card);
     let mut weights = Weights::new(&tape, workload);
     let stack = Stack::new(&mut weights, shape);
+    // A vision tower beside a model of text lies on the card, whether or not there are images.
+    let _tower = shape.vision.as_deref().map(|tower| Stack::new(&mut weights, tower));
     if let oomph_model::architecture::Positions::Rotary(width) = shape.positions {
         weights.buffer(width / 2);
         weights.buffer(width / 2);
@@ -53,8 +55,10 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     let mut state = Vec::new();
     let (mut gradients, mut saved) = (0, 0);
     if workload.task.trains() {
+        let forward = |tape: &Tape| stack.forward(tape, workload);
         for _ in 0..STEPS {
-            (gradients, saved) = step_once(&tape, &stack, &trained, workload, &mut state);
+            let pass = Pass { trained: &trained, workload, forward: &forward };
+            (gradients, saved) = step_once(&tape, &pass, &mut state);
         }
     } else {
         memory.enter(Phase::Forward);
@@ -79,20 +83,25 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     }
 }
 
+/// What a step of training consists of.
+pub(crate) struct Pass<'a> {
+    /// What the optimizer moves.
+    pub trained: &'a [Trained],
+    /// How it is trained.
+    pub workload: &'a Workload,
+    /// From an input to a loss.
+    pub forward: &'a dyn Fn(&Tape) -> Tensor,
+}
+
 /// One step of training. Returns the bytes of the gradients and those that the forward pass left.
-fn step_once(
-    tape: &Tape,
-    stack: &Stack,
-    trained: &[Trained],
-    workload: &Workload,
-    state: &mut Vec<Tensor>,
-) -> (u64, u64) {
+pub(crate) fn step_once(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u64, u64) {
+    let Pass { trained, workload, forward } = *pass;
     let mut saved = 0;
     let micro_batches = if workload.accumulation > 1 { 2 } else { 1 };
     for _ in 0..micro_batches {
         tape.memory.enter(Phase::Forward);
         let before = tape.memory.live();
-        let loss = tape.autocast(workload.precision.is_amp(), || stack.forward(tape, workload));
+        let loss = tape.autocast(workload.precision.is_amp(), || forward(tape));
         saved = tape.memory.live().saturating_sub(before);
         tape.memory.enter(Phase::Backward);
         let grad = tape.owned(Owner::Temporaries, || tape.empty(1, Kind::Single));
@@ -158,7 +167,7 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
                 Optimizer::Galore => {
                     let (short, long) = (parameter.rows.min(parameter.columns), parameter.rows.max(parameter.columns));
                     if matrix && short > 128 {
-                        state.extend([keep(128 * long, kind), keep(128 * long, kind), keep(128 * short, kind)]);
+                        state.extend([long, long, short].map(|side| keep(product([128, side]), kind)));
                     } else {
                         state.extend([keep(count, kind), keep(count, kind)]);
                     }

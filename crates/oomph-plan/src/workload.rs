@@ -10,6 +10,8 @@ pub enum Task {
     Inference,
     /// Text token by token, with a KV cache.
     Generate,
+    /// Text for many at once, by a server (vLLM, llama.cpp).
+    Serve,
     /// All weights are trained.
     Full,
     /// Adapters are trained, the weights stay (LoRA).
@@ -35,6 +37,7 @@ impl Task {
         match self {
             Task::Inference => "inference",
             Task::Generate => "generate",
+            Task::Serve => "serve",
             Task::Full => "full",
             Task::Lora => "lora",
             Task::Qlora => "qlora",
@@ -196,6 +199,18 @@ impl Default for Parallel {
     }
 }
 
+/// What of a diffusion pipeline waits on the host while it does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offloading {
+    /// Nothing.
+    None,
+    /// Whole networks (`enable_model_cpu_offload`).
+    Model,
+    /// Every module's weights (`enable_sequential_cpu_offload`, or group offload by leaves).
+    Sequential,
+}
+
 /// How a diffusion pipeline is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Image {
@@ -207,8 +222,8 @@ pub struct Image {
     pub frames: u64,
     /// Whether each image is denoised with and without the prompt (classifier-free guidance).
     pub guided: bool,
-    /// Whether the components wait on the host (`enable_model_cpu_offload`).
-    pub offload: bool,
+    /// What waits on the host.
+    pub offload: Offloading,
     /// Whether the autoencoder takes one image at a time.
     pub slicing: bool,
     /// Whether the autoencoder works in tiles.
@@ -217,7 +232,15 @@ pub struct Image {
 
 impl Default for Image {
     fn default() -> Self {
-        Self { width: 1024, height: 1024, frames: 1, guided: true, offload: false, slicing: false, tiling: false }
+        Self {
+            width: 1024,
+            height: 1024,
+            frames: 1,
+            guided: true,
+            offload: Offloading::None,
+            slicing: false,
+            tiling: false,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use oomph_plan::calibration::{self, Comparison, measured};
 fn comparison() -> Comparison {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../calibration");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    calibration::compare(&read("text.csv"), &read("images.csv"))
+    calibration::compare(&read("text.csv"), &read("images.csv"), &read("training.csv"))
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn plans_are_near_the_readings_of_the_grid() {
     let allocated = calibration::errors(comparison.rows.iter().map(|row| row.allocated)).unwrap();
     assert!(allocated.median <= 2.0 && allocated.p95 <= 6.0, "{allocated:?}");
     let reserved = calibration::errors(comparison.rows.iter().map(calibration::Row::ratio)).unwrap();
-    assert!(reserved.median <= 2.0, "{reserved:?}");
+    assert!(reserved.median <= 2.0 && reserved.p95 <= 6.0, "{reserved:?}");
     // The bounds that the crate was built with, not those that these rows would give.
     let bounded = |row: &&calibration::Row| row.ratio() <= oomph_plan::quantiles(&row.family, row.task.name()).high;
     let share = comparison.rows.iter().filter(bounded).count() as f64 / comparison.rows.len() as f64;
@@ -41,16 +41,16 @@ fn no_published_out_of_memory_error_is_called_a_sure_fit() {
     assert!(rows.len() > 400);
     for row in &rows {
         let name = format!("{:4} {:14} {:32}", row.id, row.family, row.model);
-        match (&row.planned, row.bytes) {
-            (Ok(answer), Some(bytes)) => {
-                println!("{name} {:+7.1} %", 100.0 * (answer.total.expected as f64 / bytes as f64 - 1.0));
+        match (&row.planned, row.error()) {
+            (Ok(_), Some(error)) => println!("{name} {error:+7.1} %"),
+            (Ok(answer), None) => {
+                let (total, capacity) = (answer.total, row.capacity.unwrap_or(0) >> 20);
+                println!("{name} ran out: {}, {} to {} MiB on {capacity}", row.oom, total.low >> 20, total.high >> 20);
             }
-            (Ok(_), None) => println!("{name} only whether it fitted is known; ran out: {}", row.oom),
             (Err(why), _) => println!("{name} left out: {why}"),
         }
-        if let (true, Ok(answer), Some(capacity)) = (row.oom, &row.planned, row.capacity) {
-            assert!(answer.total.high > capacity, "row {} ran out of memory and is called a sure fit", row.id);
-        }
+        assert!(!(row.oom && row.sure() == Some(true)), "row {} ran out of memory and is called a sure fit", row.id);
     }
-    assert!(rows.iter().any(|row| row.planned.is_ok()));
+    print!("{}", measured::table(&rows));
+    assert!(rows.iter().filter(|row| row.oom && row.sure() == Some(false)).count() >= 15);
 }

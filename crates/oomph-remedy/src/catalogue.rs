@@ -92,6 +92,9 @@ static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
     Catalogue::parse(FILES.iter().copied()).expect("the built-in catalogue is valid")
 });
 
+/// Ids with at least this Jaro-Winkler similarity are worth asking after: below it words share only their beginning.
+const SIMILAR: f64 = 0.84;
+
 impl Catalogue {
     /// The catalogue that is compiled into the program. It is read once.
     pub fn builtin() -> &'static Self {
@@ -164,6 +167,19 @@ impl Catalogue {
     /// The remedy with this id, for example `gradient-checkpointing`.
     pub fn get(&self, id: &str) -> Option<&Remedy> {
         self.by_id.get(id).map(|&position| &self.remedies[position])
+    }
+
+    /// Up to three remedies whose ids are most similar to a text, best first. A text that resembles nothing gets none.
+    pub fn nearest(&self, text: &str) -> Vec<&Remedy> {
+        let wanted = text.to_lowercase().replace([' ', '_'], "-");
+        let similar = |remedy: &Remedy| match !wanted.is_empty() && remedy.id.contains(&wanted) {
+            true => 1.0,
+            false => strsim::jaro_winkler(&wanted, &remedy.id),
+        };
+        let mut near: Vec<(f64, &Remedy)> =
+            self.remedies.iter().map(|remedy| (similar(remedy), remedy)).filter(|(near, _)| *near >= SIMILAR).collect();
+        near.sort_by(|one, other| other.0.total_cmp(&one.0));
+        near.into_iter().take(3).map(|(_, remedy)| remedy).collect()
     }
 
     /// All remedies, in the order of the files.

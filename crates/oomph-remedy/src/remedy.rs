@@ -53,6 +53,20 @@ pub struct Remedy {
     /// What the user should know before using it.
     #[serde(default)]
     pub note: Option<String>,
+    /// What users of one framework should know as well.
+    #[serde(default)]
+    pub asides: Vec<Aside>,
+}
+
+/// A sentence for the users of one framework.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aside {
+    /// The framework.
+    #[serde(rename = "in")]
+    pub framework: Framework,
+    /// The sentence.
+    pub text: String,
 }
 
 /// Whether a remedy changes what the program computes.
@@ -295,7 +309,11 @@ impl Remedy {
             frameworks.iter().find(|known| known.framework == framework).and_then(|known| known.version.as_ref())
         };
         let find = |framework: Framework, own: bool| {
-            let allowed = |written: &&Written| own || !application || matches!(written.kind, Kind::Env | Kind::Action);
+            let library = frameworks.iter().any(|known| known.framework == framework && !known.takes_flags);
+            let allowed = |written: &&Written| {
+                (own || !application || matches!(written.kind, Kind::Env | Kind::Action))
+                    && !(library && written.kind == Kind::Flag)
+            };
             self.spellings(framework, version(framework)).find(allowed)
         };
         let own =
@@ -314,6 +332,14 @@ impl Remedy {
     pub fn words_for(&self, situation: &Situation) -> Option<(&Written, String)> {
         let written = self.written_for(&situation.frameworks)?;
         Some((written, words::fill(&written.words, situation)))
+    }
+
+    /// What a user of these frameworks should know before using it.
+    pub fn note_for(&self, frameworks: &[Installed]) -> Option<String> {
+        let theirs = |aside: &&Aside| frameworks.iter().any(|known| known.framework == aside.framework);
+        let asides = self.asides.iter().filter(theirs).map(|aside| aside.text.as_str());
+        let sentences: Vec<&str> = self.note.as_deref().into_iter().chain(asides).collect();
+        (!sentences.is_empty()).then(|| sentences.join(" "))
     }
 
     /// Whether one of the frameworks does it by itself, as far as the situation shows. An unknown release is taken to be

@@ -48,8 +48,8 @@ macro_rules! words {
 words! {
     /// Why the memory ran out.
     Cause {
-        /// One request is larger than the whole card.
-        TooLarge "too-large" "one request is larger than the card",
+        /// One request is larger than the whole card, or than what is left of it beside little else.
+        TooLarge "too-large" "a single request is too large",
         /// The steady need is larger than the card.
         Full "full" "the run needs more than the card has",
         /// Enough is free in the framework's cache, but not in one piece.
@@ -68,8 +68,8 @@ words! {
         GraphPools "graph-pools" "the private pools of CUDA graphs",
         /// What should have been released is kept.
         Leak "leak" "memory is kept that is no longer needed",
-        /// The error was caught, and the program went on with less.
-        SpuriousRetry "spurious-retry" "an error that the program recovered from",
+        /// Refused with enough free: the memory came free an instant too late, was in pieces, or a pool could not grow.
+        SpuriousRetry "spurious-retry" "a request refused although enough was free",
         /// The driver spills to the computer's memory instead of failing.
         DriverSpill "driver-spill" "the driver spills to the computer's memory",
         /// The computer's memory ran out, not the card's.
@@ -230,18 +230,27 @@ pub struct Installed {
     pub framework: Framework,
     /// Its release, where known.
     pub version: Option<Version>,
+    /// Whether its flags, or the arguments of the same names, are within reach: a loop of one's own around a model of
+    /// Transformers has neither the flags of its scripts nor `TrainingArguments`.
+    pub takes_flags: bool,
 }
 
 impl From<Framework> for Installed {
     fn from(framework: Framework) -> Self {
-        Self { framework, version: None }
+        Self { framework, version: None, takes_flags: true }
     }
 }
 
 impl Installed {
     /// A framework of this release; a release that cannot be read counts as unknown.
     pub fn new(framework: Framework, version: &str) -> Self {
-        Self { framework, version: version.parse().ok() }
+        Self { version: version.parse().ok(), ..framework.into() }
+    }
+
+    /// The same framework where only its library is used, so that no flag of its scripts reaches it.
+    #[must_use]
+    pub fn as_library(self) -> Self {
+        Self { takes_flags: false, ..self }
     }
 }
 

@@ -194,7 +194,7 @@ impl Candidate<'_> {
             sameness: self.remedy.sameness,
             cost: self.remedy.cost(),
             because: words::fill(&self.remedy.because, situation),
-            note: self.remedy.note.clone(),
+            note: self.remedy.note_for(&situation.frameworks),
         }
     }
 }

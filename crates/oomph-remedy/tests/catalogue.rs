@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oomph_remedy::{Catalogue, Cause, Framework, Owner, Remedy};
+use oomph_remedy::{Catalogue, Cause, Framework, Installed, Kind, Owner, Remedy};
 
 fn remedies() -> &'static [Remedy] {
     Catalogue::builtin().remedies()
@@ -65,10 +65,11 @@ fn every_remedy_is_written_for_at_least_two_frameworks() {
 #[test]
 fn no_spelling_hides_another() {
     for remedy in remedies() {
-        let mut last: BTreeMap<Framework, bool> = BTreeMap::new();
+        // Flags are out of reach where only a library is used, so code may follow them.
+        let mut last: BTreeMap<(Framework, bool), bool> = BTreeMap::new();
         for written in &remedy.written {
             let unbounded = written.since.is_none() && written.until.is_none();
-            let hidden = last.insert(written.framework, unbounded) == Some(true);
+            let hidden = last.insert((written.framework, written.kind == Kind::Flag), unbounded) == Some(true);
             assert!(!hidden, "{}: words for {} follow words for every release", remedy.id, written.framework);
             if let (Some(since), Some(until)) = (&written.since, &written.until) {
                 assert!(since < until, "{}: {}", remedy.id, written.framework);
@@ -139,4 +140,48 @@ fn a_broken_file_is_refused_with_its_reason() {
     assert!(refused(&good.replace("\"full\"", "\"sunspots\"")).contains("sunspots"));
     assert!(refused(&good.replace("pytorch", "fortran")).contains("fortran"));
     assert!(refused(&good.replace("\"x\"", "\"x = {half_moon}\"")).contains("{half_moon}"));
+}
+
+#[test]
+fn a_loop_around_a_library_is_not_told_of_flags() {
+    let written = |id: &str, frameworks: &[Installed]| {
+        let remedy = Catalogue::builtin().get(id).unwrap();
+        remedy.written_for(frameworks).map(|written| (written.framework, written.kind))
+    };
+    let transformers = Installed::new(Framework::Transformers, "5.23.0");
+    let torch = Installed::new(Framework::Pytorch, "2.15.0");
+    let trainer = [transformers.clone(), torch.clone()];
+    let library = [transformers.as_library(), torch];
+    assert_eq!(written("fused-cross-entropy", &trainer), Some((Framework::Transformers, Kind::Flag)));
+    assert_eq!(written("fused-cross-entropy", &library), Some((Framework::Pytorch, Kind::Code)));
+    assert_eq!(written("gradient-checkpointing", &library), Some((Framework::Transformers, Kind::Code)));
+    assert_eq!(written("adam-8bit", &library), Some((Framework::Pytorch, Kind::Code)));
+}
+
+#[test]
+fn what_concerns_another_framework_is_not_said() {
+    let note = |id: &str, framework: Framework| {
+        Catalogue::builtin().get(id).unwrap().note_for(&[framework.into(), Framework::Pytorch.into()])
+    };
+    for remedy in remedies().iter().filter(|remedy| remedy.note.is_some()) {
+        let said = note(&remedy.id, Framework::Pytorch).unwrap();
+        for framework in Framework::ALL.iter().filter(|other| **other != Framework::Pytorch) {
+            // A source may be named: bitsandbytes#1569.
+            let title = framework.title();
+            let named = said.match_indices(title).any(|(at, _)| !said[at + title.len()..].starts_with('#'));
+            assert!(!named, "{}: {said}", remedy.id);
+        }
+    }
+    assert!(note("micro-batch", Framework::Detectron2).unwrap().contains("BASE_LR"));
+    assert!(!note("micro-batch", Framework::Timm).unwrap().contains("BASE_LR"));
+}
+
+/// What the catalogue says that the hook applies, the hook knows, and nothing else.
+#[test]
+fn the_hook_and_the_catalogue_agree() {
+    let table = include_str!("../../../python/oomph/remedies/__init__.py");
+    let applied: BTreeSet<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("    \"")?.split_once("\": (").map(|(id, _)| id)).collect();
+    let said = remedies().iter().filter(|remedy| remedy.dry_run.by_hook()).map(|remedy| remedy.id.as_str());
+    assert_eq!(said.collect::<BTreeSet<_>>(), applied);
 }

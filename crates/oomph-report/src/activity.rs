@@ -7,10 +7,25 @@ use serde::{Deserialize, Serialize};
 pub struct Activity {
     /// `cudaMalloc`, `cudaFree` and their kin.
     pub allocations: Allocations,
+    /// `cudaMallocAsync`, `cudaFreeAsync` and their kin, which a pool answers.
+    #[serde(default)]
+    pub pooled: Pooled,
     /// Copies between host and card.
     pub transfers: Transfers,
     /// What is worth changing, one sentence each, with its figures. Empty where nothing is.
     pub remarks: Vec<String>,
+}
+
+/// Allocations and frees that stream-ordered pools answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooled {
+    /// The calls. What a further pool would save is not asked: 0.
+    #[serde(flatten)]
+    pub allocations: Allocations,
+    /// How often a pool took memory of the card.
+    pub grew: u64,
+    /// How often it took what it had given back at a synchronisation, as it does unless its release threshold is set.
+    pub regrew: u64,
 }
 
 /// Allocations and frees of device memory.
@@ -90,6 +105,9 @@ pub struct Traffic {
     pub resent_calls: u64,
     /// Their bytes.
     pub resent_bytes: u64,
+    /// The largest copy whose bytes lay elsewhere on the card as well.
+    #[serde(default)]
+    pub doubled_bytes: u64,
 }
 
 /// What was copied at one place.

@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
+use crate::worst::WorstCard;
 
 /// The `gpu` of a device that had no limit.
 pub const UNBOUNDED: &str = "unbounded";
@@ -81,6 +82,12 @@ pub struct DryRunReport {
     /// What one would run next.
     #[serde(default)]
     pub next: Vec<NextStep>,
+    /// What XLA says that the largest compiled programs need, the largest first.
+    #[serde(default)]
+    pub compiled: Vec<CompiledProgram>,
+    /// Which of several cards decides, and why; `null` where fewer than two were used.
+    #[serde(default)]
+    pub worst: Option<WorstCard>,
 }
 
 /// The answer in one word.
@@ -148,6 +155,48 @@ pub struct DeviceReport {
     /// Whose memory it was; `null` where that was not recorded.
     #[serde(default)]
     pub whose: Option<Whose>,
+    /// The framework's pool, where it keeps one that is not PyTorch's: JAX, TensorFlow.
+    #[serde(default)]
+    pub pool: Option<Pool>,
+}
+
+/// The memory of a card that a framework divides up by itself. It grows by doubling, and may be taken whole at the start,
+/// so it is larger than what the program needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The most that it may take of this card, in bytes; `null` where that was not told.
+    pub limit_bytes: Option<u64>,
+    /// What the limit would be on another card.
+    pub scales: PoolScale,
+    /// Whether it was taken whole at the start.
+    pub preallocated: bool,
+}
+
+/// How a pool's limit follows the size of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolScale {
+    /// A part of the card: JAX takes at most three quarters unless it is told otherwise.
+    Share,
+    /// All of the card but so many bytes: TensorFlow leaves some to the system.
+    Reserve,
+    /// So many bytes on any card.
+    Fixed,
+}
+
+/// What XLA says that a compiled program needs on each card, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompiledProgram {
+    /// Its name, such as `jit_train_step`.
+    pub name: String,
+    /// What it is given.
+    pub argument_bytes: u64,
+    /// What it gives back.
+    pub output_bytes: u64,
+    /// The part of the outputs that takes the place of arguments.
+    pub alias_bytes: u64,
+    /// What it needs beside those while it runs.
+    pub temp_bytes: u64,
 }
 
 /// Whose memory it was, at one moment.
@@ -309,6 +358,15 @@ impl DeviceReport {
     }
 }
 
+impl CompiledProgram {
+    /// What it needs on a card while it runs, in bytes.
+    #[must_use]
+    pub fn need_bytes(&self) -> u64 {
+        let all = self.argument_bytes.saturating_add(self.output_bytes).saturating_add(self.temp_bytes);
+        all.saturating_sub(self.alias_bytes)
+    }
+}
+
 impl Peak {
     /// What the framework reserved beyond what was allocated, in bytes; 0 where no framework told it.
     #[must_use]
@@ -354,6 +412,7 @@ mod tests {
                 modelled: vec![],
                 caught_ooms: vec![],
                 whose: None,
+                pool: None,
             }],
             fits_on: vec![],
             activity: None,
@@ -361,6 +420,8 @@ mod tests {
             command: vec![],
             smallest: vec![],
             next: vec![],
+            compiled: vec![],
+            worst: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

@@ -41,7 +41,7 @@ pub struct FixReport {
     pub verdict: FixVerdict,
     /// The program as it is.
     pub baseline: Baseline,
-    /// What makes it fit, cheapest first.
+    /// What makes it fit, in the order of `order`.
     pub fixes: Vec<FixRow>,
     /// Everything else that was tried, in order.
     pub attempts: Vec<Attempt>,
@@ -61,6 +61,22 @@ pub struct FixReport {
     pub command: Vec<String>,
     /// What one would run next.
     pub next: Vec<NextStep>,
+    /// Which of the fixes comes first.
+    #[serde(default)]
+    pub order: FixOrder,
+}
+
+/// Which of several fixes comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FixOrder {
+    /// What leaves the result the same, then what costs least time.
+    #[default]
+    Quality,
+    /// What costs least time, then what leaves the result the same.
+    Speed,
+    /// What needs least memory.
+    Memory,
 }
 
 /// The answer in one word.

@@ -20,15 +20,18 @@ mod gpus;
 mod plan;
 mod text;
 mod tune;
+mod worst;
 
 pub use clean::clean;
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{
-    CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site,
-    Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom,
+    Peak, Phase, Pool, PoolScale, Site, Stopped, UNBOUNDED, Verdict, Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
-pub use fix::{Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange};
+pub use fix::{
+    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange,
+};
 pub use gpus::{GpusReport, GpusSchema};
 pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
@@ -39,3 +42,4 @@ pub use text::{
     render_tune,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
+pub use worst::WorstCard;

@@ -1,5 +1,7 @@
 //! The answer of `oomph plan`, `oomph.plan/1`.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 
 /// The document's name and version.
@@ -49,7 +51,7 @@ pub struct PlanReport {
     /// Cards by precisions, where it was asked for.
     pub table: Option<PlannedTable>,
     /// What a dry run of the plan said, where one was asked for.
-    pub verified: Option<Verified>,
+    pub verify: Option<Verified>,
     /// What weakens the answer, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -159,11 +161,23 @@ pub struct PlannedTable {
     pub rows: Vec<(String, Vec<Fits>)>,
 }
 
-/// What a dry run of the plan said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What a dry run of the plan's program said.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verified {
-    /// The peak of the process in the dry run, in bytes.
+    /// The peak of the process in the dry run, in bytes, on a card without a limit.
     pub dry_run_bytes: u64,
+    /// PyTorch's own peak of reserved memory in it, in bytes.
+    pub dry_run_reserved_bytes: Option<u64>,
+    /// PyTorch's own peak of allocated memory in it, in bytes.
+    pub dry_run_allocated_bytes: Option<u64>,
     /// What the plan expected, in bytes.
     pub expected_bytes: u64,
+    /// How far what was expected is from the dry run, in percent of the dry run; below 0 where it was too low.
+    pub difference_percent: f64,
+    /// Whether the dry run is within the plan's bounds.
+    pub within: bool,
+    /// Whether it fitted the card in the dry run; `null` where no card was asked for.
+    pub fits: Option<bool>,
+    /// The packages that ran, with their versions.
+    pub frameworks: BTreeMap<String, String>,
 }

@@ -4,8 +4,8 @@
 
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
 use oomph_report::{
-    Apply, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Oom, Phase, ResultChange, Site, Style,
-    Verdict, render_fix,
+    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Oom, Phase,
+    ResultChange, Site, Style, Verdict, render_fix,
 };
 
 const MIB: u64 = 1 << 20;
@@ -36,6 +36,16 @@ fn row(remedies: &[&str], titles: &[&str], peak: u64, result: ResultChange, time
         apply: vec![],
         command: None,
         notes: vec![],
+    }
+}
+
+fn attempt(remedy: &str, saves: Option<i64>) -> Attempt {
+    Attempt {
+        remedies: vec![remedy.into()],
+        verdict: if saves.is_some() { Verdict::Fits } else { Verdict::Oom },
+        peak_bytes: saves.map(|saves| (59_000 * MIB).saturating_add_signed(-saves)),
+        saves_bytes: saves,
+        why: None,
     }
 }
 
@@ -98,7 +108,11 @@ fn found() -> FixReport {
                 )
             },
         ],
-        attempts: vec![],
+        attempts: vec![
+            attempt("fused-optimizer", None),
+            attempt("optimizer-in-backward", None),
+            attempt("autocast", Some(-700 * MIB as i64)),
+        ],
         dropped: vec![Dropped {
             remedy: "optimizer-in-backward".into(),
             why: "the Trainer clips the norm of all gradients".into(),
@@ -110,6 +124,7 @@ fn found() -> FixReport {
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
         next: vec![],
+        order: FixOrder::Quality,
     }
 }
 

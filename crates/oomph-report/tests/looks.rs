@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use oomph_explain::snapshot::{Group, Owner, OwnerRow, Source};
 use oomph_gpu::{Catalogue, Kind};
+use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
 use oomph_report::{
     CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep,
     Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, render_dry_run, render_gpu, render_gpus,
@@ -49,6 +50,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         }],
         caught_ooms: vec![],
         whose: None,
+        pool: None,
     }
 }
 
@@ -85,6 +87,8 @@ fn fits() -> DryRunReport {
             card("rtx-3060", Kind::Consumer, 12_043, 4103),
         ],
         next: vec![],
+        compiled: vec![],
+        worst: None,
     }
 }
 
@@ -121,6 +125,70 @@ fn oom() -> DryRunReport {
         command: "oomph dry-run --gpu rtx-4060-ti-16gb -- python examples/finetune_gpt2.py --batch-size 16".into(),
     }];
     report
+}
+
+/// A CUDA program that allocates and sends in a loop.
+fn calls() -> DryRunReport {
+    let site = |place: &str, calls: u64, freed: u64, bytes: u64| AllocationSite {
+        place: place.into(),
+        calls,
+        freed,
+        bytes: calls * bytes,
+        held_bytes: (calls - freed) * bytes,
+        most_held_bytes: bytes,
+        sizes: vec![Sized { bytes, calls }],
+    };
+    let sent = |calls: u64, bytes: u64, resent_calls: u64| Traffic {
+        calls,
+        bytes: calls * bytes,
+        pageable_bytes: calls * bytes,
+        resent_calls,
+        resent_bytes: resent_calls * bytes,
+        doubled_bytes: 0,
+    };
+    let copies =
+        |place: &str, way: &str, traffic: Traffic| TransferSite { place: place.into(), way: way.into(), traffic };
+    let mut report = fits();
+    report.frameworks = BTreeMap::new();
+    report.steps = 0;
+    report.activity = Some(Activity {
+        allocations: Allocations {
+            calls: 102,
+            frees: 101,
+            most_held_bytes: 48 * MIB,
+            never_freed_blocks: 1,
+            never_freed_bytes: 16 * MIB,
+            sites: vec![site("heat.cu:119", 100, 100, 16 * MIB), site("heat.cu:111", 2, 1, 16 * MIB)],
+            ..Default::default()
+        },
+        pooled: Pooled {
+            allocations: Allocations {
+                calls: 4,
+                frees: 4,
+                most_held_bytes: 4096,
+                sites: vec![site("a_program_with_a_long_name/source.cu:12345", 4, 4, 1024)],
+                ..Default::default()
+            },
+            grew: 1,
+            regrew: 0,
+        },
+        transfers: Transfers {
+            to_card: sent(100, 16 * MIB, 99),
+            to_host: sent(10, 16 * MIB, 0),
+            sites: vec![
+                copies("heat.cu:121", "to_card", sent(100, 16 * MIB, 99)),
+                copies("heat.cu:128", "to_host", sent(10, 16 * MIB, 0)),
+            ],
+            ..Default::default()
+        },
+        remarks: vec!["16.0 MiB in 1 block were never freed (allocated at heat.cu:111)".into()],
+    });
+    report
+}
+
+#[test]
+fn memory_calls_by_line() {
+    looks("calls", &calls());
 }
 
 /// Renders at the usual widths and checks what must hold for every page.

@@ -15,6 +15,7 @@ use oomph_ledger::{
     description_offset, device_word, note_offset, process_device_word, process_word,
 };
 
+use crate::cudnn::namespace;
 use crate::{activity, trace};
 
 /// A slot number that no process has: this process has not used a card yet, or found the ledger full.
@@ -93,7 +94,9 @@ fn open() -> Option<Books> {
         books.cards.push(DeviceDescription::decode(bytes)?);
     }
     trace::start();
-    activity::start();
+    if is_programs() {
+        activity::start();
+    }
     // SAFETY: `forked` is an `extern "C"` function that only touches atomics.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     // SAFETY: `closed` is an `extern "C"` function that may run while the process ends.
@@ -283,9 +286,19 @@ pub fn charge(device: usize, kind: Kind, bytes: u64) -> bool {
     false
 }
 
+/// Whether what is asked of this instance is the program's. A library in a namespace may bring up a context of its own
+/// there, in a second instance of this library, which a real card never sees: it is asked without one.
+fn is_programs() -> bool {
+    static PROGRAMS: OnceLock<bool> = OnceLock::new();
+    *PROGRAMS.get_or_init(|| !namespace::is_inside())
+}
+
 /// As [`charge`], for a request that nobody made and that may go unmet: it is not counted as a refusal.
 pub fn charge_if_free(device: usize, kind: Kind, bytes: u64) -> bool {
     let Some(books) = books() else { return false };
+    if !is_programs() {
+        return true;
+    }
     let slot = books.slot();
     if !(books.take(device, bytes) || books.sweep() && books.take(device, bytes)) {
         return false;

@@ -40,6 +40,7 @@ mod module;
 mod nccl;
 mod nvml;
 mod pool;
+mod prefetch;
 mod runtime;
 mod space;
 mod status;

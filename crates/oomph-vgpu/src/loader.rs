@@ -1,5 +1,4 @@
-//! The dynamic loader's part: programs that open NVIDIA's libraries by name get this one, and the device nodes that
-//! some of them look for are there.
+//! The dynamic loader's part: programs that open NVIDIA's libraries by name get this one.
 //!
 //! Preloading is enough for a program whose libraries are linked; JAX, TensorFlow and others open theirs at run time.
 

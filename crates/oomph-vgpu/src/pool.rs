@@ -14,7 +14,7 @@ use crate::device::{self, Device};
 use crate::device_log::{self, Kind as Logged};
 use crate::space::{self, Block, FreeRanges, GRANULE, Place};
 use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{books, handle, memory};
+use crate::{activity, books, handle, memory};
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
@@ -45,6 +45,8 @@ struct Pool {
     free: FreeRanges,
     /// Ranges taken from the address space, as start and size.
     ranges: Vec<(usize, usize)>,
+    /// It gave memory back at a synchronisation and has not grown since.
+    gave_back: bool,
     counters: Counters,
 }
 
@@ -64,6 +66,7 @@ pub fn create(device: Device, ordinal: usize) -> *mut c_void {
         ordinal,
         free: FreeRanges::EMPTY,
         ranges: Vec::new(),
+        gave_back: false,
         counters: Counters::default(),
     });
     handle
@@ -104,6 +107,7 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
     let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
     device_log::note(Logged::Place, card, start, size);
     drop(pools);
+    activity::allocated_from_pool(start as *const c_void, size);
     space::lock().insert(Block { start, size, span, place: Place::Pool(handle), card, ordinal, id: 0 });
     Ok(start as *mut c_void)
 }
@@ -128,6 +132,7 @@ impl Pool {
             return Err(OUT_OF_MEMORY);
         };
         device_log::note(Logged::Take, self.card, start, size);
+        activity::pool_grew(std::mem::take(&mut self.gave_back));
         self.ranges.push((start, size));
         self.counters.reserved += size as u64;
         self.counters.reserved_high = self.counters.reserved_high.max(self.counters.reserved);
@@ -163,6 +168,7 @@ pub fn free(pointer: *mut c_void) -> u32 {
     let Some(Block { start, size, span, card, place: Place::Pool(handle), .. }) = removed else {
         return INVALID_VALUE;
     };
+    activity::freed(pointer);
     let mut pools = pools();
     device_log::note(Logged::Unplace, card, start, size);
     if let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle) {
@@ -176,7 +182,9 @@ pub fn free(pointer: *mut c_void) -> u32 {
 pub fn synchronized() {
     for pool in pools().iter_mut() {
         if pool.counters.reserved > pool.counters.threshold.max(pool.counters.used) {
+            let before = pool.counters.reserved;
             pool.trim(pool.counters.threshold);
+            pool.gave_back |= pool.counters.reserved < before;
         }
     }
 }

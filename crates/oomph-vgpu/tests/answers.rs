@@ -36,7 +36,7 @@ fn refusals_are_named_and_answers_are_whole() {
         assert_eq!(export_table(&raw mut table, &[7; 16]), NOT_FOUND);
         assert!(table.is_null());
         let said = warnings();
-        assert!(said.contains("linked in statically") && said.ends_with("dynamically"), "{said}");
+        assert!(said.contains("linked in statically") && said.ends_with("Shared)"), "{said}");
 
         // What PyTorch asks when a tensor goes to another process.
         let allocate: Allocate = common::function(library, "cudaMalloc");

@@ -11,16 +11,21 @@ use oomph_gpu::Catalogue;
 use oomph_launch::{HookOom, HookReport, HookReports};
 use oomph_ledger::{Kind, Ledger};
 use oomph_report::{
-    CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, Oom, Peak, Phase, Site, Stopped, Verdict,
+    CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, Oom, Peak, Phase, Pool,
+    Site, Stopped, Verdict, WorstCard,
 };
 
 use crate::cards::Card;
+use crate::pool;
 use crate::whose::ProcessMemory;
 
 /// How many of the smallest cards are named in the text.
 const SMALLEST: usize = 5;
 /// How many of them may be slices of cards, laptops' cards or modules.
 const SMALLEST_SPECIAL: usize = 2;
+
+/// How many of the largest compiled programs are reported.
+const MOST_COMPILED: usize = 8;
 
 /// Processes count as being on a card at the same time while their peaks add up to no more than this part of the
 /// card's peak beyond it, in percent: two that run together seldom peak in the very same instant.
@@ -97,7 +102,28 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         command: Vec::new(),
         smallest: smallest(holding),
         next: Vec::new(),
+        compiled: compiled(&run.hooks),
+        worst: None,
     }
+}
+
+/// Which of several cards decides, with its ranks. It takes into account whose memory it was, where that is known.
+pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
+    let mut worst = WorstCard::of(devices)?;
+    let on_it = |hook: &&HookReport| {
+        let map = device_map(hook, &run.ledger);
+        hook.devices.iter().any(|device| {
+            device.reserved_peak_bytes.is_some_and(|bytes| bytes > 0)
+                && map.get(&device.index) == Some(&(worst.index as usize))
+        })
+    };
+    let ranks: BTreeSet<u32> = run.hooks.reports.iter().filter(on_it).filter_map(|hook| hook.rank).collect();
+    let all: BTreeSet<u32> = run.hooks.reports.iter().filter_map(|hook| hook.rank).collect();
+    // A program of one process calls itself rank 0, which tells nobody anything.
+    if all.len() > 1 {
+        worst.ranks = ranks.into_iter().collect();
+    }
+    Some(worst)
 }
 
 /// The verdict, and the processes that an out-of-memory error ended for the whole program.
@@ -119,14 +145,42 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
 }
 
 /// Whether the card refused something to a process of which no framework told how it ended. Where one did, refusals
-/// alone prove nothing: PyTorch's allocator gives its cache back and asks again.
+/// alone prove nothing: PyTorch's allocator gives its cache back and asks again. A process that was refused even its
+/// context has no allocator yet.
 fn unexplained_refusal(run: &Observation) -> bool {
     run.ledger.processes().iter().any(|process| {
         let refused = process.devices.iter().any(|books| books.refusals > 0);
-        let told =
-            run.hooks.reports.iter().any(|hook| hook.pid == process.pid && hook.frameworks.contains_key("torch"));
+        if refused && process.devices.iter().all(|books| books.peak_bytes == 0) {
+            return true;
+        }
+        let told = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(tells_its_end);
         refused && !told
     })
+}
+
+/// Whether a framework was there whose out-of-memory errors the hook knows.
+fn tells_its_end(hook: &HookReport) -> bool {
+    ["torch", "jax", "tensorflow", "onnxruntime"].iter().any(|name| hook.frameworks.contains_key(*name))
+}
+
+/// The largest compiled programs of any process.
+fn compiled(hooks: &HookReports) -> Vec<CompiledProgram> {
+    let mut all: Vec<CompiledProgram> = hooks
+        .reports
+        .iter()
+        .flat_map(|hook| &hook.compiled)
+        .map(|program| CompiledProgram {
+            name: program.name.clone(),
+            argument_bytes: program.argument_bytes,
+            output_bytes: program.output_bytes,
+            alias_bytes: program.alias_bytes,
+            temp_bytes: program.temp_bytes,
+        })
+        .collect();
+    all.sort_by_key(|program| std::cmp::Reverse(program.need_bytes()));
+    all.dedup();
+    all.truncate(MOST_COMPILED);
+    all
 }
 
 fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
@@ -157,7 +211,7 @@ fn frameworks(hooks: &HookReports) -> BTreeMap<String, String> {
 /// the cards (`CUDA_VISIBLE_DEVICES`); then the cards that it used are matched in order.
 pub fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
     let seen: BTreeSet<u32> =
-        hook.devices.iter().filter(|device| device.reserved_peak_bytes > 0).map(|d| d.index).collect();
+        hook.devices.iter().filter(|device| device.allocated_peak_bytes > 0).map(|d| d.index).collect();
     let used: Vec<usize> = ledger
         .processes()
         .iter()
@@ -177,8 +231,10 @@ pub fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
 struct Share {
     peak_bytes: u64,
     context_bytes: u64,
-    /// Reserved and allocated, where a framework told.
-    framework: Option<(u64, u64)>,
+    /// Reserved, if it said, and allocated, where a framework told.
+    framework: Option<(Option<u64>, u64)>,
+    /// Its pool, where it is not PyTorch's.
+    pool: Option<Pool>,
 }
 
 /// The processes on a card, largest first.
@@ -192,9 +248,15 @@ fn shares(index: usize, run: &Observation) -> Vec<Share> {
             let framework = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).find_map(|hook| {
                 let map = device_map(hook, &run.ledger);
                 let device = hook.devices.iter().find(|device| map.get(&device.index) == Some(&index))?;
-                Some((device.reserved_peak_bytes, device.allocated_peak_bytes))
+                let told = (device.reserved_peak_bytes, device.allocated_peak_bytes);
+                Some((told, pool::of(hook, device.index)))
             });
-            Some(Share { peak_bytes: books.peak_bytes, context_bytes: books.at_peak(Kind::Context), framework })
+            Some(Share {
+                peak_bytes: books.peak_bytes,
+                context_bytes: books.at_peak(Kind::Context),
+                framework: framework.map(|(told, _)| told),
+                pool: framework.and_then(|(_, pool)| pool),
+            })
         })
         .collect();
     shares.sort_by_key(|share| std::cmp::Reverse(share.peak_bytes));
@@ -223,10 +285,13 @@ fn peak(index: usize, card: &Card, run: &Observation) -> (Peak, u32, u32) {
         .collect();
     let context_bytes = together.iter().fold(0_u64, |sum, share| sum.saturating_add(share.context_bytes));
     let context_bytes = context_bytes.min(process_bytes);
-    let told: Vec<(u64, u64)> = together.iter().filter_map(|share| share.framework).collect();
-    let add = |pick: fn(&(u64, u64)) -> u64| told.iter().map(pick).fold(0, u64::saturating_add);
-    let reserved = (!told.is_empty()).then(|| add(|share| share.0).min(process_bytes - context_bytes));
-    let allocated = reserved.map(|reserved| add(|share| share.1).min(reserved));
+    let told: Vec<(Option<u64>, u64)> = together.iter().filter_map(|share| share.framework).collect();
+    let framework_bytes = process_bytes - context_bytes;
+    let reserved: Option<u64> =
+        told.iter().map(|share| share.0).try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)));
+    let reserved = reserved.filter(|_| !told.is_empty()).map(|bytes| bytes.min(framework_bytes));
+    let allocated = told.iter().map(|share| share.1).fold(0, u64::saturating_add);
+    let allocated = (!told.is_empty()).then(|| allocated.min(reserved.unwrap_or(framework_bytes)));
     let contexts = u64::try_from(together.iter().filter(|share| share.context_bytes > 0).count()).unwrap_or(0);
     let cost = &card.gpu.context;
     let below = cost.expected_bytes.saturating_sub(cost.low_bytes).saturating_mul(contexts);
@@ -273,6 +338,8 @@ fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<Strin
         modelled: modelled.into_iter().collect(),
         caught_ooms: Vec::new(),
         whose: None,
+        // Of several processes with pools on one card, the largest tells how they are.
+        pool: shares(index, run).into_iter().find_map(|share| share.pool),
     }
 }
 
@@ -327,6 +394,9 @@ fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, 
     let early = verdict != Verdict::Fits || probe.timed_out;
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
         let (mut needed, _, _) = peak(index, card, probe);
+        if device.pool.is_some() {
+            needed = pool::without_slack(&needed);
+        }
         // The first run reached its own peak and asked for more, so the need is no less than that.
         if let Some(oom) = &device.oom {
             let least = device.peak.process_bytes.max(card_use(device, oom).saturating_add(oom.requested_bytes));
@@ -343,8 +413,11 @@ fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, 
         }
         device.needed = Some(needed);
         device.needed_is_minimum = early;
+        let seen = card.description(index).capacity_bytes;
+        let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);
+        let least = for_the_pool.and_then(|(pool, allocated)| pool::least_capacity(pool, seen, allocated)).unwrap_or(0);
         if let Some(oom) = &mut device.oom {
-            oom.would_need_bytes = Some(needed.process_bytes);
+            oom.would_need_bytes = Some(needed.process_bytes.max(least));
         }
     }
     if early {
@@ -407,7 +480,11 @@ fn weaknesses(
 fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
-    let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| device.need()).collect();
+    let lean = |device: &DeviceReport| {
+        let need = device.need()?;
+        Some(if device.pool.is_some() { pool::without_slack(&need) } else { need })
+    };
+    let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| lean(device)).collect();
     // A card that nobody asked for more than it had tells what it needs; one that died and was not probed does not.
     let Some(needs) = needs else { return Vec::new() };
     let need = |peak: &Peak| peak.process_bytes.saturating_sub(peak.context_bytes);
@@ -420,8 +497,11 @@ fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
         _ => 1,
     };
     let bytes = need(peak);
+    let seen = card.description(device.index as usize).capacity_bytes;
+    let allocated = peak.allocated_bytes.unwrap_or(0);
     Catalogue::builtin()
         .smallest_that_hold(bytes)
+        .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
         .filter_map(|gpu| {
             let contexts = gpu.context.expected_bytes.saturating_mul(contexts);
             let spare_bytes = gpu.capacity_bytes.checked_sub(bytes.checked_add(contexts)?)?;

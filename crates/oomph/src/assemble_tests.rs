@@ -66,8 +66,9 @@ fn hook(pid: u32, devices: &[(u32, u64, u64)]) -> HookReport {
             .iter()
             .map(|(index, reserved, allocated)| HookDevice {
                 index: *index,
-                reserved_peak_bytes: reserved * MIB,
+                reserved_peak_bytes: Some(reserved * MIB),
                 allocated_peak_bytes: allocated * MIB,
+                ..HookDevice::default()
             })
             .collect(),
         ..HookReport::default()

@@ -9,7 +9,7 @@ use anyhow::Result;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
-use crate::assemble::assemble;
+use crate::assemble::{assemble, worst};
 use crate::cards::Card;
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
@@ -66,6 +66,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     for device in &mut report.devices {
         device.whose = whose::owners(device, &first);
     }
+    report.worst = worst(&report.devices, &first);
     if let Some(path) = &args.trace {
         whose::export(&first.memory, path)?;
     }
@@ -102,7 +103,10 @@ fn next_steps(program: &Program, probed: bool, report: &DryRunReport) -> Vec<Nex
             let free = oom.free_bytes.unwrap_or(0);
             // Joining the pieces gives back no more than is cached, so a need beyond that is not met by it.
             let in_reach = |capacity| oom.would_need_bytes.is_none_or(|need| need.saturating_sub(cached) <= capacity);
-            device.capacity_bytes.is_some_and(in_reach) && cached.saturating_add(free) >= oom.requested_bytes
+            // The setting below is PyTorch's.
+            device.pool.is_none()
+                && device.capacity_bytes.is_some_and(in_reach)
+                && cached.saturating_add(free) >= oom.requested_bytes
         });
         let set = |name: &str| std::env::var(name).is_ok_and(|value| value.contains("expandable_segments"));
         if fragmented && !set("PYTORCH_CUDA_ALLOC_CONF") && !set("PYTORCH_ALLOC_CONF") {

@@ -26,6 +26,7 @@ mod fork_runner;
 mod gpus;
 mod output;
 mod plan;
+mod pool;
 mod program;
 mod stage;
 mod trial;
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),
         Command::Check(args) => compare::check(&args),
-        Command::Plan(args) => plan::run(&args),
+        Command::Plan(args) => plan::run(&args, cli.quiet),
         Command::Gpus(args) => gpus::run(&args),
     };
     result.unwrap_or_else(|error| failure::report(&error))

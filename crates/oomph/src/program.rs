@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::nvml::{self, InstalledGpu};
-use oomph_launch::{Stop, StopMode, Values};
+use oomph_launch::{Routing, Stop, StopMode, Values};
 
 use crate::cards::{Card, capacity, cards};
 use crate::cli::{self, ProgramArgs};
@@ -34,6 +34,8 @@ pub struct Program {
     pub values: Values,
     /// Which ranks of a job run, as the hook takes it; `None` is its default.
     pub ranks: Option<String>,
+    /// Where tokens go whose expert was not computed.
+    pub routing: Routing,
     /// Whether missing weights are made up.
     pub random_weights: bool,
     /// Whether the program's writes go where it says.
@@ -85,6 +87,10 @@ impl Program {
                 cli::Values::AllHost => Values::AllHost,
             },
             ranks: args.ranks.as_deref().map(ranks).transpose()?,
+            routing: match args.routing {
+                cli::Routing::Balanced => Routing::Balanced,
+                cli::Routing::Worst => Routing::Worst,
+            },
             random_weights: args.random_weights,
             allow_writes: args.allow_writes,
             history: true,
@@ -95,8 +101,19 @@ impl Program {
     /// The command line of a dry run of this program on other cards: `cards` are the options that name them, ready for a
     /// shell.
     pub fn dry_run(&self, cards: &[String]) -> String {
-        let mut words: Vec<String> = vec!["oomph".into(), "dry-run".into()];
-        words.extend_from_slice(cards);
+        let owners = if self.history { Vec::new() } else { vec!["--no-owners".into()] };
+        self.line("dry-run", &[cards, &owners].concat())
+    }
+
+    /// The command line of `oomph fix` for this program on its cards, with options of its own, ready for a shell.
+    pub fn fix(&self, own: &[String]) -> String {
+        self.line("fix", &[&self.card_options, own].concat())
+    }
+
+    /// A command line of `oomph` for this program: `own` are the options that only this command takes, ready for a shell.
+    fn line(&self, command: &str, own: &[String]) -> String {
+        let mut words: Vec<String> = vec!["oomph".into(), command.into()];
+        words.extend_from_slice(own);
         for requirement in &self.with {
             words.extend(["--with".into(), quoted(requirement)]);
         }
@@ -116,14 +133,14 @@ impl Program {
         if let Some(ranks) = &self.ranks {
             words.extend(["--ranks".into(), ranks.clone()]);
         }
+        if self.routing == Routing::Worst {
+            words.extend(["--routing".into(), "worst".into()]);
+        }
         if self.random_weights {
             words.push("--random-weights".into());
         }
         if self.allow_writes {
             words.push("--allow-writes".into());
-        }
-        if !self.history {
-            words.push("--no-owners".into());
         }
         words.push("--".into());
         words.extend(self.command.iter().map(|word| quoted(&word.to_string_lossy())));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, RunFolder, Runtime,
-    Stop, StopMode, Values, handle_signals, newest_cudnn, prepare,
+    CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing, RunFolder,
+    Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, newest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -113,6 +113,7 @@ impl Stage {
             history: false,
             remedies: changes.remedies.clone(),
             ranks: Some("all".into()),
+            routing: Routing::Balanced,
         })?;
         let prepared =
             Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
@@ -161,6 +162,7 @@ impl Stage {
             history,
             remedies: changes.remedies.clone(),
             ranks: program.ranks.clone(),
+            routing: program.routing,
         })?;
         if program.device_log {
             folder.log_devices()?;
@@ -169,12 +171,13 @@ impl Stage {
             cards.iter().enumerate().map(|(index, card)| card.description(index)).collect();
         let path = folder.ledger();
         Ledger::create(&path, &devices).with_context(|| format!("cannot write {}", path.display()))?;
-        // Python packages bring the CUDA libraries along; a program of machine code may rely on the toolkit's.
-        let absent = !matches!(self.prepared.kind, ProgramKind::Python { .. });
+        let libraries = missing_libraries(&self.prepared.kind, self.prepared.python.as_ref());
         let prepared =
             Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
-        let mut launch =
-            Launch::prepared(&prepared).virtual_gpu(&self.runtime, &folder, absent)?.output(output).timeout(timeout);
+        let mut launch = Launch::prepared(&prepared)
+            .virtual_gpu(&self.runtime, &folder, &libraries)?
+            .output(output)
+            .timeout(timeout);
         if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
             launch = launch.env(CUDNN_VARIABLE, cudnn);
         }

@@ -18,6 +18,19 @@ fn transcripts() -> std::io::Result<()> {
     Ok(())
 }
 
+/// The same at the width of an ordinary terminal, away from any hub.
+#[test]
+fn transcripts_at_80_columns() {
+    trycmd::TestCases::new()
+        .case("tests/cmd80/*.trycmd")
+        .env("LC_ALL", "C.UTF-8")
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "80")
+        .env("HF_HUB_OFFLINE", "1")
+        .env("HF_HUB_CACHE", "no-such-folder")
+        .run();
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_error() -> std::io::Result<()> {
     use std::process::{Command, Stdio};

@@ -83,17 +83,22 @@ class Program:
 
     def _watch_compiler(self, module):
         """The compiler's module is there; when it begins to compile, what it compiles must not have the hook in it."""
-        original = getattr(module, "_compile", None)
-        if original is None:
+        if not hasattr(module, "_compile"):
             self._enough()
             return
+        # The second is the way of those who compile a model ahead as one graph, such as vLLM.
+        for name in ("_compile", "fullgraph_capture"):
+            original = getattr(module, name, None)
+            if original is not None:
+                setattr(module, name, self._enough_before(original))
 
-        @functools.wraps(original)
-        def _compile(*args, **kwargs):
+    def _enough_before(self, compile):
+        @functools.wraps(compile)
+        def compiling(*args, **kwargs):
             self._enough()
-            return original(*args, **kwargs)
+            return compile(*args, **kwargs)
 
-        module._compile = _compile
+        return compiling
 
     def _watch_compiled(self, module):
         """A compiled model warns of any global hook when it is first called."""

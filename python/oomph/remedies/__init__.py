@@ -30,7 +30,7 @@ changes. The table below has every id, what does it, and its options; options th
 | `low-host-memory-loading` | |
 | `model-cpu-offload`, `sequential-cpu-offload` | |
 | `group-offload` | `offload_type` (`leaf_level`), `use_stream` (true) |
-| `vae-slicing`, `vae-tiling`, `text-encoders-away`, `drop-t5` | |
+| `one-image-at-a-time`, `vae-slicing`, `vae-tiling`, `text-encoders-away`, `drop-t5` | |
 | `attention-slicing` | `slice_size` (`auto`) |
 | `eval-batch` | `batch_size` (1) |
 | `eval-accumulation` | `steps` (1) |
@@ -94,6 +94,7 @@ _APPLIERS = {
     "model-cpu-offload": ("offload", "PipelineOffload"),
     "sequential-cpu-offload": ("offload", "PipelineOffload"),
     "group-offload": ("offload", "PipelineOffload"),
+    "one-image-at-a-time": ("images", "OneImage"),
     "vae-slicing": ("images", "Vae", "slicing"),
     "vae-tiling": ("images", "Vae", "tiling"),
     "attention-slicing": ("images", "AttentionSlicing"),

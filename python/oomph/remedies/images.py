@@ -1,6 +1,8 @@
 """Diffusion pipelines: how the VAE decodes, how attention is computed, which text encoders stay on the card."""
 
+import dataclasses
 import functools
+import inspect
 
 from oomph import hook
 from oomph.remedies.remedy import Refused, Remedy
@@ -111,6 +113,83 @@ class AttentionSlicing(Remedy):
             self.evidence = "processors: " + ", ".join(sorted(kinds))
         elif self.state == "applied":
             self.failed("no part of the pipeline computes its attention in slices")
+
+
+class OneImage(Remedy):
+    """`one-image-at-a-time`: a call for several images becomes as many calls for one."""
+
+    waits_for = "no pipeline of diffusers was called for several images"
+
+    def attach(self, moments):
+        self.torch = moments.torch
+        self.split = 0
+        moments.on_pipeline(self.careful(self._pipeline))
+
+    def _pipeline(self, pipeline):
+        cls = type(pipeline)
+        original = cls.__call__
+        if getattr(original, "_oomph_single", False):
+            return
+        remedy = self
+
+        @functools.wraps(original)
+        def __call__(self, *args, **kwargs):
+            singles = remedy.careful(remedy._singles)(original, self, args, kwargs)
+            if not singles:
+                return original(self, *args, **kwargs)
+            remedy.split += len(singles)
+            return remedy._joined([original(**given) for given in singles])
+
+        __call__._oomph_single = True
+        cls.__call__ = __call__
+
+    def _singles(self, original, pipeline, args, kwargs):
+        """The arguments of each call for one image; nothing where it is one already."""
+        given = dict(inspect.signature(original).bind(pipeline, *args, **kwargs).arguments)
+        given.update(given.pop("kwargs", {}))
+        prompts = given.get("prompt")
+        prompts = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
+        images = int(given.get("num_images_per_prompt") or 1)
+        if len(prompts) * images <= 1:
+            return []
+        whole = [name for name, value in given.items() if self._goes_with_the_batch(name, value)]
+        if whole:
+            raise Refused("the call gives %s for all images at once" % " and ".join(sorted(whole)))
+        one = dict(given, num_images_per_prompt=1) if "num_images_per_prompt" in given else given
+        calls = [dict(one, prompt=prompt) for prompt in prompts for _ in range(images)]
+        self.applied("%s is called %d times for one image in place of once for %d" % (
+            type(pipeline).__name__, len(calls), len(calls),
+        ))  # fmt: skip
+        return calls
+
+    def _goes_with_the_batch(self, name, value):
+        """Say whether an argument belongs to the whole batch, so that a call for one image would need a part of it."""
+        return name not in ("self", "prompt") and isinstance(value, (self.torch.Tensor, list)) and name not in (
+            "timesteps", "sigmas", "callback_on_step_end_tensor_inputs"
+        )  # fmt: skip
+
+    def _joined(self, results):
+        first = results[0]
+        if isinstance(first, tuple) and not hasattr(first, "__dataclass_fields__"):
+            return tuple(self._one_of(list(parts)) for parts in zip(*results))
+        names = [field.name for field in dataclasses.fields(first)]
+        return type(first)(**{name: self._one_of([getattr(one, name) for one in results]) for name in names})
+
+    def _one_of(self, parts):
+        first = parts[0]
+        if isinstance(first, list):
+            return [one for part in parts for one in part]
+        if isinstance(first, self.torch.Tensor):
+            return self.torch.cat(parts)
+        if hasattr(first, "__array__"):
+            import numpy
+
+            return numpy.concatenate(parts)
+        return first
+
+    def verify(self):
+        if self.split:
+            self.evidence = "%d images made one at a time" % self.split
 
 
 class TextEncodersAway(Remedy):

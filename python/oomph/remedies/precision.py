@@ -117,6 +117,8 @@ class HalfModel(Remedy):
         self.torch = moments.torch
         self.converted = []
         self._seen = set()
+        self._asked = set()
+        """Classes that the program loads in more bits."""
         moments.on_pretrained(before=self.careful(self._loading), after=self.careful(self._loaded))
         moments.before_move(self.careful(self._convert))
         moments.before_model(self.careful(self._called))
@@ -127,9 +129,19 @@ class HalfModel(Remedy):
 
     def _loading(self, cls, kwargs):
         name = "torch_dtype" if "torch_dtype" in kwargs or not takes_dtype(cls) else "dtype"
+        given = str(kwargs.get(name)).replace("torch.", "")
+        if given in ("None", "auto") and kwargs.get("device_map") is None:
+            # It comes into the computer's memory as its checkpoint is, and what is wide in it is converted there.
+            return
         kwargs[name] = self.dtype()
+        if given in ("float32", "float64"):
+            self._asked.add(cls)
 
     def _loaded(self, model, kwargs):
+        if type(model) in self._asked and id(model) not in self._seen:
+            self._seen.add(id(model))
+            self.converted.append(model)
+            self.applied("%s is loaded in %s" % (name_of(model), str(self.dtype()).replace("torch.", "")))
         self._convert(model)
 
     def _convert(self, model):

@@ -15,8 +15,11 @@ import types
 _installed = None
 
 
-def install(torch, mode, record):
+def install(torch, mode, record, routing="balanced"):
     """Arranges for small tensors (`mode` "small") or all tensors ("all-host") to have values.
+
+    `routing` says which experts get the tokens where the router's choice was not computed: "balanced" for the same
+    number each, "worst" for the same few experts all of them.
 
     `record.warn(sentence)` hears of every line where the program depends on a value that was never computed.
     """
@@ -26,7 +29,7 @@ def install(torch, mode, record):
     if not hasattr(torch._C, "_dispatch_tls_set_dispatch_key_included") or not hasattr(torch.version, "cuda"):
         record.warn("Values are not computed: PyTorch %s is too old for it." % torch.__version__)
         return None
-    _installed = _Session(torch, mode, record)
+    _installed = _Session(torch, mode, record, routing)
     _installed.wait()
     return _installed
 
@@ -34,9 +37,10 @@ def install(torch, mode, record):
 class _Session:
     """The kernels of one process, and the threads that use them."""
 
-    def __init__(self, torch, mode, record):
+    def __init__(self, torch, mode, record, routing):
         self.torch = torch
         self.mode = mode
+        self.routing = routing
         self.record = record
         self.kernels = None
         self.main = None
@@ -72,7 +76,7 @@ class _Session:
         from oomph.values.kernels import Kernels
 
         if kernels is None:
-            kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record))
+            kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record), self.routing)
         kernels.register()
         self.kernels = kernels
         self._hide_from_dynamo()

@@ -37,10 +37,11 @@ class Kernels:
     #: Whether a tensor lives on the virtual GPU.  Tests put something else here.
     on_device = staticmethod(operator.attrgetter("is_cuda"))
 
-    def __init__(self, torch, mode, warn):
+    def __init__(self, torch, mode, warn, routing="balanced"):
         native = torch._C
         self.torch = torch
         self.warn = warn
+        self.routing = routing
         everything = mode == "all-host"
         self.limit = (1 << 62) if everything else SMALL
         self.limit_bytes = (1 << 62) if everything else SMALL_BYTES

@@ -89,6 +89,11 @@ class Standins:
             last = dim % out.dim()
             count = out.size(last)
             shape = [out.size(index) for index in range(out.dim()) if index != last] + [count]
+            if operation.base == "topk" and size < _VOCABULARY and out.numel() > count:
+                kernels = self._kernels
+                kernels.warn.routed(kernels.routing)
+                if kernels.routing == "worst":
+                    steps = steps % count
             values = ((steps + start) % size).view(shape)
             self._memory.alias(out).copy_(values.movedim(-1, last))
         self._unknowns.change(out, GUESS)

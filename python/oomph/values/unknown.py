@@ -108,7 +108,14 @@ class Warner:
         """The host read a number or a flag that is unknown."""
         self._say("the program reads a number or a flag that was never computed")
 
-    def _say(self, what):
+    def routed(self, routing):
+        """Rows were sent to a few of some columns, as tokens are to experts, by a choice that was not computed."""
+        if routing == "worst":
+            self._say("which expert gets which token was never computed; the same few get all of them", "where sizes follow from it, this is the most")
+        else:
+            self._say("which expert gets which token was never computed; each gets as many", "--routing worst tells the most")
+
+    def _say(self, what, so="the peak may differ"):
         if getattr(self._hushed, "depth", 0):
             return
         key = (user_line() or "in backward", what)
@@ -116,7 +123,7 @@ class Warner:
             return
         self._said.add(key)
         try:
-            self._record.warn("%s: %s; the peak may differ" % key)
+            self._record.warn("%s: %s; %s" % (*key, so))
         except Exception:
             # A broken report must not end the user's program.
             pass

@@ -129,6 +129,10 @@ fn limit(facts: &Facts, causes: &mut Causes) {
         return;
     }
     let over = held.saturating_add(requested) > limit;
+    // Without the card's size a figure that nothing exceeds is how large a pool may grow, which need be nobody's limit.
+    if !over && facts.capacity_bytes.is_none() {
+        return;
+    }
     let room = facts.free_bytes.is_none_or(|free| free >= requested);
     let because = format!("a limit allows {} to this process, of which {} is taken", show(limit), show(held));
     let confidence = match (over, room) {
@@ -290,14 +294,15 @@ fn full(evidence: &Evidence<'_>, causes: &mut Causes) {
     if let (Some(roof), Some(held)) = (roof, held) {
         let share = held as f64 / roof.max(1) as f64;
         let bytes = derived.reserved_bytes.or(Some(held)).and_then(|held| held.checked_add(facts.requested_bytes?));
+        let card = match facts.limit_bytes {
+            Some(limit) if limit <= roof => format!("of {} allowed", show(roof)),
+            _ => format!("on a card of {}", show(roof)),
+        };
         let because = match facts.requested_bytes {
-            Some(requested) => format!(
-                "{} is in use by live tensors and {} more was asked for, on a card of {}",
-                show(held),
-                show(requested),
-                show(roof)
-            ),
-            None => format!("{} is in use by live tensors on a card of {}", show(held), show(roof)),
+            Some(requested) => {
+                format!("{} is in use by live tensors and {} more was asked for, {card}", show(held), show(requested))
+            }
+            None => format!("{} is in use by live tensors {card}", show(held)),
         };
         let confidence = match share {
             share if share >= 0.85 => 0.92,
@@ -313,10 +318,12 @@ fn full(evidence: &Evidence<'_>, causes: &mut Causes) {
         let because = format!("this process holds {} of the card's {}", show(process), show(roof));
         causes.add(Cause::Full, (share * 0.95).min(0.85), Some(process), because);
     } else if causes.most() < 0.6 {
+        let in_use = match held {
+            Some(held) => format!("beside {} in use; the log does not say how large the card is", show(held)),
+            None => "and not there; the log does not say what is in use".to_owned(),
+        };
         let because = match facts.requested_bytes {
-            Some(requested) => {
-                format!("{} was asked for and not there; the log does not say what is in use", show(requested))
-            }
+            Some(requested) => format!("{} was asked for {in_use}", show(requested)),
             None => format!("the log gives no figures: {}", evidence.message),
         };
         causes.add(Cause::Full, 0.5, facts.requested_bytes, because);

@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use super::encoding::Utf8;
 use super::report::Report;
 use super::scan::Scanner;
 use super::{Options, scan};
@@ -22,10 +23,11 @@ const WAITING: usize = 4;
 /// # Errors
 /// Those of the reader, after what was read before them was looked at.
 pub fn follow<R: Read + Send + 'static>(
-    mut reader: R,
+    reader: R,
     options: &Options,
     mut changed: impl FnMut(&Report),
 ) -> io::Result<Report> {
+    let mut reader = Utf8::new(reader);
     let (sender, receiver) = sync_channel::<io::Result<Vec<u8>>>(WAITING);
     // The thread ends with the reader, or with the receiver; it is not joined, since a read may never return.
     thread::spawn(move || {

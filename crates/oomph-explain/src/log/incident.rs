@@ -27,16 +27,47 @@ const EPISODE: u64 = 5000;
 /// Below this certainty the words leave open what it is.
 const OPEN: f64 = 0.65;
 
-/// A place in the log, with what stands around it.
+/// A line of the log, with what stands around it.
+#[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// The line.
-    pub line: &'a [u8],
-    /// Its number.
+    /// The line with some 64 KiB before it and some 16 KiB behind it.
+    pub window: &'a [u8],
+    /// Where the line starts in the window.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+    /// The line's number.
     pub number: u64,
-    /// What stands before the line, some 64 KiB.
-    pub before: &'a [u8],
-    /// The line and what stands behind it, some 16 KiB.
-    pub from: &'a [u8],
+}
+
+impl<'a> Place<'a> {
+    fn line(&self) -> &'a [u8] {
+        &self.window[self.start..self.end]
+    }
+
+    fn before(&self) -> &'a [u8] {
+        &self.window[..self.start]
+    }
+
+    /// The line and what stands behind it.
+    fn from(&self) -> &'a [u8] {
+        &self.window[self.start..]
+    }
+
+    /// The line above, if there is a whole one.
+    fn above(&self) -> Option<Place<'a>> {
+        let before = self.before();
+        let above = before.strip_suffix(b"\n")?;
+        let end = above.strip_suffix(b"\r").unwrap_or(above).len();
+        let start = above.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
+        (start < end).then_some(Place { start, end, number: self.number.checked_sub(1)?, ..*self })
+    }
+
+    /// The line below, if anything is in it.
+    fn below(&self) -> Option<&'a [u8]> {
+        let mut lines = lines_from(self.from(), self.number).map(|(line, _)| line).skip(1);
+        lines.find(|line| !line.is_empty())
+    }
 }
 
 /// A failure as it is put together.
@@ -73,6 +104,46 @@ pub(crate) struct Session {
     left_out: u64,
     heap: bfc::Collector,
     settings: settings::Collector,
+    /// The upper one of the two lines across which the last words were found.
+    across: Option<u64>,
+}
+
+/// What a message was found to say.
+struct Found {
+    pattern: &'static Pattern,
+    reading: Reading,
+    paragraph: Paragraph,
+}
+
+/// The pattern that reads the most out of the message at a place, with its lines joined by spaces or, where they are of
+/// one width, without.
+fn best(place: &Place<'_>, candidates: &[&'static Pattern]) -> Option<Found> {
+    if candidates.is_empty() {
+        return None;
+    }
+    let lines = || lines_from(place.from(), place.number);
+    let mut best: Option<Found> = None;
+    let ways = [Some((Paragraph::join(lines()), false)), Paragraph::join_broken(lines())];
+    for (paragraph, sure) in ways.into_iter().flatten() {
+        let mut read: Option<(f64, &'static Pattern, Reading)> = None;
+        for pattern in candidates {
+            let Some(reading) = facts::read(pattern, &paragraph) else { continue };
+            // More figures say more; between equals the longer match is the more specific one.
+            let length = (reading.end - reading.start).min(200) as f64 / 100.0;
+            let echo = if pattern.echo { 1.0 } else { 0.0 };
+            let score = reading.count.min(12) as f64 + 3.0 * pattern.certainty + length - echo;
+            if read.as_ref().is_none_or(|(known, ..)| score > *known) {
+                read = Some((score, pattern, reading));
+            }
+        }
+        let Some((_, pattern, reading)) = read else { continue };
+        // The second way to join the lines has to tell another figure, or to be plainly the right one.
+        let least = usize::from(!sure);
+        if best.as_ref().is_none_or(|known| reading.count >= known.reading.count + least) {
+            best = Some(Found { pattern, reading, paragraph });
+        }
+    }
+    best
 }
 
 impl Session {
@@ -84,42 +155,51 @@ impl Session {
             left_out: 0,
             heap: bfc::Collector::default(),
             settings: settings::Collector::default(),
+            across: None,
         }
     }
 
     /// Looks at a line that may hold something. Returns whether the costly part (a pattern's evaluation) was needed.
     pub fn look(&mut self, place: &Place<'_>, evaluate: bool) -> bool {
-        let candidates = Table::builtin().candidates(place.line);
-        let line = text::plain(place.line);
+        let candidates = Table::builtin().candidates(place.line());
+        let line = text::plain(place.line());
         self.settings.line(&line, place.number);
         if line.contains("bfc_allocator") {
             self.heap.line(&line, place.number);
         }
-        if candidates.is_empty() || !evaluate {
-            return !candidates.is_empty();
+        if evaluate && let Some(found) = best(place, &candidates) {
+            self.message(place, &line, found);
+            return true;
         }
-        let paragraph = Paragraph::join(lines_from(place.from, place.number));
-        let mut best: Option<(f64, &'static Pattern, Reading)> = None;
-        for pattern in candidates {
-            let Some(reading) = facts::read(pattern, &paragraph) else { continue };
-            // More figures say more; between equals the longer match is the more specific one.
-            let length = (reading.end - reading.start).min(200) as f64 / 100.0;
-            let echo = if pattern.echo { 1.0 } else { 0.0 };
-            let score = reading.count.min(12) as f64 + 3.0 * pattern.certainty + length - echo;
-            if best.as_ref().is_none_or(|(known, ..)| score > *known) {
-                best = Some((score, pattern, reading));
+        let across = self.look_across(place, evaluate);
+        if evaluate && !across && !candidates.is_empty() {
+            self.words_alone(place, &line);
+        }
+        across || !candidates.is_empty()
+    }
+
+    /// Looks for words of which one line has the beginning and the next one the rest. Whether there are any.
+    fn look_across(&mut self, place: &Place<'_>, evaluate: bool) -> bool {
+        let mut found_any = false;
+        for upper in [place.above(), Some(*place)].into_iter().flatten() {
+            let Some(below) = upper.below() else { continue };
+            let candidates = Table::builtin().across(upper.line(), below);
+            // What was read once is not read again with the line below.
+            if candidates.is_empty() || self.across == Some(upper.number) {
+                continue;
+            }
+            found_any = true;
+            if evaluate && let Some(found) = best(&upper, &candidates) {
+                self.across = Some(upper.number);
+                self.message(&upper, &text::plain(upper.line()), found);
             }
         }
-        match best {
-            Some((_, pattern, reading)) => self.message(place, &line, &paragraph, pattern, reading),
-            None => self.words_alone(place, &line),
-        }
-        true
+        found_any
     }
 
     /// A known word in a line that is no known message: worth a note only where it is plainly quoted.
     fn words_alone(&mut self, place: &Place<'_>, line: &str) {
-        let candidates = Table::builtin().candidates(place.line);
+        let candidates = Table::builtin().candidates(place.line());
         let about_memory = candidates.iter().any(|pattern| pattern.verdict == Verdict::GpuOom);
         if !about_memory || quoted::likeness(line, line, true) < 0.54 {
             return;
@@ -129,19 +209,12 @@ impl Session {
         self.add(Draft { quoted: true, verdict: Verdict::Not(Kind::ConfigurationText), certainty: 0.7, ..draft });
     }
 
-    fn message(
-        &mut self,
-        place: &Place<'_>,
-        line: &str,
-        paragraph: &Paragraph,
-        pattern: &'static Pattern,
-        reading: Reading,
-    ) {
+    fn message(&mut self, place: &Place<'_>, line: &str, Found { pattern, reading, paragraph }: Found) {
         let mut verdict = pattern.verdict;
         let figures = reading.count > usize::from(reading.facts.device.is_some());
         let mut certainty = if figures { pattern.certainty } else { pattern.bare };
         if let (Some(signs), Some(without)) = (&pattern.signs, pattern.without_signs) {
-            let near = String::from_utf8_lossy(tail(place.before, 4096));
+            let near = String::from_utf8_lossy(tail(place.before(), 4096));
             if !signs.matches(&paragraph.text) && !signs.matches(&near) {
                 verdict = without;
                 certainty = 0.5;
@@ -150,7 +223,7 @@ impl Session {
         let mut is_quoted = false;
         let may_be_quoted = pattern.verdict == Verdict::GpuOom || pattern.prose;
         if may_be_quoted && !figures && reading.facts.shape.is_none() {
-            let around = String::from_utf8_lossy(tail(place.before, 300)).into_owned() + &paragraph.text;
+            let around = String::from_utf8_lossy(tail(place.before(), 300)).into_owned() + &paragraph.text;
             let around = &around[..text::floor_boundary(&around, 900)];
             let likeness = quoted::likeness(line, around, pattern.prose);
             if likeness > if pattern.prose { 0.54 } else { 0.85 } {
@@ -180,9 +253,9 @@ impl Session {
     }
 
     fn draft(&self, place: &Place<'_>, pattern: &'static Pattern, reading: Option<&Reading>, message: &str) -> Draft {
-        let plain = text::plain(place.line);
+        let plain = text::plain(place.line());
         let rank = text::rank(&plain);
-        let before = lines_before(place.before, place.number);
+        let before = lines_before(place.before(), place.number);
         let mut settings = self.settings.clone();
         for (line, number) in &before {
             settings.line(line, *number);
@@ -190,15 +263,15 @@ impl Session {
         let mut frames = site::frames(&before, rank);
         if frames.is_empty() && reading.is_some() {
             // Some programs print the message first and the traceback below it.
-            let after: Vec<_> = lines_from(place.from, place.number)
+            let after: Vec<_> = lines_from(place.from(), place.number)
                 .take(80)
                 .map(|(line, number)| (text::plain(line), number))
                 .collect();
             frames = site::frames(&after, rank);
         }
         // The program around it shows in the same lines; a long window would name whoever printed last.
-        let near = tail(place.before, 24 << 10);
-        let behind = &place.from[..place.from.len().min(4 << 10)];
+        let near = tail(place.before(), 24 << 10);
+        let behind = &place.from()[..place.from().len().min(4 << 10)];
         let front_end =
             front_end::of(behind, &pattern.framework).into_iter().chain(front_end::of(near, &pattern.framework)).next();
         Draft {

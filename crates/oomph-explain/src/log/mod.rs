@@ -10,6 +10,7 @@
 
 mod bfc;
 mod causes;
+mod encoding;
 mod facts;
 mod follow;
 mod front_end;
@@ -54,7 +55,8 @@ impl Default for Options {
 ///
 /// # Errors
 /// Only those of the reader: whatever the bytes are, they are a log.
-pub fn explain(mut reader: impl Read, options: &Options) -> io::Result<Report> {
+pub fn explain(reader: impl Read, options: &Options) -> io::Result<Report> {
+    let mut reader = encoding::Utf8::new(reader);
     let mut scanner = scan::Scanner::new(options.most_failures);
     while scanner.read_from(&mut reader)? {}
     Ok(scanner.finish())

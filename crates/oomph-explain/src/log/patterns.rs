@@ -6,6 +6,7 @@
 //! GiB, `device` a number. A digit at the end of a name only keeps names in one expression apart. `{size}` stands for a
 //! figure with its unit.
 
+use std::ops::RangeInclusive;
 use std::sync::{LazyLock, OnceLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
@@ -15,6 +16,7 @@ use serde::Deserialize;
 
 use super::kind::Kind;
 use super::size;
+use super::text;
 
 const FILES: &[&str] = &[
     include_str!("patterns/pytorch.toml"),
@@ -24,6 +26,9 @@ const FILES: &[&str] = &[
     include_str!("patterns/compute.toml"),
     include_str!("patterns/host.toml"),
 ];
+
+/// Bytes at the end of a line and at the start of the next that can hold the two parts of an anchor.
+const SEAM: usize = 160;
 
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -232,8 +237,31 @@ impl Table {
 
     /// The patterns whose anchors a line holds, in the order of the table.
     pub fn candidates(&self, line: &[u8]) -> Vec<&Pattern> {
+        self.around(line, 0..=usize::MAX)
+    }
+
+    /// The patterns of which an anchor begins in one line and ends in the next, whether the lines were broken between
+    /// words or within one.
+    pub fn across(&self, line: &[u8], next: &[u8]) -> Vec<&Pattern> {
+        let line = text::plain(&line[line.len().saturating_sub(SEAM)..]);
+        let next = text::plain(&next[..next.len().min(SEAM)]);
+        let next = text::without_prefix(&next);
+        for seam in [" ", ""] {
+            let found = self.around(format!("{line}{seam}{next}").as_bytes(), line.len()..=line.len() + seam.len());
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        Vec::new()
+    }
+
+    /// The patterns whose anchors a text holds over some place of a range.
+    fn around(&self, text: &[u8], places: RangeInclusive<usize>) -> Vec<&Pattern> {
         let mut found = Vec::new();
-        for hit in self.anchors.find_overlapping_iter(line) {
+        for hit in self.anchors.find_overlapping_iter(text) {
+            if hit.start() >= *places.end() || hit.end() <= *places.start() {
+                continue;
+            }
             for owner in &self.owners[hit.pattern().as_usize()] {
                 if !found.contains(owner) {
                     found.push(*owner);

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 struct Marks {
+    service: Regex,
     code: Regex,
     error: Regex,
     prose: Regex,
@@ -12,6 +13,7 @@ struct Marks {
 
 static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
     Some(Marks {
+        service: Regex::new(r"^[\w.-]+\s+\|\s").ok()?,
         // A search for the words, a comparison with them, a branch on them, a handler for them.
         code: Regex::new(
             r#"(?x)\bgrep\b | \\\| | \\\. | \|\s*"?(?:OOM|Killed|CUDA|torch|out\b) | \b(?:el)?if\b.{0,120}(?:\bin\b|==|contains|includes|match)
@@ -41,6 +43,8 @@ static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
 /// `line` is the line with the words, `around` a few lines about it, `prone` whether these words often stand in texts.
 pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
     let Some(marks) = MARKS.as_ref() else { return 0.0 };
+    // Docker Compose puts `service-1  | ` before each line, which is no pipe.
+    let line = marks.service.find(line).map_or(line, |service| &line[service.end()..]);
     if marks.code.is_match(line) {
         return 0.95;
     }
@@ -100,6 +104,7 @@ mod tests {
             "2024-10-22 06:31:49 ERROR worker: CUDA out of memory",
             "CUDA Error: out of memory: File exists",
             "# RuntimeError: cuda runtime error (2) : out of memory at THCTensorCopy.cu:205",
+            "trainer-1  | CUDA driver error: out of memory",
         ] {
             assert!(likeness(line, line, true) < 0.5, "{line}");
         }

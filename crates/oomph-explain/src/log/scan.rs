@@ -312,11 +312,12 @@ impl Scanner {
         let number = self.line_at(start);
         let at = self.dropped + hit as u64;
         let evaluate = self.evaluated < DENSE || at.saturating_sub(self.last_evaluated) >= SPARSE;
+        let behind = start.saturating_sub(BEHIND);
         let place = Place {
-            line: &self.buffer[start..end],
+            window: &self.buffer[behind..(end + AHEAD).min(self.buffer.len())],
+            start: start - behind,
+            end: end - behind,
             number,
-            before: &self.buffer[start.saturating_sub(BEHIND)..start],
-            from: &self.buffer[start..(end + AHEAD).min(self.buffer.len())],
         };
         if self.session.look(&place, evaluate) && evaluate {
             self.evaluated += 1;

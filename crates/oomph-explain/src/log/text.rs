@@ -8,6 +8,8 @@ use regex::Regex;
 const LONGEST_MESSAGE: usize = 6000;
 /// The most lines over which one message is followed.
 const MOST_LINES: usize = 28;
+/// A terminal is no narrower than this, in characters.
+const NARROWEST: usize = 40;
 
 /// A message joined from its lines: single spaces between words, so that patterns need not know where it was wrapped.
 pub(crate) struct Paragraph {
@@ -24,27 +26,44 @@ impl Paragraph {
     ///
     /// Lines of other ranks are left out, since ranks write over each other; a new traceback ends the message.
     pub fn join<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Self {
+        Self::of_lines(&plain_lines(lines), None)
+    }
+
+    /// The same message, if its lines may have been broken in the middle of words, as a terminal does: a line of full
+    /// width is then followed by the rest of its last word. The flag says that more than one line has that width, which
+    /// lines that were broken between words seldom have.
+    pub fn join_broken<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Option<(Self, bool)> {
+        let lines = plain_lines(lines);
+        let width = lines.first()?.width;
+        let next = lines.get(1)?.width;
+        let broken = width >= NARROWEST && next <= width;
+        broken.then(|| (Self::of_lines(&lines, Some(width)), next == width))
+    }
+
+    fn of_lines(lines: &[PlainLine], broken_at: Option<usize>) -> Self {
         let mut paragraph = Self { text: String::new(), first_line: 0, starts: Vec::new() };
         let mut of_rank = None;
-        for (index, (line, number)) in lines.take(MOST_LINES).enumerate() {
-            let plain = plain(line);
-            let rank_here = rank(&plain);
+        let mut goes_on = false;
+        for (index, PlainLine { text: plain, number, width, padded }) in lines.iter().enumerate() {
+            let rank_here = rank(plain);
             let words = if index == 0 {
                 of_rank = rank_here;
                 plain.as_str()
             } else {
-                if (of_rank.is_some() && rank_here.is_some() && rank_here != of_rank) || plain.trim_start().is_empty() {
+                if of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
                     continue;
                 }
                 if plain.contains("Traceback (most recent call last)") {
                     break;
                 }
-                without_prefix(&plain)
+                if goes_on { plain.as_str() } else { without_prefix_of(&lines[0].text, plain) }
             };
-            if !paragraph.text.is_empty() {
+            let words = without_place(words);
+            if !paragraph.text.is_empty() && !goes_on {
                 paragraph.text.push(' ');
             }
-            paragraph.starts.push((paragraph.text.len(), number));
+            goes_on = broken_at == Some(*width) && !padded;
+            paragraph.starts.push((paragraph.text.len(), *number));
             // A log in JSON has a whole message in one line, its line ends written as `\n`.
             if index == 0 && words.contains("\\n") {
                 push_words(&mut paragraph.text, &words.replace("\\n", " "));
@@ -74,6 +93,26 @@ impl Paragraph {
         let to = floor_boundary(&self.text, end.max(from.saturating_add(240)).min(from.saturating_add(400)));
         self.text[from..to.max(from)].trim().to_owned()
     }
+}
+
+/// A line as a reader sees it.
+struct PlainLine {
+    text: String,
+    number: u64,
+    /// Its characters, with the spaces at its end.
+    width: usize,
+    /// Whether there were such spaces.
+    padded: bool,
+}
+
+fn plain_lines<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Vec<PlainLine> {
+    let of_line = |(line, number): (&[u8], u64)| {
+        let text = plain(line);
+        let spaces = line.iter().rev().skip_while(|byte| **byte == b'\r').take_while(|byte| **byte == b' ').count();
+        let width = text.chars().count() + spaces;
+        PlainLine { text, number, width, padded: spaces > 0 }
+    };
+    lines.take(MOST_LINES).map(of_line).filter(|line| !line.text.trim_start().is_empty()).collect()
 }
 
 /// The largest character boundary at or below `place`.
@@ -110,17 +149,26 @@ pub(crate) fn plain(line: &[u8]) -> String {
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            // A control sequence of a terminal: ESC [ parameters letter, or ESC and one character.
+            // A control sequence of a terminal: ESC [ parameters letter, ESC ] text, or ESC and one character.
             '\u{1b}' => {
-                if characters.peek() == Some(&'[') {
-                    characters.next();
-                    for inside in characters.by_ref() {
-                        if ('@'..='~').contains(&inside) {
-                            break;
+                match characters.next() {
+                    Some('[') => {
+                        for inside in characters.by_ref() {
+                            if ('@'..='~').contains(&inside) {
+                                break;
+                            }
                         }
                     }
-                } else {
-                    characters.next();
+                    // The target of a link or a window's title, up to BEL or ESC \.
+                    Some(']') => {
+                        for inside in characters.by_ref() {
+                            if matches!(inside, '\u{7}' | '\u{1b}') {
+                                break;
+                            }
+                        }
+                        characters.next_if_eq(&'\\');
+                    }
+                    _ => {}
                 }
             }
             '\t' => plain.push(' '),
@@ -146,6 +194,7 @@ static PREFIX: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b:?
           | \[(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|E|W|I)\]
           | \[[\w./-]+\.(?:py|cc|cpp|rs|go):\d+\]
+          | [│┃]\s | (?:stdout|stderr)\s[FP]\s
           | [\w.-]+\s*\|\s
         )+",
     )
@@ -156,6 +205,54 @@ static PREFIX: LazyLock<Option<Regex>> = LazyLock::new(|| {
 pub(crate) fn without_prefix(line: &str) -> &str {
     match PREFIX.as_ref().and_then(|prefix| prefix.find(line)) {
         Some(prefix) => &line[prefix.end()..],
+        None => line,
+    }
+}
+
+/// A line of a message after its prefixes, among them what it has in common with the message's first line: writers of
+/// logs put the same marks before each line, in which only the digits change.
+fn without_prefix_of<'a>(first: &str, line: &'a str) -> &'a str {
+    let known = without_prefix(line);
+    let marks = shared_marks(first, line);
+    if line.len() - known.len() >= marks { known } else { without_prefix(&line[marks..]) }
+}
+
+/// How many bytes two lines begin with alike, digits aside, up to the last mark that ends a prefix and the space behind it.
+fn shared_marks(first: &str, line: &str) -> usize {
+    let mut one = first.chars().peekable();
+    let mut other = line.char_indices().peekable();
+    let mut end = 0;
+    while let (Some(&theirs), Some(&(at, ours))) = (one.peek(), other.peek()) {
+        if theirs.is_ascii_digit() && ours.is_ascii_digit() {
+            while one.next_if(char::is_ascii_digit).is_some() {}
+            while other.next_if(|(_, character)| character.is_ascii_digit()).is_some() {}
+            continue;
+        }
+        if theirs != ours {
+            break;
+        }
+        let mark = matches!(ours, ':' | ']' | ')' | '>' | '|' | '+' | '#' | '*' | '-' | '│');
+        // `Z` ends a time; a line can begin with its number.
+        let of_number = line[..at].ends_with(|last: char| last.is_ascii_digit())
+            && (ours == 'Z' || ours == ' ' && line[..at].trim_start().bytes().all(|byte| byte.is_ascii_digit()));
+        if mark || of_number || (ours == ' ' && end == at) {
+            end = at + ours.len_utf8();
+        }
+        one.next();
+        other.next();
+    }
+    end
+}
+
+/// A line without the place in the source that some loggers put at its right edge, and without the edge of a box.
+fn without_place(line: &str) -> &str {
+    static PLACE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\s{2,}[\w./-]+\.py:\d+$|\s+│$").ok());
+    // The expression is costly to begin at every place, so that the end is looked at first.
+    if !line.ends_with(|last: char| last.is_ascii_digit() || last == '│') {
+        return line;
+    }
+    match PLACE.as_ref().and_then(|place| place.find(line)) {
+        Some(place) => &line[..place.start()],
         None => line,
     }
 }
@@ -190,6 +287,50 @@ mod tests {
         );
         assert_eq!(join("a\n[rank0]: b\n(EngineCore_0 pid=72) ERROR 08-25 09:42:24 [core.py:700] c"), "a b c");
         assert_eq!(join("x \u{1b}[31mred\u{1b}[0m\r\nserver-1  | y"), "x red y");
+    }
+
+    #[test]
+    fn marks_that_every_line_has_go() {
+        for (first, second) in [
+            ("[trainer3]: a", "[trainer3]: b"),
+            ("Nov 20 12:00:01 node17 python[12345]: a", "Nov 20 12:00:02 node17 python[12345]: b"),
+            ("2026-11-20 12:00:01,123 - trainer - ERROR - a", "2026-11-20 12:00:01,124 - trainer - ERROR - b"),
+            ("E1120 12:00:01.123456 99 trainer.cc:99] a", "E1120 12:00:01.123461 99 trainer.cc:99] b"),
+            ("logs/train.log:17:a", "logs/train.log:18:b"),
+            ("+a", "+b"),
+            ("    17 a", "    18 b"),
+            ("job step 2026-11-20T12:00:01.123Z a", "job step 2026-11-20T12:00:01.124Z b"),
+        ] {
+            assert_eq!(join(&format!("{first}\n{second}")), format!("{} b", first.trim_start()));
+        }
+        // What only looks alike is the message's own.
+        assert_eq!(join("Process 12 has 1 GiB\nProcess 7 has 2 GiB"), "Process 12 has 1 GiB Process 7 has 2 GiB");
+        assert_eq!(
+            join("[11:00] ERROR    Tried to     train.py:99\n         allocate"),
+            "[11:00] ERROR Tried to allocate"
+        );
+    }
+
+    #[test]
+    fn a_line_that_a_terminal_broke_is_whole_again() {
+        let text =
+            "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7.10\n GiB already";
+        let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
+        assert!(Paragraph::join_broken(lines()).is_none(), "the second line is wider");
+        let text =
+            "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7\n.10 GiB already";
+        let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
+        let (whole, sure) = Paragraph::join_broken(lines()).expect("two lines of one width");
+        assert!(sure);
+        assert!(whole.text.contains("24.00 MiB (GPU 0; 8.00 GiB total capacity; 7.10 GiB"), "{}", whole.text);
+    }
+
+    #[test]
+    fn links_and_titles_of_terminals_go() {
+        assert_eq!(
+            plain(b"\x1b]8;;file:///x\x1b\\train.py\x1b]8;;\x1b\\ and \x1b]0;title\x07rest"),
+            "train.py and rest"
+        );
     }
 
     #[test]

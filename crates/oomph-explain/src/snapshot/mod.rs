@@ -43,7 +43,7 @@ pub use explanation::{
 };
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
-pub use ranks::{Rank, RankComparison, ranks};
+pub use ranks::{Holding, Rank, RankComparison, ranks};
 
 use layout::Layout;
 use lifetimes::Position;

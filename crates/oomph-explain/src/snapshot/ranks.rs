@@ -1,9 +1,16 @@
 //! Several recordings of one run, one for each rank: which is the worst, and why it differs.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::diff::{DeviceDiff, diff};
-use super::explanation::{CauseKind, Explanation};
+use super::explanation::{CauseKind, DeviceExplanation, Explanation, Group, Owner, OwnerRow};
+
+/// Differences up to this many bytes are none.
+const NOTICEABLE: u64 = 1 << 20;
+/// Owners that are named.
+const MOST_OWNERS: usize = 2;
 
 /// A comparison of ranks.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +23,7 @@ pub struct RankComparison {
     pub typical: Option<usize>,
     /// What the worst one has more or less of than the typical one.
     pub difference: Option<DeviceDiff>,
-    /// Why, in one sentence; empty where they do not differ noticeably.
+    /// Why, in one sentence; empty for a single rank.
     pub because: String,
 }
 
@@ -51,7 +58,8 @@ pub fn ranks(explanations: &[Explanation]) -> RankComparison {
             cause: device.as_ref().and_then(|device| device.verdict.cause),
         })
         .collect();
-    let worst = ranks.iter().max_by_key(|rank| (rank.oom, rank.peak_reserved_bytes)).map(|rank| rank.index);
+    // Of ranks that are alike, the first.
+    let worst = ranks.iter().rev().max_by_key(|rank| (rank.oom, rank.peak_reserved_bytes)).map(|rank| rank.index);
     let mut by_peak: Vec<usize> = ranks.iter().map(|rank| rank.index).filter(|&index| Some(index) != worst).collect();
     by_peak.sort_by_key(|&index| ranks[index].peak_reserved_bytes);
     let typical = by_peak.get(by_peak.len() / 2).copied();
@@ -64,18 +72,159 @@ pub fn ranks(explanations: &[Explanation]) -> RankComparison {
         };
         diff(&one(typical)?, &one(worst)?).devices.into_iter().next()
     });
-    let because = difference.as_ref().map_or(String::new(), |difference| reason(difference, worst.unwrap_or(0)));
+    let because = worst.zip(typical).map_or(String::new(), |(worst, typical)| {
+        reason(&ranks, worst, typical, devices[worst].as_ref(), devices[typical].as_ref())
+    });
     RankComparison { ranks, worst, typical, difference, because }
 }
 
-/// The owner that differs the most, if it matters.
-fn reason(difference: &DeviceDiff, worst: usize) -> String {
-    match difference.by_owner.iter().max_by_key(|row| row.growth_bytes) {
-        Some(row) if row.growth_bytes > 1 << 20 => format!(
-            "rank {worst} has {} more of {} than a typical rank",
-            super::causes::readable(row.growth_bytes.unsigned_abs()),
-            row.name
+/// Why one rank is worse off than one in the middle.
+fn reason(
+    ranks: &[Rank],
+    worst: usize,
+    typical: usize,
+    one: Option<&DeviceExplanation>,
+    other: Option<&DeviceExplanation>,
+) -> String {
+    let (Some(one), Some(other)) = (one, other) else { return String::new() };
+    match Holding::of(one).beyond(&Holding::of(other)) {
+        Some(more) => format!("rank {worst} has {more} than rank {typical}, which is in the middle"),
+        None if ranks[worst].oom && !ranks[typical].oom => format!(
+            "rank {worst} ran out of memory with no more in use than rank {typical}: its card had less room for it"
         ),
-        _ => String::new(),
+        None => "no rank holds noticeably more than another".to_owned(),
+    }
+}
+
+/// What a rank or a card holds, for a comparison with another.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding<'a> {
+    /// By owner.
+    pub owners: &'a [OwnerRow],
+    /// By module, where modules are known.
+    pub by_module: &'a [Group],
+    /// By the line that allocated.
+    pub by_line: &'a [Group],
+}
+
+impl<'a> Holding<'a> {
+    fn of(device: &'a DeviceExplanation) -> Self {
+        Self { owners: &device.owners, by_module: &device.by_module, by_line: &device.by_line }
+    }
+
+    /// What this holds more of than the other, in words that go before "than": the owners of most of it, and the module
+    /// or line that more than half of it lies in. `None` where no owner has noticeably more.
+    pub fn beyond(&self, other: &Holding) -> Option<String> {
+        let more = excess(of_owners(self.owners), of_owners(other.owners));
+        let total: u64 = more.iter().map(|(_, bytes)| bytes).sum();
+        let owners: Vec<String> = more
+            .iter()
+            .take(MOST_OWNERS)
+            .map(|(name, bytes)| format!("{} more of {name}", super::causes::readable(*bytes)))
+            .collect();
+        if owners.is_empty() {
+            return None;
+        }
+        let most_in = |ours: &[Group], theirs: &[Group], word: &str| {
+            let (name, bytes) = excess(of_groups(ours), of_groups(theirs)).into_iter().next()?;
+            (bytes > total / 2).then(|| format!(", most of it {word} {name}"))
+        };
+        let place = most_in(self.by_module, other.by_module, "in")
+            .or_else(|| most_in(self.by_line, other.by_line, "at"))
+            .unwrap_or_default();
+        Some(owners.join(" and ") + &place)
+    }
+}
+
+/// Owners by the names that a reader knows; what is not held is left out.
+fn of_owners(rows: &[OwnerRow]) -> impl Iterator<Item = (&'static str, u64)> {
+    rows.iter().filter(|row| !matches!(row.owner, Owner::Free | Owner::OtherProcesses)).map(|row| {
+        let name = match row.owner {
+            Owner::CachedSplit | Owner::CachedUnsplit => "cache",
+            Owner::OptimizerState => "optimizer state",
+            Owner::KvCache => "KV cache",
+            Owner::GraphPools => "CUDA graphs' pools",
+            Owner::SlackInBlocks => "slack in blocks",
+            Owner::Unattributed => "memory of unknown owners",
+            other => super::rows::owner_name(other),
+        };
+        (name, row.bytes)
+    })
+}
+
+fn of_groups(groups: &[Group]) -> impl Iterator<Item = (&str, u64)> {
+    groups.iter().map(|group| (group.name.as_str(), group.bytes))
+}
+
+/// What there is noticeably more of, the most first.
+fn excess<'a, 'b>(
+    ours: impl Iterator<Item = (&'a str, u64)>,
+    theirs: impl Iterator<Item = (&'b str, u64)>,
+) -> Vec<(String, u64)> {
+    let mut sums = BTreeMap::<String, (u64, u64)>::new();
+    for (name, bytes) in theirs {
+        sums.entry(name.to_owned()).or_default().0 += bytes;
+    }
+    for (name, bytes) in ours {
+        sums.entry(name.to_owned()).or_default().1 += bytes;
+    }
+    let mut more: Vec<(String, u64)> = sums
+        .into_iter()
+        .map(|(name, (theirs, ours))| (name, ours.saturating_sub(theirs)))
+        .filter(|(_, more)| *more > NOTICEABLE)
+        .collect();
+    more.sort_by_key(|(_, more)| std::cmp::Reverse(*more));
+    more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Source;
+
+    const MIB: u64 = 1 << 20;
+
+    fn rows(rows: &[(Owner, u64)]) -> Vec<OwnerRow> {
+        let row = |&(owner, mib): &(Owner, u64)| OwnerRow {
+            owner,
+            bytes: mib * MIB,
+            blocks: 1,
+            confidence: 1.0,
+            source: Source::Recorded,
+            named_bytes: 0,
+        };
+        rows.iter().map(row).collect()
+    }
+
+    fn modules(groups: &[(&str, u64)]) -> Vec<Group> {
+        let group = |&(name, mib): &(&str, u64)| Group {
+            name: name.to_owned(),
+            bytes: mib * MIB,
+            blocks: 1,
+            owner: Owner::Parameters,
+        };
+        groups.iter().map(group).collect()
+    }
+
+    #[test]
+    fn the_last_stage_of_a_pipeline_has_the_head() {
+        let last = rows(&[(Owner::Parameters, 600), (Owner::OptimizerState, 1200), (Owner::Activations, 50)]);
+        let middle = rows(&[(Owner::Parameters, 200), (Owner::OptimizerState, 400), (Owner::Activations, 60)]);
+        let (with_head, without) = (modules(&[("blocks", 600), ("head", 1200)]), modules(&[("blocks", 600)]));
+        let last = Holding { owners: &last, by_module: &with_head, by_line: &[] };
+        let middle = Holding { owners: &middle, by_module: &without, by_line: &[] };
+        assert_eq!(
+            last.beyond(&middle).as_deref(),
+            Some("800.0 MiB more of optimizer state and 400.0 MiB more of parameters, most of it in head")
+        );
+        assert_eq!(last.beyond(&last), None);
+        assert_eq!(middle.beyond(&last).as_deref(), Some("10.0 MiB more of activations"));
+    }
+
+    #[test]
+    fn free_memory_is_nothing_that_is_held() {
+        let (roomy, full) = (rows(&[(Owner::Free, 900)]), rows(&[(Owner::Free, 100)]));
+        let of = |owners| Holding { owners, by_module: &[], by_line: &[] };
+        assert_eq!(of(&roomy).beyond(&of(&full)), None);
     }
 }

@@ -5,7 +5,7 @@ use oomph_trace::SourceKind;
 
 use super::diff::growth;
 use super::explanation::{PhaseKind, SmallestCard, WhatIf};
-use super::lifetimes::{Lifetime, Position};
+use super::lifetimes::{Lifetime, NEVER, Position};
 use super::owners::CUBLAS_WORKSPACES;
 use super::stacks::Signs;
 use super::{Card, Options, Scene};
@@ -104,7 +104,8 @@ struct Scripts {
 
 impl Scripts {
     fn of(scene: &Scene) -> Self {
-        let firm = Script::new(scene.timeline.device, scene.settings);
+        let mut firm = Script::new(scene.timeline.device, scene.settings);
+        firm.take_beside(&cublas_handles(scene));
         let workspaces = workspaces_of_convolutions(scene);
         let yielding = (!workspaces.is_empty()).then(|| {
             let mut script = firm.clone();
@@ -136,6 +137,36 @@ fn workspaces_of_convolutions(scene: &Scene) -> Vec<Position> {
             && (signs.any(Signs::CONVOLUTION) || !signs.any(Signs::PYTHON) && in_backward())
     };
     scene.timeline.lifetimes.iter().filter(is_one).map(|block| block.birth - 1).collect()
+}
+
+/// The driver hands out memory in these steps, in bytes.
+const GRANULE: u64 = 2 << 20;
+
+/// The events after which PyTorch makes a handle of cuBLAS, and what a handle takes of the card, in bytes.
+///
+/// PyTorch makes one for each thread that multiplies matrices: the program's own, and autograd's. `cublasCreate` takes
+/// its default workspace from the driver, until PyTorch brings one of its own of the same size, and does not have
+/// the cache given back first: on a card that is full of cache it fails with `CUBLAS_STATUS_ALLOC_FAILED`. The first
+/// workspace of each side tells where; where blocks stood before the recording, the handles may have been there too.
+fn cublas_handles(scene: &Scene) -> Vec<(usize, u64)> {
+    let lifetimes = &scene.timeline.lifetimes;
+    if lifetimes.iter().any(|block| block.birth == 0) {
+        return Vec::new();
+    }
+    let first = |of_autograd: bool| {
+        let mut of_side = lifetimes.iter().filter(|block| {
+            let signs = scene.facts.get(block.stack).signs;
+            let autograd = signs.any(Signs::BACKWARD) || !signs.any(Signs::PYTHON);
+            CUBLAS_WORKSPACES.contains(&block.requested)
+                && autograd == of_autograd
+                && (block.released == NEVER || block.death.saturating_sub(block.birth) <= ONE_CALL)
+        });
+        let block = of_side.next()?;
+        Some((usize::try_from(block.birth - 1).ok()?, block.requested.next_multiple_of(GRANULE)))
+    };
+    let mut handles: Vec<(usize, u64)> = [first(false), first(true)].into_iter().flatten().collect();
+    handles.sort_unstable();
+    handles
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.
@@ -173,7 +204,8 @@ impl<'a> Run<'a> {
     fn on(&self, card: &Card) -> Replay {
         let looks_at_card = self.settings.per_process_memory_fraction < 1.0;
         let available = card.capacity_bytes.saturating_sub(card.context_bytes);
-        let room = available >= self.unlimited.peak_reserved() && self.unlimited.survived;
+        let needed = self.unlimited.peak_reserved().saturating_add(self.scripts.firm.most_beside());
+        let room = available >= needed && self.unlimited.survived;
         if card.capacity_bytes == 0 || (room && !looks_at_card) {
             return self.unlimited;
         }

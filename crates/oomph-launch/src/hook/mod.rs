@@ -35,6 +35,26 @@ pub struct HookConfig {
     /// Which ranks of a job run: numbers, ranges and `last` with commas, or `all`. `None` is `0,1,last` of more than 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<String>,
+    /// Which experts get the tokens where the router's choice was not computed.
+    #[serde(default, skip_serializing_if = "Routing::is_balanced")]
+    pub routing: Routing,
+}
+
+/// Where the tokens of a mixture of experts go when nothing computed the router's choice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Routing {
+    /// Each expert gets as many.
+    #[default]
+    Balanced,
+    /// The same few experts get all of them, which takes the most memory.
+    Worst,
+}
+
+impl Routing {
+    fn is_balanced(&self) -> bool {
+        *self == Self::Balanced
+    }
 }
 
 /// A remedy of the catalogue that the hook applies inside the program.
@@ -143,6 +163,8 @@ pub struct HookReport {
     pub devices: Vec<HookDevice>,
     /// The last out-of-memory error that the framework raised.
     pub oom: Option<HookOom>,
+    /// What XLA says that the largest compiled programs need, the largest first.
+    pub compiled: Vec<HookCompiled>,
     /// One sentence each.
     pub warnings: Vec<String>,
     /// What became of the remedies that it was to apply.
@@ -158,10 +180,54 @@ pub struct HookReport {
 pub struct HookDevice {
     /// The device's index as the process sees it.
     pub index: u32,
-    /// The peak of reserved memory.
-    pub reserved_peak_bytes: u64,
+    /// The peak of reserved memory; `None` where the framework does not tell it.
+    pub reserved_peak_bytes: Option<u64>,
     /// The peak of allocated memory.
     pub allocated_peak_bytes: u64,
+    /// How much of the device a framework's pool may take, where it sets itself a limit.
+    pub limit: Option<HookLimit>,
+    /// Whether the pool was taken at the program's start, so that its size says nothing of the need.
+    pub preallocates: bool,
+}
+
+/// How much of a device a framework's pool may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookLimit {
+    /// The most that it may take of this device.
+    pub bytes: u64,
+    /// What the limit would be on another device.
+    pub scales: LimitScales,
+}
+
+/// How a pool's limit follows the size of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitScales {
+    /// A part of the device, like three quarters.
+    Share,
+    /// All of it but so many bytes.
+    Reserve,
+    /// So many bytes on any device, or the hook says something newer.
+    #[serde(other)]
+    Fixed,
+}
+
+/// What XLA says that a compiled program needs on each device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookCompiled {
+    /// Its name, such as `jit_train_step`.
+    pub name: String,
+    /// What it is given.
+    pub argument_bytes: u64,
+    /// What it gives back.
+    pub output_bytes: u64,
+    /// The part of the outputs that takes the place of arguments.
+    pub alias_bytes: u64,
+    /// What it needs while it runs.
+    pub temp_bytes: u64,
+    /// The code.
+    pub code_bytes: u64,
 }
 
 /// An out-of-memory error as the framework raised it.
@@ -226,6 +292,7 @@ mod tests {
             history: true,
             remedies: Vec::new(),
             ranks: None,
+            routing: Routing::Balanced,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

@@ -137,16 +137,16 @@ impl Launch {
             .env_remove("PYTHONHOME")
     }
 
-    /// Runs the program on the virtual GPU. With `absent_libraries` the CUDA toolkit's libraries are found as well by
-    /// a program that does not bring them along.
+    /// Runs the program on the virtual GPU, which is found under the names of these `libraries` as well: those of the
+    /// CUDA toolkit that the program does not bring along ([`crate::missing_libraries`]).
     ///
     /// # Errors
     /// When the run folder cannot be written.
-    pub fn virtual_gpu(self, runtime: &Runtime, run: &RunFolder, absent_libraries: bool) -> Result<Self, LaunchError> {
+    pub fn virtual_gpu(self, runtime: &Runtime, run: &RunFolder, libraries: &[&str]) -> Result<Self, LaunchError> {
         let runtime = run.preloadable(runtime)?;
         let mut launch = self.env_prepend("LD_PRELOAD", runtime.library());
-        if absent_libraries {
-            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.absent_folder());
+        if !libraries.is_empty() {
+            launch = launch.env_prepend("LD_LIBRARY_PATH", run.stand_ins(&runtime, libraries)?);
         }
         Ok(launch
             .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())

@@ -6,7 +6,7 @@ use oomph_model::architecture::{Head, Kind, Transformer};
 
 use crate::run;
 use crate::tape::CardTraits;
-use crate::workload::{Attention, Image, Lora, Optimizer, Precision, Targets, Task, Workload};
+use crate::workload::{Attention, Image, Lora, Offloading, Optimizer, Precision, Targets, Task, Workload};
 
 /// One setting of the text grid and what was read of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,18 +32,7 @@ pub struct Reading {
 /// Reads a CSV file of the grid. Rows that cannot be read are left out, with the reason.
 #[must_use]
 pub fn read(text: &str) -> (Vec<Reading>, Vec<String>) {
-    let mut lines = text.lines();
-    let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
-    let mut left_out = Vec::new();
-    let mut readings = Vec::new();
-    for (number, line) in lines.enumerate() {
-        let cells: HashMap<&str, &str> = columns.iter().copied().zip(line.split(',')).collect();
-        match reading(&cells) {
-            Some(reading) => readings.push(reading),
-            None => left_out.push(format!("row {}: not understood", number + 2)),
-        }
-    }
-    (readings, left_out)
+    rows(text, reading)
 }
 
 fn reading(cells: &HashMap<&str, &str>) -> Option<Reading> {
@@ -118,18 +107,55 @@ pub struct ImageReading {
 /// Reads a CSV file of the image grid.
 #[must_use]
 pub fn read_images(text: &str) -> (Vec<ImageReading>, Vec<String>) {
+    rows(text, image_reading)
+}
+
+/// Reads the rows of a CSV file whose cells hold no commas. Those that cannot be read are left out, with the reason.
+fn rows<T>(text: &str, read: impl Fn(&HashMap<&str, &str>) -> Option<T>) -> (Vec<T>, Vec<String>) {
     let mut lines = text.lines();
     let columns: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
-    let mut left_out = Vec::new();
-    let mut readings = Vec::new();
+    let (mut readings, mut left_out) = (Vec::new(), Vec::new());
     for (number, line) in lines.enumerate() {
         let cells: HashMap<&str, &str> = columns.iter().copied().zip(line.split(',')).collect();
-        match image_reading(&cells) {
+        match read(&cells) {
             Some(reading) => readings.push(reading),
             None => left_out.push(format!("row {}: not understood", number + 2)),
         }
     }
     (readings, left_out)
+}
+
+/// Reads a CSV file of the grid of image training.
+#[must_use]
+pub fn read_training(text: &str) -> (Vec<ImageReading>, Vec<String>) {
+    rows(text, training_reading)
+}
+
+fn training_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
+    let text = |name: &str| cells.get(name).copied();
+    let number = |name: &str| text(name)?.parse::<u64>().ok();
+    let task = match text("task")? {
+        "full" => Task::Full,
+        "lora" => Task::Lora,
+        _ => return None,
+    };
+    let workload = Workload {
+        task,
+        precision: if text("dtype")? == "fp32" { Precision::Fp32 } else { Precision::AmpBf16 },
+        batch: number("images")?,
+        image: Image { width: number("width")?, height: number("height")?, ..Image::default() },
+        optimizer: Optimizer::ALL.iter().find(|(_, known)| Some(*known) == text("optimizer"))?.0,
+        checkpointing: text("checkpointing")? == "full",
+        lora: Lora { rank: number("lora_rank")?, targets: Targets::Default, dropout: false },
+        ..Workload::default()
+    };
+    Some(ImageReading {
+        model: text("model")?.to_owned(),
+        workload,
+        allocated: number("peak_allocated")?,
+        reserved: number("peak_reserved")?,
+        phases: ["peak_forward", "peak_backward", "peak_step"].map(|name| number(name).unwrap_or(0)),
+    })
 }
 
 fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
@@ -147,7 +173,7 @@ fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
         height: number("height")?,
         frames: 1,
         guided: flag("guidance"),
-        offload: text("offload")? == "model",
+        offload: if text("offload")? == "model" { Offloading::Model } else { Offloading::None },
         slicing: flag("vae_slicing"),
         tiling: flag("vae_tiling"),
     };
@@ -165,6 +191,10 @@ fn image_reading(cells: &HashMap<&str, &str>) -> Option<ImageReading> {
 #[must_use]
 pub fn planned(reading: &Reading, shape: &Transformer) -> run::Run {
     let mut shape = shape.clone();
+    if shape.kind == Kind::Decoder {
+        // The readings are of the language model alone.
+        shape.vision = None;
+    }
     // The column says "head", or nothing where the model has its usual one.
     match reading.head.as_str() {
         "sequence-classification" => shape.head = Head::Classes(2),

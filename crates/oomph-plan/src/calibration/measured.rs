@@ -1,13 +1,14 @@
 //! Measurements that others published, where they say enough to be planned.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
 
-use oomph_gpu::Catalogue;
-use oomph_model::{Architecture, Library, Model};
+use oomph_gpu::{Catalogue, Gpu};
 
-use crate::estimate::{CardCost, Estimate, Subject, estimate};
-use crate::pipeline::Pipeline;
-use crate::workload::{Image, Optimizer, Precision, Task, Workload};
+use super::described::{self, Described};
+use super::errors;
+use crate::estimate::{CardCost, Estimate, estimate};
+use crate::tape::Owner;
 
 /// One published measurement, as far as it could be planned.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +25,107 @@ pub struct Measured {
     pub oom: bool,
     /// The capacity of the card, where the catalogue has it, in bytes.
     pub capacity: Option<u64>,
+    /// What was measured.
+    pub metric: Metric,
+    /// Whether the row leaves out its batch or length, so that the plan is for the least that it can have been.
+    pub least: bool,
     /// What is said of it, or why nothing can be.
     pub planned: Result<Estimate, &'static str>,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// `max_memory_allocated`: what is handed out.
+    Allocated,
+    /// `max_memory_reserved`: what PyTorch's allocator holds.
+    Reserved,
+    /// Everything of the process, the CUDA context included; also where nothing says what it is.
+    Process,
+}
+
+impl Metric {
+    fn named(metric: &str, task: &str) -> Self {
+        // Tables of diffusers print `max_memory_allocated` as "memory".
+        if metric.contains("allocated") || (metric == "memory" && task == "text-to-image") {
+            Self::Allocated
+        } else if metric.contains("reserved") {
+            Self::Reserved
+        } else {
+            Self::Process
+        }
+    }
+}
+
+impl Measured {
+    /// What the plan says of the figure that was measured, in bytes.
+    #[must_use]
+    pub fn said(&self) -> Option<u64> {
+        let answer = self.planned.as_ref().ok()?;
+        let [context, slack] = [Owner::Context, Owner::Slack].map(|owner| answer.owners[owner as usize]);
+        Some(match self.metric {
+            Metric::Process => answer.total.expected,
+            Metric::Reserved => answer.total.expected.saturating_sub(context),
+            Metric::Allocated => answer.total.expected.saturating_sub(context).saturating_sub(slack),
+        })
+    }
+
+    /// The plan's error against the figure, in percent; `None` where there is no figure, or no plan of this very row.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        let bytes = self.bytes.filter(|bytes| *bytes > 0 && !self.least)?;
+        Some(100.0 * (self.said()? as f64 / bytes as f64 - 1.0))
+    }
+
+    /// Whether the plan says that it fits for certain; `None` where the card or the plan is not known.
+    #[must_use]
+    pub fn sure(&self) -> Option<bool> {
+        Some(self.planned.as_ref().ok()?.total.high <= self.capacity? && !self.least)
+    }
+}
+
+/// The errors by family, what is said of the runs that ran out of memory, and why rows are left out.
+#[must_use]
+pub fn table(rows: &[Measured]) -> String {
+    let mut families: BTreeMap<&str, Vec<&Measured>> = BTreeMap::new();
+    for row in rows {
+        families.entry(&row.family).or_default().push(row);
+    }
+    let mut text = String::from(
+        "family              rows  planned  with a figure   error %: median    p95   ran out: called so  maybe  sure to fit\n",
+    );
+    for (family, rows) in &families {
+        let planned = rows.iter().filter(|row| row.planned.is_ok()).count();
+        let figures: Vec<f64> = rows.iter().filter_map(|row| row.error()).collect();
+        let errors = errors(figures.iter().map(|error| 1.0 / (1.0 + error / 100.0)));
+        let (median, p95) = errors
+            .map_or(("-".into(), "-".into()), |errors| (format!("{:.1}", errors.median), format!("{:.1}", errors.p95)));
+        let ran_out: Vec<&&Measured> = rows.iter().filter(|row| row.oom && row.planned.is_ok()).collect();
+        let low = |row: &Measured| row.planned.as_ref().map_or(0, |answer| answer.total.low);
+        let called = ran_out.iter().filter(|row| row.capacity.is_some_and(|capacity| low(row) > capacity)).count();
+        let sure = ran_out.iter().filter(|row| row.sure() == Some(true)).count();
+        let _ = writeln!(
+            text,
+            "{family:18} {:5} {planned:8} {:14} {median:>18} {p95:>6} {called:20} {:6} {sure:12}",
+            rows.len(),
+            figures.len(),
+            ran_out.len() - called - sure,
+        );
+    }
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in rows {
+        let reason = match &row.planned {
+            Err(reason) => *reason,
+            Ok(_) if row.least => "planned as the least that it can have been: batch or length are not told",
+            Ok(_) => continue,
+        };
+        reasons.entry(reason).or_default().push(&row.id);
+    }
+    text.push_str("\nLeft out, or under-specified:\n");
+    for (reason, ids) in reasons {
+        let _ = writeln!(text, "  {reason} ({} rows): {}", ids.len(), ids.join(" "));
+    }
+    text
 }
 
 /// Splits a line of a CSV file, whose cells may be quoted.
@@ -72,8 +172,10 @@ fn measured(row: &HashMap<&str, String>) -> Measured {
     let unit = if binary { 1_073_741_824.0 } else { unit };
     let frontier = text("metric").contains("frontier") || text("notes").contains("card size");
     let bytes = text("value").parse::<f64>().ok().filter(|_| !frontier).map(|value| (value * unit) as u64);
-    let gpu = Catalogue::builtin().find(&text("gpu").replace(" 16GB", "")).ok();
-    let planned = workload(&text).and_then(|(subject, workload)| {
+    let gpu = card(text("gpu"));
+    let described = described::described(&text);
+    let least = described.as_ref().is_ok_and(|described| described.least);
+    let planned = described.and_then(|Described { subject, workload, .. }| {
         let card = gpu.or_else(|| Catalogue::builtin().get("a100-80gb")).map(CardCost::of).ok_or("no card")?;
         Ok(estimate(&subject, &workload, card))
     });
@@ -84,79 +186,23 @@ fn measured(row: &HashMap<&str, String>) -> Measured {
         bytes,
         oom: text("outcome").starts_with("OOM"),
         capacity: gpu.map(|gpu| gpu.capacity_bytes),
+        metric: Metric::named(text("metric"), text("task")),
+        least,
         planned,
     }
 }
 
-/// The name under which the library has a model of the tables.
-fn library_name(name: &str) -> String {
-    let plain = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase().replace(' ', "-");
-    match plain.as_str() {
-        "llama2-7b" => "llama-2-7b".into(),
-        "sdxl-base-1.0" => "sdxl".into(),
-        "stable-diffusion-v1-5" => "sd-1.5".into(),
-        "pixart-sigma-xl-2-1024" => "pixart-sigma".into(),
-        "llama-3.1-8b-instruct" | "llama-3.1-8b" => "llama-3.1-8b".into(),
-        other => other.into(),
+/// The card of a table; where its size is not given, the smallest of that name.
+fn card(name: &str) -> Option<&'static Gpu> {
+    let plain = name.replace(" 16GB", "");
+    let plain = plain.split('(').next().unwrap_or_default().trim();
+    if plain.is_empty() {
+        return None;
     }
-}
-
-fn subject(model: &Model) -> Option<Subject> {
-    if let [part] = model.components.as_slice() {
-        let Some(Architecture::Transformer(shape)) = &part.architecture else { return None };
-        return Some(Subject::Transformer { shape: shape.clone(), file_bytes: None });
+    if !name.contains("not given") {
+        return Catalogue::builtin().find(plain).ok();
     }
-    let pipeline = Pipeline::of(&model.components);
-    pipeline.denoises().then(|| Subject::Pipeline(Box::new(pipeline)))
-}
-
-/// What a row describes, or why it does not say enough.
-fn workload<'a>(text: &impl Fn(&str) -> &'a str) -> Result<(Subject, Workload), &'static str> {
-    let model = Library::builtin().model(&library_name(text("model"))).map_err(|_| "the model is not built in")?;
-    let subject = subject(&model).ok_or("the model is of a kind that is not planned")?;
-    let (task, quant, dtype) = (text("task"), text("quant"), text("dtype"));
-    let batch = text("batch").parse::<u64>().ok();
-    let details = text("details").to_ascii_lowercase();
-    if text("n_gpu") != "1" {
-        return Err("on several cards, whose split is not told");
-    }
-    if ["tome", "offload", "compile", "fsdp", "zero", "int8", "quanto", "fp8", "unsloth"]
-        .iter()
-        .any(|word| details.contains(word) || quant.to_ascii_lowercase().contains(word))
-    {
-        return Err("with a technique that is not planned");
-    }
-    if let Subject::Pipeline(_) = subject {
-        if task != "text-to-image" || !quant.is_empty() {
-            return Err("a task that is not planned for pipelines");
-        }
-        let size = text("seq_or_resolution");
-        let (width, height) = size.split_once('x').ok_or("the resolution is not told")?;
-        let side = |text: &str| text.parse::<u64>().map_err(|_| "the resolution is not told");
-        let image = Image { width: side(width)?, height: side(height)?, ..Image::default() };
-        let precision = match dtype {
-            "fp32" => Precision::Fp32,
-            "bf16" => Precision::Bf16,
-            _ => Precision::Fp16,
-        };
-        let batch = batch.ok_or("the number of images is not told")?;
-        return Ok((subject, Workload { task: Task::Image, precision, batch, image, ..Workload::default() }));
-    }
-    let length = text("seq_or_resolution").split_whitespace().next().and_then(|first| first.parse::<u64>().ok());
-    let (batch, length) = (batch.ok_or("the batch is not told")?, length.ok_or("the length is not told")?);
-    let (task, precision) = match task {
-        "QLoRA fine-tune" | "QLoRA" => (Task::Qlora, Precision::AmpBf16),
-        "LoRA" => (Task::Lora, Precision::Bf16),
-        "full finetune" | "pretrain" => {
-            (Task::Full, if dtype == "bf16" { Precision::Bf16 } else { Precision::AmpBf16 })
-        }
-        _ => return Err("a task that is not planned"),
-    };
-    let optimizer = match text("optimizer") {
-        "" | "AdamW" | "adamw" => Optimizer::AdamwFused,
-        name if name.contains("8") => Optimizer::Adamw8bit,
-        _ => return Err("with an optimizer that is not planned"),
-    };
-    let checkpointing = matches!(text("act_checkpointing"), "yes" | "full");
-    Ok((subject, Workload { task, precision, batch, length, optimizer, checkpointing, ..Workload::default() }))
+    let id = format!("{}-", plain.to_ascii_lowercase().replace(' ', "-"));
+    let sized = Catalogue::builtin().iter().filter(|gpu| gpu.kind.is_card() && gpu.id.starts_with(&id));
+    sized.min_by_key(|gpu| gpu.capacity_bytes)
 }

@@ -1,8 +1,13 @@
 //! Networks, executed on sizes.
 
-pub mod decode;
+mod attend;
+pub mod autoencoder;
+mod denoiser;
 mod parts;
 mod transformer;
+mod unet;
 
+pub(crate) use denoiser::Denoiser;
 pub use parts::{Trained, Weights};
 pub use transformer::Stack;
+pub(crate) use unet::{Step, UNet};

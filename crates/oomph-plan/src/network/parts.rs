@@ -2,7 +2,7 @@
 
 use oomph_remedy::effect;
 
-use crate::tape::{Adapter, Kind, Linear, Owner, Tape, Tensor};
+use crate::tape::{Adapter, Convolution, Kind, Linear, Owner, Tape, Tensor};
 use crate::workload::{Precision, Targets, Task, Workload};
 
 /// What a weight is to the optimizer and to LoRA.
@@ -145,6 +145,13 @@ impl<'a> Weights<'a> {
             }
         });
         Linear { inputs, outputs, weight, bias, quantized, adapter }
+    }
+
+    /// A convolution with a window of so many numbers.
+    pub fn convolution(&mut self, inputs: u64, outputs: u64, taps: u64) -> Convolution {
+        let weight = self.bare(outputs, inputs.saturating_mul(taps), Use::Other);
+        let bias = Some(self.bare(outputs, 0, Use::Other));
+        Convolution { inputs, outputs, taps, weight, bias }
     }
 
     /// LoRA's matrices for the experts of a layer, packed into one tensor: `count` matrices, each of them with a rank of

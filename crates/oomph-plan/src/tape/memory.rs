@@ -175,6 +175,13 @@ impl Memory {
         book.phase_peaks = [0; 4];
     }
 
+    /// Gives back to the card what is cached (`torch.cuda.empty_cache`).
+    pub fn empty_cache(&self) {
+        if let Some(allocator) = &mut self.0.borrow_mut().allocator {
+            allocator.empty_cache();
+        }
+    }
+
     /// Bytes that are live.
     pub fn live(&self) -> u64 {
         self.0.borrow().live

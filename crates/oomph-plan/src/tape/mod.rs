@@ -7,6 +7,7 @@
 //! (`derivatives.yaml` and `engine.cpp` of PyTorch). A step of a 7 B model is some ten thousand operations and takes
 //! about a millisecond.
 
+mod maps;
 mod memory;
 mod ops;
 
@@ -14,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 
+pub use maps::{Convolution, Extent};
 pub use memory::{GRAIN, Memory, Owner, Owners, Phase, Storage, Usage};
 pub use ops::{Adapter, Heads, Linear};
 
@@ -401,6 +403,12 @@ impl Tape {
         });
         output
     }
+}
+
+/// A product that stays at the largest number where it would be beyond it: a setting may be absurd.
+#[must_use]
+pub fn product<const N: usize>(factors: [u64; N]) -> u64 {
+    factors.into_iter().fold(1, u64::saturating_mul)
 }
 
 /// A part of a network that can be computed again.

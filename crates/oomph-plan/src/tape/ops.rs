@@ -2,7 +2,7 @@
 //!
 //! Each follows `derivatives.yaml` of PyTorch and the kernel that runs on a CUDA card.
 
-use super::{Edge, Kind, Owner, Tape, Tensor};
+use super::{Edge, Kind, Owner, Tape, Tensor, product};
 
 /// A matrix and its bias, with whatever quantization or adapter stands around it.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Tape {
     }
 
     /// What a matrix product does to its input under autocast. The copy of a weight that is trained is kept and shared.
-    fn cast_for_product(&self, x: &Tensor) -> Tensor {
+    pub(super) fn cast_for_product(&self, x: &Tensor) -> Tensor {
         if !self.is_autocast() || x.kind != Kind::Single {
             return x.clone();
         }
@@ -263,6 +263,22 @@ impl Tape {
         let mut out = self.empty(count, x.kind);
         let (whole, kind) = (x.count, x.kind);
         self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(whole, kind))]));
+        out
+    }
+
+    /// Numbers picked from each row by place: the row and the places are kept (`torch.gather`).
+    pub fn gather_along(&self, x: &Tensor, places: &Tensor, count: u64) -> Tensor {
+        let mut out = self.empty(count, x.kind);
+        // Places that are repeated for every row are written out while the kernel runs.
+        drop(self.empty(count, places.kind));
+        let saved = (x.detach(), places.detach());
+        self.record(&mut out, &[x], || {
+            Box::new(move |tape, grads| {
+                let result = tape.empty(saved.0.count, saved.0.kind);
+                drop((saved, grads));
+                vec![Some(result)]
+            })
+        });
         out
     }
 
@@ -483,23 +499,29 @@ impl Tape {
     /// With `bias` a score is added for every head and pair of positions, which is kept for so many samples.
     pub fn sdpa(&self, q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, bias: Option<u64>) -> Tensor {
         let (q, k, v) = (self.cast_for_product(q), self.cast_for_product(k), self.cast_for_product(v));
-        let count = heads.batch * heads.heads * heads.queries * heads.value_width;
+        let count = product([heads.batch, heads.heads, heads.queries, heads.value_width]);
         let mut out = self.empty(count, q.kind);
         let flash = q.kind == Kind::Half
             && !heads.masked
             && bias.is_none()
             && heads.width <= 256
             && heads.width == heads.value_width;
-        let rows = heads.batch * heads.heads;
+        let rows = product([heads.batch, heads.heads]);
         let normalizers = if flash { heads.queries } else { heads.queries.next_multiple_of(32) };
         // A mask of bytes becomes one of numbers, for every call anew.
-        let pairs = heads.queries * heads.keys.next_multiple_of(8);
+        let pairs = product([heads.queries, heads.keys.next_multiple_of(8)]);
         let mask = match bias {
-            Some(samples) => Some(self.empty(samples * heads.heads * pairs, q.kind)),
-            None => heads.masked.then(|| self.empty(heads.batch * pairs, q.kind)),
+            Some(samples) => Some(self.empty(product([samples, heads.heads, pairs]), q.kind)),
+            None => heads.masked.then(|| self.empty(product([heads.batch, pairs]), q.kind)),
         };
-        let saved =
-            (q.detach(), k.detach(), v.detach(), out.detach(), mask, self.empty(rows * normalizers, Kind::Single));
+        let saved = (
+            q.detach(),
+            k.detach(),
+            v.detach(),
+            out.detach(),
+            mask,
+            self.empty(product([rows, normalizers]), Kind::Single),
+        );
         let inputs = [(q.count, q.kind), (k.count, k.kind), (v.count, v.kind)];
         let grouped = heads.heads / heads.kv_heads.max(1) > 1 && k.count < q.count;
         self.record(&mut out, &[&q, &k, &v], || {
@@ -509,13 +531,13 @@ impl Tape {
                     // FlashAttention 2: dq in fp32, the rows' sums, and dk and dv for every query head.
                     let rounded = heads.queries.next_multiple_of(128);
                     let width = heads.width.next_multiple_of(if heads.width <= 128 { 32 } else { 64 });
-                    let _sums = tape.empty(rows * rounded, Kind::Single);
-                    let _dq = tape.empty(rows * rounded * width, Kind::Single);
-                    let _expanded =
-                        grouped.then(|| [0; 2].map(|_| tape.empty(rows * heads.keys * heads.width, Kind::Half)));
+                    let _sums = tape.empty(product([rows, rounded]), Kind::Single);
+                    let _dq = tape.empty(product([rows, rounded, width]), Kind::Single);
+                    let _expanded = grouped
+                        .then(|| [0; 2].map(|_| tape.empty(product([rows, heads.keys, heads.width]), Kind::Half)));
                     drop((saved, grads));
                 } else {
-                    let _delta = tape.empty(rows * normalizers, Kind::Single);
+                    let _delta = tape.empty(product([rows, normalizers]), Kind::Single);
                     drop((saved, grads));
                 }
                 results

@@ -1,10 +1,13 @@
 //! The answer of a dry run on one screen.
 
+use super::activity;
 use super::bar::{Part, draw};
 use super::explain_snapshot;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Stopped, UNBOUNDED, Verdict, Whose};
+use crate::dry_run::{
+    CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Pool, PoolScale, Stopped, UNBOUNDED, Verdict, Whose,
+};
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
 
@@ -25,12 +28,16 @@ const MOST_LINES: usize = 3;
 pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     let mut page = Page::new(style);
     verdict(&mut page, report);
+    worst(&mut page, report);
     if report.verdict != Verdict::NoGpuUse {
         devices(&mut page, report);
     }
     run(&mut page, report);
+    compiled(&mut page, report);
     smallest(&mut page, report);
-    calls(&mut page, report);
+    if let Some(calls) = &report.activity {
+        activity::calls(&mut page, calls);
+    }
     warnings(&mut page, report);
     way_on(&mut page, report);
     page.finish()
@@ -80,6 +87,19 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             page.paragraph(0, 2, &[(Ink::Care, "no GPU use:"), (Ink::Strong, text)]);
         }
     }
+}
+
+/// Which of several cards decides, and why.
+fn worst(page: &mut Page, report: &DryRunReport) {
+    let Some(worst) = &report.worst else { return };
+    let ranks: Vec<String> = worst.ranks.iter().map(u32::to_string).collect();
+    let ranks = match ranks.as_slice() {
+        [] => String::new(),
+        [one] => format!(" (rank {one})"),
+        several => format!(" (ranks {})", several.join(", ")),
+    };
+    let title = format!("GPU {}{ranks} decides:", worst.index);
+    page.paragraph(0, 2, &[(Ink::Strong, &title), (Ink::Plain, &format!(" it {}", clean(&worst.because)))]);
 }
 
 fn verdict_fits(page: &mut Page, report: &DryRunReport) {
@@ -252,7 +272,7 @@ fn bars(page: &mut Page, device: &DeviceReport, now: &Peak) {
 
 fn legend(page: &mut Page, device: &DeviceReport, now: &Peak) {
     let unicode = page.unicode();
-    let known = now.reserved_bytes.is_some();
+    let known = now.reserved_bytes.is_some() || now.allocated_bytes.is_some();
     let parts = parts(now);
     let used: u64 = parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
     let mut items = Vec::new();
@@ -288,10 +308,52 @@ fn figures(page: &mut Page, device: &DeviceReport) {
         ": the whole process, as nvidia-smi would show it"
     };
     page.paragraph(2, 4, &[(Ink::Strong, "peak"), (Ink::Plain, &text)]);
-    if let (Some(reserved), Some(allocated)) = (peak.reserved_bytes, peak.allocated_bytes) {
-        let text = format!("reserved {}, allocated {}: the framework's own peaks", size(reserved), size(allocated));
+    match (peak.reserved_bytes, peak.allocated_bytes) {
+        (Some(reserved), Some(allocated)) => {
+            let text = format!("reserved {}, allocated {}: the framework's own peaks", size(reserved), size(allocated));
+            page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+        }
+        (None, Some(allocated)) => {
+            let text = format!("allocated {}: the framework's own peak", size(allocated));
+            page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+        }
+        _ => {}
+    }
+    if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
+}
+
+/// What the framework's own rule for its pool means for the card.
+fn pool_words(device: &DeviceReport, pool: &Pool) -> Option<String> {
+    let limit = pool.limit_bytes?;
+    let limit_words = size(limit);
+    Some(match (pool.scales, device.capacity_bytes) {
+        (PoolScale::Share, Some(capacity)) if capacity > 0 => {
+            let percent = u128::from(limit) * 100 / u128::from(capacity);
+            format!("its pool may take {limit_words} of this card ({percent} %)")
+        }
+        (PoolScale::Fixed, _) => format!("its pool may take {limit_words}, because the program says so"),
+        (_, None) => return None,
+        (_, Some(_)) => format!("its pool may take {limit_words} of this card"),
+    })
+}
+
+/// What XLA says that the largest program it compiled needs.
+fn compiled(page: &mut Page, report: &DryRunReport) {
+    let Some(program) = report.compiled.first() else { return };
+    let mut text = format!(
+        " {} needs {}: arguments {}, outputs {}",
+        clean(&program.name),
+        size(program.need_bytes()),
+        size(program.argument_bytes),
+        size(program.output_bytes)
+    );
+    if program.alias_bytes > 0 {
+        text += &format!(" ({} of them in place of arguments)", size(program.alias_bytes));
+    }
+    text += &format!(", temporary {}", size(program.temp_bytes));
+    page.paragraph(0, 2, &[(Ink::Strong, "largest compiled program:"), (Ink::Plain, &text)]);
 }
 
 fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
@@ -317,7 +379,10 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
         (Some(need), needed) => {
             let least = if device.needed_is_minimum { " at least" } else { "" };
             let mut text = format!("{least} {} in all", size(need));
-            if let Some(needed) = needed.filter(|needed| size(needed.low_bytes) != size(needed.high_bytes)) {
+            if let Some(needed) = needed.filter(|needed| {
+                size(needed.low_bytes) != size(needed.high_bytes)
+                    && (needed.low_bytes..=needed.high_bytes).contains(&need)
+            }) {
                 text += &format!(" (between {} and {})", size(needed.low_bytes), size(needed.high_bytes));
             }
             text += &if need > capacity {
@@ -390,16 +455,6 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
     let more = report.fits_on.len().saturating_sub(report.smallest.len());
     if more > 0 {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("and {more} more"))]);
-    }
-}
-
-/// What the program's own memory calls tell its author.
-fn calls(page: &mut Page, report: &DryRunReport) {
-    let Some(activity) = report.activity.as_ref().filter(|activity| !activity.remarks.is_empty()) else { return };
-    page.gap();
-    page.line(0, &[(Ink::Strong, "its calls:")]);
-    for remark in &activity.remarks {
-        page.paragraph(2, 4, &[(Ink::Plain, &clean(remark))]);
     }
 }
 

@@ -131,11 +131,7 @@ fn card(page: &mut Page, failure: &Failure) {
         page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, &text)]);
     }
     if let Some(limit) = facts.limit_bytes {
-        page.paragraph(
-            2,
-            4,
-            &[(Ink::Strong, "allowed"), (Ink::Plain, &format!(" {}, a limit that was set", size(limit)))],
-        );
+        page.paragraph(2, 4, &[(Ink::Strong, "allowed"), (Ink::Plain, &format!(" {} to this process", size(limit)))]);
     }
     for other in facts.other_processes.iter().take(3) {
         let bytes = other.bytes.map_or("an unknown amount".into(), size);

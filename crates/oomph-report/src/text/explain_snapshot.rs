@@ -180,7 +180,7 @@ fn churn(page: &mut Page, device: &DeviceExplanation) {
 }
 
 /// Cuts a path or a module's name at its beginning: its end tells more.
-fn ending(text: &str, room: usize, unicode: bool) -> String {
+pub(super) fn ending(text: &str, room: usize, unicode: bool) -> String {
     let length = text.chars().count();
     if length <= room {
         return text.to_owned();

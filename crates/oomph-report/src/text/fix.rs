@@ -6,7 +6,8 @@ use unicode_width::UnicodeWidthStr;
 use super::explain_snapshot::owner_name;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::fix::{FixReport, FixRow, FixVerdict, ResultChange};
+use crate::dry_run::Verdict;
+use crate::fix::{Attempt, FixOrder, FixReport, FixRow, FixVerdict, ResultChange};
 
 /// Owners named in the line about the peak.
 const MOST_OWNERS: usize = 4;
@@ -29,6 +30,7 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
         }
     }
     floor(&mut page, report);
+    attempts(&mut page, report);
     dropped(&mut page, report);
     page.gap();
     for warning in &report.warnings {
@@ -67,17 +69,28 @@ fn verdict(page: &mut Page, report: &FixReport) {
             let count = report.fixes.len();
             let ways =
                 if count == 1 { "one way to make it fit".to_owned() } else { format!("{count} ways to make it fit") };
-            page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}, cheapest first"))]);
+            let first = match report.order {
+                _ if count == 1 => "",
+                FixOrder::Quality => ", cheapest first",
+                FixOrder::Speed => ", fastest first",
+                FixOrder::Memory => ", least memory first",
+            };
+            page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}{first}"))]);
             if let Some(needs) = needs {
                 page.paragraph(2, 4, &[(Ink::Plain, &format!("as it is, {needs}"))]);
             }
         }
         FixVerdict::NothingFits => {
+            let word = match (report.tried, report.out_of_time) {
+                (0, true) => "the time was up before anything was tried",
+                (0, false) => "there is nothing to try",
+                _ => "nothing that was tried makes it fit",
+            };
             page.paragraph(
                 0,
                 2,
                 &[
-                    (Ink::Bad, "nothing that was tried makes it fit"),
+                    (Ink::Bad, word),
                     (
                         Ink::Strong,
                         &format!(" on {card}{}", needs.map(|needs| format!(": {needs}")).unwrap_or_default()),
@@ -187,16 +200,19 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
 fn floor(page: &mut Page, report: &FixReport) {
     let Some(floor) = &report.floor else { return };
     page.gap();
-    let mut text = match floor.peak_bytes {
-        Some(bytes) => format!(" {} with {}", size(bytes), floor.remedies.join(", ")),
-        None => format!(" with {} it still does not fit", floor.remedies.join(", ")),
+    let with = floor.remedies.join(", ");
+    let least = match (floor.peak_bytes, floor.remedies.is_empty()) {
+        (Some(bytes), false) => Some(format!(" {} with {with}", size(bytes))),
+        (Some(bytes), true) => Some(format!(" {}", size(bytes))),
+        (None, false) => Some(format!(" with {with} it still does not fit")),
+        (None, true) => None,
     };
-    if floor.remedies.is_empty() {
-        text = floor.peak_bytes.map(|bytes| format!(" {}", size(bytes))).unwrap_or_default();
+    if let Some(text) = least {
+        page.paragraph(2, 4, &[(Ink::Strong, "least:"), (Ink::Plain, &text)]);
     }
-    page.paragraph(2, 4, &[(Ink::Strong, "least:"), (Ink::Plain, &text)]);
     if let Some(card) = &floor.smallest_gpu {
-        page.paragraph(2, 4, &[(Ink::Strong, "smallest card:"), (Ink::Plain, &format!(" {card}, with these changes"))]);
+        let with = if floor.remedies.is_empty() { "" } else { ", with these changes" };
+        page.paragraph(2, 4, &[(Ink::Strong, "smallest card:"), (Ink::Plain, &format!(" {card}{with}"))]);
     }
     if let (Some(cards), Some(bytes)) = (floor.cards_when_split, floor.bytes_per_card) {
         let text = format!(
@@ -205,6 +221,29 @@ fn floor(page: &mut Page, report: &FixReport) {
             size(bytes)
         );
         page.paragraph(2, 4, &[(Ink::Strong, "several cards:"), (Ink::Plain, &text)]);
+    }
+}
+
+/// What was tried by itself and is not enough, or makes it worse: nobody has to try it again.
+fn attempts(page: &mut Page, report: &FixReport) {
+    if report.verdict == FixVerdict::FitsAlready {
+        return;
+    }
+    let what = |attempt: &Attempt| clean(&attempt.remedies.join(" + ")).into_owned();
+    let worse = report.attempts.iter().filter(|attempt| attempt.saves_bytes.is_some_and(|saves| saves < 0));
+    let worse: Vec<String> = worse
+        .map(|attempt| format!("{} ({} more)", what(attempt), size(attempt.saves_bytes.unwrap_or(0).unsigned_abs())))
+        .collect();
+    let short = report.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Oom);
+    let short: Vec<String> = short.filter(|attempt| attempt.remedies.len() == 1).map(what).collect();
+    if !worse.is_empty() || !short.is_empty() {
+        page.gap();
+    }
+    if !worse.is_empty() {
+        page.paragraph(2, 4, &[(Ink::Care, "needs more memory:"), (Ink::Plain, &format!(" {}", worse.join(", ")))]);
+    }
+    if !short.is_empty() {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough by itself: {}", short.join(", ")))]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! How answers look in a terminal.
 
+mod activity;
 mod bar;
 mod compare;
 mod dry_run;

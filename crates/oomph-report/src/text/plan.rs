@@ -15,8 +15,11 @@ const MOST_CHANGES: usize = 6;
 pub fn render_plan(report: &PlanReport, style: Style) -> String {
     let mut page = Page::new(style);
     let model = clean(&report.model);
-    let billions = report.parameters as f64 / 1e9;
-    let what = format!("{model} ({billions:.2} B parameters), {}", report.task);
+    let parameters = match report.parameters as f64 {
+        many if many >= 1e9 => format!("{:.2} B", many / 1e9),
+        few => format!("{:.2} M", few / 1e6),
+    };
+    let what = format!("{model} ({parameters} parameters), {}", report.task);
     for device in &report.devices {
         verdict(&mut page, device);
     }
@@ -28,16 +31,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
     if report.host_bytes > 0 {
         page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of the computer's memory", size(report.host_bytes)))]);
     }
-    if let Some(verified) = &report.verified {
-        page.gap();
-        let error = 100.0 * (verified.expected_bytes as f64 / verified.dry_run_bytes.max(1) as f64 - 1.0);
-        let both = format!(
-            " {} in a dry run, {} here ({error:+.1} %)",
-            size(verified.dry_run_bytes),
-            size(verified.expected_bytes)
-        );
-        page.paragraph(0, 2, &[(Ink::Strong, "verified:"), (Ink::Plain, &both)]);
-    }
+    verified(&mut page, report);
     limits(&mut page, report);
     changes(&mut page, report);
     table(&mut page, report);
@@ -47,7 +41,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
         for term in &report.terms {
             let line = format!(" {}", term.formula);
             let source = format!(" [{}]", term.source);
-            let bytes = format!("{:>10} {}:", size(term.bytes), term.owner);
+            let bytes = format!("{} {}:", size(term.bytes), term.owner);
             page.paragraph(2, 13, &[(Ink::Plain, &bytes), (Ink::Plain, &line), (Ink::Faint, &source)]);
         }
     }
@@ -93,6 +87,25 @@ fn owners(page: &mut Page, device: &PlannedDevice, phase: &str) {
         let text = format!("{:names$} {:>11}  ", owner.owner, size(owner.bytes));
         page.line(2, &[(Ink::Plain, &text), (Ink::Allocated, &glyph.repeat(filled))]);
     }
+}
+
+/// The plan beside the dry run of its program.
+fn verified(page: &mut Page, report: &PlanReport) {
+    let Some(verified) = &report.verify else { return };
+    let (ink, outcome) = match verified.fits {
+        Some(true) => (Ink::Good, ", which fits"),
+        Some(false) => (Ink::Bad, ", which does not fit"),
+        None => (Ink::Strong, ""),
+    };
+    let bounds = if verified.within { "" } else { ", beyond the plan's bounds" };
+    let words = format!(
+        " {} in a dry run{outcome}; {} planned ({:+.1} %{bounds})",
+        size(verified.dry_run_bytes),
+        size(verified.expected_bytes),
+        verified.difference_percent
+    );
+    page.gap();
+    page.paragraph(0, 2, &[(ink, "verified:"), (Ink::Plain, &words)]);
 }
 
 fn limits(page: &mut Page, report: &PlanReport) {

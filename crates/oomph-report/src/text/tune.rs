@@ -13,6 +13,8 @@ use crate::tune::{TriedValue, TuneReport, TuneVerdict, Values};
 const MOST_RUNS: usize = 16;
 /// Columns of the widest bar.
 const WIDEST_BAR: usize = 40;
+/// Behind the bar of the value to use.
+const MARK: &str = " <- use";
 
 /// Writes the largest values that fit.
 pub fn render_tune(report: &TuneReport, style: Style) -> String {
@@ -106,10 +108,10 @@ fn runs(page: &mut Page, report: &TuneReport) {
     let column = shown.iter().map(|run| value(run).width()).chain([name.width()]).max().unwrap_or(0);
     let peak = |run: &TriedValue| run.peak_bytes.map(size).unwrap_or_default();
     let peaks = shown.iter().map(|run| peak(run).width()).max().unwrap_or(0).max(4);
-    let cells = page.width().saturating_sub(2 + column + 2 + peaks + 2).min(WIDEST_BAR);
+    let cells = page.width().saturating_sub(2 + column + 2 + peaks + 2 + MARK.len()).min(WIDEST_BAR);
     page.line(2, &[(Ink::Faint, &format!("{name:>column$}  {:>peaks$}  of {}", "peak", size(report.capacity_bytes)))]);
     for run in shown {
-        let mark = if Some(&run.values) == report.recommended.as_ref() { " <- use" } else { "" };
+        let mark = if Some(&run.values) == report.recommended.as_ref() { MARK } else { "" };
         let start = format!("{:>column$}  {:>peaks$}  ", value(run), peak(run));
         match run.peak_bytes {
             Some(bytes) => {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::site::Site;
+
 /// Most blocks, sites and sizes that are followed at once.
 const MOST: usize = 1 << 17;
 /// Most sizes that are told apart at one site.
@@ -11,7 +13,7 @@ const POOL_GRAIN: usize = 512;
 
 /// What was allocated at one place of the program.
 #[derive(Default)]
-pub struct Site {
+pub struct AtSite {
     /// How often.
     pub calls: u64,
     /// How often what it allocated was freed again.
@@ -29,10 +31,10 @@ pub struct Site {
 /// All allocations of the process.
 #[derive(Default)]
 pub struct Allocations {
-    /// By return address; 0 where it is not known.
-    pub sites: HashMap<usize, Site>,
+    /// By call site.
+    pub sites: HashMap<Site, AtSite>,
     /// What is held: size and site, by address.
-    pub live: HashMap<usize, (usize, usize)>,
+    pub live: HashMap<usize, (usize, Site)>,
     /// Calls.
     pub calls: u64,
     /// Frees.
@@ -52,7 +54,7 @@ pub struct Allocations {
 }
 
 impl Allocations {
-    pub fn add(&mut self, start: usize, size: usize, site: usize) {
+    pub fn add(&mut self, start: usize, size: usize, site: Site) {
         self.calls += 1;
         self.held += size as u64;
         self.most_held = self.most_held.max(self.held);
@@ -101,20 +103,22 @@ impl Allocations {
 
 #[cfg(test)]
 mod tests {
+    use super::super::site::Sites;
     use super::*;
 
     #[test]
     fn a_loop_that_allocates_is_churn_that_a_pool_would_end() {
         let mut allocations = Allocations::default();
-        allocations.add(1 << 30, 7000, 1);
+        let (once, again) = (Site::UNKNOWN, Sites::default().of(Some([1; 24])));
+        allocations.add(1 << 30, 7000, once);
         for step in 0..100 {
             let start = 4096 * (step + 1);
-            allocations.add(start, 1000, 2);
+            allocations.add(start, 1000, again);
             assert_eq!(allocations.remove(start), Some(1000));
         }
         assert_eq!((allocations.calls, allocations.frees, allocations.most_held), (101, 100, 8000));
         assert_eq!((allocations.pool_hits, allocations.pool_peak), (99, 7168 + 1024));
-        let site = &allocations.sites[&2];
+        let site = &allocations.sites[&again];
         assert_eq!((site.calls, site.freed, site.held, site.most_held), (100, 100, 0, 1000));
         assert_eq!(allocations.live.len(), 1, "the first block was never freed");
         assert_eq!(allocations.remove(12), None);

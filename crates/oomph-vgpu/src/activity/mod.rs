@@ -8,7 +8,7 @@
 //! framework's own.
 
 mod allocations;
-mod site;
+pub mod site;
 mod transfers;
 mod write;
 
@@ -17,12 +17,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocations::Allocations;
+use site::{Site, Sites};
 use transfers::Transfers;
 
 /// Everything that was counted.
 #[derive(Default)]
 struct Activity {
+    sites: Sites,
+    /// Straight from the card.
     allocations: Allocations,
+    /// From stream-ordered pools.
+    pooled: Allocations,
+    /// How often a pool took memory of the card.
+    pools_grew: u64,
+    /// How often a pool took memory that it had given back at a synchronisation.
+    pools_regrew: u64,
     transfers: Transfers,
 }
 
@@ -44,21 +53,35 @@ pub fn forget() {
     }
 }
 
-/// Notes a block that the program allocated by itself, in bytes as it asked for them.
+/// Notes a block that the program took straight from the card, in bytes as it asked for them.
 pub fn allocated(start: *const c_void, size: usize) {
-    if start.is_null() {
-        return;
+    if !start.is_null() {
+        with(|activity, site| activity.allocations.add(start as usize, size, site));
     }
-    with(|activity, site| activity.allocations.add(start as usize, size, site));
 }
 
-/// Notes that the program freed a block.
+/// Notes a block that the program took from a pool, in bytes as it asked for them.
+pub fn allocated_from_pool(start: *const c_void, size: usize) {
+    if !start.is_null() {
+        with(|activity, site| activity.pooled.add(start as usize, size, site));
+    }
+}
+
+/// Notes that the program freed a block, wherever it was from.
 pub fn freed(start: *const c_void) {
     let Some(mut activity) = counting() else { return };
-    let activity = activity.get_or_insert_default();
-    if let Some(size) = activity.allocations.remove(start as usize) {
-        activity.transfers.forget(start as usize, size);
+    let Activity { allocations, pooled, transfers, .. } = activity.get_or_insert_default();
+    if let Some(size) = allocations.remove(start as usize).or_else(|| pooled.remove(start as usize)) {
+        transfers.forget(start as usize, size);
     }
+}
+
+/// Notes that a pool took memory of the card; `again` where it had given such back at a synchronisation.
+pub fn pool_grew(again: bool) {
+    let Some(mut activity) = counting() else { return };
+    let activity = activity.get_or_insert_default();
+    activity.pools_grew += 1;
+    activity.pools_regrew += u64::from(again);
 }
 
 /// Notes a copy that the program asked for, before it is made. Only where `contents` says so are they looked at.
@@ -88,14 +111,16 @@ fn is_python() -> bool {
     executable.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
 }
 
-fn with(note: impl FnOnce(&mut Activity, usize)) {
+fn with(note: impl FnOnce(&mut Activity, Site)) {
     if !COUNTING.load(Ordering::Relaxed) {
         return;
     }
     // The stack is walked before the lock is taken, because the walk may allocate and others wait.
-    let site = site::of_caller();
+    let stack = site::of_caller();
     if let Some(mut activity) = counting() {
-        note(activity.get_or_insert_default(), site);
+        let activity = activity.get_or_insert_default();
+        let site = activity.sites.of(stack);
+        note(activity, site);
     }
 }
 

@@ -1,5 +1,6 @@
-//! Which instruction of the program called.
+//! Which instructions of the program led to a call.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -7,8 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static FOLLOWING: AtomicBool = AtomicBool::new(false);
 
-/// Frames that are looked at in search of one outside this library and the CUDA libraries it stands for.
-const DEEPEST: usize = 12;
+/// Frames of a call that are kept, from the innermost outside this library on: a program that calls CUDA through
+/// libraries has its own line far out.
+const DEEPEST: usize = 24;
+/// Most call sites that are told apart.
+const MOST: usize = 1 << 16;
+
+/// Return addresses, the innermost first; zeros behind the last.
+type Stack = [usize; DEEPEST];
 
 // The unwinder of the C runtime, which Rust's own standard library links for its backtraces; the names and types are
 // those of the Itanium C++ ABI, "Exception Handling", level I.
@@ -22,23 +29,71 @@ pub fn follow(following: bool) {
     FOLLOWING.store(following, Ordering::Relaxed);
 }
 
-/// The return address of the innermost call from outside this library; 0 where sites are not followed or none is found.
+/// The call from outside this library that is under way; `None` where sites are not followed or none is found.
 #[inline]
-pub fn of_caller() -> usize {
-    if FOLLOWING.load(Ordering::Relaxed) { walk() } else { 0 }
+pub fn of_caller() -> Option<Stack> {
+    if FOLLOWING.load(Ordering::Relaxed) { walk() } else { None }
+}
+
+/// The call sites seen so far.
+#[derive(Default)]
+pub struct Sites {
+    known: HashMap<Stack, Site>,
+    stacks: Vec<Stack>,
+}
+
+/// A call site by its number; `UNKNOWN` where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Site(u32);
+
+impl Site {
+    pub const UNKNOWN: Self = Self(0);
+}
+
+impl Sites {
+    /// The site of a stack.
+    pub fn of(&mut self, stack: Option<Stack>) -> Site {
+        let Some(stack) = stack else { return Site::UNKNOWN };
+        if let Some(site) = self.known.get(&stack) {
+            return *site;
+        }
+        if self.stacks.len() >= MOST {
+            return Site::UNKNOWN;
+        }
+        self.stacks.push(stack);
+        // No more than `MOST`, so it fits.
+        let site = Site(self.stacks.len() as u32);
+        self.known.insert(stack, site);
+        site
+    }
+
+    /// Where the return addresses of a site lie, the innermost first.
+    pub fn frames(&self, site: Site) -> Vec<Place> {
+        let stack = (site.0 as usize).checked_sub(1).and_then(|index| self.stacks.get(index));
+        let addresses = stack.into_iter().flatten().take_while(|address| **address != 0);
+        addresses.filter_map(|address| place(*address)).collect()
+    }
 }
 
 struct Walk {
+    stack: Stack,
     found: usize,
     left: usize,
 }
 
+/// Where the innermost call from outside this library lies, whether sites are followed or not.
+pub fn innermost_outside() -> Option<Place> {
+    place(walk()?[0])
+}
+
+/// The return addresses of the call from outside this library that is under way; `None` where there are none.
 #[cold]
-fn walk() -> usize {
-    let mut walk = Walk { found: 0, left: DEEPEST };
+fn walk() -> Option<Stack> {
+    // This library's own frames come first.
+    let mut walk = Walk { stack: [0; DEEPEST], found: 0, left: 2 * DEEPEST };
     // SAFETY: `visit` has the type that the unwinder calls, and the argument outlives the walk.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
-    walk.found
+    (walk.found > 0).then_some(walk.stack)
 }
 
 extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
@@ -55,8 +110,10 @@ extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
     if own().is_some_and(|(first, last)| (first..last).contains(&address)) {
         return NO_REASON;
     }
-    walk.found = address;
-    END_OF_STACK
+    let Some(slot) = walk.stack.get_mut(walk.found) else { return END_OF_STACK };
+    *slot = address;
+    walk.found += 1;
+    NO_REASON
 }
 
 /// The addresses of this library's code.
@@ -105,10 +162,7 @@ pub struct Place {
 }
 
 /// Says where a return address lies.
-pub fn place(address: usize) -> Option<Place> {
-    if address == 0 {
-        return None;
-    }
+fn place(address: usize) -> Option<Place> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // A return address may be the first of the next function, so the call itself is looked up.
     let call = address - 1;

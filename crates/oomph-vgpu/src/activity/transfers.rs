@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::site::Site;
 use crate::space::{self, Place};
 
 /// Most ranges and contents that are followed at once.
@@ -44,10 +45,12 @@ pub struct Traffic {
     /// Of them, those that brought what had been sent before, to whatever place.
     pub resent_calls: u64,
     pub resent_bytes: u64,
+    /// The largest of them whose bytes lay elsewhere on the card as well.
+    pub doubled_bytes: u64,
 }
 
 impl Traffic {
-    fn add(&mut self, size: usize, pageable: bool, resent: bool) {
+    fn add(&mut self, size: usize, pageable: bool, resent: bool, doubled: bool) {
         self.calls += 1;
         self.bytes += size as u64;
         if pageable {
@@ -58,6 +61,9 @@ impl Traffic {
             self.resent_calls += 1;
             self.resent_bytes += size as u64;
         }
+        if doubled {
+            self.doubled_bytes = self.doubled_bytes.max(size as u64);
+        }
     }
 }
 
@@ -65,7 +71,7 @@ impl Traffic {
 #[derive(Default)]
 pub struct Transfers {
     pub total: BTreeMap<Way, Traffic>,
-    pub by_site: HashMap<(usize, Way), Traffic>,
+    pub by_site: HashMap<(Site, Way), Traffic>,
     /// The most bytes that lay on the card twice at once.
     pub most_doubled: u64,
     /// Everything that was sent: digests and sizes.
@@ -93,7 +99,7 @@ fn kind(address: usize) -> (bool, bool) {
 impl Transfers {
     /// # Safety
     /// With `contents`, `from` must be readable for `size` bytes.
-    pub unsafe fn add(&mut self, to: usize, from: usize, size: usize, contents: bool, site: usize) {
+    pub unsafe fn add(&mut self, to: usize, from: usize, size: usize, contents: bool, site: Site) {
         let ((to_card, to_locked), (from_card, from_locked)) = (kind(to), kind(from));
         let (way, pageable) = match (from_card, to_card) {
             (false, true) => (Way::ToCard, !from_locked),
@@ -101,21 +107,23 @@ impl Transfers {
             (true, true) => (Way::OnCard, false),
             (false, false) => return,
         };
-        let mut resent = false;
+        let (mut resent, mut doubled) = (false, false);
         match way {
             Way::ToCard => {
                 // SAFETY: the caller's promise.
                 let digest =
                     (contents && self.is_meaningful(from, size)).then(|| unsafe { digest(from, size) }).flatten();
                 resent = digest.is_some_and(|digest| self.is_known(digest, size));
-                self.arrived(to, size, digest);
+                doubled = self.arrived(to, size, digest);
             }
             Way::ToHost => self.read_back(to, size),
-            Way::OnCard => self.arrived(to, size, None),
+            Way::OnCard => {
+                self.arrived(to, size, None);
+            }
         }
-        self.total.entry(way).or_default().add(size, pageable, resent);
+        self.total.entry(way).or_default().add(size, pageable, resent, doubled);
         if self.by_site.len() < MOST || self.by_site.contains_key(&(site, way)) {
-            self.by_site.entry((site, way)).or_default().add(size, pageable, resent);
+            self.by_site.entry((site, way)).or_default().add(size, pageable, resent, doubled);
         }
     }
 
@@ -139,10 +147,10 @@ impl Transfers {
         known
     }
 
-    /// Notes what now lies at a place of the card.
-    fn arrived(&mut self, to: usize, size: usize, digest: Option<u64>) {
+    /// Notes what now lies at a place of the card, and says whether the same now lies elsewhere too.
+    fn arrived(&mut self, to: usize, size: usize, digest: Option<u64>) -> bool {
         if digest.is_some() && self.sent.get(&(to, size)).copied() == digest {
-            return;
+            return false;
         }
         self.forget(to, size);
         if let Some(digest) = digest.filter(|_| self.sent.len() < MOST) {
@@ -153,9 +161,11 @@ impl Transfers {
                 if *copies > 1 {
                     self.doubled += size as u64;
                     self.most_doubled = self.most_doubled.max(self.doubled);
+                    return true;
                 }
             }
         }
+        false
     }
 
     fn gone(&mut self, digest: u64, size: usize) {

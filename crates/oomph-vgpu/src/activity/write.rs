@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::allocations::Site;
-use super::site;
+use super::Activity;
+use super::allocations::{Allocations, AtSite};
+use super::site::{Place, Site, Sites};
 use super::transfers::{Traffic, Transfers, Way};
-use super::{Activity, allocations::Allocations};
 
-/// Most sites that are written of each kind, those with the most bytes.
-const MOST_SITES: usize = 64;
+/// Most sites that are written of each kind, those with the most bytes. One line of a program can be many sites.
+const MOST_SITES: usize = 512;
 
 /// Writes the file. What cannot be written must not disturb the program.
 pub fn write(run_folder: &Path, activity: &Activity) {
-    if activity.allocations.calls == 0 && activity.transfers.total.is_empty() {
+    if activity.allocations.calls == 0 && activity.pooled.calls == 0 && activity.transfers.total.is_empty() {
         return;
     }
     let folder = run_folder.join("device");
@@ -30,14 +30,17 @@ pub fn write(run_folder: &Path, activity: &Activity) {
 fn document(activity: &Activity) -> String {
     let mut text = String::from("{\"pid\":");
     let _ = write!(text, "{},\"allocations\":", std::process::id());
-    allocations(&mut text, &activity.allocations);
+    allocations(&mut text, &activity.allocations, &activity.sites);
+    text.push_str(",\"pooled\":");
+    allocations(&mut text, &activity.pooled, &activity.sites);
+    let _ = write!(text, ",\"pools_grew\":{},\"pools_regrew\":{}", activity.pools_grew, activity.pools_regrew);
     text.push_str(",\"transfers\":");
-    transfers(&mut text, &activity.transfers);
+    transfers(&mut text, &activity.transfers, &activity.sites);
     text.push('}');
     text
 }
 
-fn allocations(text: &mut String, allocations: &Allocations) {
+fn allocations(text: &mut String, allocations: &Allocations, known: &Sites) {
     let _ = write!(
         text,
         "{{\"calls\":{},\"frees\":{},\"most_held_bytes\":{},\"held_bytes\":{},\"held_blocks\":{},\"pool\":{{\"calls_saved\":{},\"peak_bytes\":{}}},\"sites\":[",
@@ -49,17 +52,17 @@ fn allocations(text: &mut String, allocations: &Allocations) {
         allocations.pool_hits,
         allocations.pool_peak,
     );
-    let mut sites: Vec<(&usize, &Site)> = allocations.sites.iter().collect();
-    sites.sort_by_key(|(address, site)| (std::cmp::Reverse(site.bytes), **address));
-    for (index, (address, site)) in sites.into_iter().take(MOST_SITES).enumerate() {
+    let mut sites: Vec<(&Site, &AtSite)> = allocations.sites.iter().collect();
+    sites.sort_by_key(|(site, at)| (std::cmp::Reverse(at.bytes), **site));
+    for (index, (site, at)) in sites.into_iter().take(MOST_SITES).enumerate() {
         text.push_str(if index > 0 { ",{" } else { "{" });
-        place(text, *address);
+        frames(text, &known.frames(*site));
         let _ = write!(
             text,
-            "\"calls\":{},\"freed\":{},\"bytes\":{},\"held_bytes\":{},\"most_held_bytes\":{},\"sizes\":[",
-            site.calls, site.freed, site.bytes, site.held, site.most_held
+            ",\"calls\":{},\"freed\":{},\"bytes\":{},\"held_bytes\":{},\"most_held_bytes\":{},\"sizes\":[",
+            at.calls, at.freed, at.bytes, at.held, at.most_held
         );
-        for (index, (size, calls)) in site.sizes.iter().enumerate() {
+        for (index, (size, calls)) in at.sizes.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
             let _ = write!(text, "{comma}[{size},{calls}]");
         }
@@ -68,7 +71,7 @@ fn allocations(text: &mut String, allocations: &Allocations) {
     text.push_str("]}");
 }
 
-fn transfers(text: &mut String, transfers: &Transfers) {
+fn transfers(text: &mut String, transfers: &Transfers, known: &Sites) {
     let _ = write!(text, "{{\"most_doubled_bytes\":{}", transfers.most_doubled);
     for way in Way::ALL {
         let _ = write!(text, ",\"{}\":{{", way.name());
@@ -76,12 +79,12 @@ fn transfers(text: &mut String, transfers: &Transfers) {
         text.push('}');
     }
     text.push_str(",\"sites\":[");
-    let mut sites: Vec<_> = transfers.by_site.iter().filter(|((address, _), _)| *address != 0).collect();
+    let mut sites: Vec<_> = transfers.by_site.iter().filter(|((site, _), _)| *site != Site::UNKNOWN).collect();
     sites.sort_by_key(|(key, traffic)| (std::cmp::Reverse(traffic.bytes), **key));
-    for (index, ((address, way), of_site)) in sites.into_iter().take(MOST_SITES).enumerate() {
+    for (index, ((site, way), of_site)) in sites.into_iter().take(MOST_SITES).enumerate() {
         text.push_str(if index > 0 { ",{" } else { "{" });
-        place(text, *address);
-        let _ = write!(text, "\"way\":\"{}\",", way.name());
+        frames(text, &known.frames(*site));
+        let _ = write!(text, ",\"way\":\"{}\",", way.name());
         traffic(text, of_site);
         text.push('}');
     }
@@ -91,27 +94,31 @@ fn transfers(text: &mut String, transfers: &Transfers) {
 fn traffic(text: &mut String, traffic: &Traffic) {
     let _ = write!(
         text,
-        "\"calls\":{},\"bytes\":{},\"pageable_calls\":{},\"pageable_bytes\":{},\"resent_calls\":{},\"resent_bytes\":{}",
+        "\"calls\":{},\"bytes\":{},\"pageable_calls\":{},\"pageable_bytes\":{},\"resent_calls\":{},\"resent_bytes\":{},\"doubled_bytes\":{}",
         traffic.calls,
         traffic.bytes,
         traffic.pageable_calls,
         traffic.pageable_bytes,
         traffic.resent_calls,
         traffic.resent_bytes,
+        traffic.doubled_bytes,
     );
 }
 
-/// The fields of a place, with a comma behind them; nothing for a place that is not known.
-fn place(text: &mut String, address: usize) {
-    let Some(place) = site::place(address) else { return };
-    text.push_str("\"module\":");
-    string(text, &place.module);
-    let _ = write!(text, ",\"offset\":{},\"function\":", place.offset);
-    match &place.function {
-        Some(function) => string(text, function),
-        None => text.push_str("null"),
+/// The places of a call, the innermost first; none where they are not known.
+fn frames(text: &mut String, places: &[Place]) {
+    text.push_str("\"frames\":[");
+    for (index, place) in places.iter().enumerate() {
+        text.push_str(if index > 0 { ",{\"module\":" } else { "{\"module\":" });
+        string(text, &place.module);
+        let _ = write!(text, ",\"offset\":{},\"function\":", place.offset);
+        match &place.function {
+            Some(function) => string(text, function),
+            None => text.push_str("null"),
+        }
+        text.push('}');
     }
-    text.push(',');
+    text.push(']');
 }
 
 /// A string as JSON writes it.

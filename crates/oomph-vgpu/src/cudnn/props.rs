@@ -33,6 +33,8 @@ pub struct Props {
     pub clock_khz: u64,
     /// Memory clock, in kHz.
     pub memory_clock_khz: u64,
+    /// Width of the memory bus, in bits.
+    pub bus_width_bits: u64,
     /// PCI device id.
     pub pci_device_id: u64,
     /// Memory, in bytes.
@@ -62,14 +64,16 @@ pub fn current() -> Option<Props> {
         l2_bytes: card.l2_bytes,
         clock_khz: card.clock_khz,
         memory_clock_khz: card.memory_clock_khz,
+        bus_width_bits: card.bus_width_bits,
         pci_device_id: card.pci_device_id,
         capacity_bytes: device.capacity_bytes(),
         ordinal: device::current_ordinal(),
     })
 }
 
-/// The JSON that `CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION` takes. Its members are those that cuDNN 9.26 demands, by
-/// the names that its error messages give; truth values are numbers there.
+/// The JSON that `CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION` takes. Its members are those that cuDNN demands up to
+/// 9.28, by the names that 9.26 gives in its error messages; `memoryBusWidth` came later, and older ones pass over it. Truth
+/// values are numbers there.
 pub fn props_json(props: &Props) -> String {
     let mut json = String::from("{\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64]");
     let numbers = [
@@ -93,6 +97,7 @@ pub fn props_json(props: &Props) -> String {
         ("supportCoopLaunch", 1),
         ("smClockRateKHz", props.clock_khz),
         ("memClockRateKHz", props.memory_clock_khz),
+        ("memoryBusWidth", props.bus_width_bits),
         ("l2CacheSize", props.l2_bytes),
         ("totalGlobalMem", props.capacity_bytes),
         ("cudaDeviceId", props.ordinal as u64),
@@ -128,6 +133,7 @@ pub mod tests {
             l2_bytes: 52_428_800,
             clock_khz: 1_980_000,
             memory_clock_khz: 2_619_000,
+            bus_width_bits: 5120,
             pci_device_id: 0x2330,
             capacity_bytes: 84_942_979_072,
             ordinal: 0,
@@ -142,7 +148,7 @@ pub mod tests {
         }
         assert!(json.ends_with("\"deviceName\":\"NVIDIA H100 80GB HBM3\"}"));
         assert_eq!(json.matches('{').count(), 1);
-        assert_eq!(json.matches(':').count(), 25, "the number of members that cuDNN 9.26 reads");
+        assert_eq!(json.matches(':').count(), 26, "the number of members that cuDNN 9.28 reads");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Devices, versions and error texts.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::activity::site;
 use crate::cudnn::namespace;
 use crate::device;
 use crate::driver::{attributes, procedures, put, version};
@@ -164,17 +166,28 @@ pub unsafe fn cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void
     unsafe { cuGetProcAddress_v2(symbol, function, version, flags, std::ptr::null_mut()) }
 }
 
-/// What the report says of a program that brings its own runtime.
-const STATIC_RUNTIME: &str = "the program, or a library that it loaded, has the CUDA runtime linked in statically, which \
-    the virtual GPU cannot answer: what it does with CUDA fails; use a build that links libcudart dynamically";
-
 /// The tables that a statically linked runtime asks for are private to NVIDIA. Without them it reports an unknown error
 /// to the program, so the report says what it was.
 pub unsafe fn cuGetExportTable(table: *mut *const c_void, _id: *const c_void) -> u32 {
     unsafe { put(table, std::ptr::null()) };
     // NVIDIA's own libraries carry a static runtime as well. Those that are asked in a namespace do without it.
     if !namespace::is_inside() {
-        trace::warn(STATIC_RUNTIME);
+        warn_of_static_runtime();
     }
     NOT_FOUND
+}
+
+/// Says once which file brings a runtime of its own.
+fn warn_of_static_runtime() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let place = site::innermost_outside();
+    let file = place.as_ref().and_then(|place| place.module.rsplit('/').next());
+    trace::warn(&format!(
+        "{} has the CUDA runtime linked in statically, which the virtual GPU cannot stand in for: its CUDA calls fail; \
+         use a build with the shared one (nvcc --cudart shared, CMake CUDA_RUNTIME_LIBRARY Shared)",
+        file.unwrap_or("a library of the program")
+    ));
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Format, ProgramArgs};
+use super::{Format, ProgramArgs, at_least_one};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -56,11 +56,11 @@ pub struct FixArgs {
     pub margin: Option<String>,
 
     /// Look for this many different fixes
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
     pub fixes: usize,
 
     /// Try this many at a time, where the program allows it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
     /// Try nothing new after this time
@@ -68,7 +68,7 @@ pub struct FixArgs {
     pub max_time: String,
 
     /// Run the program with the Nth fix afterwards, on the virtual cards
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub apply: Option<usize>,
 
     /// With --apply: on this machine's own GPU, with its results

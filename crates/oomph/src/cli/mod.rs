@@ -8,14 +8,15 @@ mod plan;
 mod program;
 mod tune;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
 pub use fix::{FixArgs, Prefer};
-pub use plan::{ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
-pub use program::{ProgramArgs, Values};
+pub use plan::{CacheArg, ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+pub use program::{ProgramArgs, Routing, Values};
 pub use tune::TuneArgs;
 
 const AFTER_HELP: &str = "\
@@ -29,6 +30,13 @@ Examples:
   Why did it run out of memory? (a log, or a snapshot of the memory)
       oomph explain train.log
       oomph explain snapshot.pickle
+
+  What makes it fit, and what is the largest batch?
+      oomph fix --gpu rtx-3060 -- python train.py --batch-size 16
+      oomph tune --gpu rtx-3060 --vary batch=1..512 -- python train.py --batch-size {batch}
+
+  What does a model need that there is no script for yet?
+      oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090
 
   Which cards are known, and what is known of one?
       oomph gpus
@@ -94,6 +102,11 @@ pub struct GpusArgs {
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// A number of things of which none would be no use.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1000)
 }
 
 /// How an answer is written.

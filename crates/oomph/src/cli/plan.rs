@@ -15,14 +15,26 @@ Examples:
       oomph plan ./my-model/ --task full --gpus 8xh100 --zero 3
 
   A GGUF file and its context:
-      oomph plan model.Q4_K_M.gguf --seq 32768 --gpu rtx-3060
+      oomph plan model.Q4_K_M.gguf --context 32768 --gpu rtx-3060
+      oomph plan llama-3.1-8b --gguf Q4_K_M --context 32768 --kv-cache q8_0
+
+  A server: how many requests at a time, and how long?
+      oomph plan qwen2.5-7b --task serve --batch 16 --context 8192 --gpu l4
 
   How the sum comes about, and what guides print as a table:
       oomph plan llama-2-7b --task full --explain
       oomph plan llama-2-7b --table
 
-MODEL is a folder, a file, or a name that is built in. Nothing is run and
-nothing is downloaded. Sizes are in GiB of 2^30 bytes; figures are the peak
+  Images, and a LoRA for the model that makes them:
+      oomph plan sdxl --controlnet controlnet-sdxl --images 4 --gpu rtx-4070
+      oomph plan sdxl --task lora --resolution 1024 --checkpointing
+
+  The plan as a program, and what a dry run of it says:
+      oomph plan llama-3-8b --task lora --script lora.py --verify
+
+MODEL is a folder, a file, a name that is built in, or a name on the Hub: of
+those the headers are read, from the local cache or over the network, and no
+weights. Nothing is run without --verify. Sizes are in GiB of 2^30 bytes; figures are the peak
 of the process on one card, the CUDA context included.
 
 Exit status:
@@ -57,6 +69,14 @@ pub struct PlanArgs {
     #[arg(long, value_enum, visible_alias = "dtype")]
     pub precision: Option<PrecisionArg>,
 
+    /// Plan it as llama.cpp runs it from a GGUF file of this quantization: Q4_K_M, Q8_0, ...
+    #[arg(long, value_name = "NAME")]
+    pub gguf: Option<String>,
+
+    /// How a server keeps keys and values [default: f16]
+    #[arg(long, value_enum)]
+    pub kv_cache: Option<CacheArg>,
+
     /// The optimizer [default: adamw-fused]
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
@@ -88,6 +108,10 @@ pub struct PlanArgs {
     /// A card, NAME or NAME:COUNT
     #[arg(long, value_name = "NAME[:COUNT]")]
     pub gpu: Option<String>,
+
+    /// Give the card this much memory instead of its own
+    #[arg(long, value_name = "SIZE")]
+    pub vram: Option<String>,
 
     /// Several cards, as 8xh100
     #[arg(long, value_name = "COUNTxNAME", conflicts_with = "gpu")]
@@ -121,6 +145,14 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub images: Option<u64>,
 
+    /// Frames of a video [default: 81 for models of videos]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub frames: Option<u64>,
+
+    /// A ControlNet beside a UNet: a folder, a file, or a name
+    #[arg(long, value_name = "MODEL")]
+    pub controlnet: Option<String>,
+
     /// The autoencoder takes one image at a time
     #[arg(long)]
     pub vae_slicing: bool,
@@ -145,6 +177,14 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
 
+    /// Run that program on the virtual GPU, and show both figures
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Verify in an environment with this package (any pip requirement; repeatable)
+    #[arg(long, value_name = "PKG", requires = "verify")]
+    pub with: Vec<String>,
+
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -160,8 +200,9 @@ pub enum TaskArg {
     /// One forward pass
     Inference,
     /// Text token by token
-    #[value(alias = "serve")]
     Generate,
+    /// Text by a server: vLLM, or llama.cpp for GGUF
+    Serve,
     /// All weights are trained
     Full,
     /// Adapters are trained
@@ -188,13 +229,43 @@ pub enum PrecisionArg {
     Nf4,
 }
 
+/// How a server keeps keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheArg {
+    /// 16 bits
+    F16,
+    /// 8 bits (vLLM)
+    Fp8,
+    /// 8 bits and a scale for each 32 (llama.cpp)
+    #[value(name = "q8_0")]
+    Q8,
+    /// 4 bits and a scale for each 32 (llama.cpp)
+    #[value(name = "q4_0")]
+    Q4,
+}
+
+impl CacheArg {
+    /// Bytes of a number.
+    #[must_use]
+    pub fn bytes(self) -> f64 {
+        match self {
+            Self::F16 => 2.0,
+            Self::Fp8 => 1.0,
+            Self::Q8 => 34.0 / 32.0,
+            Self::Q4 => 18.0 / 32.0,
+        }
+    }
+}
+
 /// What is kept in the computer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OffloadArg {
     /// The optimizer's state
     Optimizer,
-    /// Weights (or a pipeline's networks)
+    /// Weights (or a pipeline's networks, one at a time on the card)
     Weights,
+    /// A pipeline's modules, one at a time on the card
+    Sequential,
 }
 
 /// A framework whose settings are shown.

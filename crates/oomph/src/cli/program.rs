@@ -36,6 +36,10 @@ pub struct ProgramArgs {
     #[arg(long, value_enum, default_value_t = Values::Small)]
     pub values: Values,
 
+    /// Which experts of a mixture get the tokens where the router's choice is not computed
+    #[arg(long, value_enum, default_value_t = Routing::Balanced)]
+    pub routing: Routing,
+
     /// Where a pretrained model's weights are not on disk, build it from its config
     #[arg(long)]
     pub random_weights: bool,
@@ -63,4 +67,13 @@ pub enum Values {
     Small,
     /// All, in host memory (slow)
     AllHost,
+}
+
+/// Where the tokens of a mixture of experts go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Routing {
+    /// To all experts alike
+    Balanced,
+    /// To the same few, which takes the most memory
+    Worst,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Format, ProgramArgs};
+use super::{Format, ProgramArgs, at_least_one};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -65,7 +65,7 @@ pub struct TuneArgs {
     pub margin: Option<String>,
 
     /// Try this many at a time, where the program allows it [default: one per core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
     /// How the answer is written on stdout

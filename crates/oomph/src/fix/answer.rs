@@ -7,11 +7,11 @@ use oomph_gpu::Catalogue as Cards;
 use oomph_launch::{AppliedRemedy, AppliedState, HookKept};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite;
-use oomph_remedy::search::{Dose, Fix, Found, Mix, Ran};
+use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
 use oomph_remedy::{Cause, Framework, Kind, Operation, Owner, Sameness, Situation, Task, Written};
 use oomph_report::{
-    Apply, Attempt, Baseline, Dropped, DryRunReport, FixReport, FixRow, FixSchema, FixVerdict, Floor, NextStep,
-    ResultChange, Verdict,
+    Apply, Attempt, Baseline, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor,
+    NextStep, ResultChange, Verdict,
 };
 
 use super::Wanted;
@@ -61,12 +61,21 @@ pub fn without_fixes<'a>(
         warnings: baseline.warnings.clone(),
         command: command(stage),
         next: Vec::new(),
+        order: order(wanted.wishes.prefer),
     };
     Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone() }
 }
 
 fn command(stage: &Stage) -> Vec<String> {
     stage.program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+fn order(prefer: Prefer) -> FixOrder {
+    match prefer {
+        Prefer::Quality => FixOrder::Quality,
+        Prefer::Speed => FixOrder::Speed,
+        Prefer::Memory => FixOrder::Memory,
+    }
 }
 
 fn seconds(start: Instant) -> f64 {
@@ -132,6 +141,8 @@ impl<'a> Parts<'_, 'a> {
             schema: FixSchema,
             verdict: if fixes.is_empty() { FixVerdict::NothingFits } else { FixVerdict::Fixed },
             floor: fixes.is_empty().then(|| self.floor()),
+            next: self.next(&fixes),
+            order: order(self.wanted.wishes.prefer),
             fixes,
             attempts,
             dropped,
@@ -140,24 +151,36 @@ impl<'a> Parts<'_, 'a> {
             out_of_time: self.found.out_of_time,
             warnings: self.full.warnings.clone(),
             command: command(self.stage),
-            next: self.next(),
             baseline: base,
         };
         Answer { report, changes, messages: self.first.stderr_tail.clone() }
     }
 
-    fn next(&self) -> Vec<NextStep> {
-        if self.found.fixes.is_empty() || self.found.fixes.len() < 2 {
-            return Vec::new();
+    /// What one would run next. Only the remedies of the first fix are tried then, which takes a part of the time.
+    fn next(&self, fixes: &[FixRow]) -> Vec<NextStep> {
+        let program = &self.stage.program;
+        let step = |why: &str, own: &[&str]| {
+            let own: Vec<String> = own.iter().map(|&word| word.to_owned()).collect();
+            NextStep { why: why.into(), command: program.fix(&[&self.wanted.options, own.as_slice()].concat()) }
+        };
+        let Some(fix) = self.found.fixes.first() else {
+            let longer = self.found.out_of_time.then(|| step("look further", &["--max-time", "10m"]));
+            return longer.into_iter().collect();
+        };
+        let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();
+        let ids = ids.join(",");
+        let mut next = vec![step("see the first one at work", &["--allow", &ids, "--apply", "1"])];
+        if fixes.first().is_some_and(|fix| fix.command.is_some()) {
+            next.push(step("keep it as a script", &["--allow", &ids, "--write", "1", "fixed.sh"]));
         }
-        Vec::new()
+        next
     }
 
     fn row(&self, fix: &Fix<'a>, base: &Baseline) -> FixRow {
         let seen = self.seen.get(&fix.mix.key()).map(Vec::as_slice).unwrap_or_default();
         let mut notes: Vec<String> = Vec::new();
         for dose in &fix.mix.doses {
-            notes.extend(dose.remedy.note.clone());
+            notes.extend(dose.remedy.note_for(&self.applier.situation.frameworks));
             // The line is told with the remedy that changes what it keeps.
             if dose.remedy.when.causes.contains(&Cause::Leak) {
                 let results = dose.remedy.aims.contains(&Operation::Evaluation);
@@ -249,13 +272,9 @@ impl<'a> Parts<'_, 'a> {
     /// What is left when nothing fits.
     fn floor(&self) -> Floor {
         let strongest = self.found.strongest.as_ref();
-        let need = self.least.or(self
-            .full
-            .devices
-            .iter()
-            .filter_map(|device| device.need())
-            .map(|need| need.process_bytes)
-            .max());
+        // What was seen of a run that did not come to its end is no need.
+        let whole = self.full.devices.iter().filter(|device| !device.needed_is_minimum);
+        let need = self.least.or(whole.filter_map(|device| device.need()).map(|need| need.process_bytes).max());
         let smallest = need.and_then(|bytes| {
             Cards::builtin().smallest_that_hold(bytes).find(|gpu| gpu.kind.is_card()).map(|gpu| gpu.id.clone())
         });

@@ -14,8 +14,8 @@ use crate::trial::{Changes, Runner};
 use super::bench::Stop;
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
-/// long as it took to die on the card.
-const LONGEST_PROBE: Duration = Duration::from_secs(30);
+/// long as it took to die on the card. Cut short it says nothing of owners, so it is given time.
+const LONGEST_PROBE: Duration = Duration::from_secs(150);
 /// See [`LONGEST_PROBE`].
 const PROBE_TIMES: u32 = 4;
 /// How often it is looked whether a run beside another one is done.

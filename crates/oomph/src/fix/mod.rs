@@ -15,8 +15,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use oomph_explain::snapshot::At;
 use oomph_gpu::size;
 use oomph_launch::{HookOom, HookProgram, ProgramKind};
-use oomph_remedy::Catalogue;
 use oomph_remedy::search::{self, Forecast, Found, Mix, Wishes};
+use oomph_remedy::{Catalogue, DryRunKind};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
 use crate::assemble::{Observation, assemble};
@@ -25,7 +25,7 @@ use crate::cli::{FixArgs, Format, Prefer};
 use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::fork_runner::ForkRunner;
-use crate::program::{self, Program};
+use crate::program::{self, Program, quoted};
 use crate::stage::Stage;
 use crate::trial::{Changes, Runner};
 use crate::{output, whose};
@@ -47,6 +47,8 @@ pub struct Wanted {
     pub jobs: usize,
     /// When nothing new is begun.
     pub deadline: Instant,
+    /// The options that say what fits, as typed, ready for a shell.
+    pub options: Vec<String>,
 }
 
 /// Searches and answers.
@@ -57,6 +59,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let start = Instant::now();
     let program = Program::new(args.program)?;
     let catalogue = Catalogue::builtin();
+    let write = apply::target(&args.write)?;
     let wanted = Wanted {
         cards: limited(&program.cards, args.target.as_deref(), args.margin.as_deref())?,
         wishes: Wishes {
@@ -65,17 +68,25 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
                 Prefer::Quality => search::Prefer::Quality,
                 Prefer::Memory => search::Prefer::Memory,
             },
-            allow: ids(catalogue, "--allow", &args.allow)?,
+            allow: allowed(catalogue, &args.allow)?,
             forbid: ids(catalogue, "--forbid", &args.forbid)?,
         },
-        fixes: args.fixes.max(1),
-        jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1),
+        // What is to be applied or written has to be found first.
+        fixes: args.fixes.max(args.apply.unwrap_or(0)).max(write.as_ref().map_or(0, |(number, _)| *number)),
+        jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         deadline: start + program::duration("--max-time", &args.max_time)?,
+        options: [("--target", &args.target), ("--margin", &args.margin)]
+            .into_iter()
+            .filter_map(|(name, value)| Some([name.to_owned(), quoted(value.as_deref()?)]))
+            .flatten()
+            .collect(),
     };
     if let Some(path) = &args.report {
         output::writable(path)?;
     }
-    let write = apply::target(&args.write)?;
+    if args.real {
+        apply::needs_a_gpu()?;
+    }
     let stage = Stage::set(program, quiet)?;
     let progress = progress(quiet);
     let runner = ForkRunner::new(&stage, args.jobs);
@@ -91,13 +102,15 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     }
     let report = &answer.report;
     output::answer(report, args.format, args.report.as_deref(), || render_fix(report, output::style()))?;
-    if let Some((number, path)) = &write {
-        apply::write(&answer, *number, path)?;
-        output::tell(&format!("oomph: wrote {}", path.display()), quiet);
-    }
-    if let Some(number) = args.apply {
-        let quietly = args.format == Format::Json;
-        return apply::run(&stage, &answer, number, args.real, quietly);
+    if report.verdict == FixVerdict::Fixed {
+        if let Some((number, path)) = &write {
+            output::tell(&apply::write(&answer, *number, path)?, quiet);
+        }
+        if let Some(number) = args.apply {
+            return apply::run(&stage, &answer, number, args.real, (args.format == Format::Json, quiet));
+        }
+    } else if write.is_some() || args.apply.is_some() {
+        output::say("oomph: there is no fix to write or to apply");
     }
     Ok(ExitCode::from(match report.verdict {
         FixVerdict::FitsAlready | FixVerdict::Fixed => status::DONE,
@@ -186,7 +199,10 @@ fn search<'a>(
         seen: Default::default(),
         tell,
     };
-    let found = search::search(catalogue, &candidates, &forecast, wanted.fixes, &mut bench)?;
+    let mut found = search::search(catalogue, &candidates, &forecast, wanted.fixes, &mut bench)?;
+    if wanted.wishes.prefer == search::Prefer::Memory {
+        found.fixes.sort_by_key(|fix| fix.peak_bytes);
+    }
     let least = least(runner, &applier, &found, (&unlimited, patience), tell)?;
     Ok(answer::Parts {
         stage,
@@ -243,6 +259,9 @@ fn limited(cards: &[Card], target: Option<&str>, margin: Option<&str>) -> Result
     let target = target
         .map(|text| size::parse(text).map_err(|error| hinted(format!("--target: {error}"), "write --target 10GiB")))
         .transpose()?;
+    if target == Some(0) {
+        return Err(hinted("--target: nothing fits into no memory at all", "write --target 10GiB"));
+    }
     cards
         .iter()
         .map(|card| {
@@ -297,13 +316,34 @@ fn ids(catalogue: &Catalogue, option: &str, typed: &[String]) -> Result<BTreeSet
             let id = id.trim();
             // An answer names some with their amount.
             let plain = id.split_once('/').map_or(id, |(id, _)| id);
-            match catalogue.get(plain) {
-                Some(remedy) => Ok(remedy.id.clone()),
-                None => Err(hinted(
-                    format!("{option}: there is no remedy `{}`", oomph_report::clean(id)),
-                    "ids are words like micro-batch or gradient-checkpointing, as `oomph fix --format json` names them",
-                )),
-            }
+            let unknown = || {
+                let near: Vec<&str> = catalogue.nearest(plain).into_iter().map(|remedy| remedy.id.as_str()).collect();
+                let hint = match near.as_slice() {
+                    [] => {
+                        "ids are words like micro-batch or gradient-checkpointing, as answers in JSON name them".into()
+                    }
+                    near => format!("did you mean {}?", near.join(" or ")),
+                };
+                hinted(format!("{option}: there is no remedy `{}`", oomph_report::clean(id)), hint)
+            };
+            catalogue.get(plain).ok_or_else(unknown)
         })
+        .map(|remedy| remedy.map(|remedy| remedy.id.clone()))
         .collect()
+}
+
+/// The remedies of `--allow` are those that a dry run can try.
+fn allowed(catalogue: &Catalogue, typed: &[String]) -> Result<BTreeSet<String>> {
+    let ids = ids(catalogue, "--allow", typed)?;
+    let untried = |id: &&String| {
+        let kind = catalogue.get(id).map(|remedy| remedy.dry_run.kind);
+        matches!(kind, Some(DryRunKind::None | DryRunKind::Machine))
+    };
+    match ids.iter().find(untried).and_then(|id| catalogue.get(id)) {
+        Some(remedy) => Err(hinted(
+            format!("--allow: `{}` cannot be tried in a dry run", remedy.id),
+            format!("{}; leave it out", remedy.dry_run.what),
+        )),
+        None => Ok(ids),
+    }
 }

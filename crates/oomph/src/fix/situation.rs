@@ -37,7 +37,11 @@ pub struct Known<'a> {
 /// The description of the process that used the card, if any wrote one.
 pub fn described(hooks: &HookReports) -> HookProgram {
     let most = |hook: &&oomph_launch::HookReport| {
-        hook.devices.iter().map(|device| device.reserved_peak_bytes).max().unwrap_or(0)
+        hook.devices
+            .iter()
+            .map(|device| device.reserved_peak_bytes.unwrap_or(device.allocated_peak_bytes))
+            .max()
+            .unwrap_or(0)
     };
     let all = hooks.reports.iter().filter(|hook| hook.program.is_some());
     all.max_by_key(most).and_then(|hook| hook.program.clone()).unwrap_or_default()
@@ -129,6 +133,11 @@ impl Known<'_> {
             }
         }
         let known = |name: &str| self.versions.contains_key(name) || program.libraries.contains_key(name);
+        // Who died before a model was seen says by its imports whose it would have been.
+        if program.models.is_empty() && names.is_empty() {
+            let libraries = [Framework::Diffusers, Framework::Transformers, Framework::Timm];
+            names.extend(libraries.into_iter().filter(|library| known(library.name())));
+        }
         for (name, framework) in
             [("tensorflow", Framework::Tensorflow), ("jax", Framework::Jax), ("torch", Framework::Pytorch)]
         {
@@ -139,14 +148,19 @@ impl Known<'_> {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(*name));
         let version = |name: &str| program.libraries.get(name).or_else(|| self.versions.get(name));
+        let script = rewrite::program(self.line).map(|program| program.framework);
         names
             .into_iter()
             .map(|framework| {
                 let name = if framework == Framework::Pytorch { "torch" } else { framework.name() };
-                match version(name) {
+                let known = match version(name) {
                     Some(version) => Installed::new(framework, version),
                     None => Installed::from(framework),
-                }
+                };
+                // The flags of Transformers are those of its scripts, and arguments of its Trainer.
+                let library =
+                    framework == Framework::Transformers && program.trainer.is_none() && script != Some(framework);
+                if library { known.as_library() } else { known }
             })
             .collect()
     }

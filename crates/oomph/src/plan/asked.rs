@@ -1,25 +1,34 @@
 //! What was asked for, made a workload.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
-use oomph_plan::{Attention, Image, Lora, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload};
+use oomph_plan::{
+    Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload,
+};
+use oomph_report::clean;
 
 use super::subject::Found;
 use crate::cards;
-use crate::cli::{OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+use crate::cli::{CacheArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 use crate::failure::hinted;
 
 /// Tokens of a sample where nothing is said.
 const LENGTH: u64 = 2048;
+/// Frames of a video where nothing is said: five seconds of Wan.
+const VIDEO_FRAMES: u64 = 81;
 
 /// A workload and the cards that it is for.
 pub struct Asked {
     /// What is done.
     pub workload: Workload,
     /// The card.
-    pub gpu: Option<&'static Gpu>,
+    pub gpu: Option<Gpu>,
     /// How many of it.
     pub count: u64,
+    /// What the weights are kept as, where no precision says it.
+    weights: Option<String>,
+    /// Whether the model is a pipeline of diffusers.
+    pipeline: bool,
 }
 
 /// Reads what was typed.
@@ -28,6 +37,15 @@ pub struct Asked {
 /// When a name is not known or settings contradict each other.
 pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let (gpu, count) = card(args)?;
+    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
+    let gpu = match (gpu, vram) {
+        (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram)),
+        (gpu, None) => gpu.cloned(),
+        (None, Some(vram)) => {
+            let card = Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card")?;
+            Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram) })
+        }
+    };
     let task = match (args.task, &found.subject) {
         (Some(task), _) => of_task(task),
         (None, Subject::Pipeline(_)) => Task::Image,
@@ -36,10 +54,18 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         }
         (None, _) => Task::Inference,
     };
-    if (task == Task::Image) != matches!(found.subject, Subject::Pipeline(_)) {
+    let pipeline = matches!(found.subject, Subject::Pipeline(_));
+    // A pipeline makes images, and its denoiser can be trained.
+    let suits = if pipeline {
+        matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora)
+    } else {
+        task != Task::Image
+    };
+    if !suits {
         let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
         return Err(hinted(format!("`{}` is no model for {}", found.name, task.name()), hint));
     }
+    serving(args, found, task)?;
     let precision = args.precision.map_or(
         match task {
             Task::Full | Task::Freeze | Task::Qlora => Precision::AmpBf16,
@@ -52,6 +78,8 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         _ => u64::MAX,
     };
     let optimizer = match &args.optimizer {
+        // What Trainer takes; the training scripts of diffusers take `torch.optim.AdamW` as it comes.
+        None if pipeline => Optimizer::AdamwForeach,
         None => Optimizer::AdamwFused,
         Some(name) => optimizer(name)?,
     };
@@ -63,6 +91,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
             "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
         ));
     }
+    fits_the_shape(args, found, task)?;
     let parallel = Parallel {
         gpus: count,
         zero: args.zero,
@@ -72,45 +101,112 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         offload_optimizer: args.offload.contains(&OffloadArg::Optimizer),
         offload_weights: args.offload.contains(&OffloadArg::Weights),
     };
+    if !pipeline && (args.resolution.is_some() || args.images.is_some() || args.frames.is_some()) {
+        return Err(hinted(
+            format!("`{}` makes no images", clean(&found.name)),
+            "leave out --resolution, --images and --frames",
+        ));
+    }
     let (width, height) = resolution(args.resolution.as_deref())?;
     let workload = Workload {
         task,
         precision,
         batch: args.images.unwrap_or(args.batch),
         length: args.seq.unwrap_or(LENGTH.min(most)),
-        new_tokens: if task == Task::Generate { args.new_tokens } else { 0 },
+        new_tokens: if matches!(task, Task::Generate | Task::Serve) { args.new_tokens } else { 0 },
         optimizer,
         checkpointing: args.checkpointing,
         attention: if args.eager { Attention::Eager } else { Attention::Sdpa },
         padding: args.padding,
         lora: Lora {
             rank: args.lora_rank,
-            targets: if args.lora_default_targets { Targets::Default } else { Targets::AllLinear },
+            targets: if args.lora_default_targets || pipeline { Targets::Default } else { Targets::AllLinear },
             dropout: false,
         },
         accumulation: args.accumulation,
+        cache_bytes: args.kv_cache.map_or(2.0, CacheArg::bytes),
         parallel,
         image: Image {
             width,
             height,
-            offload: parallel.offload_weights,
+            frames: args.frames.unwrap_or(if is_video(&found.subject) { VIDEO_FRAMES } else { 1 }),
+            offload: if args.offload.contains(&OffloadArg::Sequential) {
+                Offloading::Sequential
+            } else if parallel.offload_weights {
+                Offloading::Model
+            } else {
+                Offloading::None
+            },
             slicing: args.vae_slicing,
             tiling: args.vae_tiling,
             ..Image::default()
         },
         ..Workload::default()
     };
-    Ok(Asked { workload, gpu, count })
+    let weights = match &found.subject {
+        Subject::Transformer { stored: Some(stored), .. } => Some(stored.format.clone()),
+        _ => None,
+    };
+    Ok(Asked { workload, gpu, count, weights, pipeline })
 }
 
 impl Asked {
+    /// What the user should know of these settings, one sentence each.
+    pub fn notes(&self, found: &Found) -> Vec<String> {
+        let workload = &self.workload;
+        let mut notes = Vec::new();
+        let Subject::Transformer { shape, .. } = &found.subject else { return notes };
+        let tokens = workload.length.saturating_add(workload.new_tokens);
+        let text = shape.image.is_none() && shape.audio.is_none() && shape.encoder.is_none();
+        if text && shape.max_positions > 0 && tokens > shape.max_positions {
+            let most = shape.max_positions;
+            notes.push(format!("{tokens} tokens are more than the {most} positions that the model is made for"));
+        }
+        if workload.parallel.zero > 0 && workload.parallel.gpus == 1 {
+            notes.push("ZeRO shards over cards, and there is one: --gpus 8xh100 names eight".into());
+        }
+        if !shape.exact {
+            notes.push(format!(
+                "the tensors of the family `{}` are not known one by one; it is planned by its widths",
+                clean(&shape.family)
+            ));
+        }
+        notes
+    }
+
+    /// How images are made, or the denoiser trained on them.
+    fn image(&self, words: &mut Vec<String>) {
+        let workload = &self.workload;
+        let image = &workload.image;
+        words.push(format!("{} x {} pixels", image.width, image.height));
+        if image.frames > 1 {
+            words.push(format!("{} frames", image.frames));
+        }
+        words.push(if workload.batch == 1 { "1 image".to_owned() } else { format!("{} images", workload.batch) });
+        if workload.task.trains() {
+            words.push(workload.optimizer.name().to_owned());
+            words.push(if workload.checkpointing { "checkpointing" } else { "no checkpointing" }.to_owned());
+            if workload.task != Task::Full {
+                words.push(format!("rank {} at attention", workload.lora.rank));
+            }
+            return;
+        }
+        let modes = [
+            (image.offload == Offloading::Model, "one network at a time"),
+            (image.offload == Offloading::Sequential, "one module at a time"),
+            (image.slicing, "sliced decoding"),
+            (image.tiling, "tiled decoding"),
+        ];
+        words.extend(modes.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()));
+    }
+
     /// The settings that the figures are for, in words.
     pub fn settings(&self) -> Vec<String> {
         let workload = &self.workload;
-        let mut words = vec![workload.precision.name().to_owned()];
-        if workload.task == Task::Image {
-            words.push(format!("{} x {} pixels", workload.image.width, workload.image.height));
-            words.push(format!("{} images", workload.batch));
+        let weights = self.weights.clone();
+        let mut words = vec![weights.unwrap_or_else(|| workload.precision.name().to_owned())];
+        if self.pipeline {
+            self.image(&mut words);
             return words;
         }
         words.push(format!("batch {}", workload.batch));
@@ -136,10 +232,88 @@ impl Asked {
     }
 }
 
+/// Checks that a model can be split as was asked.
+fn fits_the_shape(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
+    if !task.trains() && args.zero > 0 {
+        return Err(hinted("--zero is for training", "leave it out; --tensor-parallel splits a model for inference"));
+    }
+    let Subject::Transformer { shape, .. } = &found.subject else {
+        return match args.tensor_parallel.max(args.pipeline_parallel).max(args.sequence_parallel) {
+            1 => Ok(()),
+            _ => Err(hinted("a pipeline for images is not split over cards here", "leave out the degrees")),
+        };
+    };
+    let (tensor, stages) = (args.tensor_parallel, args.pipeline_parallel);
+    if !shape.heads.is_multiple_of(tensor) {
+        let degrees: Vec<String> = (1..=shape.heads.min(16))
+            .filter(|degree| shape.heads.is_multiple_of(*degree))
+            .map(|d| d.to_string())
+            .collect();
+        return Err(hinted(
+            format!("{} heads cannot be split {tensor} ways", shape.heads),
+            format!("--tensor-parallel takes a divisor of them: {}", degrees.join(", ")),
+        ));
+    }
+    if stages > shape.layers {
+        return Err(hinted(
+            format!("{} layers cannot be split into {stages} stages", shape.layers),
+            "--pipeline-parallel takes at most as many stages as there are layers",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks what depends on who runs the model: llama.cpp, vLLM, or Python.
+fn serving(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
+    let (shape, stored) = match &found.subject {
+        Subject::Transformer { shape, stored } => (Some(shape), stored.as_ref()),
+        Subject::Pipeline(_) => (None, None),
+    };
+    let name = oomph_report::clean(&found.name);
+    let llama_cpp = stored.is_some_and(|stored| stored.llama_cpp.is_some());
+    if llama_cpp && task.trains() {
+        return Err(hinted(
+            format!("`{name}` as a GGUF file cannot be trained"),
+            "plan the model that it was made from, by its folder or name",
+        ));
+    }
+    if stored.is_some() && !llama_cpp && matches!(task, Task::Full | Task::Freeze | Task::Qlora) {
+        return Err(hinted(
+            format!("`{name}` is quantized, and its own weights cannot be trained"),
+            "--task lora trains adapters over them; or plan the model that it was made from",
+        ));
+    }
+    if stored.is_some() && args.precision.is_some() {
+        return Err(hinted(format!("the weights of `{name}` are as its files have them"), "leave out --precision"));
+    }
+    if task == Task::Serve && !shape.is_some_and(|shape| oomph_plan::serves(shape)) {
+        return Err(hinted(format!("`{name}` is no model that vLLM writes text with"), "leave out --task serve"));
+    }
+    match args.kv_cache {
+        Some(_) if task != Task::Serve && !llama_cpp => {
+            Err(hinted("--kv-cache is for servers", "add --task serve (vLLM), or --gguf Q4_K_M (llama.cpp)"))
+        }
+        Some(CacheArg::Fp8) if llama_cpp => Err(hinted("llama.cpp has no cache in fp8", "write --kv-cache q8_0")),
+        Some(CacheArg::Q8 | CacheArg::Q4) if !llama_cpp => {
+            Err(hinted("vLLM has no cache in q8_0 or q4_0", "write --kv-cache fp8"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a pipeline makes videos: its denoiser's patches or its autoencoder have a side in time.
+fn is_video(subject: &Subject) -> bool {
+    let Subject::Pipeline(pipeline) = subject else { return false };
+    pipeline.networks.iter().any(|network| {
+        matches!(&network.architecture, Some(oomph_model::Architecture::DiffusionTransformer(shape)) if shape.class.contains("3DModel"))
+    })
+}
+
 fn of_task(task: TaskArg) -> Task {
     match task {
         TaskArg::Inference => Task::Inference,
         TaskArg::Generate => Task::Generate,
+        TaskArg::Serve => Task::Serve,
         TaskArg::Full => Task::Full,
         TaskArg::Lora => Task::Lora,
         TaskArg::Qlora => Task::Qlora,

@@ -4,6 +4,7 @@ mod asked;
 mod paste;
 mod script;
 mod subject;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -15,14 +16,18 @@ use oomph_report::{
     PlannedTerm, render_plan,
 };
 
+use self::verify::{Verification, verify};
 use crate::cli::PlanArgs;
-use crate::failure::status;
+use crate::dry_run::interrupted;
+use crate::failure::{hinted, status};
 use crate::output;
 
 /// The card whose kernels run where none was asked for.
 const NAMELESS: &str = "a100-80gb";
 /// Cards that are named as the smallest.
 const MOST_CARDS: usize = 5;
+/// Beyond this many bytes sums are no longer exact, and nobody asks for them in earnest.
+const MOST: u64 = 1 << 60;
 /// Cards of the table that guides print.
 const TABLE: [&str; 9] =
     ["rtx-3060", "rtx-4060-ti-16gb", "rtx-3090", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100", "h200"];
@@ -31,22 +36,50 @@ const TABLE: [&str; 9] =
 ///
 /// # Errors
 /// When the model or a card is not known, or a file cannot be read or written.
-pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
     if args.guide {
         output::data(&oomph_plan::guide::page())?;
         return Ok(ExitCode::from(status::DONE));
     }
     let catalogue = Catalogue::builtin();
-    let found = subject::find(args.model.as_deref().unwrap_or_default())?;
+    let found = subject::find(args.model.as_deref().unwrap_or_default(), quiet)?;
+    let found = match &args.gguf {
+        Some(name) => subject::as_gguf(found, name)?,
+        None => found,
+    };
+    let found = match &args.controlnet {
+        Some(name) => subject::with_control(found, subject::find(name, quiet)?)?,
+        None => found,
+    };
     let asked = asked::read(args, &found)?;
     let (workload, subject) = (&asked.workload, &found.subject);
-    let gpu = asked.gpu;
+    let gpu = asked.gpu.as_ref();
     let nameless = catalogue.get(NAMELESS).context("the catalogue lacks its own default card")?;
     let card = CardCost::of(gpu.unwrap_or(nameless));
     let answer = estimate(subject, workload, card);
+    if answer.total.expected > MOST {
+        return Err(hinted(
+            "this needs more memory than all computers have",
+            "look at --batch, --seq and --resolution once more",
+        ));
+    }
     let capacity = gpu.map(|gpu| gpu.capacity_bytes);
     let device = device(gpu, asked.count, &answer);
     let fits = device.fits;
+    if let Some(path) = &args.script {
+        let program = script::program(&found, workload)?;
+        std::fs::write(path, program).with_context(|| format!("cannot write the program to {}", path.display()))?;
+    }
+    let verified = match args.verify.then(|| verify(args, &found, &asked, &answer, quiet)).transpose()? {
+        Some(Verification::Interrupted(signal)) => return Ok(interrupted(signal)),
+        Some(Verification::Done(verified)) => Some(verified),
+        None => None,
+    };
+    // A dry run knows better than arithmetic.
+    let fits_not = match verified.as_ref().and_then(|verified| verified.fits) {
+        Some(fits) => !fits,
+        None => fits == Some(Fits::No),
+    };
     let report = PlanReport {
         schema: PlanSchema,
         model: found.name.clone(),
@@ -68,14 +101,10 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         smallest: if fits == Some(Fits::Yes) { Vec::new() } else { smallest(catalogue, &answer) },
         terms: if args.explain { terms(&answer) } else { Vec::new() },
         table: args.table.then(|| table(catalogue, subject, workload)),
-        verified: None,
-        warnings: found.notes.clone(),
+        verify: verified,
+        warnings: found.notes.iter().cloned().chain(asked.notes(&found)).collect(),
         devices: vec![device],
     };
-    if let Some(path) = &args.script {
-        std::fs::write(path, script::program(&report.model, workload))
-            .with_context(|| format!("cannot write the program to {}", path.display()))?;
-    }
     output::answer(&report, args.format, None, || {
         let mut text = render_plan(&report, output::style());
         if let Some(framework) = args.config {
@@ -84,7 +113,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         }
         text
     })?;
-    Ok(ExitCode::from(if fits == Some(Fits::No) { status::DOES_NOT_FIT } else { status::DONE }))
+    Ok(ExitCode::from(if fits_not { status::DOES_NOT_FIT } else { status::DONE }))
 }
 
 /// Whether a card holds an interval.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use oomph_plan::{Optimizer, Precision, Workload};
+use oomph_plan::{Offloading, Optimizer, Precision, Workload};
 
 use crate::cli::ConfigArg;
 
@@ -125,18 +125,31 @@ fn quoted(model: &str) -> String {
 }
 
 fn llama_cpp(model: &str, workload: &Workload) -> String {
-    format!("llama-server -m {} -c {} -ngl 999\n", quoted(model), workload.length + workload.new_tokens)
+    // The context is that of all slots together.
+    let context = workload.length.saturating_add(workload.new_tokens).saturating_mul(workload.batch);
+    let mut text = format!("llama-server -m {} -c {context} -ngl 999", quoted(model));
+    if workload.batch > 1 {
+        let _ = write!(text, " -np {}", workload.batch);
+    }
+    let cache = if workload.cache_bytes < 1.0 { "q4_0" } else { "q8_0" };
+    if workload.cache_bytes < 2.0 {
+        let _ = write!(text, " -fa on -ctk {cache} -ctv {cache}");
+    }
+    text + "\n"
 }
 
 fn vllm(model: &str, workload: &Workload) -> String {
     let mut text = format!(
         "vllm serve {} --max-model-len {} --max-num-seqs {}",
         quoted(model),
-        workload.length + workload.new_tokens,
+        workload.length.saturating_add(workload.new_tokens),
         workload.batch
     );
     if workload.parallel.tensor > 1 {
         let _ = write!(text, " --tensor-parallel-size {}", workload.parallel.tensor);
+    }
+    if workload.cache_bytes < 2.0 {
+        text.push_str(" --kv-cache-dtype fp8");
     }
     text + "\n"
 }
@@ -144,7 +157,11 @@ fn vllm(model: &str, workload: &Workload) -> String {
 fn diffusers(workload: &Workload) -> String {
     let image = workload.image;
     let mut text = String::new();
-    text.push_str(if image.offload { "pipe.enable_model_cpu_offload()\n" } else { "pipe.to(\"cuda\")\n" });
+    text.push_str(match image.offload {
+        Offloading::None => "pipe.to(\"cuda\")\n",
+        Offloading::Model => "pipe.enable_model_cpu_offload()\n",
+        Offloading::Sequential => "pipe.enable_sequential_cpu_offload()\n",
+    });
     if image.slicing {
         text.push_str("pipe.vae.enable_slicing()\n");
     }
@@ -160,12 +177,20 @@ fn diffusers(workload: &Workload) -> String {
 }
 
 fn a1111(workload: &Workload) -> String {
-    let flags = if workload.image.offload { "--medvram --opt-sdp-attention" } else { "--opt-sdp-attention" };
+    let flags = match workload.image.offload {
+        Offloading::None => "--opt-sdp-attention",
+        Offloading::Model => "--medvram --opt-sdp-attention",
+        Offloading::Sequential => "--lowvram --opt-sdp-attention",
+    };
     format!("COMMANDLINE_ARGS={flags}\n")
 }
 
 fn comfyui(workload: &Workload) -> String {
-    let flag = if workload.image.offload { " --lowvram" } else { "" };
+    let flag = match workload.image.offload {
+        Offloading::None => "",
+        Offloading::Model => " --lowvram",
+        Offloading::Sequential => " --novram",
+    };
     format!("python main.py{flag}\n")
 }
 

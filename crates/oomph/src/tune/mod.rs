@@ -368,8 +368,7 @@ fn next_steps(row: &TuneRow, knobs: &Knobs, program: &Program, verdict: TuneVerd
         (None, TuneVerdict::NoneFits | TuneVerdict::Found) => {
             let Some(setting) = row.best.as_ref().or(row.fails_at.as_ref()) else { return Vec::new() };
             let (set, program) = with(setting);
-            let command = program.dry_run(&program.card_options).replacen("oomph dry-run", "oomph fix", 1);
-            vec![NextStep { why: "find what makes it fit".into(), command: set + &command }]
+            vec![NextStep { why: "find what makes it fit".into(), command: set + &program.fix(&[]) }]
         }
         _ => Vec::new(),
     }

@@ -1,0 +1,229 @@
+//! JAX, TensorFlow with Keras, ONNX Runtime: the report against what each says of itself.
+//!
+//! Their wheels are gigabytes, so these run where `OOMPH_FRAMEWORKS` names them: `jax,tensorflow,onnxruntime`.
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+
+use crate::binary;
+use crate::check;
+use crate::run::{Finished, JAX, ONNXRUNTIME, Run, TENSORFLOW, Torch};
+
+const VARIABLE: &str = "OOMPH_FRAMEWORKS";
+const MIB: u64 = 1 << 20;
+
+/// A model that takes little time to compile and some hundred MiB to train.
+const SMALL_DECODER: &[&str] = &[
+    "frameworks/jax_transformer.py",
+    "--width",
+    "256",
+    "--depth",
+    "2",
+    "--vocabulary",
+    "8000",
+    "--length",
+    "257",
+    "--steps",
+    "3",
+];
+
+type Test = fn() -> Result<()>;
+
+const TESTS: &[(&str, &str, Test)] = &[
+    ("jax", "peaks-are-jax-s-own", jax_fits),
+    ("jax", "a-full-card-is-told-with-the-line-and-the-need", jax_oom),
+    ("jax", "a-preallocated-pool-is-not-the-need", jax_preallocated),
+    ("jax", "four-cards", jax_sharded),
+    ("tensorflow", "keras-peaks-are-tensorflow-s-own", keras_fits),
+    ("tensorflow", "keras-is-stopped-when-its-peak-is-stable", keras_stops),
+    ("tensorflow", "a-full-card-is-told-with-the-line-and-the-need", tensorflow_oom),
+    ("tensorflow", "a-limit-of-the-program-is-kept", tensorflow_limit),
+    ("tensorflow", "imported-and-not-used", tensorflow_unused),
+    ("onnxruntime", "runs-on-the-card", onnx_fits),
+    ("onnxruntime", "a-full-card-is-told-with-the-line", onnx_oom),
+];
+
+/// One test for each of the table; those that were not asked for say so and pass.
+pub fn trials() -> Vec<Trial> {
+    let asked = std::env::var(VARIABLE).unwrap_or_default();
+    let is_asked = |framework: &str| asked.split(',').any(|name| name.trim() == framework);
+    TESTS
+        .iter()
+        .map(|(framework, name, test)| {
+            let ignored = !is_asked(framework);
+            if ignored {
+                eprintln!("frameworks::{framework}::{name}: skipped, because {VARIABLE} does not name {framework}");
+            }
+            Trial::test(format!("frameworks::{framework}::{name}"), move || {
+                test().map_err(|error| Failed::from(format!("{error:#}")))
+            })
+            .with_ignored_flag(ignored)
+        })
+        .collect()
+}
+
+fn finish(mut run: Run) -> Result<(Finished, Value)> {
+    let finished = run.finish()?;
+    let report = finished.report()?;
+    check::contract(&report).with_context(|| finished.story())?;
+    Ok((finished, report))
+}
+
+fn run(gpu: &str, framework: Torch, program: &[&str]) -> Result<(Finished, Value)> {
+    finish(Run::json(gpu, framework)?.args(["--until-exit"]).program(program))
+}
+
+fn with_vram(bytes: u64, framework: Torch, program: &[&str]) -> Result<(Finished, Value)> {
+    let vram = format!("{}MiB", bytes.div_ceil(MIB));
+    finish(Run::json("rtx-4090", framework)?.args(["--vram", &vram, "--until-exit"]).program(program))
+}
+
+fn number(report: &Value, path: &str) -> Result<u64> {
+    report.pointer(path).and_then(Value::as_u64).with_context(|| format!("{path} is no number in {report:#}"))
+}
+
+fn warns(report: &Value, text: &str) -> bool {
+    report["warnings"].as_array().into_iter().flatten().any(|one| one.as_str().is_some_and(|one| one.contains(text)))
+}
+
+/// The verdict is `oom`, and the line is the one of the script that holds `line`.
+fn dies_at(finished: &Finished, report: &Value, script: &str, line: &str) -> Result<()> {
+    finished.ensure(report["verdict"] == "oom", format!("the verdict is {}", report["verdict"]))?;
+    let source = std::fs::read_to_string(binary::programs().join(script))?;
+    let number = source.lines().position(|text| text.contains(line)).context("the script has the line")? + 1;
+    let site = &report["devices"][0]["oom"]["site"];
+    finished.ensure(site["line"] == number, format!("the site is {site}, not line {number}"))?;
+    finished.ensure(report["devices"][0]["oom"]["requested_bytes"].as_u64() > Some(0), "nothing was asked for")
+}
+
+/// What it would have needed, and a card of that size and a little more holds it.
+fn need_is_enough(report: &Value, framework: Torch, program: &[&str]) -> Result<()> {
+    let need = number(report, "/devices/0/oom/would_need_bytes")?;
+    let capacity = number(report, "/devices/0/capacity_bytes")?;
+    ensure!(need > capacity, "it would need {need} bytes, which the card of {capacity} has");
+    // The pieces of a pool do not lie without gaps; the device's own rounding comes on top.
+    let (finished, again) = with_vram(need + need / 10, framework, program)?;
+    finished.ensure(again["verdict"] == "fits", format!("on a card of {need} bytes and a tenth: {}", again["verdict"]))
+}
+
+fn jax_fits() -> Result<()> {
+    let (finished, report) = run("rtx-4090", JAX, SMALL_DECODER)?;
+    finished.ensure(report["verdict"] == "fits", "it does not fit")?;
+    for (name, printed) in [("reserved", "peak_pool_bytes"), ("allocated", "peak_bytes_in_use")] {
+        let reported = number(&report, &format!("/devices/0/peak/{name}_bytes"))?;
+        ensure!(reported == finished.printed_number(printed)?, "{name} is {reported}\n{}", finished.story());
+    }
+    ensure!(number(&report, "/devices/0/pool/limit_bytes")? == finished.printed_number("bytes_limit")?);
+    let step = report["compiled"].as_array().into_iter().flatten().find(|one| one["name"] == "jit_train_step");
+    let step = step.context("the compiled step is reported")?;
+    for name in ["argument", "output", "alias", "temp"] {
+        let printed = finished.printed_number(&format!("{name}_bytes"))?;
+        ensure!(step[format!("{name}_bytes")] == printed, "{name}: {step}, printed {printed}");
+    }
+    ensure!(warns(&report, "XLA_PYTHON_CLIENT_PREALLOCATE=false"), "it is not said that the pool grew");
+    Ok(())
+}
+
+fn jax_oom() -> Result<()> {
+    let program: Vec<&str> = SMALL_DECODER.iter().copied().chain(["--batch-size", "64"]).collect();
+    let (finished, report) = with_vram(1536 * MIB, JAX, &program)?;
+    // JAX runs ahead of the program: the error comes where the result is first read.
+    dies_at(&finished, &report, program[0], "loss {float(value)")?;
+    let message = report["devices"][0]["oom"]["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("RESOURCE_EXHAUSTED"), "the message is {message}");
+    need_is_enough(&report, JAX, &program)
+}
+
+fn jax_preallocated() -> Result<()> {
+    let plain = run("rtx-4090", JAX, SMALL_DECODER)?.1;
+    let taken = Run::json("rtx-4090", JAX)?
+        .env("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
+        .env("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")
+        .args(["--until-exit"])
+        .program(SMALL_DECODER);
+    let (finished, taken) = finish(taken)?;
+    let capacity = number(&taken, "/devices/0/capacity_bytes")?;
+    ensure!(number(&taken, "/devices/0/peak/process_bytes")? > capacity / 2, "half of the card was to be taken");
+    let limit = number(&taken, "/devices/0/pool/limit_bytes")?;
+    ensure!(limit.abs_diff(capacity / 2) < MIB, "the limit is {limit}\n{}", finished.story());
+    let allocated = |report: &Value| number(report, "/devices/0/peak/allocated_bytes");
+    ensure!(allocated(&taken)? == allocated(&plain)?, "the need depends on the pool");
+    ensure!(!taken["fits_on"].as_array().context("a list")?.is_empty());
+    ensure!(warns(&taken, "preallocated"), "it is not said that the pool was taken whole");
+    Ok(())
+}
+
+fn jax_sharded() -> Result<()> {
+    let program = ["frameworks/jax_sharded.py", "--width", "1024", "--batch-size", "1024", "--depth", "2"];
+    let (finished, report) = run("rtx-4090:4", JAX, &program)?;
+    finished.ensure(report["verdict"] == "fits", "it does not fit")?;
+    for card in 0..4 {
+        let reported = number(&report, &format!("/devices/{card}/peak/allocated_bytes"))?;
+        let printed = finished.printed_number(&format!("peak_bytes_in_use_{card}"))?;
+        ensure!(reported == printed, "card {card}: {reported}, printed {printed}");
+    }
+    Ok(())
+}
+
+fn keras_fits() -> Result<()> {
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &["frameworks/keras_convnet.py", "--batches", "3"])?;
+    finished.ensure(report["verdict"] == "fits", "it does not fit")?;
+    let allocated = number(&report, "/devices/0/peak/allocated_bytes")?;
+    ensure!(allocated == finished.printed_number("peak")?, "allocated {allocated}\n{}", finished.story());
+    let capacity = number(&report, "/devices/0/capacity_bytes")?;
+    ensure!(number(&report, "/devices/0/peak/process_bytes")? < capacity / 2, "the pool was taken whole");
+    ensure!(report["steps"] == 3, "{} steps", report["steps"]);
+    ensure!(report["frameworks"]["keras"].is_string(), "{}", report["frameworks"]);
+    Ok(())
+}
+
+fn keras_stops() -> Result<()> {
+    let program = ["frameworks/keras_convnet.py", "--batches", "1000", "--size", "64", "--jit-compile"];
+    let (finished, report) = finish(Run::json("rtx-4090", TENSORFLOW)?.program(&program))?;
+    finished.ensure(report["stopped"] == "peak-stable", format!("stopped: {}", report["stopped"]))?;
+    ensure!(number(&report, "/steps")? < 20, "it went on for {} steps", report["steps"]);
+    Ok(())
+}
+
+fn tensorflow_oom() -> Result<()> {
+    let program = ["frameworks/tensorflow_loop.py", "--depth", "4", "--batch-size", "16384"];
+    let (finished, report) = with_vram(3 << 30, TENSORFLOW, &program)?;
+    dies_at(&finished, &report, program[0], "loss = train_step(tf.random.normal")?;
+    need_is_enough(&report, TENSORFLOW, &program)
+}
+
+fn tensorflow_limit() -> Result<()> {
+    let program = ["frameworks/tensorflow_loop.py", "--width", "1024", "--memory-limit", "2000"];
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &program)?;
+    finished.ensure(report["verdict"] == "fits", "it does not fit")?;
+    ensure!(number(&report, "/devices/0/pool/limit_bytes")? == 2000 * MIB, "{}", report["devices"][0]["pool"]);
+    let tight = ["frameworks/tensorflow_loop.py", "--memory-limit", "600"];
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &tight)?;
+    finished.ensure(report["verdict"] == "oom", format!("the verdict is {}", report["verdict"]))?;
+    Ok(())
+}
+
+fn tensorflow_unused() -> Result<()> {
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &["frameworks/tensorflow_unused.py"])?;
+    finished.ensure(report["exit_status"] == 0, "it failed")?;
+    ensure!(report["devices"][0]["peak"]["allocated_bytes"].is_null(), "something was allocated");
+    Ok(())
+}
+
+fn onnx_fits() -> Result<()> {
+    let program = ["frameworks/onnx_runtime.py", "--exact"];
+    let (finished, report) = run("rtx-4090", ONNXRUNTIME, &program)?;
+    finished.ensure(report["verdict"] == "fits", "it does not fit")?;
+    ensure!(finished.printed("providers")?.starts_with("CUDAExecutionProvider"), "{}", finished.story());
+    // The output of one convolution, and its ReLU's, lie on the card at once.
+    let image = 8 * 128 * 256 * 256 * 4;
+    ensure!(number(&report, "/devices/0/peak/process_bytes")? > 2 * image, "{}", report["devices"][0]["peak"]);
+    Ok(())
+}
+
+fn onnx_oom() -> Result<()> {
+    let program = ["frameworks/onnx_runtime.py", "--batch-size", "64"];
+    let (finished, report) = with_vram(3 << 30, ONNXRUNTIME, &program)?;
+    dies_at(&finished, &report, program[0], "session.run(")
+}

@@ -1,0 +1,84 @@
+//! What all layers of one pass share.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use oomph_model::architecture::{Kind as StackKind, Positions};
+
+use super::Stack;
+use crate::tape::{Kind, Tape, Tensor};
+use crate::workload::{Attention as How, Workload};
+
+/// What all layers of a pass share.
+pub(super) struct Pass {
+    pub(super) batch: u64,
+    pub(super) length: u64,
+    /// Tokens in the cache before this pass.
+    pub(super) past: u64,
+    pub(super) masked: bool,
+    pub(super) how: How,
+    pub(super) training: bool,
+    pub(super) rotary: Option<(Tensor, Tensor)>,
+    /// Whether the cache keeps keys and values, and those of earlier passes.
+    pub(super) caching: bool,
+    pub(super) cache: RefCell<Vec<(Tensor, Tensor)>>,
+    pub(super) crossed: RefCell<Vec<(Tensor, Tensor)>>,
+    pub(super) causal: bool,
+    /// What is added to the scores, or read by the fused kernel.
+    pub(super) mask: Option<Tensor>,
+}
+
+impl Stack {
+    pub(super) fn pass(
+        &self,
+        tape: &Tape,
+        workload: &Workload,
+        batch: u64,
+        length: u64,
+        past: u64,
+        training: bool,
+    ) -> Rc<Pass> {
+        let shape = &self.shape;
+        let decoder = shape.kind == StackKind::Decoder;
+        let kind = self.tokens.as_ref().map_or(Kind::Half, |table| table.kind);
+        let rotary = match shape.positions {
+            Positions::Rotary(width) => {
+                let width =
+                    if shape.latent.is_some() { shape.latent.map_or(0, |latent| latent.rope_dim) } else { width };
+                Some((tape.empty(length.saturating_mul(width), kind), tape.empty(length.saturating_mul(width), kind)))
+            }
+            _ => None,
+        };
+        let eager = workload.attention == How::Eager || shape.attention_softcap.is_some();
+        let windowed = shape.sliding_window.is_some_and(|window| window <= length.saturating_add(past))
+            && shape.windowed_layers > 0;
+        let masked = workload.padding || windowed || (eager && decoder);
+        let keys = length.saturating_add(past);
+        let relative = matches!(shape.positions, Positions::Relative(_));
+        let mask = (masked || relative).then(|| {
+            // A mask of bytes for fused attention; of numbers where scores are written out.
+            let kind = if relative {
+                Kind::Single
+            } else if eager {
+                kind
+            } else {
+                Kind::Byte
+            };
+            tape.empty(batch.saturating_mul(length).saturating_mul(keys), kind)
+        });
+        Rc::new(Pass {
+            batch,
+            length,
+            past,
+            masked,
+            how: if eager { How::Eager } else { How::Sdpa },
+            training,
+            rotary,
+            caching: decoder && !(workload.checkpointing && training),
+            cache: RefCell::default(),
+            crossed: RefCell::default(),
+            causal: decoder,
+            mask,
+        })
+    }
+}

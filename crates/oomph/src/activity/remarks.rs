@@ -1,0 +1,186 @@
+//! What of a program's memory calls is worth changing, one sentence each.
+
+use oomph_gpu::size::format as human;
+use oomph_report::activity::{AllocationSite, Allocations, Pooled, Transfers};
+
+/// A loop that allocates is worth a word from so many calls on that a pool would save.
+const CHURN: u64 = 100;
+/// Copies are worth a word from so many bytes on.
+const TRAFFIC: u64 = 16 << 20;
+/// A buffer is large from so many bytes on.
+const LARGE: u64 = 64 << 20;
+/// Places that a sentence names.
+const PLACES: usize = 3;
+
+/// What is worth changing. `framework` says that a framework allocates on the program's behalf: it keeps what it holds to
+/// the end by design, and knows its own types.
+pub fn remarks(allocations: &Allocations, pooled: &Pooled, transfers: &Transfers, framework: bool) -> Vec<String> {
+    let own = |remark: Option<String>| remark.filter(|_| !framework);
+    [
+        churn(allocations),
+        regrown(pooled),
+        own(never_freed(allocations, &pooled.allocations)),
+        doubled(transfers),
+        resent(transfers),
+        pageable(transfers),
+        own(half_precision(allocations, &pooled.allocations)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn churn(allocations: &Allocations) -> Option<String> {
+    let saved = allocations.pool_saves_calls;
+    if saved < CHURN || saved * 2 < allocations.calls {
+        return None;
+    }
+    let most = allocations.sites.iter().map(|site| site.freed).max().unwrap_or(0);
+    let busiest = allocations.sites.iter().filter(|site| most > 0 && site.freed * 2 >= most);
+    let place = named(", most of them at ", busiest.map(|site| &site.place), "");
+    let (now, then) = (human(allocations.most_held_bytes), human(allocations.pool_peak_bytes));
+    let peak = if now == then { "at the same peak".into() } else { format!("at a peak of {then} instead of {now}") };
+    Some(format!(
+        "{saved} of {} allocations were of a size that had just been freed{place}: cudaMallocAsync, or buffers that are \
+         kept, would save these calls and as many frees, {peak}",
+        allocations.calls
+    ))
+}
+
+fn regrown(pooled: &Pooled) -> Option<String> {
+    (pooled.regrew >= CHURN).then(|| {
+        format!(
+            "its pool took memory of the card {} times, {} of them what it had given back at a synchronisation: set \
+             cudaMemPoolAttrReleaseThreshold, and it keeps it",
+            pooled.grew, pooled.regrew
+        )
+    })
+}
+
+fn never_freed(direct: &Allocations, pooled: &Allocations) -> Option<String> {
+    let blocks = direct.never_freed_blocks + pooled.never_freed_blocks;
+    if blocks == 0 {
+        return None;
+    }
+    let held = [direct, pooled].into_iter().flat_map(|kind| &kind.sites).filter(|site| site.held_bytes > 0);
+    let places = named(" (allocated at ", held.map(|site| &site.place), ")");
+    let bytes = direct.never_freed_bytes + pooled.never_freed_bytes;
+    Some(format!("{} in {} were never freed{places}", human(bytes), counted(blocks, "block")))
+}
+
+fn doubled(transfers: &Transfers) -> Option<String> {
+    if transfers.most_doubled_bytes < TRAFFIC {
+        return None;
+    }
+    let copies = transfers.sites.iter().filter(|site| site.traffic.doubled_bytes > 0);
+    let places = named(", the second time at ", copies.map(|site| &site.place), "");
+    let bytes = human(transfers.most_doubled_bytes);
+    Some(format!("{bytes} lay on the card twice: the same bytes were sent to two buffers{places}"))
+}
+
+fn resent(transfers: &Transfers) -> Option<String> {
+    let way = &transfers.to_card;
+    if way.resent_bytes < TRAFFIC {
+        return None;
+    }
+    let copies = transfers.sites.iter().filter(|site| site.traffic.resent_bytes > 0);
+    let places = named(", at ", copies.map(|site| &site.place), "");
+    Some(format!(
+        "{} of the {} sent to the card had been sent before ({}{places}): unless kernels change them, send them once and \
+         keep them",
+        human(way.resent_bytes),
+        human(way.bytes),
+        counted(way.resent_calls, "copy")
+    ))
+}
+
+fn pageable(transfers: &Transfers) -> Option<String> {
+    let pageable = transfers.to_card.pageable_bytes + transfers.to_host.pageable_bytes;
+    let all = transfers.to_card.bytes + transfers.to_host.bytes;
+    (pageable >= LARGE).then(|| {
+        format!(
+            "{} of the {} between host and card went through ordinary memory: page-locked memory (cudaMallocHost, \
+             pin_memory=True) copies faster and beside kernels",
+            human(pageable),
+            human(all)
+        )
+    })
+}
+
+fn half_precision(direct: &Allocations, pooled: &Allocations) -> Option<String> {
+    let large: Vec<&AllocationSite> = [direct, pooled]
+        .into_iter()
+        .flat_map(|kind| &kind.sites)
+        .filter(|site| site.sizes.iter().any(|size| size.bytes >= LARGE))
+        .collect();
+    let held: u64 = large.iter().map(|site| site.most_held_bytes).sum();
+    let places = named(" (allocated at ", large.into_iter().map(|site| &site.place), ")");
+    (held > 0).then(|| {
+        format!(
+            "{} lie in large buffers{places}: where they are float, half precision takes off {}",
+            human(held),
+            human(held / 2)
+        )
+    })
+}
+
+/// The first few places between two words, or nothing where there are none.
+fn named<'a>(before: &str, places: impl Iterator<Item = &'a String>, after: &str) -> String {
+    let mut first: Vec<&str> = Vec::new();
+    let mut more = 0;
+    for place in places {
+        if first.contains(&place.as_str()) {
+            continue;
+        }
+        if first.len() < PLACES { first.push(place) } else { more += 1 }
+    }
+    match (first.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => format!("{before}{}{after}", first.join(", ")),
+        (false, _) => format!("{before}{} and {more} more{after}", first.join(", ")),
+    }
+}
+
+fn counted(count: u64, word: &str) -> String {
+    match (count, word.strip_suffix('y')) {
+        (1, _) => format!("1 {word}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {word}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(place: &str, bytes: u64, held: u64) -> AllocationSite {
+        AllocationSite { place: place.into(), calls: 1, bytes, held_bytes: held, ..Default::default() }
+    }
+
+    #[test]
+    fn what_pools_never_got_back_is_told_with_what_the_card_never_got_back() {
+        let direct = Allocations {
+            never_freed_blocks: 1,
+            never_freed_bytes: 1 << 20,
+            sites: vec![site("a.cu:1", 1 << 20, 1 << 20)],
+            ..Default::default()
+        };
+        let pooled = Allocations { sites: vec![site("b.rs:2", 3 << 20, 3 << 20)], ..direct.clone() };
+        let told = never_freed(&direct, &pooled).unwrap();
+        assert_eq!(told, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
+    }
+
+    #[test]
+    fn a_pool_that_gives_back_and_takes_again_is_told_of_its_threshold() {
+        let pooled = Pooled { grew: 120, regrew: 119, ..Default::default() };
+        assert!(regrown(&pooled).unwrap().contains("cudaMemPoolAttrReleaseThreshold"));
+        assert_eq!(regrown(&Pooled { grew: 120, regrew: 3, ..Default::default() }), None);
+    }
+
+    #[test]
+    fn many_places_are_counted_and_no_place_is_no_word() {
+        let places: Vec<String> = (0..5).map(|line| format!("a.cu:{line}")).collect();
+        assert_eq!(named(" at ", places.iter(), ""), " at a.cu:0, a.cu:1, a.cu:2 and 2 more");
+        assert_eq!(named(" at ", [].iter(), ""), "");
+    }
+}

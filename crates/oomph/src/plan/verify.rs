@@ -1,0 +1,156 @@
+//! A plan held against a dry run of its program.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use oomph_plan::Estimate;
+use oomph_report::{Verdict, Verified};
+use serde_json::Value;
+
+use super::asked::Asked;
+use super::script;
+use super::subject::{Found, Origin};
+use crate::assemble::assemble;
+use crate::cards::Card;
+use crate::cli::{PlanArgs, ProgramArgs, Routing, Values};
+use crate::failure::hinted;
+use crate::output;
+use crate::program::Program;
+use crate::stage::{Ended, Stage};
+use crate::trial::{Changes, Runner};
+
+/// What became of it.
+pub enum Verification {
+    /// Both figures.
+    Done(Verified),
+    /// A signal ended it.
+    Interrupted(i32),
+}
+
+/// Runs the program of a plan on the virtual GPU.
+///
+/// The card is given no limit at first, because it is the need that is compared; where the need is beyond the card, a
+/// second run on the card itself says whether PyTorch's allocator makes do with less.
+///
+/// # Errors
+/// When there is no such program, when what it needs is missing, or when it fails for another reason than memory.
+pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, quiet: bool) -> Result<Verification> {
+    let folder = tempfile::tempdir().context("cannot make a folder for the program")?;
+    let path = folder.path().join("plan.py");
+    std::fs::write(&path, script::program(found, &asked.workload)?).context("cannot write the program of the plan")?;
+    let model = model_folder(found, folder.path())?;
+    let command = ["python3".into(), path.clone().into(), model.into()];
+    let named = asked.gpu.as_ref().map(|gpu| gpu.id.as_str());
+    let card = named.filter(|id| *id != oomph_report::CUSTOM).unwrap_or(super::NAMELESS);
+    let program = Program {
+        history: false,
+        ..Program::new(ProgramArgs {
+            gpu: vec![card.to_owned()],
+            vram: args.vram.clone(),
+            with: args.with.clone(),
+            steps: None,
+            until_exit: true,
+            timeout: None,
+            values: Values::Small,
+            routing: Routing::Balanced,
+            random_weights: true,
+            ranks: None,
+            allow_writes: false,
+            command: command.to_vec(),
+        })?
+    };
+    output::tell("oomph: running the program of the plan on the virtual GPU", quiet);
+    let stage = Stage::set(program, quiet)?;
+    let cards: Vec<Card> = stage.program.cards.iter().map(Card::without_limit).collect();
+    let changes = Changes::none(&stage.program.command);
+    let run = |cards: &[Card]| -> Result<std::result::Result<oomph_report::DryRunReport, i32>> {
+        let observation = match stage.run(&changes, cards, None)? {
+            Ended::Observed(observation) => observation,
+            Ended::Interrupted(signal) => return Ok(Err(signal)),
+        };
+        let report = assemble(cards, &observation, None);
+        match report.verdict {
+            Verdict::Fits | Verdict::Oom => Ok(Ok(report)),
+            Verdict::NoGpuUse => Err(hinted(
+                "the program of the plan used no GPU",
+                "--script FILE writes it, and `oomph dry-run` runs it; --with torch gives it a torch for CUDA",
+            )),
+            Verdict::Failed => Err(failed(&observation.stderr_tail)),
+        }
+    };
+    let report = match run(&cards)? {
+        Ok(report) => report,
+        Err(signal) => return Ok(Verification::Interrupted(signal)),
+    };
+    let peak = &report.devices.first().context("the dry run has no card")?.peak;
+    let capacity = asked.gpu.as_ref().map(|gpu| gpu.capacity_bytes);
+    let fits = match capacity {
+        None => None,
+        Some(capacity) if peak.process_bytes <= capacity => Some(true),
+        Some(_) => match run(&stage.program.cards)? {
+            Ok(report) => Some(report.verdict == Verdict::Fits),
+            Err(signal) => return Ok(Verification::Interrupted(signal)),
+        },
+    };
+    let total = answer.total;
+    Ok(Verification::Done(Verified {
+        dry_run_bytes: peak.process_bytes,
+        dry_run_reserved_bytes: peak.reserved_bytes,
+        dry_run_allocated_bytes: peak.allocated_bytes,
+        expected_bytes: total.expected,
+        difference_percent: percent(total.expected, peak.process_bytes),
+        within: (total.low..=total.high).contains(&peak.process_bytes),
+        fits,
+        frameworks: report.frameworks,
+    }))
+}
+
+/// How far one figure is from another, in percent of the other, to a hundredth.
+fn percent(one: u64, other: u64) -> f64 {
+    (1e4 * (one as f64 / other.max(1) as f64 - 1.0)).round() / 100.0
+}
+
+/// What the program is given as its model: a folder with the configuration at least.
+fn model_folder(found: &Found, inside: &Path) -> Result<PathBuf> {
+    let config = match &found.origin {
+        Origin::Folder(path) => return Ok(path.clone()),
+        Origin::Hub { name } => return Ok(PathBuf::from(name)),
+        Origin::BuiltIn { config, .. } if config.is_object() => config,
+        Origin::BuiltIn { .. } | Origin::File => {
+            return Err(hinted(
+                format!("the plan of `{}` cannot be verified: it has no folder", oomph_report::clean(&found.name)),
+                "give the model's own folder, or write the program with --script and run it with `oomph dry-run`",
+            ));
+        }
+    };
+    let folder = inside.join("model");
+    std::fs::create_dir(&folder).context("cannot make a folder for the configuration")?;
+    let text = serde_json::to_string_pretty(&with_empty(config)).context("cannot write the configuration")?;
+    std::fs::write(folder.join("config.json"), text).context("cannot write the configuration")?;
+    Ok(folder)
+}
+
+/// A configuration as files have it: what the library's data write as 0 for an empty value is `null`.
+fn with_empty(config: &Value) -> Value {
+    let Value::Object(entries) = config else { return config.clone() };
+    let empty = |name: &str, value: &Value| matches!(name, "sliding_window" | "q_lora_rank") && *value == 0;
+    let entry = |(name, value): (&String, &Value)| {
+        (name.clone(), if empty(name, value) { Value::Null } else { with_empty(value) })
+    };
+    Value::Object(entries.iter().map(entry).collect())
+}
+
+/// The program of the plan failed: its last line says why.
+fn failed(stderr: &str) -> anyhow::Error {
+    let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim();
+    let missing = last.contains("No module named") || last.contains("requires") || last.contains("not installed");
+    hinted(
+        format!("the program of the plan failed: {}", oomph_report::clean(last)),
+        if missing {
+            "--with PKG gives it a package: --with torch --with transformers --with accelerate --with peft --with \
+             bitsandbytes"
+        } else {
+            "--script FILE writes the program, and `oomph dry-run --random-weights -- python FILE` runs it"
+        },
+    )
+}

@@ -1,0 +1,113 @@
+//! Pools that frameworks divide up by themselves (JAX, TensorFlow), and what a card must hold for them.
+//!
+//! Such a pool grows by doubling or is taken whole at the start, and may take only a part of the card. What it took says
+//! little of what the program needs; what was allocated of it does, and how much the framework would take of the card.
+
+use oomph_launch::{HookReport, LimitScales};
+use oomph_report::{Peak, Pool, PoolScale};
+
+/// The pool of a process on a device; `None` for PyTorch's, which takes what it needs.
+pub fn of(hook: &HookReport, device: u32) -> Option<Pool> {
+    let found = hook.devices.iter().find(|found| found.index == device)?;
+    if found.limit.is_none() && found.reserved_peak_bytes.is_some() {
+        return None;
+    }
+    let scales = found.limit.map_or(PoolScale::Fixed, |limit| match limit.scales {
+        LimitScales::Share => PoolScale::Share,
+        LimitScales::Reserve => PoolScale::Reserve,
+        LimitScales::Fixed => PoolScale::Fixed,
+    });
+    Some(Pool { limit_bytes: found.limit.map(|limit| limit.bytes), scales, preallocated: found.preallocates })
+}
+
+/// The peak without what the pool took beyond what was allocated of it.
+pub fn without_slack(peak: &Peak) -> Peak {
+    let Some(allocated) = peak.allocated_bytes else { return *peak };
+    // Where the framework does not tell how large its pool is, the pool is all but the context.
+    let pool = peak.reserved_bytes.unwrap_or(peak.process_bytes.saturating_sub(peak.context_bytes));
+    let slack = pool.saturating_sub(allocated);
+    let less = |bytes: u64| bytes.saturating_sub(slack);
+    Peak {
+        process_bytes: less(peak.process_bytes),
+        reserved_bytes: Some(allocated),
+        other_bytes: peak.process_bytes.saturating_sub(peak.context_bytes).saturating_sub(pool),
+        low_bytes: less(peak.low_bytes),
+        high_bytes: less(peak.high_bytes),
+        ..*peak
+    }
+}
+
+/// The most that the pool takes of a card of `capacity` bytes, told from what it takes of one of `seen` bytes.
+pub fn limit_on(pool: &Pool, seen: u64, capacity: u64) -> u64 {
+    let Some(limit) = pool.limit_bytes else { return u64::MAX };
+    match pool.scales {
+        PoolScale::Fixed => limit,
+        PoolScale::Reserve => capacity.saturating_sub(seen.saturating_sub(limit)),
+        PoolScale::Share => {
+            let part = u128::from(capacity) * u128::from(limit) / u128::from(seen.max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        }
+    }
+}
+
+/// The least capacity of a card on which the pool may take `allocated` bytes; `None` where no card is large enough.
+pub fn least_capacity(pool: &Pool, seen: u64, allocated: u64) -> Option<u64> {
+    let Some(limit) = pool.limit_bytes else { return Some(0) };
+    match pool.scales {
+        PoolScale::Fixed => (allocated <= limit).then_some(0),
+        PoolScale::Reserve => Some(allocated.saturating_add(seen.saturating_sub(limit))),
+        PoolScale::Share => {
+            let least = (u128::from(allocated) * u128::from(seen)).div_ceil(u128::from(limit.max(1)));
+            Some(u64::try_from(least).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn pool(limit: u64, scales: PoolScale) -> Pool {
+        Pool { limit_bytes: Some(limit), scales, preallocated: false }
+    }
+
+    #[test]
+    fn three_quarters_of_a_card_are_three_quarters_of_another() {
+        let pool = pool(18 * GIB, PoolScale::Share);
+        assert_eq!(limit_on(&pool, 24 * GIB, 80 * GIB), 60 * GIB);
+        assert_eq!(least_capacity(&pool, 24 * GIB, 30 * GIB), Some(40 * GIB));
+    }
+
+    #[test]
+    fn what_is_left_to_the_system_is_left_on_every_card() {
+        let pool = pool(22 * GIB, PoolScale::Reserve);
+        assert_eq!(limit_on(&pool, 24 * GIB, 80 * GIB), 78 * GIB);
+        assert_eq!(least_capacity(&pool, 24 * GIB, 30 * GIB), Some(32 * GIB));
+    }
+
+    #[test]
+    fn a_limit_of_the_program_holds_on_every_card() {
+        let pool = pool(GIB, PoolScale::Fixed);
+        assert_eq!(limit_on(&pool, 24 * GIB, 80 * GIB), GIB);
+        assert_eq!((least_capacity(&pool, 24 * GIB, GIB), least_capacity(&pool, 24 * GIB, GIB + 1)), (Some(0), None));
+    }
+
+    #[test]
+    fn the_slack_of_a_pool_is_not_needed() {
+        let peak = Peak {
+            process_bytes: 10 * GIB,
+            reserved_bytes: Some(8 * GIB),
+            allocated_bytes: Some(5 * GIB),
+            context_bytes: GIB,
+            other_bytes: GIB,
+            low_bytes: 9 * GIB,
+            high_bytes: 11 * GIB,
+        };
+        let lean = without_slack(&peak);
+        assert_eq!((lean.process_bytes, lean.other_bytes, lean.high_bytes), (7 * GIB, GIB, 8 * GIB));
+        let untold = without_slack(&Peak { reserved_bytes: None, other_bytes: 9 * GIB, ..peak });
+        assert_eq!((untold.process_bytes, untold.other_bytes), (6 * GIB, 0));
+    }
+}

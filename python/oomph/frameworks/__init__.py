@@ -1,0 +1,60 @@
+"""Frameworks beside PyTorch: JAX, TensorFlow with Keras, ONNX Runtime.
+
+Each has a module here that waits for the program to import it. What they have in common, the record of peaks and of the
+error that ended the program, is `oomph.frameworks.watch`.
+"""
+
+import os
+
+from oomph import hook
+
+
+def install(config):
+    """Wait for the frameworks; nothing of them is imported here."""
+    hook.before_import("jax", lambda: _grow("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"))
+    hook.before_import("jax", _do_not_measure)
+    hook.on_import("jax._src.hardware_utils", _jax_sees_the_card)
+    hook.on_import("jax", lambda module: _watch("jax", module, config))
+    hook.before_import("tensorflow", lambda: _grow("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"))
+    hook.before_import("tensorflow", _do_not_measure)
+    hook.on_import("tensorflow", lambda module: _watch("tensorflow", module, config))
+    hook.on_import("onnxruntime", lambda module: _watch("onnxruntime", module, config))
+
+
+set_here = {}
+"""Variables that were set here because the program's environment did not have them, by framework."""
+
+
+def _grow(framework, variable, value):
+    """Have a framework take memory as the program needs it, unless the user has decided.
+
+    A pool that takes most of the card at its start hides what the program needs.
+    """
+    if not os.environ.get(variable):
+        os.environ[variable] = value
+        set_here[framework] = (variable, value)
+
+
+def _do_not_measure():
+    """Keep XLA from timing kernels against each other, unless the user has decided.
+
+    Nothing runs on a virtual card, so the choice would be chance, and compiling all the candidates takes minutes.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_gpu_autotune_level" not in flags:
+        os.environ["XLA_FLAGS"] = (flags + " --xla_gpu_autotune_level=0").strip()
+
+
+def _jax_sees_the_card(module):
+    """JAX looks for NVIDIA's device nodes before it loads its plugin, and passes over CUDA without a word."""
+    if hasattr(module, "has_visible_nvidia_gpu"):
+        module.has_visible_nvidia_gpu = lambda: True
+
+
+def _watch(name, module, config):
+    import importlib
+
+    from oomph import record
+
+    watcher = importlib.import_module("oomph.frameworks." + name)
+    watcher.install(module, record.current(), config)

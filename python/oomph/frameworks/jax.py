@@ -1,0 +1,130 @@
+"""Watching JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
+
+import functools
+import sys
+
+from oomph import frameworks, hook
+from oomph.frameworks.watch import FrameworkWatcher, given
+
+_TEXTS = ("resource_exhausted", "out of memory while trying to allocate", "cuda_error_out_of_memory")
+_MOST_PROGRAMS = 8
+"""How many of the largest compiled programs are kept."""
+
+
+class JaxWatcher(FrameworkWatcher):
+    """JAX's backends of one process."""
+
+    def __init__(self, record):
+        super().__init__(record, _TEXTS)
+        self.programs = []
+        self.limits = {}
+
+    def _devices(self):
+        """The cards that JAX uses already; asking for them here must not be what makes it begin."""
+        bridge = sys.modules.get("jax._src.xla_bridge")
+        backends = dict(getattr(bridge, "_backends", None) or {})
+        for platform, backend in backends.items():
+            if platform in ("cuda", "gpu"):
+                for device in backend.local_devices():
+                    yield device
+
+    def _read(self, reserved, allocated):
+        found = {}
+        for device in self._devices():
+            stats = device.memory_stats()
+            # The allocator `platform` keeps no books.
+            if not stats:
+                continue
+            index = int(getattr(device, "local_hardware_id", None) or 0)
+            pool = stats.get(reserved)
+            limit = int(stats.get("bytes_limit") or 0)
+            if limit:
+                self.record.limits[index] = {"bytes": limit, "scales": "share"}
+            found[index] = (None if pool is None else int(pool), int(stats.get(allocated) or 0))
+        return {index: both for index, both in found.items() if any(both)}
+
+    def peaks(self):
+        return self._read("peak_pool_bytes", "peak_bytes_in_use")
+
+    def present(self):
+        return self._read("pool_bytes", "bytes_in_use")
+
+    # -- compiled programs -------------------------------------------------------------------------------------
+
+    def watch_compiler(self, compiler):
+        """Keep what XLA says that each program needs when it has compiled it."""
+        original = getattr(compiler, "compile_or_get_cached", None)
+        if original is None:
+            return
+        watcher = self
+
+        @functools.wraps(original)
+        def compile_or_get_cached(*args, **kwargs):
+            executable = original(*args, **kwargs)
+            module = args[1] if len(args) > 1 else kwargs.get("computation")
+            hook.guarded(watcher._compiled, executable, module)
+            return executable
+
+        compiler.compile_or_get_cached = compile_or_get_cached
+
+    def _compiled(self, executable, module):
+        if executable.client.platform not in ("cuda", "gpu"):
+            return
+        stats = executable.get_compiled_memory_stats()
+        program = {
+            # The name of the module as XLA's messages have it: `jit_train_step`.
+            "name": str(module.operation.attributes["sym_name"]).strip('"'),
+            "argument_bytes": int(stats.argument_size_in_bytes),
+            "output_bytes": int(stats.output_size_in_bytes),
+            "alias_bytes": int(stats.alias_size_in_bytes),
+            "temp_bytes": int(stats.temp_size_in_bytes),
+            "code_bytes": int(stats.generated_code_size_in_bytes),
+        }
+        programs = [known for known in self.programs if known != program] + [program]
+        programs.sort(key=_need, reverse=True)
+        self.programs = self.record.compiled = programs[:_MOST_PROGRAMS]
+
+
+def _need(program):
+    return program["argument_bytes"] + program["output_bytes"] + program["temp_bytes"] - program["alias_bytes"]
+
+
+def _say_how_it_grows(record):
+    preallocate = given("XLA_PYTHON_CLIENT_PREALLOCATE") or "true"
+    if "JAX" in frameworks.set_here and preallocate == "false":
+        record.warn(
+            "JAX took memory as the program needed it (oomph set XLA_PYTHON_CLIENT_PREALLOCATE=false); by itself it takes "
+            "75 % of a card at its start, whatever the program needs."
+        )
+    elif preallocate not in ("false", "False", "0"):
+        record.preallocates = True
+        record.warn(
+            "JAX preallocated its pool because XLA_PYTHON_CLIENT_PREALLOCATE=%s is set; what the program needs is the "
+            "allocated memory." % preallocate
+        )
+
+
+def install(jax, record, config):
+    """Attach to a JAX that has just been imported."""
+    record.frameworks["jax"] = str(jax.__version__)
+    watcher = JaxWatcher(record)
+    watcher.attach()
+    hook.on_import("jax._src.compiler", watcher.watch_compiler)
+    hook.on_import("jax._src.xla_bridge", lambda bridge: _when_it_begins(bridge, record))
+    return watcher
+
+
+def _when_it_begins(bridge, record):
+    """Speak of the pool only where there is one: a program may use JAX on the CPU."""
+    original = getattr(bridge, "_init_backend", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def _init_backend(platform, *args, **kwargs):
+        backend = original(platform, *args, **kwargs)
+        if platform == "cuda":
+            hook.guarded(_say_how_it_grows, record)
+        return backend
+
+    bridge._init_backend = _init_backend

@@ -1,0 +1,179 @@
+"""Watching TensorFlow: the peaks of its pool, the steps of a training, and the error that a full card raises."""
+
+import functools
+import sys
+import threading
+
+from oomph import ends, frameworks, hook, stop
+from oomph.frameworks.watch import FrameworkWatcher, given
+
+_TEXTS = (
+    "oom when allocating",
+    "failed to allocate memory",
+    "out of memory while trying to allocate",
+    "cuda_error_out_of_memory",
+    "cudnn_status_alloc_failed",
+    "cublas_status_alloc_failed",
+    # What an eager operation says whose input did not fit on the card.
+    "dst tensor is not initialized",
+)
+
+
+class TensorFlowWatcher(FrameworkWatcher):
+    """TensorFlow in one process."""
+
+    def __init__(self, record, config):
+        super().__init__(record, _TEXTS)
+        self.counter = stop.StepCounter()
+        self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
+        self._calls = threading.local()
+        self._told = False
+        self._forgotten = {}
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def _read(self, key):
+        module = sys.modules.get("tensorflow.python.eager.context")
+        context = getattr(module, "_context", None)
+        # Asking a context that is not there yet would make it, and with it the pool.
+        if context is None or not getattr(context, "_initialized", False):
+            return {}
+        found = {}
+        for device in context.list_logical_devices("GPU"):
+            index = int(device.name.rsplit(":", 1)[1])
+            found[index] = (None, int(context.get_memory_info("GPU:%d" % index)[key]))
+        if found:
+            self._say_how_it_grows(context)
+        return found
+
+    def peaks(self):
+        found = self._read("peak")
+        return {index: (None, max(own[1], self._forgotten.get(index, 0))) for index, own in found.items() if own[1]}
+
+    def present(self):
+        return self._read("current")
+
+    def keep_across_resets(self, module):
+        """Remember the peaks that the program makes TensorFlow forget."""
+        original = module.Context.reset_memory_stats
+        watcher = self
+
+        @functools.wraps(original)
+        def reset_memory_stats(self, *args, **kwargs):
+            for index, (_, allocated) in (hook.guarded(watcher.peaks) or {}).items():
+                watcher._forgotten[index] = allocated
+            return original(self, *args, **kwargs)
+
+        module.Context.reset_memory_stats = reset_memory_stats
+
+    def _say_how_it_grows(self, context):
+        if self._told:
+            return
+        self._told = True
+        hook.guarded(self._note_limits, context)
+        growth = given("TF_FORCE_GPU_ALLOW_GROWTH")
+        if "TensorFlow" in frameworks.set_here and growth == "true":
+            self.record.warn(
+                "TensorFlow took memory as the program needed it (oomph set TF_FORCE_GPU_ALLOW_GROWTH=true); by itself "
+                "it takes nearly all of a card at its start, whatever the program needs."
+            )
+        elif growth != "true":
+            self.record.preallocates = True
+            self.record.warn(
+                "TensorFlow preallocated its pool because TF_FORCE_GPU_ALLOW_GROWTH=%s is set; what the program needs is "
+                "the allocated memory." % growth
+            )
+
+    def _note_limits(self, context):
+        """How much TensorFlow may take: of the whole card but what it leaves to the system, or what the program says."""
+        given_limits = {}
+        for card, devices in dict(getattr(context, "_virtual_device_map", None) or {}).items():
+            limits = [device.memory_limit for device in devices if device.memory_limit]
+            if limits and card.device_type == "GPU":
+                given_limits[int(card.name.rsplit(":", 1)[1])] = int(sum(limits)) << 20
+        native = sys.modules["tensorflow.python.client.pywrap_tf_session"]
+        pywrap = sys.modules["tensorflow.python.pywrap_tfe"]
+        devices = pywrap.TFE_ContextListDevices(context._context_handle)
+        try:
+            for place in range(pywrap.TF_DeviceListCount(devices)):
+                if pywrap.TF_DeviceListType(devices, place) == "GPU":
+                    index = int(pywrap.TF_DeviceListName(devices, place).rsplit(":", 1)[1])
+                    limit = int(native.TF_DeviceListMemoryBytes(devices, place))
+                    scales = "fixed" if index in given_limits else "reserve"
+                    self.record.limits[index] = {"bytes": limit, "scales": scales}
+        finally:
+            pywrap.TF_DeleteDeviceList(devices)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def count_steps(self, module):
+        """Report each call from outside of a function in which an optimizer was traced to `stepped`."""
+        function = module.Function
+        original = function.__call__
+        calls = self._calls
+        watcher = self
+
+        @functools.wraps(original)
+        def __call__(self, *args, **kwargs):
+            if getattr(calls, "outermost", None) is not None:
+                return original(self, *args, **kwargs)
+            calls.outermost = self
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                calls.outermost = None
+            if getattr(self, "_oomph_trains", False):
+                watcher.stepped(self)
+            return result
+
+        function.__call__ = __call__
+
+    def watch_optimizers(self, module):
+        """Note in which function an optimizer is applied; outside of all, it steps at once."""
+        base = module.BaseOptimizer
+        original = base.apply
+        calls = self._calls
+        watcher = self
+
+        @functools.wraps(original)
+        def apply(self, *args, **kwargs):
+            result = original(self, *args, **kwargs)
+            outermost = getattr(calls, "outermost", None)
+            if outermost is not None:
+                outermost._oomph_trains = True
+            elif sys.modules["tensorflow"].executing_eagerly():
+                watcher.stepped(self)
+            return result
+
+        base.apply = apply
+
+    def stepped(self, what):
+        """One step of a training is done: count, write, and stop when the peak has been seen."""
+        try:
+            if not self.counter.stepped(what):
+                return
+            self.record.steps = self.counter.steps
+            peaks = self.peaks()
+            reason = self.rule.after_step(self.counter.steps, [peaks[index][1] for index in sorted(peaks)])
+            if reason is None:
+                self.record.write(force=False)
+        except Exception:
+            return
+        if reason is not None:
+            ends.stop(self.record, reason)
+
+
+def install(tensorflow, record, config):
+    """Attach to a TensorFlow that has just been imported."""
+    record.frameworks["tensorflow"] = str(tensorflow.__version__)
+    watcher = TensorFlowWatcher(record, config)
+    watcher.attach()
+    hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
+    hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
+    hook.on_import("keras.src.optimizers.base_optimizer", watcher.watch_optimizers)
+    if not config["allow_writes"]:
+        from oomph.frameworks import tensorflow_files
+
+        hook.guarded(tensorflow_files.install, tensorflow, record)
+    hook.on_import("keras", lambda keras: record.frameworks.setdefault("keras", str(keras.__version__)))
+    return watcher

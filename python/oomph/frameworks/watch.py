@@ -1,0 +1,158 @@
+"""What the watchers of these frameworks share: peaks while the program runs, and the error that ended it."""
+
+import ctypes
+import math
+import os
+import re
+import threading
+
+from oomph import ends, sites
+
+_SAMPLE_SECONDS = 0.5
+
+_DTYPE_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1, "int16": 2,
+                "int32": 4, "int64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
+_SCALE = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+class FrameworkWatcher:
+    """Joins a framework to the record of this process. A framework's own watcher says how its memory is read."""
+
+    owners = None
+    """Nobody names the blocks of these frameworks' pools; `oomph.ends` asks."""
+
+    def __init__(self, record, texts):
+        self.record = record
+        self.texts = texts
+        """What the framework's out-of-memory errors say, in small letters."""
+        self._ended = threading.Event()
+
+    def attach(self):
+        """Begin: read the peaks when the record is written, now and then, and when the process ends."""
+        import atexit
+
+        ends.install(self)
+        if type(self).peaks is FrameworkWatcher.peaks:
+            return
+        self.record.add_memory(self.peaks)
+        # A process that is killed leaves what was written last.
+        sampler = threading.Thread(target=self._sample, name="oomph", daemon=True)
+        sampler.start()
+        atexit.register(self._end, sampler)
+
+    def peaks(self):
+        """The framework's peaks: {device: (reserved or None, allocated)}; empty while it has not used a card."""
+        return {}
+
+    def present(self):
+        """What is in use now: {device: (reserved or None, allocated)}."""
+        return self.peaks()
+
+    def _sample(self):
+        known = None
+        while not self._ended.wait(_SAMPLE_SECONDS):
+            try:
+                peaks = self.peaks()
+            except Exception:
+                continue
+            if peaks and peaks != known:
+                known = peaks
+                self.record.write()
+
+    def _end(self, sampler):
+        # A thread inside of the framework would be in the way of its own end.
+        self._ended.set()
+        sampler.join(1.0)
+
+    def finish(self):
+        """The process leaves by `os._exit`."""
+        self.record.write_if_used()
+
+    # -- out of memory -----------------------------------------------------------------------------------------
+
+    def is_oom(self, error):
+        """Say whether an exception is this framework's word for a card that is full."""
+        try:
+            text = str(error).lower()
+        except Exception:
+            return False
+        return any(known in text for known in self.texts)
+
+    def failed(self, error):
+        """An exception ends the program: if the card was full, say so in the record."""
+        cause = sites.find_oom(error, self.is_oom)
+        if cause is not None:
+            self._note(cause, error)
+        self.record.write()
+
+    def leaving(self, code):
+        """The program asks to end with `code`, perhaps because of the error that it is handling."""
+        import sys
+
+        if code not in (None, 0, False):
+            handled = sys.exc_info()[1]
+            if handled is not None and not isinstance(handled, SystemExit):
+                self.failed(handled)
+
+    def _note(self, cause, error):
+        if self.record.oom is not None and self.record.oom["fatal"]:
+            return
+        site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
+        message = sites.message_of(cause)
+        device, (reserved, allocated) = self._fullest()
+        self.record.note_oom(
+            {
+                "device": device,
+                "requested_bytes": requested_of(str(cause)),
+                "allocated_bytes": int(allocated),
+                "reserved_bytes": int(reserved if reserved is not None else allocated),
+                "free_bytes": free_on(device),
+                "message": message[:2000],
+                "step": self.record.steps + 1 if self.record.steps else 0,
+                "phase": "other",
+                "site": site,
+                "fatal": True,
+            }
+        )
+
+    def _fullest(self):
+        """The device whose memory was the most used: the errors do not name it."""
+        try:
+            present = self.present()
+        except Exception:
+            present = {}
+        if not present:
+            return 0, (0, 0)
+        return max(present.items(), key=lambda item: (item[1][1], -item[0]))
+
+
+def requested_of(message):
+    """The bytes that an error says were asked for; 0 where it does not tell."""
+    found = re.search(r"(?:allocat\w+|buffer of size)\s+([0-9.]+)\s*([kmgt]?)(?:i?b\b|bytes)?", message, re.IGNORECASE)
+    if found and found.group(1).strip("."):
+        return int(float(found.group(1)) * _SCALE[found.group(2).lower()])
+    found = re.search(r"tensor with shape\[([0-9,]*)\] and type (\w+)", message)
+    if found:
+        sizes = [int(size) for size in found.group(1).split(",") if size]
+        return math.prod(sizes) * _DTYPE_BYTES.get(found.group(2), 0)
+    return 0
+
+
+def free_on(device):
+    """What the card has left, in bytes; 0 where the CUDA runtime cannot be asked."""
+    try:
+        runtime = ctypes.CDLL(None)
+        before = ctypes.c_int()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        if runtime.cudaGetDevice(ctypes.byref(before)) or runtime.cudaSetDevice(device):
+            return 0
+        failed = runtime.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+        runtime.cudaSetDevice(before)
+        return 0 if failed else free.value
+    except (AttributeError, OSError):
+        return 0
+
+
+def given(variable):
+    """A variable of the environment; None where it is not set or empty."""
+    return os.environ.get(variable) or None
