@@ -28,6 +28,12 @@ impl InstallerOutput {
     }
 }
 
+/// Whether the programs' Python compiles what it imports anew each time, as images for containers often ask for. An
+/// import of torch with transformers takes twice as long then, in every run, unless the installer compiles it once.
+fn python_writes_no_bytecode() -> bool {
+    std::env::var_os("PYTHONDONTWRITEBYTECODE").is_some_and(|value| !value.is_empty())
+}
+
 /// The tool that makes environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Installer {
@@ -60,14 +66,25 @@ impl Installer {
         }
     }
 
-    /// The two steps that fill `folder`.
-    fn commands(&self, base: &Path, folder: &Path, python: &Path, requirements: &[String]) -> [Command; 2] {
+    /// The two steps that fill `folder`. With `compile`, what is installed is compiled as well: pip always does that.
+    fn commands(
+        &self,
+        base: &Path,
+        folder: &Path,
+        python: &Path,
+        requirements: &[String],
+        compile: bool,
+    ) -> [Command; 2] {
         match self {
             Self::Uv(uv) => {
                 let mut make = Command::new(uv);
                 make.args(["venv", "--no-project", "--python"]).arg(base).arg(folder);
                 let mut fill = Command::new(uv);
-                fill.args(["pip", "install", "--python"]).arg(python).arg("--").args(requirements);
+                fill.args(["pip", "install", "--python"]).arg(python);
+                if compile {
+                    fill.arg("--compile-bytecode");
+                }
+                fill.arg("--").args(requirements);
                 [make, fill]
             }
             Self::Pip => {
@@ -90,7 +107,7 @@ impl Installer {
         requirements: &[String],
         work: &Work<'_>,
     ) -> Result<(), LaunchError> {
-        for mut command in self.commands(base, folder, python, requirements) {
+        for mut command in self.commands(base, folder, python, requirements, python_writes_no_bytecode()) {
             command.current_dir(work.directory).stdin(Stdio::null());
             // Variables of another environment, or of a run, must not reach into this one.
             for name in ["VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "OOMPH_RUN", "UV_PYTHON"] {
@@ -189,6 +206,21 @@ pub(crate) fn settings() -> Vec<(&'static str, OsString)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_python_will_not_compile_is_compiled_at_once() {
+        let fills = |installer: Installer, compile: bool| {
+            let requirements = ["torch==2.15.0".to_owned()];
+            let [_, fill] =
+                installer.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &requirements, compile);
+            fill.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let uv = || Installer::Uv("uv".into());
+        let compiling = ["pip", "install", "--python", "/e/bin/python", "--compile-bytecode", "--", "torch==2.15.0"];
+        assert_eq!(fills(uv(), true), compiling);
+        assert!(!fills(uv(), false).contains(&"--compile-bytecode".to_owned()));
+        assert!(!fills(Installer::Pip, true).contains(&"--compile-bytecode".to_owned()));
+    }
 
     #[test]
     fn failures_become_one_line() {

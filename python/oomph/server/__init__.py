@@ -24,7 +24,7 @@ import sys
 # The overlay replaces the public name.
 from io import open as _open
 
-from oomph import hook, record
+from oomph import hook, record, values
 from oomph.server import cards, child, environment, imports
 
 _exit = os._exit
@@ -100,6 +100,7 @@ class _Server:
         quiet = _Quiet()
         try:
             imports.preload(request.get("script"), request.get("module"), request.get("packages") or (), self.watch)
+            values.prepare()
         finally:
             quiet.end()
             self.watch.end()

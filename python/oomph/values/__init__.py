@@ -34,6 +34,12 @@ def install(torch, mode, record, routing="balanced"):
     return _installed
 
 
+def prepare():
+    """Does what needs no GPU and can be left to children of this process: the kernels are made and registered."""
+    if _installed is not None:
+        _installed.prepare()
+
+
 class _Session:
     """The kernels of one process, and the threads that use them."""
 
@@ -43,6 +49,8 @@ class _Session:
         self.routing = routing
         self.record = record
         self.kernels = None
+        self.prepared = None
+        """Kernels that are registered, while no thread is under them yet."""
         self.main = None
         self._callback = None
 
@@ -60,6 +68,23 @@ class _Session:
         else:
             cuda._lazy_call(self.begin)
 
+    def prepare(self):
+        """Registers the kernels ahead of `begin`. Without a thread under them they are never asked."""
+        if self.kernels is None and self.prepared is None:
+            try:
+                self.prepared = self._made()
+            except Exception:
+                # It will fail just so when the program begins, and be told there.
+                self.prepared = None
+
+    def _made(self):
+        from oomph.values import unknown
+        from oomph.values.kernels import Kernels
+
+        kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record), self.routing)
+        kernels.register()
+        return kernels
+
     def begin(self, kernels=None):
         """Registers the kernels and puts this thread, the main thread and all later threads under them."""
         if self.kernels is not None:
@@ -72,12 +97,14 @@ class _Session:
             self.record.warn("Values are not computed with PyTorch %s: %s" % (self.torch.__version__, error))
 
     def _begin(self, kernels):
-        from oomph.values import unknown
-        from oomph.values.kernels import Kernels
-
-        if kernels is None:
-            kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record), self.routing)
-        kernels.register()
+        if kernels is not None:
+            kernels.register()
+        elif self.prepared is not None:
+            kernels = self.prepared
+            # Libraries may have brought operators since.
+            kernels.register_others()
+        else:
+            kernels = self._made()
         self.kernels = kernels
         self._hide_from_dynamo()
         self._let_higher_order_operators_pass()
