@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
+use crate::estimate::{CardCost, Estimate, Subject, nearby, reserved_share};
 use crate::workload::Workload;
 
 /// What fits, other things as they are. 0 where not even one does; `None` where there is nothing to vary.
@@ -16,10 +16,11 @@ pub struct Limits {
     pub max_resolution: Option<u64>,
 }
 
-/// The largest batch, length and resolution whose expected need is within `capacity` bytes.
+/// The largest batch, length and resolution whose expected need is within `capacity` bytes. `answer` is the estimate of the
+/// workload itself on the card.
 #[must_use]
-pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: u64) -> Limits {
-    let slack = reserved_share(&estimate(subject, workload, card));
+pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, answer: &Estimate, capacity: u64) -> Limits {
+    let slack = reserved_share(answer);
     let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
     let batch = largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
     if matches!(subject, Subject::Pipeline(_)) {

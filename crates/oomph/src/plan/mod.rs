@@ -90,14 +90,14 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         phase: answer.phase.name().into(),
         host_bytes: answer.host_bytes,
         limits: capacity.map(|capacity| {
-            let most = limits(subject, workload, card, capacity);
+            let most = limits(subject, workload, card, &answer, capacity);
             PlannedLimits {
                 max_batch: most.max_batch,
                 max_context: most.max_context,
                 max_resolution: most.max_resolution,
             }
         }),
-        remedies: remedies(subject, workload, card, capacity, fits),
+        remedies: remedies(subject, workload, card, &answer, capacity, fits),
         smallest: if fits == Some(Fits::Yes) { Vec::new() } else { smallest(catalogue, &answer) },
         terms: if args.explain { terms(&answer) } else { Vec::new() },
         table: args.table.then(|| table(catalogue, subject, workload)),
@@ -150,13 +150,14 @@ fn remedies(
     subject: &Subject,
     workload: &Workload,
     card: CardCost,
+    answer: &Estimate,
     capacity: Option<u64>,
     fits: Option<Fits>,
 ) -> Vec<PlannedRemedy> {
     if fits == Some(Fits::Yes) {
         return Vec::new();
     }
-    let found = changes(subject, workload, card, capacity.unwrap_or(u64::MAX));
+    let found = changes(subject, workload, card, answer, capacity.unwrap_or(u64::MAX));
     found
         .into_iter()
         .filter(|change| change.saves_bytes.unsigned_abs() > 0)
