@@ -490,3 +490,16 @@ fn pinned_memory_is_told_apart_from_the_cards() {
     let line = &host.by_line[0];
     assert_eq!((line.bytes, line.site.as_ref().unwrap().file.as_str()), (64 * MIB, "loader.py"));
 }
+
+/// The file is written when the error has passed the frames that held the weights.
+#[test]
+fn what_the_error_itself_set_free_was_held() {
+    let mut recording = Recording::default();
+    let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, load);
+    recording.oom(60 * MIB, 0, load);
+    recording.free(1 << 40);
+    let device = device(&recording.finish(), &Options::default());
+    assert_eq!(owned(&device, Owner::Parameters), 100 * MIB);
+}

@@ -27,6 +27,8 @@ pub(super) struct Timeline<'a> {
     pub allocations: Vec<Position>,
     /// The positions just before each allocation that failed.
     pub ooms: Vec<Position>,
+    /// The last of them, if nothing was allocated after it: the program did not survive it.
+    fatal: Option<Position>,
     /// The positions just before each event that changes segments.
     segment_events: Vec<Position>,
     pools: EventPools,
@@ -91,7 +93,8 @@ impl<'a> Timeline<'a> {
             active.push(now);
             reserved.push(segments.total());
         }
-        Self { device, lifetimes, active, reserved, end, allocations, ooms, segment_events, pools, start }
+        let fatal = ooms.last().copied().filter(|&oom| allocations.last().is_none_or(|&last| last < oom));
+        Self { device, lifetimes, active, reserved, end, allocations, ooms, fatal, segment_events, pools, start }
     }
 
     /// The segments at a position.
@@ -138,7 +141,16 @@ impl<'a> Timeline<'a> {
 
     /// Whether nothing was allocated after the last allocation that failed: the program did not survive it.
     pub fn died(&self) -> bool {
-        self.last_oom().is_some_and(|oom| self.allocations.last().is_none_or(|&last| last < oom))
+        self.fatal.is_some()
+    }
+
+    /// The position from which the program no longer holds a block. What the error that ended the program set free on its
+    /// way up, before the file was written, was held to the last.
+    pub fn released(&self, block: &Lifetime) -> Position {
+        match self.fatal {
+            Some(oom) if block.birth <= oom && block.released > oom => NEVER,
+            _ => block.released,
+        }
     }
 
     /// The time after which a position holds: that of the event before it, or of the first event at the start.
