@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::wrapping::{self, Unwrapped};
+
 /// The most characters of a message that are looked at, from its first line on.
 const LONGEST_MESSAGE: usize = 6000;
 /// The most lines over which one message is followed.
@@ -44,13 +46,20 @@ impl Paragraph {
         let mut paragraph = Self { text: String::new(), first_line: 0, starts: Vec::new() };
         let mut of_rank = None;
         let mut goes_on = false;
+        // Where its own lines go on without a mark, those that have one are another's.
+        let unmarked = |line: &PlainLine| {
+            let text = line.text.trim_start();
+            !is_marked(text) && without_prefix(text) == text
+        };
+        let alone = lines.iter().skip(1).any(unmarked);
         for (index, PlainLine { text: plain, number, width, padded }) in lines.iter().enumerate() {
             let rank_here = rank(plain);
             let words = if index == 0 {
                 of_rank = rank_here;
                 plain.as_str()
             } else {
-                if of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
+                let another = alone && of_rank.is_none() && is_marked(plain);
+                if another || of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
                     continue;
                 }
                 if plain.contains("Traceback (most recent call last)") {
@@ -107,10 +116,11 @@ struct PlainLine {
 
 fn plain_lines<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Vec<PlainLine> {
     let of_line = |(line, number): (&[u8], u64)| {
-        let text = plain(line);
+        let Unwrapped { text, room } = wrapping::unwrapped(&plain(line));
+        let length = text.chars().count();
         let spaces = line.iter().rev().skip_while(|byte| **byte == b'\r').take_while(|byte| **byte == b' ').count();
-        let width = text.chars().count() + spaces;
-        PlainLine { text, number, width, padded: spaces > 0 }
+        let width = room.unwrap_or(length + spaces);
+        PlainLine { text, number, width, padded: width > length }
     };
     lines.take(MOST_LINES).map(of_line).filter(|line| !line.text.trim_start().is_empty()).collect()
 }
@@ -139,9 +149,10 @@ fn push_words(text: &mut String, words: &str) {
     }
 }
 
-/// A line without colours and control characters, decoded; invalid UTF-8 becomes U+FFFD.
+/// A line without colours, control characters and markup, decoded; invalid UTF-8 becomes U+FFFD.
 pub(crate) fn plain(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
+    let text = wrapping::without_markup(&text);
     if !text.bytes().any(|byte| byte < 0x20) {
         return text.trim_end().trim_end_matches('\\').to_owned();
     }
@@ -271,6 +282,14 @@ pub(crate) fn rank(line: &str) -> Option<u32> {
     captures.iter().skip(1).flatten().next()?.as_str().parse().ok()
 }
 
+/// Whether a launcher has put the rank of its writer before a line.
+fn is_marked(line: &str) -> bool {
+    let line = line.trim_start();
+    ["[rank", "[default"]
+        .iter()
+        .any(|mark| line.strip_prefix(mark).is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +306,20 @@ mod tests {
         );
         assert_eq!(join("a\n[rank0]: b\n(EngineCore_0 pid=72) ERROR 08-25 09:42:24 [core.py:700] c"), "a b c");
         assert_eq!(join("x \u{1b}[31mred\u{1b}[0m\r\nserver-1  | y"), "x red y");
+    }
+
+    #[test]
+    fn a_message_is_taken_out_of_what_holds_it() {
+        let row = |text: &str| format!("│ {text:<50} │");
+        let boxed = [row("RuntimeError: CUDA out of memory. Tried to"), row("allocate 2.00 GiB")].join("\n");
+        assert_eq!(join(&boxed), "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+        let lines = boxed.split('\n').map(|line| (line.as_bytes(), 1));
+        let (broken, _) = Paragraph::join_broken(lines).expect("the lines have one width");
+        assert_eq!(broken.text, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+        assert_eq!(join("{\"log\":\"Tried to\\n\"}\n{\"log\":\"allocate 2 GiB\\n\"}"), "Tried to allocate 2 GiB");
+        assert_eq!(join("<pre>Tried to<br>\nallocate &#39;2&#39; GiB</pre>"), " Tried to allocate '2' GiB".trim());
+        let bar = "12%|█▏        | 12/100 [00:03<00:21,  4.1it/s]\r";
+        assert_eq!(join(&format!("Tried to\n{bar}\nallocate")), "Tried to allocate");
     }
 
     #[test]
@@ -336,6 +369,7 @@ mod tests {
     #[test]
     fn lines_of_another_rank_are_left_out() {
         assert_eq!(join("[rank0]: one\n[rank1]: two\n[rank0]: three"), "[rank0]: one three");
+        assert_eq!(join("one\n[rank5]: two\nthree"), "one three");
         assert_eq!(rank("[2024-10-22 06:31:49 TP3] x"), Some(3));
         assert_eq!(rank("(VllmWorker rank=2 pid=4) INFO"), Some(2));
         assert_eq!(rank("frank 3"), None);
