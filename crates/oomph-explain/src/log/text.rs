@@ -32,14 +32,23 @@ impl Paragraph {
     }
 
     /// The same message, if its lines may have been broken in the middle of words, as a terminal does: a line of full
-    /// width is then followed by the rest of its last word. The flag says that more than one line has that width, which
-    /// lines that were broken between words seldom have.
+    /// width is then followed by the rest of its last word. The flag says that more than one line has that width, or that a
+    /// number goes on in the next line, which is seldom so where lines were broken between words.
     pub fn join_broken<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Option<(Self, bool)> {
         let lines = plain_lines(lines);
         let width = lines.first()?.width;
         let next = lines.get(1)?.width;
         let broken = width >= NARROWEST && next <= width;
-        broken.then(|| (Self::of_lines(&lines, Some(width)), next == width))
+        // A number that goes on in the next line was not broken between words.
+        let in_number = |pair: &[PlainLine]| {
+            let digit = |character: char| character.is_ascii_digit();
+            pair[0].width == width
+                && !pair[0].padded
+                && pair[0].text.ends_with(digit)
+                && pair[1].text.starts_with(|first: char| digit(first) || first == '.')
+        };
+        let sure = next == width || lines.windows(2).any(in_number);
+        broken.then(|| (Self::of_lines(&lines, Some(width)), sure))
     }
 
     fn of_lines(lines: &[PlainLine], broken_at: Option<usize>) -> Self {
@@ -64,6 +73,9 @@ impl Paragraph {
                 }
                 if plain.contains("Traceback (most recent call last)") {
                     break;
+                }
+                if wrapping::is_of_powershell(plain, &lines[index - 1].text) {
+                    continue;
                 }
                 if goes_on { plain.as_str() } else { without_prefix_of(&lines[0].text, plain) }
             };
@@ -345,11 +357,21 @@ mod tests {
     }
 
     #[test]
+    fn what_powershell_puts_into_a_message_is_left_out() {
+        let text = "python.exe : Tried to\nAt line:1 char:1\n+ python train.py\n+ ~~~~~~~~~~~~~~~\n    + CategoryInfo          \
+                    : NotSpecified: (Tried to:String) [], RemoteException\n    + FullyQualifiedErrorId : NativeCommandError\n \nallocate";
+        assert_eq!(join(text), "python.exe : Tried to allocate");
+    }
+
+    #[test]
     fn a_line_that_a_terminal_broke_is_whole_again() {
         let text =
             "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7.10\n GiB already";
         let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
         assert!(Paragraph::join_broken(lines()).is_none(), "the second line is wider");
+        let text = "Cannot allocate 9.492432MB memory on GPU 0, 4.0000\n00GB memory has been allocated";
+        let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
+        assert!(Paragraph::join_broken(lines()).is_some_and(|(whole, sure)| sure && whole.text.contains("4.000000GB")));
         let text =
             "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7\n.10 GiB already";
         let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));

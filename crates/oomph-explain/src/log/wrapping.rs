@@ -87,6 +87,20 @@ pub(crate) fn behind_bar(line: &str) -> &str {
     }
 }
 
+/// Whether Windows PowerShell wrote a line into what a program wrote to standard error: the place of the command, the
+/// command itself below it, and what kind of error it takes it for.
+pub(crate) fn is_of_powershell(line: &str, above: &str) -> bool {
+    let place = |line: &str| {
+        line.strip_prefix("At ")
+            .and_then(|rest| rest.rsplit_once(" char:"))
+            .is_some_and(|(_, column)| !column.is_empty() && column.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let line = line.trim_start();
+    let Some(rest) = line.strip_prefix("+ ") else { return place(line) };
+    let marks = rest.bytes().all(|byte| byte == b'~');
+    marks || rest.starts_with("CategoryInfo") || rest.starts_with("FullyQualifiedErrorId") || place(above.trim())
+}
+
 /// A line without the tags and references of HTML, as it is pasted from a page's source.
 pub(crate) fn without_markup(line: &str) -> Cow<'_, str> {
     struct Markup {
