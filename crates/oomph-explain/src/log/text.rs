@@ -39,7 +39,9 @@ impl Paragraph {
         let width = lines.first()?.width;
         let next = lines.get(1)?.width;
         let broken = width >= NARROWEST && next <= width;
-        // A number that goes on in the next line was not broken between words.
+        // A number that goes on in the next line was not broken between words. (Lines that begin with a time or with
+        // their number all begin with a digit.)
+        let numbered = lines.first()?.text.trim_start().starts_with(|first: char| first.is_ascii_digit());
         let in_number = |pair: &[PlainLine]| {
             let digit = |character: char| character.is_ascii_digit();
             pair[0].width == width
@@ -47,7 +49,7 @@ impl Paragraph {
                 && pair[0].text.ends_with(digit)
                 && pair[1].text.starts_with(|first: char| digit(first) || first == '.')
         };
-        let sure = next == width || lines.windows(2).any(in_number);
+        let sure = next == width || !numbered && lines.windows(2).any(in_number);
         broken.then(|| (Self::of_lines(&lines, Some(width)), sure))
     }
 
