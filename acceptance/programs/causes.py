@@ -128,6 +128,17 @@ def kept_by_exception():
         attempt(4096)
 
 
+def earlier_model():
+    """kept-from-earlier-phase: a model that has done its work is held while the next one is made."""
+    record()
+    encoder = mlp(8192, 24)
+    with torch.no_grad():
+        for _ in range(4):
+            encoded = encoder(rows(64, 8192))
+    decoder = mlp(16384, 6)
+    return encoder, decoder, encoded
+
+
 def longest_batch():
     """longest-batch: the lengths differ, and the longest comes late."""
     record()
@@ -208,6 +219,7 @@ CASES = {
         leak_outputs,
         kept_results,
         kept_by_exception,
+        earlier_model,
         longest_batch,
         lazy_optimizer,
         other_stream,

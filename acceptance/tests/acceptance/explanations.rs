@@ -11,7 +11,7 @@ use crate::run::{Run, TORCH_2_6, TORCH_2_15, Torch};
 
 /// Cases of `causes.py`, each of which prints the cause that has to come first. (`ring_too_short` can rightly be told as
 /// `does-not-fit`, where the snapshot still knows the stacks of what the ring has dropped.)
-const CAUSES: [&str; 13] = [
+const CAUSES: [&str; 14] = [
     "does_not_fit",
     "single_allocation",
     "fragments",
@@ -19,6 +19,7 @@ const CAUSES: [&str; 13] = [
     "leak_outputs",
     "kept_results",
     "kept_by_exception",
+    "earlier_model",
     "longest_batch",
     "lazy_optimizer",
     "other_stream",

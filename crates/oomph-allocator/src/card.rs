@@ -19,6 +19,9 @@ pub struct SmallestCard {
     pub replay: Replay,
     /// A larger card was found on which the trace dies; the answer is above all such cards that were tried.
     pub irregular: bool,
+    /// How much smaller a card may be at most, in bytes: 0 unless the search was cut short
+    /// ([`Script::smallest_card_within`]).
+    pub unsearched: u64,
 }
 
 impl Script {
@@ -33,12 +36,7 @@ impl Script {
             let total = available.saturating_add(other);
             self.replay(model, Capacity { total, available }, Start::Cold)
         };
-        let mut low = self.peak_requested() / STEP * STEP;
-        let free = self.replay(model, Capacity::UNLIMITED, Start::Cold);
-        // What a replay without limit reserves is enough, with what libraries take, unless a fraction of the card is
-        // kept back.
-        let reserved = free.peak_reserved().saturating_add(self.most_beside());
-        let mut high = reserved.max(low).checked_next_multiple_of(STEP)?;
+        let (mut low, mut high) = self.bounds(&self.replay(model, Capacity::UNLIMITED, Start::Cold))?;
         let mut at_high = run(high);
         while !at_high.survived {
             if high >= Capacity::UNLIMITED.total {
@@ -51,7 +49,7 @@ impl Script {
         let ceiling = high;
         let mut irregular = false;
         loop {
-            let (border, replay) = bisect(low, high, at_high, &run);
+            let (border, replay, _) = bisect(low, high, at_high, u32::MAX, &run);
             let gap = (ceiling - border) / STEP;
             // Each probe is twice as far above the border as the one before.
             let died = (0..PROBES)
@@ -67,15 +65,47 @@ impl Script {
                     high = ceiling;
                     at_high = run(ceiling);
                 }
-                None => return Some(SmallestCard { available: border, replay, irregular }),
+                None => return Some(SmallestCard { available: border, replay, irregular, unsearched: 0 }),
             }
         }
     }
+
+    /// Like [`Script::smallest_card`], in so many replays, for traces of which one takes long: the card that is found is
+    /// replayed, and [`SmallestCard::unsearched`] says how much smaller one may be. `free` is the replay without a
+    /// limit. `None` also where a card as large as what that one reserved does not do.
+    pub fn smallest_card_within(&self, model: &Model, other: u64, free: &Replay, replays: u32) -> Option<SmallestCard> {
+        let run = |available: u64| {
+            let total = available.saturating_add(other);
+            self.replay(model, Capacity { total, available }, Start::Cold)
+        };
+        let (low, high) = self.bounds(free)?;
+        let at_high = run(high);
+        let (available, replay, unsearched) = bisect(low, high, at_high, replays.saturating_sub(1), &run);
+        replay.survived.then_some(SmallestCard { available, replay, irregular: false, unsearched })
+    }
+
+    /// Between which sizes the smallest card lies: what the program held at once, and what a replay without limit
+    /// reserved, with what libraries take. The latter is enough unless a fraction of the card is kept back.
+    fn bounds(&self, free: &Replay) -> Option<(u64, u64)> {
+        let low = self.peak_requested() / STEP * STEP;
+        let reserved = free.peak_reserved().saturating_add(self.most_beside());
+        Some((low, reserved.max(low).checked_next_multiple_of(STEP)?))
+    }
 }
 
-/// The border between dying and surviving, if there is but one, from `low` to `high`, which survives.
-fn bisect(mut low: u64, mut high: u64, mut at_high: Replay, run: &impl Fn(u64) -> Replay) -> (u64, Replay) {
-    while low < high {
+/// The border between dying and surviving, if there is but one, from `low` to `high`, which survives, and how far below
+/// it the search ended for want of replays.
+fn bisect(
+    mut low: u64,
+    mut high: u64,
+    mut at_high: Replay,
+    replays: u32,
+    run: &impl Fn(u64) -> Replay,
+) -> (u64, Replay, u64) {
+    for _ in 0..replays {
+        if low >= high {
+            break;
+        }
         let middle = low + (high - low) / STEP / 2 * STEP;
         let replay = run(middle);
         if replay.survived {
@@ -84,5 +114,5 @@ fn bisect(mut low: u64, mut high: u64, mut at_high: Replay, run: &impl Fn(u64) -
             low = middle + STEP;
         }
     }
-    (high, at_high)
+    (high, at_high, high.saturating_sub(low))
 }

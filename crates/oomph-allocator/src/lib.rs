@@ -32,6 +32,7 @@ pub use card::SmallestCard;
 pub use driver::{Card, Driver};
 pub use model::{Capacity, Model};
 pub use native::{BlockId, BlockState, Emitted, Native, Oom, PoolOptions, SegmentState, State};
+pub use pools::EventPools;
 pub use reconstruct::start_state;
 pub use replay::{Failure, Replay, Start};
 pub use script::Script;

@@ -6,7 +6,7 @@ use oomph_trace::{Action, BlockState as BlockUse, Device, Event, PoolId, StackId
 
 use crate::addresses::AddressMap;
 use crate::native::State;
-use crate::pools::{Pools, pool_names};
+use crate::pools::EventPools;
 use crate::reconstruct::start_state;
 use crate::settings::Settings;
 
@@ -163,7 +163,7 @@ struct Live {
 
 struct Compiler<'a> {
     device: &'a Device,
-    pools: Pools,
+    pools: EventPools,
     script: Script,
     streams: AddressMap<u16>,
     pool_indices: HashMap<PoolId, u16>,
@@ -205,7 +205,7 @@ impl<'a> Compiler<'a> {
         }
         let streams = script.streams.iter().zip(0u16..).map(|(&stream, index)| (stream, index)).collect();
         let pool_indices = HashMap::from([(PoolId::DEFAULT, 0)]);
-        let pools = pool_names(device);
+        let pools = EventPools::of(device);
         Self { device, pools, script, streams, pool_indices, live, vacant: Vec::new(), reserved, peak_reserved }
     }
 
@@ -218,7 +218,7 @@ impl<'a> Compiler<'a> {
                     self.script.slots = self.script.slots.saturating_add(1);
                     self.script.slots - 1
                 });
-                let pool = self.pools.of(index, &event);
+                let pool = self.pools.pool(index, &event);
                 if let Some(lost) = self.live.insert(event.address, Live { slot, pending: false }) {
                     // The trace lost the free of the block that was here.
                     self.step(index, Kind::Free, lost.slot, &event, PoolId::DEFAULT);
@@ -253,7 +253,7 @@ impl<'a> Compiler<'a> {
             Action::SegmentAlloc | Action::SegmentMap => self.reserved = self.reserved.saturating_add(event.size),
             Action::SegmentFree | Action::SegmentUnmap => return self.release(index, &event),
             Action::Oom => {
-                let pool = self.pools.of(index, &event);
+                let pool = self.pools.pool(index, &event);
                 self.script.fatal = Some(self.script.steps.len() as u32);
                 self.step(index, Kind::Attempt, 0, &event, pool);
             }
@@ -272,7 +272,7 @@ impl<'a> Compiler<'a> {
             match event.action {
                 Action::SegmentFree | Action::SegmentUnmap => {
                     self.reserved = self.reserved.saturating_sub(event.size);
-                    match self.pools.of(index, &event) {
+                    match self.pools.pool(index, &event) {
                         PoolId::DEFAULT => default = true,
                         pool if !private.contains(&pool) => private.push(pool),
                         _ => {}

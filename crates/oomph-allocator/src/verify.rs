@@ -7,7 +7,7 @@ use oomph_trace::{Action, BlockState as BlockUse, Device, Event, Trace};
 use crate::addresses::AddressMap;
 use crate::driver::Driver;
 use crate::native::{BlockId, BlockState, Native, SegmentState, State};
-use crate::pools::{Pools, pool_names};
+use crate::pools::EventPools;
 use crate::reconstruct::start_state;
 use crate::settings::Settings;
 use crate::version::Version;
@@ -185,7 +185,7 @@ impl Driver for Recorded {
 
 struct Check {
     native: Native<Recorded>,
-    pools: Pools,
+    pools: EventPools,
     live: AddressMap<BlockId>,
     verification: Verification,
     /// New native segments since the last allocation.
@@ -206,7 +206,7 @@ impl Check {
         let mut native = Native::new(settings, version, TOTAL, Recorded::default());
         let live = native.adopt(start).into_iter().collect();
         let verification = Verification { version, ..Verification::default() };
-        let pools = pool_names(device);
+        let pools = EventPools::of(device);
         Self { native, pools, live, verification, segments: Vec::new(), flushed: false, completed: false }
     }
 
@@ -270,7 +270,7 @@ impl Check {
             self.native.free_later(lost);
             self.native.complete(lost);
         }
-        let pool = self.pools.of(index, event);
+        let pool = self.pools.pool(index, event);
         let found = self.native.find(event.size, event.stream, pool);
         let grew = !self.native.driver_mut().maps.is_empty();
         let segment = self.segments.pop();
@@ -328,7 +328,7 @@ impl Check {
             size: segment.size,
             stream: segment.stream,
             large: segment.size != crate::size::SMALL_SEGMENT,
-            pool: self.pools.of(index, segment),
+            pool: self.pools.pool(index, segment),
             reservation: None,
             blocks: Vec::new(),
         })
@@ -343,7 +343,7 @@ impl Check {
             self.settle();
             return self.native.force(event.address, event.size);
         }
-        let pool = self.pools.of(index, event);
+        let pool = self.pools.pool(index, event);
         let recorded = self.native.driver_mut().maps.len();
         if recorded == 0 {
             let wanted = self.native.settings().segment(self.native.settings().round(event.size));

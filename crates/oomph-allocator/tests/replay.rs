@@ -45,6 +45,24 @@ fn the_smallest_card_needs_one_flush() {
     assert_eq!((oom.segment, oom.driver_free, oom.reserved), (30 * MIB, 28 * MIB, 450 * MIB));
 }
 
+/// A search that is cut short names a card that does, and how far below it a smaller one may lie.
+#[test]
+fn a_search_in_few_replays_brackets_the_smallest_card() {
+    let (script, model) = (script(&fragmented()), pytorch(""));
+    let free = script.replay(&model, Capacity::UNLIMITED, Start::Cold);
+    let exact = script.smallest_card(&model, 0).unwrap();
+    assert_eq!(exact.unsearched, 0);
+    let mut before = u64::MAX;
+    for replays in 1..12 {
+        let found = script.smallest_card_within(&model, 0, &free, replays).unwrap();
+        assert!(found.replay.survived && found.available >= exact.available);
+        assert!(found.available - found.unsearched <= exact.available, "{found:?}");
+        assert!(found.unsearched <= before);
+        before = found.unsearched;
+    }
+    assert_eq!(before, 0);
+}
+
 #[test]
 fn another_allocator_fills_the_holes() {
     let script = script(&fragmented());

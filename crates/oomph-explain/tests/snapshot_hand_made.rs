@@ -5,7 +5,7 @@ mod recording;
 use oomph_explain::snapshot::{
     At, Card, CauseKind, DeviceExplanation, Limits, Names, Options, Outcome, Owner, check, diff, explain, ranks,
 };
-use oomph_trace::{StackId, Stage, Trace};
+use oomph_trace::{Device, DeviceKind, Event, Events, PoolId, StackId, Stage, Trace};
 use recording::{MIB, MODULE, OPTIMIZER, Recording};
 
 const MAIN: (&str, &str) = ("train.py", "<module>");
@@ -405,4 +405,101 @@ fn a_card_too_small_for_a_workspace_of_cudnn_may_do() {
         assert_eq!((smallest.allocator_bytes, smallest.least_allocator_bytes), (400 * MIB, least));
         assert_eq!((device.churn.allocations, device.churn.bytes), (2, 400 * MIB));
     }
+}
+
+/// A model is loaded and used, another one is loaded: whether the first is still at work shows by the lines that compute.
+#[test]
+fn a_model_that_has_done_its_work_is_named() {
+    let weight = |index: u64| (1 << 40) + index * 100 * MIB;
+    for (then, expected) in [("nothing", Some(100)), ("decoder.py", Some(100)), ("encoder.py", None)] {
+        let mut recording = Recording::default();
+        let load = recording.stack(&[MAIN, ("/v/site-packages/transformers/modeling_utils.py", "from_pretrained")]);
+        let line =
+            |recording: &mut Recording, file| recording.stack(&[MAIN, (MODULE, "_call_impl"), (file, "forward")]);
+        let encode = line(&mut recording, "encoder.py");
+        let compute = |recording: &mut Recording, stack| {
+            for _ in 0..10 {
+                recording.alloc(weight(8), 20 * MIB, stack);
+                recording.free(weight(8));
+            }
+        };
+        (0..4).for_each(|index| recording.segment(weight(index), 50 * MIB));
+        recording.segment(weight(8), 20 * MIB);
+        recording.alloc(weight(0), 50 * MIB, load);
+        recording.alloc(weight(1), 50 * MIB, load);
+        compute(&mut recording, encode);
+        recording.alloc(weight(2), 50 * MIB, load);
+        if then != "nothing" {
+            recording.alloc(weight(3), 50 * MIB, load);
+            let again = line(&mut recording, then);
+            compute(&mut recording, again);
+        }
+        let request = if then == "nothing" { load } else { line(&mut recording, then) };
+        recording.oom(60 * MIB, 0, request);
+        let device = device(&recording.finish(), &Options::default());
+        let kept = caused(&device, CauseKind::KeptFromEarlierPhase);
+        assert_eq!(kept, expected.map(|size| size * MIB), "then {then}");
+        if expected.is_some() {
+            assert_eq!(device.verdict.cause, Some(CauseKind::KeptFromEarlierPhase), "then {then}");
+        }
+    }
+}
+
+/// Up to 2.10 a snapshot names the pool of a segment and not that of an event.
+#[test]
+fn private_pools_are_known_where_only_segments_name_them() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 96 * MIB, site);
+    let captured = recording.len();
+    recording.free(1 << 40);
+    recording.alloc(1 << 40, 4 * MIB, site);
+    recording.segment(1 << 41, 50 * MIB);
+    recording.alloc(1 << 41, 50 * MIB, site);
+    recording.oom(60 * MIB, 20 * MIB, site);
+    let mut trace = recording.finish();
+    let mut events = Events::default();
+    trace.devices[0].events.iter().for_each(|event| events.push(Event { pool: None, ..event }));
+    trace.devices[0].events = events;
+    let graph = trace.devices[0].segments.iter_mut().find(|segment| segment.address == 1 << 40).unwrap();
+    graph.pool = PoolId(0, 1);
+    // While the graph was captured, its segment was the graph's as well.
+    assert_eq!(owned(&device(&trace, &at(At::Event(captured))), Owner::GraphPools), 100 * MIB);
+    let device = device(&trace, &Options::default());
+    assert_eq!(caused(&device, CauseKind::CacheOfAnotherPool), Some(96 * MIB));
+    assert_eq!(owned(&device, Owner::GraphPools), 100 * MIB);
+}
+
+#[test]
+fn pinned_memory_is_told_apart_from_the_cards() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN, ("loader.py", "pin")]);
+    recording.segment(1 << 40, 64 * MIB);
+    recording.alloc(1 << 40, 64 * MIB, site);
+    recording.segment(1 << 41, 32 * MIB);
+    recording.alloc(1 << 41, 32 * MIB, site);
+    recording.free(1 << 41);
+    let mut trace = recording.finish();
+    trace.devices[0].kind = DeviceKind::PinnedHost;
+    trace.devices.push(Device::default());
+    let explained = explain(&trace, &Options::default(), None);
+    assert_eq!(explained.devices.len(), 1);
+    let host = explained.pinned_host.unwrap();
+    assert_eq!((host.reserved_bytes, host.in_use_bytes, host.peak_reserved_bytes), (96 * MIB, 64 * MIB, 96 * MIB));
+    let line = &host.by_line[0];
+    assert_eq!((line.bytes, line.site.as_ref().unwrap().file.as_str()), (64 * MIB, "loader.py"));
+}
+
+/// The file is written when the error has passed the frames that held the weights.
+#[test]
+fn what_the_error_itself_set_free_was_held() {
+    let mut recording = Recording::default();
+    let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, load);
+    recording.oom(60 * MIB, 0, load);
+    recording.free(1 << 40);
+    let device = device(&recording.finish(), &Options::default());
+    assert_eq!(owned(&device, Owner::Parameters), 100 * MIB);
 }

@@ -30,8 +30,9 @@ fn answers(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let subject = subject(model, stored.clone());
                 let answer = estimate(&subject, workload, card);
-                let most = limits(&subject, workload, card, gpu.capacity_bytes);
-                (answer, most, changes(&subject, workload, card, gpu.capacity_bytes))
+                let most = limits(&subject, workload, card, &answer, gpu.capacity_bytes);
+                let changes = changes(&subject, workload, card, &answer, gpu.capacity_bytes);
+                (answer, most, changes)
             });
         });
     }

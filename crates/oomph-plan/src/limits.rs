@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
+use crate::estimate::{CardCost, Estimate, Subject, nearby, reserved_share};
 use crate::workload::Workload;
 
 /// What fits, other things as they are. 0 where not even one does; `None` where there is nothing to vary.
@@ -16,33 +16,40 @@ pub struct Limits {
     pub max_resolution: Option<u64>,
 }
 
-/// The largest batch, length and resolution whose expected need is within `capacity` bytes.
+/// The largest batch, length and resolution whose expected need is within `capacity` bytes. `answer` is the estimate of the
+/// workload itself on the card.
 #[must_use]
-pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, capacity: u64) -> Limits {
-    let slack = reserved_share(&estimate(subject, workload, card));
+pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, answer: &Estimate, capacity: u64) -> Limits {
+    let slack = reserved_share(answer);
     let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
-    let batch = largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
-    if matches!(subject, Subject::Pipeline(_)) {
+    let batch = || largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
+    let resolution = || {
         let side = |side: u64| {
             let mut changed = workload.clone();
             (changed.image.width, changed.image.height) = (side, side);
             need(changed)
         };
-        let resolution = largest(workload.image.width, 64, 8192, capacity, side);
-        return Limits { max_batch: Some(batch), max_context: None, max_resolution: Some(resolution) };
-    }
-    let most = match subject {
-        Subject::Transformer { shape, .. } if shape.image.is_none() && shape.audio.is_none() => shape.max_positions,
-        _ => 0,
+        largest(workload.image.width, 64, 8192, capacity, side)
     };
-    let context = (most > 0).then(|| {
+    let context = |most: u64| {
         let new_tokens = workload.new_tokens;
         let unit = 64;
         let length =
             |length: u64| need(Workload { length: length.saturating_sub(new_tokens).max(1), ..workload.clone() });
         largest(workload.length.saturating_add(new_tokens), unit, most.max(unit), capacity, length)
-    });
-    Limits { max_batch: Some(batch), max_context: context, max_resolution: None }
+    };
+    // Both searches take some milliseconds, and know nothing of each other.
+    std::thread::scope(|scope| {
+        let batch = scope.spawn(batch);
+        let (max_context, max_resolution) = match subject {
+            Subject::Pipeline(_) => (None, Some(resolution())),
+            Subject::Transformer { shape, .. } => {
+                let read = shape.image.is_none() && shape.audio.is_none() && shape.max_positions > 0;
+                (read.then(|| context(shape.max_positions)), None)
+            }
+        };
+        Limits { max_batch: batch.join().ok(), max_context, max_resolution }
+    })
 }
 
 /// The largest multiple of `unit`, at most `most`, whose need is within the capacity. Needs grow with the value; they are

@@ -3,7 +3,7 @@
 use oomph_remedy::Catalogue;
 use serde::Serialize;
 
-use crate::estimate::{CardCost, Subject, estimate, nearby, reserved_share};
+use crate::estimate::{CardCost, Estimate, Subject, nearby, reserved_share};
 use crate::workload::{Attention, Image, Offloading, Optimizer, Precision, Task, Workload};
 
 /// One change and what it does to the total.
@@ -141,11 +141,16 @@ fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
 }
 
 /// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
-/// among them.
+/// among them. `answer` is the estimate of the workload itself on the card, whose `capacity` in bytes a change should fit.
 #[must_use]
-pub fn changes(subject: &Subject, workload: &Workload, card: CardCost, capacity: u64) -> Vec<Change> {
-    let whole = estimate(subject, workload, card);
-    let (now, slack) = (whole.total.expected, reserved_share(&whole));
+pub fn changes(
+    subject: &Subject,
+    workload: &Workload,
+    card: CardCost,
+    answer: &Estimate,
+    capacity: u64,
+) -> Vec<Change> {
+    let (now, slack) = (answer.total.expected, reserved_share(answer));
     let catalogue = Catalogue::builtin();
     let pipeline = matches!(subject, Subject::Pipeline(_));
     let mut changes: Vec<Change> = RULES

@@ -8,7 +8,7 @@ use crate::workload::{Optimizer, Task, Workload};
 
 /// Steps that are run with the allocator followed: the first makes the optimizer's state between what was cached, which
 /// the second has to live with.
-pub(crate) const STEPS: usize = 2;
+const STEPS: usize = 2;
 
 /// What a run needs, and what it is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,10 +56,7 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     let (mut gradients, mut saved) = (0, 0);
     if workload.task.trains() {
         let forward = |tape: &Tape| stack.forward(tape, workload);
-        for _ in 0..STEPS {
-            let pass = Pass { trained: &trained, workload, forward: &forward };
-            (gradients, saved) = step_once(&tape, &pass, &mut state);
-        }
+        (gradients, saved) = train(&tape, &Pass { trained: &trained, workload, forward: &forward }, &mut state);
     } else {
         memory.enter(Phase::Forward);
         tape.no_grad(|| {
@@ -93,9 +90,29 @@ pub(crate) struct Pass<'a> {
     pub forward: &'a dyn Fn(&Tape) -> Tensor,
 }
 
-/// One step of training. Returns the bytes of the gradients and those that the forward pass left.
-pub(crate) fn step_once(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u64, u64) {
-    let Pass { trained, workload, forward } = *pass;
+/// Trains for as many steps as it takes until no peak is new. Returns the bytes of the gradients and those that the forward
+/// pass left.
+pub(crate) fn train(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u64, u64) {
+    if tape.memory.is_followed() {
+        let mut sizes = (0, 0);
+        for _ in 0..STEPS {
+            sizes = differentiate(tape, pass);
+            update(tape, pass, state);
+        }
+        return sizes;
+    }
+    // The second step is the first once more, beside the state that the first one made.
+    let sizes = differentiate(tape, pass);
+    let before = tape.memory.usage();
+    update(tape, pass, state);
+    let made = tape.memory.owners()[Owner::OptimizerState as usize];
+    tape.memory.repeat_beside(&before, Owner::OptimizerState, made);
+    sizes
+}
+
+/// From the input to the gradients.
+fn differentiate(tape: &Tape, pass: &Pass<'_>) -> (u64, u64) {
+    let Pass { workload, forward, .. } = *pass;
     let mut saved = 0;
     let micro_batches = if workload.accumulation > 1 { 2 } else { 1 };
     for _ in 0..micro_batches {
@@ -109,11 +126,14 @@ pub(crate) fn step_once(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -
         drop(loss);
         tape.forget_graph();
     }
+    (tape.memory.owners()[Owner::Gradients as usize], saved)
+}
+
+/// From the gradients to new weights.
+fn update(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) {
     tape.memory.enter(Phase::Step);
-    let gradients = tape.memory.owners()[Owner::Gradients as usize];
-    optimize(tape, trained, workload.optimizer, state);
+    optimize(tape, pass.trained, pass.workload.optimizer, state);
     tape.zero_grad();
-    (gradients, saved)
 }
 
 /// The optimizer's step: its state is made at the first, its temporaries live for a moment.

@@ -1,7 +1,7 @@
 //! The answer of `oomph explain`, `oomph.explain/1`.
 
 use oomph_explain::log::{Failure, RunSettings};
-use oomph_explain::snapshot::{DeviceExplanation, RankComparison};
+use oomph_explain::snapshot::{DeviceExplanation, PinnedHost, RankComparison};
 use serde::{Serialize, Serializer};
 
 /// The document's name and version. It is written as `"oomph.explain/1"`.
@@ -42,6 +42,9 @@ pub struct ExplainReport {
     /// The cards of that file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<DeviceExplanation>>,
+    /// The host memory that PyTorch had pinned, where that file says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_host: Option<PinnedHost>,
     /// The allocator's settings of that file, as `PYTORCH_CUDA_ALLOC_CONF` would say them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,

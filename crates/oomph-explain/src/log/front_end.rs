@@ -48,6 +48,7 @@ const TRACES: &[(&str, &[&str])] = &[
     ("fairseq", &["fairseq"]),
     ("detectron2", &["detectron2"]),
     ("ultralytics", &["ultralytics", "TaskAlignedAssigner", "yolov5", "yolov8"]),
+    ("burn", &["cubecl"]),
     ("vqgan-clip", &["vqgan", "VQGAN"]),
     ("ollama", &["ollama", "llama runner"]),
     ("ik_llama.cpp", &["ik_llama", "mla_attn", "pipeline parallelism enabled (n_copies"]),

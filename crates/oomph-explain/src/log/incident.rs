@@ -1,100 +1,17 @@
 //! From messages to failures: the same crash is told many times, by libraries, wrappers, launchers and other ranks.
 
-use oomph_remedy::Cause;
-
 use super::bfc;
-use super::causes::{self, Evidence};
+use super::draft::{Draft, Order, SAME_FAILURE, is_bfc, order};
 use super::facts::{self, Reading};
 use super::front_end;
-use super::identities;
 use super::kind::Kind;
-use super::operation;
 use super::patterns::{Pattern, Table, Verdict};
+use super::place::{Place, lines_before, lines_from, tail};
 use super::quoted;
-use super::remedies;
-use super::report::{Facts, Failure, NotOom, Report};
+use super::report::{Facts, Report};
 use super::settings;
-use super::site::{self, Frame};
-use super::size;
+use super::site;
 use super::text::{self, Paragraph};
-
-/// Messages this many lines apart can be about the same failure.
-const SAME_FAILURE: u64 = 400;
-/// The same, while the dump of an allocator, which can be long, stands between them.
-const SAME_DUMP: u64 = 200_000;
-/// A run that goes on for this many lines after a failure has survived it.
-const EPISODE: u64 = 5000;
-/// Below this certainty the words leave open what it is.
-const OPEN: f64 = 0.65;
-
-/// A line of the log, with what stands around it.
-#[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    /// The line with some 64 KiB before it and some 16 KiB behind it.
-    pub window: &'a [u8],
-    /// Where the line starts in the window.
-    pub start: usize,
-    /// Where it ends.
-    pub end: usize,
-    /// The line's number.
-    pub number: u64,
-}
-
-impl<'a> Place<'a> {
-    fn line(&self) -> &'a [u8] {
-        &self.window[self.start..self.end]
-    }
-
-    fn before(&self) -> &'a [u8] {
-        &self.window[..self.start]
-    }
-
-    /// The line and what stands behind it.
-    fn from(&self) -> &'a [u8] {
-        &self.window[self.start..]
-    }
-
-    /// The line above, if there is a whole one.
-    fn above(&self) -> Option<Place<'a>> {
-        let before = self.before();
-        let above = before.strip_suffix(b"\n")?;
-        let end = above.strip_suffix(b"\r").unwrap_or(above).len();
-        let start = above.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
-        (start < end).then_some(Place { start, end, number: self.number.checked_sub(1)?, ..*self })
-    }
-
-    /// The line below, if anything is in it.
-    fn below(&self) -> Option<&'a [u8]> {
-        let mut lines = lines_from(self.from(), self.number).map(|(line, _)| line).skip(1);
-        lines.find(|line| !line.is_empty())
-    }
-}
-
-/// A failure as it is put together.
-#[derive(Clone)]
-struct Draft {
-    pattern: &'static Pattern,
-    verdict: Verdict,
-    certainty: f64,
-    facts: Facts,
-    backend: Option<String>,
-    named: Option<String>,
-    era: Option<String>,
-    front_end: Option<&'static str>,
-    rank: Option<u32>,
-    frames: Vec<Frame>,
-    causes: Vec<(Cause, f64, String)>,
-    survived: bool,
-    quoted: bool,
-    /// From a cut-off or numberless echo: yields to a message that says more.
-    echo: bool,
-    times: u64,
-    line: u64,
-    last_line: u64,
-    message: String,
-    settings: settings::Collector,
-    heap: Option<bfc::Heap>,
-}
 
 /// What was read so far.
 #[derive(Clone)]
@@ -161,8 +78,8 @@ impl Session {
 
     /// Looks at a line that may hold something. Returns whether the costly part (a pattern's evaluation) was needed.
     pub fn look(&mut self, place: &Place<'_>, evaluate: bool) -> bool {
-        let candidates = Table::builtin().candidates(place.line());
         let line = text::plain(place.line());
+        let candidates = Table::builtin().candidates(line.as_bytes());
         self.settings.line(&line, place.number);
         if line.contains("bfc_allocator") {
             self.heap.line(&line, place.number);
@@ -199,7 +116,7 @@ impl Session {
 
     /// A known word in a line that is no known message: worth a note only where it is plainly quoted.
     fn words_alone(&mut self, place: &Place<'_>, line: &str) {
-        let candidates = Table::builtin().candidates(place.line());
+        let candidates = Table::builtin().candidates(line.as_bytes());
         let about_memory = candidates.iter().any(|pattern| pattern.verdict == Verdict::GpuOom);
         if !about_memory || quoted::likeness(line, line, true) < 0.54 {
             return;
@@ -347,15 +264,6 @@ impl Session {
     }
 }
 
-/// The last bytes of a slice.
-fn tail(bytes: &[u8], most: usize) -> &[u8] {
-    &bytes[bytes.len().saturating_sub(most)..]
-}
-
-fn is_bfc(pattern: &Pattern) -> bool {
-    matches!(pattern.framework.as_str(), "tensorflow" | "jax")
-}
-
 fn is_statistics(pattern: &Pattern) -> bool {
     pattern.id == "tensorflow.bfc-statistics"
 }
@@ -373,39 +281,6 @@ fn recovers(behind: &str) -> bool {
     ]
     .iter()
     .any(|words| behind.contains(words))
-}
-
-/// Bytes into lines with their numbers; `\r` redraws a line, so it ends one for the eye but not for the count.
-fn lines_from(bytes: &[u8], first: u64) -> impl Iterator<Item = (&[u8], u64)> {
-    let mut number = first;
-    bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')).map(move |piece| {
-        let here = number;
-        let line = match piece.last() {
-            Some(b'\n') => {
-                number += 1;
-                &piece[..piece.len() - 1]
-            }
-            Some(b'\r') => &piece[..piece.len() - 1],
-            _ => piece,
-        };
-        (line, here)
-    })
-}
-
-/// The last 400 lines before line `number`.
-fn lines_before(before: &[u8], number: u64) -> Vec<(String, u64)> {
-    let mut lines: Vec<(String, u64)> = Vec::new();
-    let mut at = number;
-    for piece in before.rsplit(|byte| *byte == b'\n') {
-        // The first piece is what stands before the hit in its own line, empty for a whole line.
-        lines.push((text::plain(&piece[piece.len().saturating_sub(2000)..]), at));
-        at = at.saturating_sub(1);
-        if lines.len() > 400 {
-            break;
-        }
-    }
-    lines.reverse();
-    lines
 }
 
 /// The releases of PyTorch that print this form.
@@ -440,168 +315,4 @@ fn era(pattern: &Pattern, text: &str) -> Option<String> {
         return None;
     };
     Some(era.to_owned())
-}
-
-impl Draft {
-    /// Whether another message is about this failure.
-    fn is_same(&self, other: &Draft) -> bool {
-        let apart = other.line.saturating_sub(self.last_line);
-        if self.quoted || other.quoted {
-            return self.quoted && other.quoted;
-        }
-        let ranks_agree = self.rank.is_none() || other.rank.is_none() || self.rank == other.rank;
-        if !ranks_agree || !self.facts.agrees_with(&other.facts) {
-            return false;
-        }
-        match (self.verdict, other.verdict) {
-            (Verdict::GpuOom, Verdict::GpuOom) => {}
-            (Verdict::Not(one), Verdict::Not(another)) if one == another => {}
-            // A CUDA handle that cannot be made, or a cuDNN that fails, behind an OOM is its consequence.
-            _ => return false,
-        }
-        let repeated = self.pattern.id == other.pattern.id
-            && self.facts.requested_bytes == other.facts.requested_bytes
-            && self.facts.free_bytes == other.facts.free_bytes
-            && self.facts.allocated_bytes == other.facts.allocated_bytes;
-        let dump = is_bfc(self.pattern) && is_bfc(other.pattern);
-        apart <= SAME_FAILURE || (dump && apart <= SAME_DUMP && other.heap.is_some()) || (repeated && apart <= EPISODE)
-    }
-
-    fn merge(&mut self, other: Draft) {
-        self.last_line = other.line;
-        let again = self.pattern.id == other.pattern.id && self.facts == other.facts;
-        if again || self.pattern.id == other.pattern.id {
-            self.times += 1;
-        }
-        // The words that say more speak for both.
-        let better = (self.echo && !other.echo)
-            || (other.certainty > self.certainty + 0.05 && self.facts.is_empty())
-            || (self.facts.is_empty() && !other.facts.is_empty() && !other.echo && other.certainty >= self.certainty);
-        if better {
-            self.pattern = other.pattern;
-            self.verdict = other.verdict;
-            self.message = other.message;
-            self.echo = other.echo;
-        }
-        self.certainty = self.certainty.max(other.certainty);
-        self.survived = self.survived && other.survived;
-        self.facts.complete_from(other.facts);
-        self.backend = self.backend.take().or(other.backend);
-        self.named = self.named.take().or(other.named);
-        self.era = self.era.take().or(other.era);
-        self.front_end = self.front_end.or(other.front_end);
-        self.rank = self.rank.or(other.rank);
-        if self.frames.is_empty() {
-            self.frames = other.frames;
-        }
-        for cause in other.causes {
-            if self.causes.iter().all(|known| known.0 != cause.0) {
-                self.causes.push(cause);
-            }
-        }
-        if self.heap.is_none() {
-            self.heap = other.heap;
-        }
-    }
-
-    fn finish(self) -> Failure {
-        let is_gpu_oom = self.verdict == Verdict::GpuOom;
-        let kind = match self.verdict {
-            Verdict::GpuOom => None,
-            Verdict::Not(kind) => Some(kind),
-        };
-        let settings = self.settings.seen().clone();
-        let mut framework = Some(self.pattern.framework.clone());
-        if kind == Some(Kind::ConfigurationText) {
-            framework = Some("config-text".to_owned());
-        } else if self.pattern.framework == "host" && self.pattern.id.starts_with("host.cannot") {
-            framework = Some("host".to_owned());
-        }
-        let mut derived = identities::derive(&self.facts, framework.as_deref(), self.era.as_deref());
-        derived.heap = self.heap;
-        let operation = operation::of_frames(&self.frames)
-            .or_else(|| operation::of_message(&self.pattern.id, &self.message, self.named.as_deref()));
-        let growth = self.settings.trend.grows().then(|| {
-            let (first, first_line) = self.settings.trend.first.unwrap_or_default();
-            let (last, last_line) = self.settings.trend.last.unwrap_or_default();
-            format!(
-                "the memory in use rose step by step from {} (line {first_line}) to {} (line {last_line})",
-                size::show(first),
-                size::show(last)
-            )
-        });
-        let evidence = Evidence {
-            facts: &self.facts,
-            derived: &derived,
-            kind,
-            operation,
-            message: &self.message,
-            named: &self.causes,
-            growth,
-            outside_allocator: self.pattern.id.contains("cuda-error") || self.pattern.id == "cuda.driver-error",
-        };
-        let causes = causes::rank(&evidence);
-        let era = match (framework.as_deref(), settings.get("torch")) {
-            (Some("pytorch"), Some(version)) if !identities::is_cached_era(self.era.as_deref()) => {
-                Some(version.to_owned())
-            }
-            _ => self.era,
-        };
-        let mut failure = Failure {
-            is_gpu_oom,
-            certainty: (self.certainty * 100.0).round() / 100.0,
-            not_oom: kind.map(NotOom::from),
-            framework,
-            backend: self.backend.or_else(|| self.pattern.backend.clone()),
-            front_end: self.front_end.map(str::to_owned),
-            era,
-            rank: self.rank,
-            facts: self.facts,
-            derived,
-            causes,
-            site: site::user_site(&self.frames),
-            operation,
-            remedies: Vec::new(),
-            avoid: Vec::new(),
-            survived: self.survived,
-            times: self.times,
-            line: self.line,
-            message: self.message,
-            pattern: self.pattern.id.clone(),
-        };
-        remedies::advise(&mut failure, &settings);
-        failure
-    }
-}
-
-/// Sorts a failure among others: the smallest is the root.
-type Order = (bool, bool, u64, bool, bool, u64);
-
-/// The root is in the last episode (what a run survived by thousands of lines did not end it), was not caught, is sure,
-/// and is no usual consequence of a failure before it; among these the first counts.
-fn order(drafts: &[Draft]) -> Vec<Order> {
-    let mut lines: Vec<u64> = drafts.iter().map(|draft| draft.line).collect();
-    lines.sort_unstable();
-    let mut starts = Vec::new();
-    let mut before: Option<u64> = None;
-    for line in lines {
-        if before.is_none_or(|before| line.saturating_sub(before) > EPISODE) {
-            starts.push(line);
-        }
-        before = Some(line);
-    }
-    let episode = |line: u64| starts.partition_point(|start| *start <= line) as u64;
-    let last = starts.len() as u64;
-    let first_oom = drafts
-        .iter()
-        .filter(|draft| draft.verdict == Verdict::GpuOom && draft.certainty >= OPEN)
-        .map(|draft| draft.line)
-        .min();
-    drafts
-        .iter()
-        .map(|draft| {
-            let consequence = draft.verdict != Verdict::GpuOom && first_oom.is_some_and(|first| first <= draft.line);
-            (draft.survived, draft.certainty < OPEN, last - episode(draft.line), consequence, draft.echo, draft.line)
-        })
-        .collect()
 }

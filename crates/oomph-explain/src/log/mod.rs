@@ -10,6 +10,7 @@
 
 mod bfc;
 mod causes;
+mod draft;
 mod encoding;
 mod facts;
 mod follow;
@@ -19,6 +20,7 @@ mod incident;
 mod kind;
 mod operation;
 mod patterns;
+mod place;
 mod quoted;
 mod remedies;
 mod report;
@@ -27,6 +29,7 @@ mod settings;
 mod site;
 mod size;
 mod text;
+mod wrapping;
 
 use std::io::{self, Read};
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::kind::Kind;
 use super::size;
-use super::text;
+use super::{text, wrapping};
 
 const FILES: &[&str] = &[
     include_str!("patterns/pytorch.toml"),
@@ -243,9 +243,12 @@ impl Table {
     /// The patterns of which an anchor begins in one line and ends in the next, whether the lines were broken between
     /// words or within one.
     pub fn across(&self, line: &[u8], next: &[u8]) -> Vec<&Pattern> {
-        let line = text::plain(&line[line.len().saturating_sub(SEAM)..]);
-        let next = text::plain(&next[..next.len().min(SEAM)]);
-        let next = text::without_prefix(&next);
+        let line = whole(line).unwrap_or_else(|| {
+            wrapping::without_edge(&text::plain(&line[line.len().saturating_sub(SEAM)..])).to_owned()
+        });
+        let next = whole(next).unwrap_or_else(|| text::plain(&next[..next.len().min(SEAM)]));
+        let next = text::without_prefix(wrapping::behind_bar(&next));
+        let line = line.trim_end();
         for seam in [" ", ""] {
             let found = self.around(format!("{line}{seam}{next}").as_bytes(), line.len()..=line.len() + seam.len());
             if !found.is_empty() {
@@ -274,6 +277,11 @@ impl Table {
         found.sort_unstable();
         found.into_iter().map(|index| &self.patterns[index]).collect()
     }
+}
+
+/// The text of a line that is an object of JSON.
+fn whole(line: &[u8]) -> Option<String> {
+    if line.first() != Some(&b'{') { None } else { wrapping::text_of_object(&text::plain(line)) }
 }
 
 impl Pattern {

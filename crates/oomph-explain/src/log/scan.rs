@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, packed};
 use memchr::{memchr_iter, memchr2, memrchr2};
 
-use super::incident::{Place, Session};
+use super::incident::Session;
+use super::place::Place;
 use super::report::Report;
 use super::settings;
 

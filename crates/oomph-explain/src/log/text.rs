@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::wrapping::{self, Unwrapped};
+
 /// The most characters of a message that are looked at, from its first line on.
 const LONGEST_MESSAGE: usize = 6000;
 /// The most lines over which one message is followed.
@@ -30,31 +32,52 @@ impl Paragraph {
     }
 
     /// The same message, if its lines may have been broken in the middle of words, as a terminal does: a line of full
-    /// width is then followed by the rest of its last word. The flag says that more than one line has that width, which
-    /// lines that were broken between words seldom have.
+    /// width is then followed by the rest of its last word. The flag says that more than one line has that width, or that a
+    /// number goes on in the next line, which is seldom so where lines were broken between words.
     pub fn join_broken<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Option<(Self, bool)> {
         let lines = plain_lines(lines);
         let width = lines.first()?.width;
         let next = lines.get(1)?.width;
         let broken = width >= NARROWEST && next <= width;
-        broken.then(|| (Self::of_lines(&lines, Some(width)), next == width))
+        // A number that goes on in the next line was not broken between words. (Lines that begin with a time or with
+        // their number all begin with a digit.)
+        let numbered = lines.first()?.text.trim_start().starts_with(|first: char| first.is_ascii_digit());
+        let in_number = |pair: &[PlainLine]| {
+            let digit = |character: char| character.is_ascii_digit();
+            pair[0].width == width
+                && !pair[0].padded
+                && pair[0].text.ends_with(digit)
+                && pair[1].text.starts_with(|first: char| digit(first) || first == '.')
+        };
+        let sure = next == width || !numbered && lines.windows(2).any(in_number);
+        broken.then(|| (Self::of_lines(&lines, Some(width)), sure))
     }
 
     fn of_lines(lines: &[PlainLine], broken_at: Option<usize>) -> Self {
         let mut paragraph = Self { text: String::new(), first_line: 0, starts: Vec::new() };
         let mut of_rank = None;
         let mut goes_on = false;
+        // Where its own lines go on without a mark, those that have one are another's.
+        let unmarked = |line: &PlainLine| {
+            let text = line.text.trim_start();
+            !is_marked(text) && without_prefix(text) == text
+        };
+        let alone = lines.iter().skip(1).any(unmarked);
         for (index, PlainLine { text: plain, number, width, padded }) in lines.iter().enumerate() {
             let rank_here = rank(plain);
             let words = if index == 0 {
                 of_rank = rank_here;
                 plain.as_str()
             } else {
-                if of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
+                let another = alone && of_rank.is_none() && is_marked(plain);
+                if another || of_rank.is_some() && rank_here.is_some() && rank_here != of_rank {
                     continue;
                 }
                 if plain.contains("Traceback (most recent call last)") {
                     break;
+                }
+                if wrapping::is_of_powershell(plain, &lines[index - 1].text) {
+                    continue;
                 }
                 if goes_on { plain.as_str() } else { without_prefix_of(&lines[0].text, plain) }
             };
@@ -107,10 +130,11 @@ struct PlainLine {
 
 fn plain_lines<'a>(lines: impl Iterator<Item = (&'a [u8], u64)>) -> Vec<PlainLine> {
     let of_line = |(line, number): (&[u8], u64)| {
-        let text = plain(line);
+        let Unwrapped { text, room } = wrapping::unwrapped(&plain(line));
+        let length = text.chars().count();
         let spaces = line.iter().rev().skip_while(|byte| **byte == b'\r').take_while(|byte| **byte == b' ').count();
-        let width = text.chars().count() + spaces;
-        PlainLine { text, number, width, padded: spaces > 0 }
+        let width = room.unwrap_or(length + spaces);
+        PlainLine { text, number, width, padded: width > length }
     };
     lines.take(MOST_LINES).map(of_line).filter(|line| !line.text.trim_start().is_empty()).collect()
 }
@@ -139,9 +163,10 @@ fn push_words(text: &mut String, words: &str) {
     }
 }
 
-/// A line without colours and control characters, decoded; invalid UTF-8 becomes U+FFFD.
+/// A line without colours, control characters and markup, decoded; invalid UTF-8 becomes U+FFFD.
 pub(crate) fn plain(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
+    let text = wrapping::without_markup(&text);
     if !text.bytes().any(|byte| byte < 0x20) {
         return text.trim_end().trim_end_matches('\\').to_owned();
     }
@@ -271,6 +296,14 @@ pub(crate) fn rank(line: &str) -> Option<u32> {
     captures.iter().skip(1).flatten().next()?.as_str().parse().ok()
 }
 
+/// Whether a launcher has put the rank of its writer before a line.
+fn is_marked(line: &str) -> bool {
+    let line = line.trim_start();
+    ["[rank", "[default"]
+        .iter()
+        .any(|mark| line.strip_prefix(mark).is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +320,20 @@ mod tests {
         );
         assert_eq!(join("a\n[rank0]: b\n(EngineCore_0 pid=72) ERROR 08-25 09:42:24 [core.py:700] c"), "a b c");
         assert_eq!(join("x \u{1b}[31mred\u{1b}[0m\r\nserver-1  | y"), "x red y");
+    }
+
+    #[test]
+    fn a_message_is_taken_out_of_what_holds_it() {
+        let row = |text: &str| format!("│ {text:<50} │");
+        let boxed = [row("RuntimeError: CUDA out of memory. Tried to"), row("allocate 2.00 GiB")].join("\n");
+        assert_eq!(join(&boxed), "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+        let lines = boxed.split('\n').map(|line| (line.as_bytes(), 1));
+        let (broken, _) = Paragraph::join_broken(lines).expect("the lines have one width");
+        assert_eq!(broken.text, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+        assert_eq!(join("{\"log\":\"Tried to\\n\"}\n{\"log\":\"allocate 2 GiB\\n\"}"), "Tried to allocate 2 GiB");
+        assert_eq!(join("<pre>Tried to<br>\nallocate &#39;2&#39; GiB</pre>"), " Tried to allocate '2' GiB".trim());
+        let bar = "12%|█▏        | 12/100 [00:03<00:21,  4.1it/s]\r";
+        assert_eq!(join(&format!("Tried to\n{bar}\nallocate")), "Tried to allocate");
     }
 
     #[test]
@@ -312,11 +359,21 @@ mod tests {
     }
 
     #[test]
+    fn what_powershell_puts_into_a_message_is_left_out() {
+        let text = "python.exe : Tried to\nAt line:1 char:1\n+ python train.py\n+ ~~~~~~~~~~~~~~~\n    + CategoryInfo          \
+                    : NotSpecified: (Tried to:String) [], RemoteException\n    + FullyQualifiedErrorId : NativeCommandError\n \nallocate";
+        assert_eq!(join(text), "python.exe : Tried to allocate");
+    }
+
+    #[test]
     fn a_line_that_a_terminal_broke_is_whole_again() {
         let text =
             "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7.10\n GiB already";
         let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
         assert!(Paragraph::join_broken(lines()).is_none(), "the second line is wider");
+        let text = "Cannot allocate 9.492432MB memory on GPU 0, 4.0000\n00GB memory has been allocated";
+        let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
+        assert!(Paragraph::join_broken(lines()).is_some_and(|(whole, sure)| sure && whole.text.contains("4.000000GB")));
         let text =
             "CUDA out of memory. Tried to allocate 24.\n00 MiB (GPU 0; 8.00 GiB total capacity; 7\n.10 GiB already";
         let lines = || text.split('\n').map(|line| (line.as_bytes(), 1));
@@ -336,6 +393,7 @@ mod tests {
     #[test]
     fn lines_of_another_rank_are_left_out() {
         assert_eq!(join("[rank0]: one\n[rank1]: two\n[rank0]: three"), "[rank0]: one three");
+        assert_eq!(join("one\n[rank5]: two\nthree"), "one three");
         assert_eq!(rank("[2024-10-22 06:31:49 TP3] x"), Some(3));
         assert_eq!(rank("(VllmWorker rank=2 pid=4) INFO"), Some(2));
         assert_eq!(rank("frank 3"), None);

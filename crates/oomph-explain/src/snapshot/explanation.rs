@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Explanation {
     /// One entry for each card of the recording, by index.
     pub devices: Vec<DeviceExplanation>,
+    /// The host memory that PyTorch has pinned, where the recording holds any (PyTorch 2.15). It lies on no card.
+    pub pinned_host: Option<PinnedHost>,
     /// The allocator's settings as `PYTORCH_CUDA_ALLOC_CONF` would say them; empty for the defaults.
     pub settings: String,
     /// What the reader of the file wants the user to know, a sentence each.
@@ -58,6 +60,29 @@ pub struct DeviceExplanation {
     pub steps: u32,
     /// Tensors that the hook named and that no block of the recording holds.
     pub unmatched_names: u64,
+}
+
+/// Host memory that the driver keeps in place so that cards can read it directly. What PyTorch has pinned it keeps, in
+/// powers of two, for the next tensor of that size.
+#[derive(Clone, Debug, Serialize)]
+pub struct PinnedHost {
+    /// Pinned when the recording ended.
+    pub reserved_bytes: u64,
+    /// Of these, in tensors, or still being copied.
+    pub in_use_bytes: u64,
+    /// The highest that pinned memory ever was.
+    pub peak_reserved_bytes: u64,
+    /// What is in use, by the line of the program that asked for it. Largest first.
+    pub by_line: Vec<PinnedLine>,
+}
+
+/// Pinned memory that one line of the program asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct PinnedLine {
+    /// How much of it is in use.
+    pub bytes: u64,
+    /// The line; `None` where no stack was recorded.
+    pub site: Option<Line>,
 }
 
 /// How a recording ended.
@@ -456,6 +481,9 @@ pub struct SmallestCard {
     pub least_allocator_bytes: u64,
     /// That and the context.
     pub capacity_bytes: u64,
+    /// How much smaller the card may be at most: 0 where the search was taken to its end, more for a recording so long
+    /// that only some sizes were replayed. The card itself was.
+    pub unsearched_bytes: u64,
     /// The first card of the list that has as much.
     pub card: Option<String>,
 }

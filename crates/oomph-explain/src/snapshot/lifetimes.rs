@@ -3,6 +3,7 @@
 //! Grouping the events by address puts each allocation beside its frees, so that one sort does the work of a hash table
 //! and nothing is allocated per event.
 
+use oomph_allocator::EventPools;
 use oomph_trace::{Action, Block, BlockState, Device, PoolId, StackId};
 
 /// A place between events: position `p` is the state after the first `p` events of the device.
@@ -22,7 +23,7 @@ pub(super) struct Lifetime {
     pub size: u64,
     /// The stream that asked.
     pub stream: u64,
-    /// The pool, as far as the events say; [`PoolId::DEFAULT`] otherwise.
+    /// The pool.
     pub pool: PoolId,
     /// The first position at which it lives; 0 when it was there before the recording began.
     pub birth: Position,
@@ -48,10 +49,13 @@ impl Lifetime {
     }
 }
 
+/// The stream and the pool of a request.
+type Asker = (u64, PoolId);
+
 /// Every allocation of a device in the order of birth, and of address where several were there before the recording.
 ///
 /// `round` gives the bytes of a block for the bytes of a request.
-pub(super) fn lifetimes(device: &Device, round: impl Fn(u64) -> u64) -> Vec<Lifetime> {
+pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64) -> u64) -> Vec<Lifetime> {
     let events = &device.events;
     // Positions are 32 bits wide, as are the trace's own indices: four billion events do not fit into memory.
     let count = events.len().min(NEVER as usize - 1);
@@ -64,10 +68,10 @@ pub(super) fn lifetimes(device: &Device, round: impl Fn(u64) -> u64) -> Vec<Life
         }
     }
     by_address.sort_unstable();
-    let mut standing: Vec<(&Block, u64)> = device
+    let mut standing: Vec<(&Block, Asker)> = device
         .segments
         .iter()
-        .flat_map(|segment| device.blocks_of(segment).iter().map(move |block| (block, segment.stream)))
+        .flat_map(|segment| device.blocks_of(segment).iter().map(move |block| (block, (segment.stream, segment.pool))))
         .filter(|(block, _)| block.state != BlockState::Inactive)
         .collect();
     standing.sort_unstable_by_key(|(block, _)| block.address);
@@ -75,12 +79,12 @@ pub(super) fn lifetimes(device: &Device, round: impl Fn(u64) -> u64) -> Vec<Life
 
     let mut all = Vec::with_capacity(by_address.len() / 2 + standing.len());
     let mut standing = standing.into_iter().peekable();
-    let before = |address: u64, requested: u64, stream: u64| Lifetime {
+    let before = |address: u64, requested: u64, (stream, pool): Asker| Lifetime {
         address,
         requested,
         size: round(requested),
         stream,
-        pool: PoolId::DEFAULT,
+        pool,
         birth: 0,
         released: NEVER,
         death: NEVER,
@@ -89,8 +93,8 @@ pub(super) fn lifetimes(device: &Device, round: impl Fn(u64) -> u64) -> Vec<Life
     };
     for group in by_address.chunk_by(|a, b| a.0 == b.0) {
         let address = group[0].0;
-        while let Some((block, stream)) = standing.next_if(|(block, _)| block.address < address) {
-            all.push(recorded(before(block.address, block.requested, stream), block));
+        while let Some((block, asker)) = standing.next_if(|(block, _)| block.address < address) {
+            all.push(recorded(before(block.address, block.requested, asker), block));
         }
         let mut current: Option<Lifetime> = None;
         // Where an allocation was not recorded (recording was paused, or had not begun), the block lives from the last
@@ -99,32 +103,24 @@ pub(super) fn lifetimes(device: &Device, round: impl Fn(u64) -> u64) -> Vec<Life
         for &(_, index) in group {
             let Some(event) = events.get(index as usize) else { continue };
             let after = index + 1;
+            let asker = (event.stream, pools.pool(index as usize, &event));
             match event.action {
                 Action::Alloc => {
                     // An allocation where one stands: its free was not recorded, so it ends here at the latest.
                     all.extend(current.take().map(|earlier| ended(earlier, index)));
-                    current = Some(Lifetime {
-                        birth: after,
-                        stack: event.stack,
-                        pool: event.pool.unwrap_or(PoolId::DEFAULT),
-                        ..before(address, event.size, event.stream)
-                    });
+                    current = Some(Lifetime { birth: after, stack: event.stack, ..before(address, event.size, asker) });
                 }
                 Action::FreeRequested => {
-                    let block = current.get_or_insert_with(|| Lifetime {
-                        birth: known_until,
-                        ..before(address, event.size, event.stream)
-                    });
-                    block.pool = event.pool.unwrap_or(block.pool);
+                    let block = current
+                        .get_or_insert_with(|| Lifetime { birth: known_until, ..before(address, event.size, asker) });
                     block.released = block.released.min(after);
                 }
                 _ => {
-                    let mut block = current.take().unwrap_or_else(|| Lifetime {
+                    let block = current.take().unwrap_or_else(|| Lifetime {
                         birth: known_until,
                         released: if records_release { known_until } else { NEVER },
-                        ..before(address, event.size, event.stream)
+                        ..before(address, event.size, asker)
                     });
-                    block.pool = event.pool.unwrap_or(block.pool);
                     all.push(ended(block, after));
                 }
             }
@@ -134,15 +130,15 @@ pub(super) fn lifetimes(device: &Device, round: impl Fn(u64) -> u64) -> Vec<Life
         match (current, end) {
             (Some(block), Some((end, _))) => all.push(recorded(block, end)),
             (Some(block), None) => all.push(block),
-            (None, Some((end, stream))) => {
-                let unseen = Lifetime { birth: known_until, ..before(address, end.requested, stream) };
+            (None, Some((end, asker))) => {
+                let unseen = Lifetime { birth: known_until, ..before(address, end.requested, asker) };
                 all.push(recorded(unseen, end));
             }
             (None, None) => {}
         }
     }
-    for (block, stream) in standing {
-        all.push(recorded(before(block.address, block.requested, stream), block));
+    for (block, asker) in standing {
+        all.push(recorded(before(block.address, block.requested, asker), block));
     }
     all.sort_unstable_by_key(|block| (block.birth, block.address));
     all

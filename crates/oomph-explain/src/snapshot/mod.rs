@@ -7,7 +7,7 @@
 //! 2. `layout`: what lay where at the moment that is asked about.
 //! 3. `stacks`, `phases`, `owners`: which part of the program allocated each block, and whose it is; exact where the
 //!    hook left its `names`, inferred with a confidence where not.
-//! 4. `groups`, `pinned`, `causes`, `what_if`: what follows from that.
+//! 4. `groups`, `host`, `pinned`, `causes`, `what_if`: what follows from that.
 //!
 //! [`diff`], [`check`] and [`ranks`] compare explanations.
 
@@ -16,6 +16,7 @@ mod check;
 mod diff;
 mod explanation;
 mod groups;
+mod host;
 mod layout;
 mod lifetimes;
 mod names;
@@ -38,8 +39,8 @@ pub use check::{CheckResult, Limits, Violation, check};
 pub use diff::{DeviceDiff, Diff, DiffRow, diff};
 pub use explanation::{
     CardBytes, Cause, CauseKind, Churn, DeviceExplanation, Evidence, Explanation, Group, Line, Moment, OomEvent,
-    Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedSegment, PinningBlock, SmallestCard, Source, StackGroup, Verdict,
-    WhatIf,
+    Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedHost, PinnedLine, PinnedSegment, PinningBlock, SmallestCard,
+    Source, StackGroup, Verdict, WhatIf,
 };
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
@@ -67,6 +68,7 @@ pub fn explain(trace: &Trace, options: &Options, names: Option<&Names>) -> Expla
         .collect();
     Explanation {
         devices,
+        pinned_host: host::pinned(trace, &settings, &facts),
         settings: settings.to_string(),
         notes: trace.notes.iter().map(|note| note.text.clone()).collect(),
     }

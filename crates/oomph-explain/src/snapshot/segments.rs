@@ -60,8 +60,8 @@ impl Ranges {
         ranges
     }
 
-    /// Does or undoes what a segment event did; other events change nothing.
-    pub fn apply(&mut self, event: &Event, direction: Direction) {
+    /// Does or undoes what a segment event of this pool did; other events change nothing.
+    pub fn apply(&mut self, event: &Event, pool: PoolId, direction: Direction) {
         let forward = direction == Direction::Forward;
         let expandable = matches!(event.action, Action::SegmentMap | Action::SegmentUnmap);
         let adds = match event.action {
@@ -77,7 +77,7 @@ impl Ranges {
                 size: event.size,
                 stream: event.stream,
                 large: event.size > 2 << 20,
-                pool: event.pool.unwrap_or(PoolId::DEFAULT),
+                pool,
                 expandable,
             });
         } else {
@@ -164,12 +164,12 @@ mod tests {
         let mut states = Vec::new();
         for event in &events {
             states.push(ranges.iter().copied().collect::<Vec<_>>());
-            ranges.apply(event, Direction::Forward);
+            ranges.apply(event, PoolId::DEFAULT, Direction::Forward);
         }
         assert_eq!(ranges.total(), 40 * MIB);
         assert_eq!(ranges.iter().map(|range| range.address / MIB).collect::<Vec<_>>(), [200, 240]);
         for event in events.iter().rev() {
-            ranges.apply(event, Direction::Backward);
+            ranges.apply(event, PoolId::DEFAULT, Direction::Backward);
             assert_eq!(ranges.iter().copied().collect::<Vec<_>>(), states.pop().unwrap());
         }
         assert_eq!(ranges.total(), 0);
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn overlapping_segments_never_count_twice() {
         let mut ranges = Ranges::default();
-        ranges.apply(&event(Action::SegmentAlloc, 0, 40 * MIB), Direction::Forward);
-        ranges.apply(&event(Action::SegmentAlloc, 10 * MIB, 20 * MIB), Direction::Forward);
-        ranges.apply(&event(Action::SegmentAlloc, u64::MAX - MIB, 20 * MIB), Direction::Forward);
+        ranges.apply(&event(Action::SegmentAlloc, 0, 40 * MIB), PoolId::DEFAULT, Direction::Forward);
+        ranges.apply(&event(Action::SegmentAlloc, 10 * MIB, 20 * MIB), PoolId::DEFAULT, Direction::Forward);
+        ranges.apply(&event(Action::SegmentAlloc, u64::MAX - MIB, 20 * MIB), PoolId::DEFAULT, Direction::Forward);
         assert_eq!(ranges.total(), 41 * MIB);
         assert_eq!(ranges.iter().map(|range| range.size / MIB).collect::<Vec<_>>(), [10, 20, 10, 1]);
     }

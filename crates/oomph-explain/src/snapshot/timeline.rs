@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use oomph_allocator::Settings;
+use oomph_allocator::{EventPools, Settings};
 use oomph_trace::{Action, Device};
 
 use super::lifetimes::{Lifetime, NEVER, Position, lifetimes};
@@ -27,15 +27,19 @@ pub(super) struct Timeline<'a> {
     pub allocations: Vec<Position>,
     /// The positions just before each allocation that failed.
     pub ooms: Vec<Position>,
+    /// The last of them, if nothing was allocated after it: the program did not survive it.
+    fatal: Option<Position>,
     /// The positions just before each event that changes segments.
     segment_events: Vec<Position>,
+    pools: EventPools,
     start: Ranges,
 }
 
 impl<'a> Timeline<'a> {
     /// Replays the recording of a device that ran with `settings`.
     pub fn new(device: &'a Device, settings: &Settings) -> Self {
-        let mut lifetimes = lifetimes(device, |bytes| settings.round(bytes));
+        let pools = EventPools::of(device);
+        let mut lifetimes = lifetimes(device, &pools, |bytes| settings.round(bytes));
         let end = device.events.len().min(NEVER as usize - 1) as Position;
         let mut start = Ranges::of(&device.segments);
         let (mut allocations, mut ooms, mut segment_events) = (Vec::new(), Vec::new(), Vec::new());
@@ -49,8 +53,8 @@ impl<'a> Timeline<'a> {
                 _ => {}
             }
         }
-        for event in segment_events.iter().rev().filter_map(|&index| device.events.get(index as usize)) {
-            start.apply(&event, Direction::Backward);
+        for &index in segment_events.iter().rev() {
+            change(&mut start, device, &pools, index, Direction::Backward);
         }
         let mut geometry = Geometry::new(&start, settings.max_split_size);
         let already = lifetimes.partition_point(|block| block.birth == 0);
@@ -71,8 +75,8 @@ impl<'a> Timeline<'a> {
         let mut segment_at = segment_events.iter().copied().peekable();
         for position in 0..=end {
             let changes = segment_at.next_if(|&index| index + 1 == position);
-            if let Some(event) = changes.and_then(|index| device.events.get(index as usize)) {
-                segments.apply(&event, Direction::Forward);
+            if let Some((index, event)) = changes.and_then(|index| Some((index, device.events.get(index as usize)?))) {
+                segments.apply(&event, pools.pool(index as usize, &event), Direction::Forward);
                 geometry.apply(event.action, event.address, event.size);
             }
             while let Some((_, index)) = deaths.next_if(|death| death.0 == position) {
@@ -89,15 +93,16 @@ impl<'a> Timeline<'a> {
             active.push(now);
             reserved.push(segments.total());
         }
-        Self { device, lifetimes, active, reserved, end, allocations, ooms, segment_events, start }
+        let fatal = ooms.last().copied().filter(|&oom| allocations.last().is_none_or(|&last| last < oom));
+        Self { device, lifetimes, active, reserved, end, allocations, ooms, fatal, segment_events, pools, start }
     }
 
     /// The segments at a position.
     pub fn segments_at(&self, position: Position) -> Ranges {
         let mut segments = self.start.clone();
         let before = self.segment_events.iter().take_while(|&&index| index < position);
-        for event in before.filter_map(|&index| self.device.events.get(index as usize)) {
-            segments.apply(&event, Direction::Forward);
+        for &index in before {
+            change(&mut segments, self.device, &self.pools, index, Direction::Forward);
         }
         segments
     }
@@ -136,7 +141,16 @@ impl<'a> Timeline<'a> {
 
     /// Whether nothing was allocated after the last allocation that failed: the program did not survive it.
     pub fn died(&self) -> bool {
-        self.last_oom().is_some_and(|oom| self.allocations.last().is_none_or(|&last| last < oom))
+        self.fatal.is_some()
+    }
+
+    /// The position from which the program no longer holds a block. What the error that ended the program set free on its
+    /// way up, before the file was written, was held to the last.
+    pub fn released(&self, block: &Lifetime) -> Position {
+        match self.fatal {
+            Some(oom) if block.birth <= oom && block.released > oom => NEVER,
+            _ => block.released,
+        }
     }
 
     /// The time after which a position holds: that of the event before it, or of the first event at the start.
@@ -153,6 +167,13 @@ impl<'a> Timeline<'a> {
             .enumerate()
             .filter(move |(_, block)| block.lives_at(position))
             .map(|(index, _)| index as u32)
+    }
+}
+
+/// Does or undoes the event at `index`.
+fn change(segments: &mut Ranges, device: &Device, pools: &EventPools, index: Position, direction: Direction) {
+    if let Some(event) = device.events.get(index as usize) {
+        segments.apply(&event, pools.pool(index as usize, &event), direction);
     }
 }
 

@@ -20,8 +20,14 @@ const SETTINGS: [&str; 5] = [
     "backend:cudaMallocAsync",
 ];
 
-/// Up to this many requests the smallest card is searched for, which takes some dozens of replays.
+/// Up to this many requests the smallest card is searched for to the end, which takes some dozens of replays.
 const SEARCHED: usize = 300_000;
+
+/// With more, so many requests are replayed in the search, which is cut short then.
+const REPLAYED: usize = 6_000_000;
+
+/// The fewest replays of such a search.
+const FEWEST_REPLAYS: usize = 3;
 
 /// What is said of every row when the replay fails to fail.
 pub(super) const UNCLEAR: &str = "cannot be told: the replay does not fail where the program did";
@@ -242,12 +248,18 @@ fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u6
 /// The smallest card, under the settings of the recording.
 fn smallest(run: &Run, options: &Options, scene: &Scene) -> Option<SmallestCard> {
     let scripts = run.scripts;
-    if scripts.firm.len() > SEARCHED {
-        return None;
-    }
     let context = scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes);
-    let found = scripts.firm.smallest_card(&run.model, context)?;
-    let yielding = scripts.yielding.as_ref().and_then(|script| script.smallest_card(&run.model, context));
+    let requests = scripts.firm.len();
+    let (found, yielding) = if requests > SEARCHED {
+        let replays = (REPLAYED / requests).max(FEWEST_REPLAYS) as u32;
+        (scripts.firm.smallest_card_within(&run.model, context, &run.unlimited, replays)?, None)
+    } else {
+        let yielding = scripts.yielding.as_ref();
+        (
+            scripts.firm.smallest_card(&run.model, context)?,
+            yielding.and_then(|script| script.smallest_card(&run.model, context)),
+        )
+    };
     let capacity = found.available.saturating_add(context);
     let mut cards: Vec<&Card> = options.cards.iter().collect();
     cards.sort_by_key(|card| card.capacity_bytes);
@@ -257,6 +269,7 @@ fn smallest(run: &Run, options: &Options, scene: &Scene) -> Option<SmallestCard>
         allocator_bytes: found.available,
         least_allocator_bytes: yielding.map_or(found.available, |least| least.available.min(found.available)),
         capacity_bytes: capacity,
+        unsearched_bytes: found.unsearched,
         card: cards.iter().find(fits).map(|card| card.name.clone()),
     })
 }

@@ -175,6 +175,29 @@ impl Memory {
         book.phase_peaks = [0; 4];
     }
 
+    /// Whether a model of the allocator follows every request.
+    pub fn is_followed(&self) -> bool {
+        self.0.borrow().allocator.is_some()
+    }
+
+    /// What was gone through up to `earlier` happens once more, beside so many bytes of an owner that have come since.
+    /// Only true of what is allocated: what is reserved depends on where the new bytes lie.
+    pub(crate) fn repeat_beside(&self, earlier: &Usage, owner: Owner, bytes: u64) {
+        let mut book = self.0.borrow_mut();
+        for phase in [Phase::Forward, Phase::Backward] {
+            let again = earlier.phase_peaks[phase as usize].saturating_add(bytes);
+            let peak = &mut book.phase_peaks[phase as usize];
+            *peak = (*peak).max(again);
+        }
+        let again = earlier.allocated.saturating_add(bytes);
+        if again > book.peak {
+            book.peak = again;
+            book.peak_owners = earlier.owners;
+            book.peak_owners[owner as usize] = book.peak_owners[owner as usize].saturating_add(bytes);
+            book.peak_phase = earlier.phase;
+        }
+    }
+
     /// Gives back to the card what is cached (`torch.cuda.empty_cache`).
     pub fn empty_cache(&self) {
         if let Some(allocator) = &mut self.0.borrow_mut().allocator {

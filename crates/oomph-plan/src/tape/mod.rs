@@ -12,7 +12,7 @@ mod memory;
 mod ops;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 pub use maps::{Convolution, Extent};
@@ -97,8 +97,8 @@ enum Edge {
 type Backward = Box<dyn FnOnce(&Tape, Vec<Option<Tensor>>) -> Vec<Option<Tensor>>>;
 
 struct Node {
-    edges: Vec<Option<Edge>>,
-    kinds: Vec<Kind>,
+    /// Where the gradient of each input goes, and the type that it has there.
+    inputs: Vec<(Option<Edge>, Kind)>,
     outputs: usize,
     backward: Option<Backward>,
 }
@@ -231,8 +231,7 @@ impl Tape {
         }
         let mut nodes = self.nodes.borrow_mut();
         nodes.push(Some(Node {
-            edges: inputs.iter().map(|input| input.edge).collect(),
-            kinds: inputs.iter().map(|input| input.kind).collect(),
+            inputs: inputs.iter().map(|input| (input.edge, input.kind)).collect(),
             outputs,
             backward: Some(backward()),
         }));
@@ -246,48 +245,40 @@ impl Tape {
         let before = self.grad.replace(false);
         let mut uses = self.leaf_uses(root);
         let mut leaf_buffers: HashMap<usize, Tensor> = HashMap::new();
-        let mut buffers: HashMap<usize, Vec<Option<Tensor>>> = HashMap::new();
-        let mut ready = BinaryHeap::new();
-        let mut arrive = |edge: Edge,
-                          grad: Tensor,
-                          ready: &mut BinaryHeap<usize>,
-                          buffers: &mut HashMap<usize, Vec<Option<Tensor>>>| {
-            match edge {
-                Edge::Leaf(leaf) => {
-                    let sum = self.accumulated(leaf_buffers.remove(&leaf), grad);
-                    let left = uses.entry(leaf).or_insert(1);
-                    *left -= 1;
-                    if *left == 0 {
-                        self.keep_grad(leaf, sum);
-                    } else {
-                        leaf_buffers.insert(leaf, sum);
-                    }
-                }
-                Edge::Node { node, output } => {
-                    let slots = buffers.entry(node).or_insert_with(|| {
-                        ready.push(node);
-                        let outputs = self.nodes.borrow()[node].as_ref().map_or(1, |node| node.outputs);
-                        vec![None; outputs]
-                    });
-                    let old = slots[output].take();
-                    slots[output] = Some(self.accumulated(old, grad));
+        let mut buffers: BTreeMap<usize, Vec<Option<Tensor>>> = BTreeMap::new();
+        let mut arrive = |edge: Edge, grad: Tensor, buffers: &mut BTreeMap<usize, Vec<Option<Tensor>>>| match edge {
+            Edge::Leaf(leaf) => {
+                let sum = self.accumulated(leaf_buffers.remove(&leaf), grad);
+                let left = uses.entry(leaf).or_insert(1);
+                *left -= 1;
+                if *left == 0 {
+                    self.keep_grad(leaf, sum);
+                } else {
+                    leaf_buffers.insert(leaf, sum);
                 }
             }
+            Edge::Node { node, output } => {
+                let slots = buffers.entry(node).or_insert_with(|| {
+                    let outputs = self.nodes.borrow()[node].as_ref().map_or(1, |node| node.outputs);
+                    vec![None; outputs]
+                });
+                let old = slots[output].take();
+                slots[output] = Some(self.accumulated(old, grad));
+            }
         };
-        arrive(root, grad, &mut ready, &mut buffers);
+        arrive(root, grad, &mut buffers);
         // Nodes are numbered as they were made, so the highest number that has a gradient has all of its gradients.
-        while let Some(number) = ready.pop() {
-            let grads = buffers.remove(&number).unwrap_or_default();
+        while let Some((number, grads)) = buffers.pop_last() {
             let Some(mut node) = self.nodes.borrow_mut()[number].take() else { continue };
             let Some(backward) = node.backward.take() else { continue };
             let results = backward(self, grads);
-            for ((edge, kind), result) in node.edges.iter().zip(&node.kinds).zip(results) {
-                if let (Some(edge), Some(mut grad)) = (*edge, result) {
-                    if grad.kind != *kind {
+            for ((edge, kind), result) in node.inputs.into_iter().zip(results) {
+                if let (Some(edge), Some(mut grad)) = (edge, result) {
+                    if grad.kind != kind {
                         // The engine gives a gradient the type of its tensor.
-                        grad = self.empty(grad.count, *kind);
+                        grad = self.empty(grad.count, kind);
                     }
-                    arrive(edge, grad, &mut ready, &mut buffers);
+                    arrive(edge, grad, &mut buffers);
                 }
             }
         }
@@ -307,7 +298,7 @@ impl Tape {
                 Edge::Node { node, .. } => {
                     let first = !std::mem::replace(&mut seen[node], true);
                     if let (true, Some(node)) = (first, &nodes[node]) {
-                        stack.extend(node.edges.iter().flatten());
+                        stack.extend(node.inputs.iter().filter_map(|(edge, _)| *edge));
                     }
                 }
             }

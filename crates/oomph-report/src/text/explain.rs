@@ -28,6 +28,9 @@ pub fn render_explain(report: &ExplainReport, style: Style) -> String {
             );
         }
     }
+    if let Some(host) = &report.pinned_host {
+        explain_snapshot::pinned_host(&mut page, host);
+    }
     if let Some(ranks) = &report.ranks {
         page.gap();
         explain_snapshot::ranks(&mut page, ranks);

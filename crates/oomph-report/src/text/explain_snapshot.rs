@@ -1,7 +1,7 @@
 //! What filled a card, whose it was and what would have helped, on one screen.
 
 use oomph_explain::snapshot::{
-    Cause, DeviceExplanation, Group, Moment, Outcome, Owner, OwnerRow, RankComparison, Source, WhatIf,
+    Cause, DeviceExplanation, Group, Moment, Outcome, Owner, OwnerRow, PinnedHost, RankComparison, Source, WhatIf,
 };
 use oomph_gpu::size::format as size;
 
@@ -229,8 +229,14 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
                 size(smallest.capacity_bytes.saturating_sub(saved))
             ),
         };
+        let rest = match smallest.unsearched_bytes {
+            0 => String::new(),
+            bytes => {
+                format!("; whether up to {} less would do was not tried, because the recording is long", size(bytes))
+            }
+        };
         let text = format!(
-            "it would survive on a card of {}{card}, with the settings as recorded{less}",
+            "it would survive on a card of {}{card}, with the settings as recorded{less}{rest}",
             size(smallest.capacity_bytes)
         );
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
@@ -258,6 +264,24 @@ fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str) {
     ] {
         if !cards.is_empty() {
             page.paragraph(2, 4, &[(ink, words), (Ink::Plain, &format!(" {}", cards.join(", ")))]);
+        }
+    }
+}
+
+/// Pinned host memory, which a card's table has no place for.
+pub(super) fn pinned_host(page: &mut Page, host: &PinnedHost) {
+    page.gap();
+    let figures = format!(
+        " {} at most, {} at the end, of which {} in use: memory of this machine that PyTorch keeps in place for copies; \
+         it takes nothing of a card",
+        size(host.peak_reserved_bytes),
+        size(host.reserved_bytes),
+        size(host.in_use_bytes)
+    );
+    page.paragraph(0, 2, &[(Ink::Strong, "pinned host memory:"), (Ink::Plain, &figures)]);
+    for line in host.by_line.iter().take(MOST_EVIDENCE) {
+        if let Some(site) = &line.site {
+            page.paragraph(2, 4, &[(Ink::Faint, &format!("{}: {}", size(line.bytes), clean(&site.to_string())))]);
         }
     }
 }

@@ -150,6 +150,7 @@ fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Ex
         run,
         snapshot,
         settings: explanation.as_ref().map(|explanation| explanation.settings.clone()),
+        pinned_host: explanation.as_ref().and_then(|explanation| explanation.pinned_host.clone()),
         devices: explanation.map(|explanation| explanation.devices),
         ranks,
         notes,

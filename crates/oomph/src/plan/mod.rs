@@ -7,6 +7,7 @@ mod subject;
 mod verify;
 
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
@@ -41,7 +42,11 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         output::data(&oomph_plan::guide::page())?;
         return Ok(ExitCode::from(status::DONE));
     }
-    let catalogue = Catalogue::builtin();
+    // What is asked of them comes later; they are read meanwhile.
+    thread::spawn(|| {
+        Catalogue::builtin();
+        oomph_remedy::Catalogue::builtin();
+    });
     let found = subject::find(args.model.as_deref().unwrap_or_default(), quiet)?;
     let found = match &args.gguf {
         Some(name) => subject::as_gguf(found, name)?,
@@ -51,6 +56,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         Some(name) => subject::with_control(found, subject::find(name, quiet)?)?,
         None => found,
     };
+    let catalogue = Catalogue::builtin();
     let asked = asked::read(args, &found)?;
     let (workload, subject) = (&asked.workload, &found.subject);
     let gpu = asked.gpu.as_ref();
@@ -80,6 +86,11 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         Some(fits) => !fits,
         None => fits == Some(Fits::No),
     };
+    let (limits, remedies) = thread::scope(|scope| {
+        let most = scope.spawn(|| capacity.map(|capacity| limits(subject, workload, card, &answer, capacity)));
+        let remedies = remedies(subject, workload, card, &answer, capacity, fits);
+        (most.join().unwrap_or_default(), remedies)
+    });
     let report = PlanReport {
         schema: PlanSchema,
         model: found.name.clone(),
@@ -89,15 +100,12 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         settings: asked.settings(),
         phase: answer.phase.name().into(),
         host_bytes: answer.host_bytes,
-        limits: capacity.map(|capacity| {
-            let most = limits(subject, workload, card, capacity);
-            PlannedLimits {
-                max_batch: most.max_batch,
-                max_context: most.max_context,
-                max_resolution: most.max_resolution,
-            }
+        limits: limits.map(|most| PlannedLimits {
+            max_batch: most.max_batch,
+            max_context: most.max_context,
+            max_resolution: most.max_resolution,
         }),
-        remedies: remedies(subject, workload, card, capacity, fits),
+        remedies,
         smallest: if fits == Some(Fits::Yes) { Vec::new() } else { smallest(catalogue, &answer) },
         terms: if args.explain { terms(&answer) } else { Vec::new() },
         table: args.table.then(|| table(catalogue, subject, workload)),
@@ -150,13 +158,14 @@ fn remedies(
     subject: &Subject,
     workload: &Workload,
     card: CardCost,
+    answer: &Estimate,
     capacity: Option<u64>,
     fits: Option<Fits>,
 ) -> Vec<PlannedRemedy> {
     if fits == Some(Fits::Yes) {
         return Vec::new();
     }
-    let found = changes(subject, workload, card, capacity.unwrap_or(u64::MAX));
+    let found = changes(subject, workload, card, answer, capacity.unwrap_or(u64::MAX));
     found
         .into_iter()
         .filter(|change| change.saves_bytes.unsigned_abs() > 0)

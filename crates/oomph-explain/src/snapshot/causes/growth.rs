@@ -1,11 +1,10 @@
-//! Memory that earlier steps left behind: leaks, and what an earlier part of the program still holds.
+//! Memory that grows with every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use oomph_trace::StackId;
 
-use super::super::explanation::{CauseKind, Evidence, Owner, PhaseKind};
-use super::super::lifetimes::Position;
+use super::super::explanation::{CauseKind, Evidence, Owner};
 use super::{Ledger, readable};
 
 /// Blocks of as many different steps make a leak.
@@ -13,19 +12,6 @@ const STEPS: usize = 3;
 
 /// What blocks of one origin have in common: the stack, or the size where there is none.
 type Origin = (StackId, u64);
-
-pub(super) fn claim(ledger: &mut Ledger) {
-    leak(ledger);
-    kept(ledger);
-}
-
-/// The step of a piece's birth, and the phase.
-fn birth(ledger: &Ledger, at: usize) -> (u32, PhaseKind, Position) {
-    let scene = ledger.scene;
-    let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
-    let birth = scene.phases.birth(block.birth);
-    (birth.step, birth.kind, block.birth)
-}
 
 fn may_grow(owner: Owner) -> bool {
     matches!(
@@ -41,12 +27,12 @@ fn may_grow(owner: Owner) -> bool {
 
 /// Blocks of the same origin that stand from three or more earlier steps. One step back does not count: a loop's
 /// variables hold the results of the step before until they are assigned anew.
-fn leak(ledger: &mut Ledger) {
+pub(super) fn claim(ledger: &mut Ledger) {
     let scene = ledger.scene;
     let now = scene.phases.birth(scene.position).step;
     let mut origins = BTreeMap::<Origin, (BTreeSet<u32>, Vec<usize>)>::new();
     for at in ledger.unclaimed() {
-        let (step, _, born) = birth(ledger, at);
+        let (step, _, born) = ledger.birth(at);
         let named = scene.identities[at].named && ledger.owner(at) == Owner::Gradients;
         if born == 0 || step >= now || named || !may_grow(ledger.owner(at)) {
             continue;
@@ -91,54 +77,4 @@ fn leak(ledger: &mut Ledger) {
     );
     let bytes = ledger.claim(growing.into_iter().flat_map(|(_, _, pieces)| pieces));
     ledger.add(CauseKind::Leak, bytes, confidence, because, evidence);
-}
-
-/// Results of forward passes that are over.
-fn kept(ledger: &mut Ledger) {
-    let scene = ledger.scene;
-    let now = scene.phases.birth(scene.position).step;
-    // An allocation that failed before and did not end the program: its frames may hold what the attempt had made.
-    let caught = scene.timeline.ooms.iter().rev().copied().find(|&oom| oom < scene.position);
-    let mut pieces = Vec::new();
-    let mut after_failure = 0u64;
-    for at in ledger.unclaimed() {
-        let (step, kind, born) = birth(ledger, at);
-        if born == 0 || !matches!(ledger.owner(at), Owner::Activations | Owner::Temporaries | Owner::KvCache) {
-            continue;
-        }
-        let failed = caught.is_some_and(|failure| born <= failure);
-        let over = step + 1 < now || (step < now && matches!(kind, PhaseKind::Eval | PhaseKind::Generate));
-        if failed || over {
-            pieces.push(at);
-            after_failure += if failed { scene.layout.pieces[at].bytes } else { 0 };
-        }
-    }
-    let total: u64 = pieces.iter().map(|&at| scene.layout.pieces[at].bytes).sum();
-    if ledger.negligible(total) {
-        return;
-    }
-    pieces.sort_by_key(|&at| std::cmp::Reverse(scene.layout.pieces[at].bytes));
-    let evidence = pieces
-        .iter()
-        .take(5)
-        .map(|&at| Evidence {
-            what: "a result of an earlier part of the program".to_owned(),
-            bytes: scene.layout.pieces[at].bytes,
-            site: ledger.site(at),
-        })
-        .collect();
-    let because = if after_failure > total / 2 {
-        format!(
-            "{} were made before an earlier out-of-memory error that the program caught, and are still held; leave the \
-             except block before trying again, because the exception holds the frames of the failed attempt",
-            readable(total)
-        )
-    } else {
-        format!(
-            "{} of results are held from an earlier part of the program; delete them before going on",
-            readable(total)
-        )
-    };
-    let bytes = ledger.claim(pieces);
-    ledger.add(CauseKind::KeptFromEarlierPhase, bytes, 0.7, because, evidence);
 }

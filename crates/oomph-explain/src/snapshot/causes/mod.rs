@@ -4,12 +4,14 @@
 //! bytes in a fixed order; what none of them claims is what the program needs in any case.
 
 mod growth;
+mod kept;
 mod recording;
 mod space;
 mod step;
 
 use super::Scene;
-use super::explanation::{Cause, CauseKind, Evidence, Line, Owner};
+use super::explanation::{Cause, CauseKind, Evidence, Line, Owner, PhaseKind};
+use super::lifetimes::Position;
 use super::rows;
 
 /// Causes with fewer bytes than this share of the reserved memory are left to the background, unless they decide.
@@ -55,6 +57,14 @@ impl Ledger<'_> {
         self.scene.identities[at].owner
     }
 
+    /// The step in which a piece was made, the phase, and the position.
+    fn birth(&self, at: usize) -> (u32, PhaseKind, Position) {
+        let scene = self.scene;
+        let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
+        let birth = scene.phases.birth(block.birth);
+        (birth.step, birth.kind, block.birth)
+    }
+
     /// The line that allocated a piece.
     fn site(&self, at: usize) -> Option<Line> {
         let block = &self.scene.timeline.lifetimes[self.scene.layout.pieces[at].block as usize];
@@ -69,6 +79,7 @@ pub(super) fn causes(scene: &Scene) -> Vec<Cause> {
         Ledger { scene, left: scene.layout.pieces.iter().map(|piece| piece.bytes).collect(), causes: Vec::new() };
     recording::claim(&mut ledger);
     growth::claim(&mut ledger);
+    kept::claim(&mut ledger);
     step::claim(&mut ledger);
     space::claim(&mut ledger);
     let mut causes = ledger.causes;

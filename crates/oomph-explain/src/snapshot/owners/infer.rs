@@ -57,7 +57,7 @@ fn keeps_for_backward(timeline: &Timeline, phases: &Phases) -> bool {
         }
         blocks += 1;
         made = made.saturating_add(block.requested);
-        if block.released == NEVER {
+        if timeline.released(block) == NEVER {
             kept = kept.saturating_add(block.requested);
         }
     }
@@ -200,9 +200,9 @@ impl<'a> Inference<'a> {
         let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
         let signs = self.facts.get(block.stack).signs;
         let birth = self.phases.birth(block.birth);
-        let lasting = block.released == NEVER;
+        let lasting = self.timeline.released(block) == NEVER;
         // Whether the block outlives its phase, where the recording tells.
-        let outlives = block.released > birth.end;
+        let outlives = self.timeline.released(block) > birth.end;
 
         if signs.any(Signs::WORKSPACE) {
             return sure(Owner::Workspace, 0.95);
@@ -254,16 +254,16 @@ impl<'a> Inference<'a> {
     /// Whether a block is as large as a workspace, was made in forward or backward, and stays.
     fn may_be_workspace(&self, block: &Lifetime, size: u64) -> bool {
         block.requested == size
-            && block.released == NEVER
+            && self.timeline.released(block) == NEVER
             && matches!(self.phases.birth(block.birth).kind, PhaseKind::Forward | PhaseKind::Backward)
     }
 
     /// A block of the forward pass: saved for backward when it lives until backward begins.
     fn in_forward(&self, block: &Lifetime, end: Position) -> Guess {
         let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
-        let lasting = block.released == NEVER;
+        let lasting = self.timeline.released(block) == NEVER;
         if self.phases.trains {
-            return match block.released > end {
+            return match self.timeline.released(block) > end {
                 true => sure(Owner::Activations, 0.9),
                 false if lasting => sure(Owner::Activations, 0.7),
                 false => sure(Owner::Temporaries, 0.9),
@@ -273,7 +273,7 @@ impl<'a> Inference<'a> {
             return sure(Owner::Activations, 0.6);
         }
         // Without a backward pass nothing tells what was saved for one, except that it stays.
-        if block.released.min(self.timeline.end) - block.birth.min(self.timeline.end) >= LONG_LIVED {
+        if self.timeline.released(block).min(self.timeline.end) - block.birth.min(self.timeline.end) >= LONG_LIVED {
             sure(Owner::Activations, 0.5)
         } else {
             sure(Owner::Temporaries, 0.6)
@@ -287,14 +287,14 @@ impl<'a> Inference<'a> {
             return sure(Owner::Inputs, 0.9);
         }
         let first_step = self.phases.step_ends().first().copied().unwrap_or(self.timeline.end);
-        if block.birth <= first_step && block.released > first_step {
+        if block.birth <= first_step && self.timeline.released(block) > first_step {
             return Guess::Early;
         }
         let next = self.phases.birth(end.saturating_add(1).min(self.timeline.end));
         match next.kind {
-            PhaseKind::Forward if block.released > end => sure(Owner::Inputs, 0.7),
-            PhaseKind::Backward if block.released > end => sure(Owner::Activations, 0.6),
-            _ if block.released == NEVER => sure(Owner::Inputs, 0.4),
+            PhaseKind::Forward if self.timeline.released(block) > end => sure(Owner::Inputs, 0.7),
+            PhaseKind::Backward if self.timeline.released(block) > end => sure(Owner::Activations, 0.6),
+            _ if self.timeline.released(block) == NEVER => sure(Owner::Inputs, 0.4),
             _ => sure(Owner::Temporaries, 0.6),
         }
     }
@@ -318,7 +318,11 @@ impl<'a> Inference<'a> {
         if self.timeline.end == 0 && self.phases.has_stacks {
             return Guess::CutBackward;
         }
-        if first_step.is_some_and(|end| block.released > end) { Guess::Static } else { Guess::Sure(Identity::UNKNOWN) }
+        if first_step.is_some_and(|end| self.timeline.released(block) > end) {
+            Guess::Static
+        } else {
+            Guess::Sure(Identity::UNKNOWN)
+        }
     }
 
     /// With marked optimizer steps alone: what outlives a step's end, what stands when a step begins.
@@ -329,17 +333,21 @@ impl<'a> Inference<'a> {
             return Guess::Sure(Identity::UNKNOWN);
         }
         if birth.kind == PhaseKind::Optimizer {
-            return match block.released > birth.end {
+            return match self.timeline.released(block) > birth.end {
                 true => sure(Owner::OptimizerState, 0.8),
-                false if birth.cut && block.released == NEVER => sure(Owner::OptimizerState, 0.5),
+                false if birth.cut && self.timeline.released(block) == NEVER => sure(Owner::OptimizerState, 0.5),
                 false => sure(Owner::Temporaries, 0.8),
             };
         }
         let Some(step) = self.phases.next_optimizer(block.birth) else {
-            return if block.released == NEVER { Guess::CutBackward } else { sure(Owner::Temporaries, 0.4) };
+            return if self.timeline.released(block) == NEVER {
+                Guess::CutBackward
+            } else {
+                sure(Owner::Temporaries, 0.4)
+            };
         };
         let after = self.phases.next_optimizer(step + 1).unwrap_or(self.timeline.end);
-        match block.released {
+        match self.timeline.released(block) {
             released if released <= step => sure(Owner::Temporaries, 0.3),
             released if released > after && birth.step == 0 => sure(Owner::Parameters, 0.6),
             _ => Guess::AtStep,

@@ -1,0 +1,219 @@
+//! A failure as it is put together from the messages about it, and which of several is the root.
+
+use oomph_remedy::Cause;
+
+use super::bfc;
+use super::causes::{self, Evidence};
+use super::identities;
+use super::kind::Kind;
+use super::operation;
+use super::patterns::{Pattern, Verdict};
+use super::remedies;
+use super::report::{Facts, Failure, NotOom};
+use super::settings;
+use super::site::{self, Frame};
+use super::size;
+
+/// Messages this many lines apart can be about the same failure.
+pub(crate) const SAME_FAILURE: u64 = 400;
+/// The same, while the dump of an allocator, which can be long, stands between them.
+const SAME_DUMP: u64 = 200_000;
+/// A run that goes on for this many lines after a failure has survived it.
+const EPISODE: u64 = 5000;
+/// Below this certainty the words leave open what it is.
+const OPEN: f64 = 0.65;
+
+/// A failure as it is put together.
+#[derive(Clone)]
+pub(crate) struct Draft {
+    pub pattern: &'static Pattern,
+    pub verdict: Verdict,
+    pub certainty: f64,
+    pub facts: Facts,
+    pub backend: Option<String>,
+    pub named: Option<String>,
+    pub era: Option<String>,
+    pub front_end: Option<&'static str>,
+    pub rank: Option<u32>,
+    pub frames: Vec<Frame>,
+    pub causes: Vec<(Cause, f64, String)>,
+    pub survived: bool,
+    pub quoted: bool,
+    /// From a cut-off or numberless echo: yields to a message that says more.
+    pub echo: bool,
+    pub times: u64,
+    pub line: u64,
+    pub last_line: u64,
+    pub message: String,
+    pub settings: settings::Collector,
+    pub heap: Option<bfc::Heap>,
+}
+
+/// Whether a pattern is of the frameworks that dump their allocator.
+pub(crate) fn is_bfc(pattern: &Pattern) -> bool {
+    matches!(pattern.framework.as_str(), "tensorflow" | "jax")
+}
+
+impl Draft {
+    /// Whether another message is about this failure.
+    pub fn is_same(&self, other: &Draft) -> bool {
+        let apart = other.line.saturating_sub(self.last_line);
+        if self.quoted || other.quoted {
+            return self.quoted && other.quoted;
+        }
+        let ranks_agree = self.rank.is_none() || other.rank.is_none() || self.rank == other.rank;
+        if !ranks_agree || !self.facts.agrees_with(&other.facts) {
+            return false;
+        }
+        match (self.verdict, other.verdict) {
+            (Verdict::GpuOom, Verdict::GpuOom) => {}
+            (Verdict::Not(one), Verdict::Not(another)) if one == another => {}
+            // A CUDA handle that cannot be made, or a cuDNN that fails, behind an OOM is its consequence.
+            _ => return false,
+        }
+        let repeated = self.pattern.id == other.pattern.id
+            && self.facts.requested_bytes == other.facts.requested_bytes
+            && self.facts.free_bytes == other.facts.free_bytes
+            && self.facts.allocated_bytes == other.facts.allocated_bytes;
+        let dump = is_bfc(self.pattern) && is_bfc(other.pattern);
+        apart <= SAME_FAILURE || (dump && apart <= SAME_DUMP && other.heap.is_some()) || (repeated && apart <= EPISODE)
+    }
+
+    pub fn merge(&mut self, other: Draft) {
+        self.last_line = other.line;
+        let again = self.pattern.id == other.pattern.id && self.facts == other.facts;
+        if again || self.pattern.id == other.pattern.id {
+            self.times += 1;
+        }
+        // The words that say more speak for both.
+        let better = (self.echo && !other.echo)
+            || (other.certainty > self.certainty + 0.05 && self.facts.is_empty())
+            || (self.facts.is_empty() && !other.facts.is_empty() && !other.echo && other.certainty >= self.certainty);
+        if better {
+            self.pattern = other.pattern;
+            self.verdict = other.verdict;
+            self.message = other.message;
+            self.echo = other.echo;
+        }
+        self.certainty = self.certainty.max(other.certainty);
+        self.survived = self.survived && other.survived;
+        self.facts.complete_from(other.facts);
+        self.backend = self.backend.take().or(other.backend);
+        self.named = self.named.take().or(other.named);
+        self.era = self.era.take().or(other.era);
+        self.front_end = self.front_end.or(other.front_end);
+        self.rank = self.rank.or(other.rank);
+        if self.frames.is_empty() {
+            self.frames = other.frames;
+        }
+        for cause in other.causes {
+            if self.causes.iter().all(|known| known.0 != cause.0) {
+                self.causes.push(cause);
+            }
+        }
+        if self.heap.is_none() {
+            self.heap = other.heap;
+        }
+    }
+
+    pub fn finish(self) -> Failure {
+        let is_gpu_oom = self.verdict == Verdict::GpuOom;
+        let kind = match self.verdict {
+            Verdict::GpuOom => None,
+            Verdict::Not(kind) => Some(kind),
+        };
+        let settings = self.settings.seen().clone();
+        let mut framework = Some(self.pattern.framework.clone());
+        if kind == Some(Kind::ConfigurationText) {
+            framework = Some("config-text".to_owned());
+        } else if self.pattern.framework == "host" && self.pattern.id.starts_with("host.cannot") {
+            framework = Some("host".to_owned());
+        }
+        let mut derived = identities::derive(&self.facts, framework.as_deref(), self.era.as_deref());
+        derived.heap = self.heap;
+        let operation = operation::of_frames(&self.frames)
+            .or_else(|| operation::of_message(&self.pattern.id, &self.message, self.named.as_deref()));
+        let growth = self.settings.trend.grows().then(|| {
+            let (first, first_line) = self.settings.trend.first.unwrap_or_default();
+            let (last, last_line) = self.settings.trend.last.unwrap_or_default();
+            format!(
+                "the memory in use rose step by step from {} (line {first_line}) to {} (line {last_line})",
+                size::show(first),
+                size::show(last)
+            )
+        });
+        let evidence = Evidence {
+            facts: &self.facts,
+            derived: &derived,
+            kind,
+            operation,
+            message: &self.message,
+            named: &self.causes,
+            growth,
+            outside_allocator: self.pattern.id.contains("cuda-error") || self.pattern.id == "cuda.driver-error",
+        };
+        let causes = causes::rank(&evidence);
+        let era = match (framework.as_deref(), settings.get("torch")) {
+            (Some("pytorch"), Some(version)) if !identities::is_cached_era(self.era.as_deref()) => {
+                Some(version.to_owned())
+            }
+            _ => self.era,
+        };
+        let mut failure = Failure {
+            is_gpu_oom,
+            certainty: (self.certainty * 100.0).round() / 100.0,
+            not_oom: kind.map(NotOom::from),
+            framework,
+            backend: self.backend.or_else(|| self.pattern.backend.clone()),
+            front_end: self.front_end.map(str::to_owned),
+            era,
+            rank: self.rank,
+            facts: self.facts,
+            derived,
+            causes,
+            site: site::user_site(&self.frames),
+            operation,
+            remedies: Vec::new(),
+            avoid: Vec::new(),
+            survived: self.survived,
+            times: self.times,
+            line: self.line,
+            message: self.message,
+            pattern: self.pattern.id.clone(),
+        };
+        remedies::advise(&mut failure, &settings);
+        failure
+    }
+}
+
+/// Sorts a failure among others: the smallest is the root.
+pub(crate) type Order = (bool, bool, u64, bool, bool, u64);
+
+/// The root is in the last episode (what a run survived by thousands of lines did not end it), was not caught, is sure,
+/// and is no usual consequence of a failure before it; among these the first counts.
+pub(crate) fn order(drafts: &[Draft]) -> Vec<Order> {
+    let mut lines: Vec<u64> = drafts.iter().map(|draft| draft.line).collect();
+    lines.sort_unstable();
+    let mut starts = Vec::new();
+    let mut before: Option<u64> = None;
+    for line in lines {
+        if before.is_none_or(|before| line.saturating_sub(before) > EPISODE) {
+            starts.push(line);
+        }
+        before = Some(line);
+    }
+    let episode = |line: u64| starts.partition_point(|start| *start <= line) as u64;
+    let last = starts.len() as u64;
+    let first_oom = drafts
+        .iter()
+        .filter(|draft| draft.verdict == Verdict::GpuOom && draft.certainty >= OPEN)
+        .map(|draft| draft.line)
+        .min();
+    drafts
+        .iter()
+        .map(|draft| {
+            let consequence = draft.verdict != Verdict::GpuOom && first_oom.is_some_and(|first| first <= draft.line);
+            (draft.survived, draft.certainty < OPEN, last - episode(draft.line), consequence, draft.echo, draft.line)
+        })
+        .collect()
+}
