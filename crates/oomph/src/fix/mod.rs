@@ -238,10 +238,15 @@ fn least(
     Ok((report.verdict == Verdict::Fits && !run.timed_out).then(|| bench::peak(&report)))
 }
 
-/// What the hook says of the program: the run without a limit has seen all of it.
+/// What the hook says of the program: the run without a limit has seen all of it. What the program was holding on to is
+/// seen where it died; a run that came to its end has let go of it.
 fn described(first: &Observation, probe: &Observation) -> HookProgram {
-    let program = situation::described(&probe.hooks);
-    if program == HookProgram::default() { situation::described(&first.hooks) } else { program }
+    let (dying, whole) = (situation::described(&first.hooks), situation::described(&probe.hooks));
+    if whole == HookProgram::default() {
+        return dying;
+    }
+    let kept = if whole.kept.is_empty() { dying.kept } else { whole.kept };
+    HookProgram { kept, ..whole }
 }
 
 fn fatal(run: &Observation) -> Option<&HookOom> {
