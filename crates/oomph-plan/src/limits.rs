@@ -22,6 +22,8 @@ pub struct Limits {
 pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, answer: &Estimate, capacity: u64) -> Limits {
     let slack = reserved_share(answer);
     let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
+    // One image is made at a time where CLIP guides it.
+    let alone = matches!(subject, Subject::Pipeline(pipeline) if pipeline.is_guided());
     let batch = || largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
     let resolution = || {
         let side = |side: u64| {
@@ -40,7 +42,7 @@ pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, answer: &E
     };
     // Both searches take some milliseconds, and know nothing of each other.
     std::thread::scope(|scope| {
-        let batch = scope.spawn(batch);
+        let batch = (!alone).then(|| scope.spawn(batch));
         let (max_context, max_resolution) = match subject {
             Subject::Pipeline(_) => (None, Some(resolution())),
             Subject::Transformer { shape, .. } => {
@@ -48,7 +50,7 @@ pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, answer: &E
                 (read.then(|| context(shape.max_positions)), None)
             }
         };
-        Limits { max_batch: batch.join().ok(), max_context, max_resolution }
+        Limits { max_batch: batch.and_then(|batch| batch.join().ok()), max_context, max_resolution }
     })
 }
 

@@ -131,7 +131,10 @@ const RULES: [Rule; 22] = [
 
 /// Whether a rule means anything for who runs the model: llama.cpp, a server, or Python.
 fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
-    let Subject::Transformer { stored, .. } = subject else { return true };
+    let stored = match subject {
+        Subject::Pipeline(pipeline) => return !pipeline.is_guided() || id == "smaller-resolution",
+        Subject::Transformer { stored, .. } => stored,
+    };
     let llama_cpp = stored.as_ref().is_some_and(|stored| stored.llama_cpp.is_some());
     match id {
         "kv-cache-dtype" => llama_cpp || workload.task == Task::Serve,

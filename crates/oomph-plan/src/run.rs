@@ -218,3 +218,49 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
         _ => {}
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use oomph_model::{Architecture, Library};
+
+    use super::*;
+    use crate::workload::Precision;
+
+    /// A run that walks every step, or spares itself the second.
+    fn usage(name: &str, workload: &Workload, walked: bool) -> Usage {
+        let model = Library::builtin().model(name).unwrap();
+        let Some(Architecture::Transformer(shape)) = model.components[0].architecture.clone() else { panic!("{name}") };
+        let memory = Memory::new(false);
+        let tape = Tape::new(memory.clone(), CardTraits { capability: 89 });
+        let mut weights = Weights::new(&tape, workload);
+        let stack = Stack::new(&mut weights, &shape);
+        let (trained, _frozen, _) = weights.finish();
+        memory.reset_peaks();
+        let forward = |tape: &Tape| stack.forward(tape, workload);
+        let pass = Pass { trained: &trained, workload, forward: &forward };
+        let mut state = Vec::new();
+        if walked {
+            for _ in 0..STEPS {
+                differentiate(&tape, &pass);
+                update(&tape, &pass, &mut state);
+            }
+        } else {
+            train(&tape, &pass, &mut state);
+        }
+        memory.usage()
+    }
+
+    #[test]
+    fn the_second_step_is_the_first_beside_the_state_that_it_made() {
+        let plain = Workload { task: Task::Full, precision: Precision::AmpBf16, length: 256, ..Workload::default() };
+        let lora = Workload { task: Task::Lora, precision: Precision::Bf16, batch: 4, ..plain.clone() };
+        let checkpointed = Workload { checkpointing: true, accumulation: 4, ..plain.clone() };
+        let frozen = Workload { task: Task::Freeze, optimizer: Optimizer::Sgd, ..plain.clone() };
+        let factored = Workload { optimizer: Optimizer::Adafactor, precision: Precision::Bf16, ..plain.clone() };
+        for name in ["gpt2", "t5-small", "bert-base-uncased", "qwen2.5-0.5b"] {
+            for workload in [&plain, &lora, &checkpointed, &frozen, &factored] {
+                assert_eq!(usage(name, workload, false), usage(name, workload, true), "{name} {workload:?}");
+            }
+        }
+    }
+}

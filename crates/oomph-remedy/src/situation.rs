@@ -61,7 +61,7 @@ words! {
         /// A limit below the card's capacity: a fraction, a MIG slice, a container's quota.
         Limit "limit" "a limit below the card's capacity",
         /// The KV cache of a language model.
-        KvCache "kv-cache" "the KV cache",
+        KvCache "kv-cache" "the cache of keys and values (KV cache) does not fit",
         /// The context or sequence is too long.
         ContextLength "context-length" "the context or sequence is too long",
         /// Private pools of CUDA graphs.

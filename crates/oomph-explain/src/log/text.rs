@@ -113,6 +113,9 @@ impl Paragraph {
     pub fn quote(&self, start: usize, end: usize) -> String {
         let from = floor_boundary(&self.text, start.saturating_sub(60));
         let from = self.text[from..start].rfind(['\n', '|']).map_or(from, |bar| from + bar + 1);
+        // Not from the middle of a word.
+        let whole = from == 0 || self.text[..from].ends_with([' ', '|']);
+        let from = if whole { from } else { self.text[from..start].find(' ').map_or(start, |space| from + space + 1) };
         let to = floor_boundary(&self.text, end.max(from.saturating_add(240)).min(from.saturating_add(400)));
         self.text[from..to.max(from)].trim().to_owned()
     }
@@ -380,6 +383,14 @@ mod tests {
         let (whole, sure) = Paragraph::join_broken(lines()).expect("two lines of one width");
         assert!(sure);
         assert!(whole.text.contains("24.00 MiB (GPU 0; 8.00 GiB total capacity; 7.10 GiB"), "{}", whole.text);
+    }
+
+    #[test]
+    fn a_quotation_begins_with_a_word() {
+        let text = "worker 12 of the first node OP_REQUIRES failed at conv_ops.cc:446 : OOM when allocating a tensor";
+        let paragraph = Paragraph::join([(text.as_bytes(), 1)].into_iter());
+        let start = text.find("OOM").unwrap();
+        assert_eq!(paragraph.quote(start, start + 3), &text[text.find("of the").unwrap()..]);
     }
 
     #[test]

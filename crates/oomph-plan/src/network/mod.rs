@@ -6,8 +6,10 @@ mod denoiser;
 mod parts;
 mod transformer;
 mod unet;
+mod vqgan;
 
 pub(crate) use denoiser::Denoiser;
 pub use parts::{Trained, Weights};
 pub use transformer::Stack;
 pub(crate) use unet::{Step, UNet};
+pub(crate) use vqgan::Vqgan;

@@ -1,6 +1,7 @@
 //! Diffusion pipelines, as diffusers runs them: text is encoded, latents are denoised, the autoencoder decodes them; or
 //! the denoiser is trained, in full or by adapters, as the training scripts of diffusers do it.
 
+mod guided;
 mod infer;
 mod latents;
 mod train;
@@ -73,10 +74,17 @@ impl Pipeline {
         !self.networks.is_empty() && self.networks.iter().all(Network::is_control)
     }
 
+    /// Whether it is a VQGAN and a CLIP, which move an image's code until the image is like a text.
+    #[must_use]
+    pub fn is_guided(&self) -> bool {
+        !self.denoises() && guided::Parts::of(self).is_some()
+    }
+
     /// Whether there are readings of pipelines that are run like this (`calibration/images.csv`, `training.csv`).
     fn is_read(&self, workload: &Workload) -> bool {
         let image = workload.image;
         workload.attention == Attention::Sdpa
+            && self.denoises()
             && image.frames <= 1
             && image.offload != Offloading::Sequential
             && !matches!(workload.precision, Precision::Int8 | Precision::Nf4)
@@ -171,7 +179,9 @@ fn kind(workload: &Workload) -> Kind {
 /// The pipeline on sizes. With `reserved` the allocator is followed, which tells what is reserved and takes longer.
 #[must_use]
 pub fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, reserved: bool) -> Run {
-    if workload.task.trains() {
+    if let Some(parts) = guided::Parts::of(pipeline).filter(|_| pipeline.is_guided()) {
+        guided::run(&parts, workload, card, reserved)
+    } else if workload.task.trains() {
         train::run(pipeline, workload, card, reserved)
     } else {
         infer::run(pipeline, workload, card, reserved)
@@ -207,13 +217,17 @@ pub fn estimate(pipeline: &Pipeline, workload: &Workload, card: CardCost, slack:
     };
     let pixels = format!("{} x {} x {} pixels", workload.batch, image.width, image.height);
     let count = pipeline.networks.len();
+    let code = match pipeline.is_guided() {
+        true => "the code of taming-transformers and CLIP, run on sizes",
+        false => "the code of diffusers, run on sizes",
+    };
     let terms = vec![
         term(Owner::Weights, format!("{count} networks"), "the tensors of their architectures"),
         term(Owner::Gradients, format!("{} trained numbers", run.trained), "AccumulateGrad of PyTorch"),
         term(Owner::OptimizerState, workload.optimizer.name().into(), "the optimizer's own state, tensor by tensor"),
-        term(Owner::Activations, pixels, "the code of diffusers, run on sizes"),
-        term(Owner::Temporaries, "of the backward pass and the step".into(), "the code of diffusers, run on sizes"),
-        term(Owner::Inputs, "images, latents and text".into(), "the code of diffusers, run on sizes"),
+        term(Owner::Activations, pixels, code),
+        term(Owner::Temporaries, "of the backward pass and the step".into(), code),
+        term(Owner::Inputs, "images, latents and text".into(), code),
         term(Owner::Workspaces, "of convolutions".into(), "cuDNN: both layouts of a map, where one image is decoded"),
         term(Owner::Slack, "cached between the phases".into(), "a replay through a model of the allocator"),
         term(Owner::Context, "CUDA context and modules".into(), "the catalogue of cards"),

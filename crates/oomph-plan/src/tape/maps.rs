@@ -67,8 +67,8 @@ impl Tape {
             }
         };
         workspace(self);
-        let (wanted_x, wanted_weight) = (x.requires_grad(), weight.requires_grad());
-        let saved = (wanted_weight.then(|| x.detach()), wanted_x.then(|| weight.detach()));
+        // One formula gives all gradients, so both are kept whichever of them is wanted: frozen windows keep their input too.
+        let saved = (x.detach(), weight.detach());
         let mut inputs = vec![&x, &weight];
         inputs.extend(&bias);
         let wants: Vec<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();

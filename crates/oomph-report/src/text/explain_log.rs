@@ -165,11 +165,16 @@ fn why(page: &mut Page, failure: &Failure) {
     }
     page.gap();
     page.paragraph(0, 2, &[(Ink::Strong, "why")]);
+    let mut said: Option<&str> = None;
     for (_, cause) in shown {
         let bytes =
             cause.bytes.filter(|bytes| *bytes > 0).map(|bytes| format!(" ({})", size(bytes))).unwrap_or_default();
         let head = format!("{}{bytes},", cause.cause.title());
-        let sure = format!(" {:.0} % sure: {}", cause.confidence * 100.0, clean(&cause.because));
+        // One sentence of a log can be the proof of two causes.
+        let because =
+            if said == Some(cause.because.as_str()) { "by the same words".into() } else { clean(&cause.because) };
+        said = Some(&cause.because);
+        let sure = format!(" {:.0} % sure: {because}", cause.confidence * 100.0);
         page.paragraph(2, 4, &[(Ink::Strong, &head), (Ink::Plain, &sure)]);
     }
 }

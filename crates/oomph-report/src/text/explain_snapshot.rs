@@ -45,11 +45,6 @@ fn verdict(page: &mut Page, device: &DeviceExplanation) {
             page.paragraph(2, 4, &[(Ink::Plain, &clean(sentence))]);
         }
     }
-    if let Some(site) = device.oom.as_ref().and_then(|oom| oom.site.as_ref()) {
-        let place = format!(" {}:{}", clean(&site.file), site.line);
-        let function = format!(" in {}", clean(&site.function));
-        page.paragraph(2, 4, &[(Ink::Plain, "at"), (Ink::Strong, &place), (Ink::Plain, &function)]);
-    }
 }
 
 fn owners(page: &mut Page, device: &DeviceExplanation) {

@@ -55,8 +55,14 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         (None, _) => Task::Inference,
     };
     let pipeline = matches!(found.subject, Subject::Pipeline(_));
+    let guided = matches!(&found.subject, Subject::Pipeline(pipeline) if pipeline.is_guided());
+    if guided {
+        fits_guidance(args, found)?;
+    }
     // A pipeline makes images, and its denoiser can be trained.
-    let suits = if pipeline {
+    let suits = if guided {
+        task == Task::Image
+    } else if pipeline {
         matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora)
     } else {
         task != Task::Image
@@ -69,6 +75,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let precision = args.precision.map_or(
         match task {
             Task::Full | Task::Freeze | Task::Qlora => Precision::AmpBf16,
+            _ if guided => Precision::Fp32,
             _ => Precision::Bf16,
         },
         of_precision,
@@ -107,7 +114,9 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
             "leave out --resolution, --images and --frames",
         ));
     }
-    let (width, height) = resolution(args.resolution.as_deref())?;
+    // What the scripts of VQGAN+CLIP take where nothing is said, and what others do.
+    let usual = if guided { 512 } else { 1024 };
+    let (width, height) = args.resolution.as_deref().map_or(Ok((usual, usual)), resolution)?;
     let workload = Workload {
         task,
         precision,
@@ -229,6 +238,29 @@ impl Asked {
             words.push(format!("ZeRO-{}", workload.parallel.zero));
         }
         words
+    }
+}
+
+/// Checks what VQGAN+CLIP has no setting for.
+fn fits_guidance(args: &PlanArgs, found: &Found) -> Result<()> {
+    let several = args.images.is_some_and(|images| images > 1) || args.batch > 1 || args.frames.is_some();
+    let other = [
+        (several, "makes one image at a time", "leave out --images, --batch and --frames"),
+        (!args.offload.is_empty(), "is not offloaded", "leave out --offload; --resolution decides what it needs"),
+        (
+            args.vae_slicing || args.vae_tiling,
+            "decodes its image in one piece",
+            "leave out --vae-slicing and --vae-tiling",
+        ),
+        (
+            args.precision.is_some_and(|precision| precision != PrecisionArg::Fp32),
+            "runs in fp32",
+            "leave out --precision",
+        ),
+    ];
+    match other.into_iter().find(|(asked, ..)| *asked) {
+        Some((_, what, hint)) => Err(hinted(format!("`{}` {what}", clean(&found.name)), hint)),
+        None => Ok(()),
     }
 }
 
@@ -372,8 +404,7 @@ fn card(args: &PlanArgs) -> Result<(Option<&'static Gpu>, u64)> {
     }
 }
 
-fn resolution(text: Option<&str>) -> Result<(u64, u64)> {
-    let Some(text) = text else { return Ok((1024, 1024)) };
+fn resolution(text: &str) -> Result<(u64, u64)> {
     let (width, height) = text.split_once(['x', 'X']).unwrap_or((text, text));
     match (width.trim().parse::<u64>(), height.trim().parse::<u64>()) {
         (Ok(width @ 8..=65_536), Ok(height @ 8..=65_536)) => Ok((width, height)),

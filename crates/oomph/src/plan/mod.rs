@@ -204,7 +204,9 @@ fn terms(answer: &Estimate) -> Vec<PlannedTerm> {
 
 /// Cards by precisions, as guides print them.
 fn table(catalogue: &Catalogue, subject: &Subject, workload: &Workload) -> PlannedTable {
+    let guided = matches!(subject, Subject::Pipeline(pipeline) if pipeline.is_guided());
     let precisions: &[Precision] = match workload.task {
+        _ if guided => &[Precision::Fp32],
         Task::Full | Task::Freeze => &[Precision::Fp32, Precision::AmpBf16, Precision::Bf16],
         Task::Lora | Task::Qlora => &[Precision::Fp32, Precision::AmpBf16],
         _ => &[Precision::Fp32, Precision::Bf16, Precision::Int8, Precision::Nf4],

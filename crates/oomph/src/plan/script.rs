@@ -29,6 +29,9 @@ pub fn program(found: &Found, workload: &Workload) -> Result<String> {
         return refuse("offloading to the computer's memory", "--config deepspeed has its settings");
     }
     if let Subject::Pipeline(pipeline) = &found.subject {
+        if pipeline.is_guided() {
+            return refuse("VQGAN+CLIP", "dry-run the script that is there: `oomph dry-run -- python generate.py ...`");
+        }
         if workload.task.trains() {
             return refuse("training on images", "train_text_to_image.py and its like of diffusers do what is planned");
         }

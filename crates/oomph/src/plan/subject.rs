@@ -123,7 +123,7 @@ fn subject(model: Model, origin: Origin) -> Result<Found> {
         return Ok(Found { name, subject, origin, notes });
     }
     let pipeline = Pipeline::of(&model.components);
-    if pipeline.denoises() {
+    if pipeline.denoises() || pipeline.is_guided() {
         let mut notes = notes;
         if let [_] = model.components.as_slice()
             && matches!(model.layout, Layout::Safetensors | Layout::Torch)

@@ -125,9 +125,20 @@ fn model_folder(found: &Found, inside: &Path) -> Result<PathBuf> {
     };
     let folder = inside.join("model");
     std::fs::create_dir(&folder).context("cannot make a folder for the configuration")?;
-    let text = serde_json::to_string_pretty(&with_empty(config)).context("cannot write the configuration")?;
+    let text = serde_json::to_string_pretty(&complete(config)).context("cannot write the configuration")?;
     std::fs::write(folder.join("config.json"), text).context("cannot write the configuration")?;
     Ok(folder)
+}
+
+/// A configuration as files have it, with what no size depends on and its class has no default for.
+fn complete(config: &Value) -> Value {
+    let mut config = with_empty(config);
+    let family = config["model_type"].as_str().unwrap_or_default();
+    if let (true, Value::Object(entries)) = (family.ends_with("t5"), &mut config) {
+        // The decoder begins with padding.
+        entries.entry("decoder_start_token_id").or_insert_with(|| 0.into());
+    }
+    config
 }
 
 /// A configuration as files have it: what the library's data write as 0 for an empty value is `null`.

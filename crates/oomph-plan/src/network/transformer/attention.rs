@@ -139,12 +139,11 @@ impl Attention {
             (query, key) = turned;
         }
         let mut past = 0;
+        let owner = if pass.training { Owner::Activations } else { Owner::KvCache };
+        let joined = |old: Option<&Tensor>, new: &Tensor, kind: Kind| tape.owned(owner, || tape.joined(old, new, kind));
         if pass.caching && encoded.is_none() {
             past = pass.past;
             let mut cache = pass.cache.borrow_mut();
-            let owner = if pass.training { Owner::Activations } else { Owner::KvCache };
-            let joined =
-                |old: Option<&Tensor>, new: &Tensor, kind: Kind| tape.owned(owner, || tape.joined(old, new, kind));
             // The cache has the type of the first keys, and copies even what comes first.
             let old = cache.get(index).cloned();
             let pair = (
@@ -161,7 +160,7 @@ impl Attention {
         }
         if pass.caching && encoded.is_some() && known.is_none() {
             // Keys and values of the encoder's output are kept for the tokens to come (`EncoderDecoderCache`).
-            (key, value) = (tape.joined(None, &key, key.kind), tape.joined(None, &value, value.kind));
+            (key, value) = (joined(None, &key, key.kind), joined(None, &value, value.kind));
             pass.crossed.borrow_mut().push((key.detach(), value.detach()));
         }
         let keys = if encoded.is_some() {
@@ -192,13 +191,17 @@ impl Attention {
                 // T5 adds its positions to the scores, for one sample or, with a mask, for all; attention to an encoder has
                 // none but that of the mask.
                 let own_mask = heads.masked && (encoded.is_some() || !pass.causal);
-                let bias = match shape.positions {
-                    Positions::Buckets(_) if own_mask => Some(heads.batch),
-                    Positions::Buckets(_) if encoded.is_none() => Some(1),
-                    Positions::Buckets(_) => Some(0),
-                    _ => None,
+                let biases = pass.biases.get().and_then(Option::as_ref);
+                let bias = match biases {
+                    Some(_) if own_mask => Some(heads.batch),
+                    Some(_) if encoded.is_none() => Some(1),
+                    Some(_) => Some(0),
+                    None => None,
                 };
+                let own = biases.filter(|_| encoded.is_none());
+                let beside = own.and_then(|biases| biases.mask(tape, bias.unwrap_or(1), own_mask || pass.causal));
                 let attended = tape.sdpa(&query, &key, &value, heads, bias);
+                drop(beside);
                 // Joined queries lie head by head, and so does the output, which is then put in order of tokens.
                 let by_head = shape.family == "phi3"
                     || matches!(shape.positions, Positions::Rotary(width) if width < shape.head_dim && shape.latent.is_none());

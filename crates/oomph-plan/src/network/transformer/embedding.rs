@@ -13,8 +13,12 @@ impl Stack {
         let training = pass.training;
         let mut hidden = match (&self.tokens, &self.patches) {
             (_, Some(patches)) => {
-                let image = tape.empty(rows.saturating_mul(patches.inputs), patches.weight.kind);
-                let embedded = tape.linear(patches, &image.detach());
+                let numbers = rows.saturating_mul(patches.inputs);
+                let image = match pass.pixels.get() {
+                    Some(pixels) => pixels.viewed(numbers),
+                    None => tape.empty(numbers, patches.weight.kind),
+                };
+                let embedded = tape.linear(patches, &image);
                 drop(image);
                 tape.contiguous(&embedded)
             }

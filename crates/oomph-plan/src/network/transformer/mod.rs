@@ -4,6 +4,7 @@
 //! casts, what the cache keeps. A family that is not known by name runs as a Llama of its widths.
 
 mod attention;
+mod buckets;
 mod disentangled;
 mod embedding;
 mod generate;
@@ -141,6 +142,7 @@ impl Stack {
     fn hidden(&self, tape: &Tape, workload: &Workload, pass: &Rc<Pass>, encoded: Option<&Tensor>) -> Tensor {
         let shape = &self.shape;
         let mut hidden = self.embed(tape, pass);
+        pass.biases.get_or_init(|| self.biases(tape, pass, encoded));
         // Layers read one tensor beside the hidden states: what an encoder made of its input, or the table of distances.
         let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
         let distances = distances.map(|(norm, table)| norm.forward(tape, table));
@@ -171,6 +173,14 @@ impl Stack {
         let length = self.tokens_of(workload.length);
         let pass = self.pass(tape, workload, workload.batch, length, 0, training);
         let hidden = self.hidden(tape, workload, &pass, encoded.as_ref());
+        self.answer(tape, workload, hidden, &pass)
+    }
+
+    /// What a frozen tower makes of pictures that come with a graph.
+    pub(crate) fn judge(&self, tape: &Tape, workload: &Workload, pictures: u64, pixels: &Tensor) -> Tensor {
+        let pass = self.pass(tape, workload, pictures, self.tokens_of(0), 0, false);
+        pass.pixels.get_or_init(|| pixels.clone());
+        let hidden = self.hidden(tape, workload, &pass, None);
         self.answer(tape, workload, hidden, &pass)
     }
 

@@ -29,6 +29,10 @@ impl Stack {
             hidden = norm.forward(tape, &hidden);
         }
         let mut logits = tape.owned(Owner::Logits, || tape.linear(head, &hidden));
+        if matches!(self.shape.family.as_str(), "bart" | "mbart" | "pegasus") {
+            // A bias of zeros is added (`final_logits_bias`).
+            logits = tape.owned(Owner::Logits, || tape.keeping_shared(&logits));
+        }
         if self.shape.logit_softcap.is_some() {
             logits = tape.owned(Owner::Logits, || tape.keeping_nothing(&logits));
             logits = tape.owned(Owner::Logits, || tape.keeping_output(&logits));

@@ -1,11 +1,12 @@
 //! What all layers of one pass share.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use oomph_model::architecture::{Kind as StackKind, Positions};
 
 use super::Stack;
+use super::buckets::Biases;
 use crate::tape::{Kind, Tape, Tensor};
 use crate::workload::{Attention as How, Workload};
 
@@ -26,6 +27,10 @@ pub(super) struct Pass {
     pub(super) causal: bool,
     /// What is added to the scores, or read by the fused kernel.
     pub(super) mask: Option<Tensor>,
+    /// The pixels that a tower looks at, where a gradient goes through them.
+    pub(super) pixels: OnceCell<Tensor>,
+    /// T5's positions, which the first layer makes for all.
+    pub(super) biases: OnceCell<Option<Biases>>,
 }
 
 impl Stack {
@@ -79,6 +84,8 @@ impl Stack {
             crossed: RefCell::default(),
             causal: decoder,
             mask,
+            pixels: OnceCell::new(),
+            biases: OnceCell::new(),
         })
     }
 }
