@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-from oomph import ends, hook, quiet, sites, stop
+from oomph import ends, hook, quiet, sites, stop, weights
 
 
 class Watcher:
@@ -181,6 +181,10 @@ class Watcher:
                     free = int(self.torch.cuda.mem_get_info(device)[0])
                 self._note_oom(device, sites.requested_of(sites.message_of(cause)), free, cause)
             self.record.mark_fatal(sites.message_of(cause), site)
+        elif not self.config["random_weights"] and weights.are_missing(error):
+            self.record.warn(
+                "The model's weights are not on this machine; with --random-weights it is built from its config alone."
+            )
         self.record.write()
 
     def leaving(self, code):

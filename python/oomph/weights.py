@@ -51,6 +51,18 @@ _lock = threading.RLock()
 _count = 0
 
 
+def are_missing(error):
+    """Say whether an exception that ends a program is a `from_pretrained` that found no weights."""
+    if not isinstance(error, OSError) or not _MISSING.search(str(error)):
+        return False
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "from_pretrained":
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def install(record):
     """Wait for the libraries that load models by name."""
     global _record

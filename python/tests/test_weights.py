@@ -35,6 +35,27 @@ class WeightsCase(support.RunCase):
         return done.stdout
 
 
+class Told(unittest.TestCase):
+    """Which exceptions say that weights are not there."""
+
+    def error_of(self, function):
+        try:
+            function()
+        except Exception as error:
+            return error
+
+    def test_only_what_a_model_did_not_find(self):
+        def from_pretrained():
+            raise OSError("Error no file named model.safetensors found in directory x.")
+
+        def train():
+            raise OSError("no such file: x")
+
+        self.assertTrue(weights.are_missing(self.error_of(from_pretrained)))
+        self.assertFalse(weights.are_missing(self.error_of(train)))
+        self.assertFalse(weights.are_missing(None))
+
+
 class Missing(WeightsCase):
     """What counts as missing weights."""
 

@@ -26,6 +26,8 @@ pub const NAMES: &[&str] = &[
     "others",
     "weights",
     "utilization",
+    "half_type",
+    "half_dtype",
 ];
 
 /// The names in braces in a text that are to be filled in: small letters and underscores, as in `{half_batch}`.
@@ -132,8 +134,15 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         "others" => size(effect::owner_bytes(situation, Owner::OtherProcesses)),
         "weights" => size(effect::owner_bytes(situation, Owner::Parameters)),
         "utilization" => settings.memory_utilization.map(|share| format!("{share}")),
+        "half_type" => Some(if has_bf16(situation) { "bf16" } else { "fp16" }.to_owned()),
+        "half_dtype" => Some(if has_bf16(situation) { "bfloat16" } else { "float16" }.to_owned()),
         _ => None,
     }
+}
+
+/// Whether the card computes in bf16, as far as it is known: those before Ampere (compute capability 8.0) imitate it.
+fn has_bf16(situation: &Situation) -> bool {
+    situation.compute_capability.is_none_or(|(major, _)| major >= 8)
 }
 
 /// A size in the unit that PyTorch's own messages would use.
@@ -172,6 +181,17 @@ mod tests {
             situation.settings.gpu_layers = Some(layers);
             assert_eq!(fill("-ngl {fewer_layers}", &situation), format!("-ngl {fewer}"));
         }
+    }
+
+    #[test]
+    fn a_card_is_asked_for_the_half_type_that_it_has() {
+        let mut situation = Situation::default();
+        let words = "\"{half_type}\": {\"enabled\": true}   # torch.{half_dtype}";
+        assert_eq!(fill(words, &situation), "\"bf16\": {\"enabled\": true}   # torch.bfloat16");
+        situation.compute_capability = Some((7, 5));
+        assert_eq!(fill(words, &situation), "\"fp16\": {\"enabled\": true}   # torch.float16");
+        situation.compute_capability = Some((8, 0));
+        assert_eq!(fill(words, &situation), "\"bf16\": {\"enabled\": true}   # torch.bfloat16");
     }
 
     #[test]
