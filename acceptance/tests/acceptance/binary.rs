@@ -25,6 +25,16 @@ pub fn oomph() -> &'static Path {
     })
 }
 
+/// What cargo tells a test of its own package, beside `CARGO_PKG_*`.
+const OF_THE_TEST: &[&str] = &[
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_PATH",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_CRATE_NAME",
+    "CARGO_TARGET_TMPDIR",
+    "OUT_DIR",
+];
+
 /// Cargo does not build another package's binary for a test, nor the library that the binary preloads. It holds no
 /// lock while tests run, so they can ask it to. After `cargo test --workspace` all is fresh, which takes a fraction of a
 /// second; `--tests` is there because without it dependencies would have other features, and be built once more.
@@ -36,11 +46,17 @@ fn build() -> PathBuf {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--workspace", "--bins", "--tests", "--profile", profile])
-        .current_dir(root())
-        .status()
-        .expect("cargo started this test, so it can be started");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--workspace", "--bins", "--tests", "--profile", profile]).current_dir(root());
+    // What cargo says of this test's package is no setting of that build: `ring`, for one, would be built anew, and with
+    // it whatever depends on it.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || OF_THE_TEST.contains(&text.as_ref()) {
+            command.env_remove(&name);
+        }
+    }
+    let status = command.status().expect("cargo started this test, so it can be started");
     assert!(status.success(), "cargo build of the workspace failed");
     let binary = folder.join("oomph");
     assert!(binary.is_file(), "cargo built the workspace, but there is no {}", binary.display());

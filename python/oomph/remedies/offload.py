@@ -59,14 +59,24 @@ class PipelineOffload(Remedy):
             if self.name == "group-offload":
                 if any(on_card(part) for part in pipeline.components.values()):
                     pipeline.to("cpu")
+                kept = {"exclude_modules": ["vae"]} if self._upcasts(pipeline) else {}
                 stream = bool(self.option("use_stream", True))
-                enable(onload_device=device, offload_type=self.option("offload_type", "leaf_level"), use_stream=stream)
+                kind = self.option("offload_type", "leaf_level")
+                enable(onload_device=device, offload_type=kind, use_stream=stream, **kept)
             else:
+                kept = {}
                 enable(device=device)
         finally:
             self._busy = False
         self.pipelines[id(pipeline)] = pipeline
-        self.applied("%s.%s()" % (type(pipeline).__name__, self.method))
+        given = ", ".join("%s=%r" % pair for pair in kept.items())
+        self.applied("%s.%s(%s)" % (type(pipeline).__name__, self.method, given))
+
+    def _upcasts(self, pipeline):
+        """Say whether the pipeline makes its VAE one of 32 bits to decode: groups would bring back the 16 bits of before."""
+        vae = getattr(pipeline, "vae", None)
+        half = getattr(vae, "dtype", None) == self.torch.float16
+        return half and bool(getattr(getattr(vae, "config", None), "force_upcast", False))
 
     def verify(self):
         away = hooked = 0

@@ -203,15 +203,15 @@ fn floor(page: &mut Page, report: &FixReport) {
     let with = floor.remedies.join(", ");
     let least = match (floor.peak_bytes, floor.remedies.is_empty()) {
         (Some(bytes), false) => Some(format!(" {} with {with}", size(bytes))),
-        (Some(bytes), true) => Some(format!(" {}", size(bytes))),
         (None, false) => Some(format!(" with {with} it still does not fit")),
-        (None, true) => None,
+        // What the program needs as it is stands in the first line.
+        (_, true) => None,
     };
     if let Some(text) = least {
         page.paragraph(2, 4, &[(Ink::Strong, "least:"), (Ink::Plain, &text)]);
     }
     if let Some(card) = &floor.smallest_gpu {
-        let with = if floor.remedies.is_empty() { "" } else { ", with these changes" };
+        let with = if floor.remedies.is_empty() { ", as it is" } else { ", with these changes" };
         page.paragraph(2, 4, &[(Ink::Strong, "smallest card:"), (Ink::Plain, &format!(" {card}{with}"))]);
     }
     if let (Some(cards), Some(bytes)) = (floor.cards_when_split, floor.bytes_per_card) {
