@@ -52,7 +52,8 @@ impl Known<'_> {
     pub fn situation(&self) -> Situation {
         let task = self.task();
         let mut causes = vec![Cause::Full.into()];
-        if !self.program.kept.is_empty() {
+        // Results are wanted; they are only kept in the wrong place.
+        if self.program.kept.iter().any(|kept| !kept.is_results()) {
             causes.insert(0, Cause::Leak.into());
         }
         let memory = self.memory();
