@@ -56,6 +56,24 @@ class Told(unittest.TestCase):
         self.assertFalse(weights.are_missing(None))
 
 
+@unittest.skipUnless(TRANSFORMERS, "torch and transformers are not installed")
+class Hint(WeightsCase):
+    """A program that dies for want of weights leaves a word of what would help, and its own error."""
+
+    config = {"random_weights": False}
+
+    def test_the_record_says_what_would_help(self):
+        path = self.folder("model", LLAMA)
+        done = self.python(
+            "from transformers import AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained(%r)" % path,
+            env=dict(OFFLINE, CUDA_VISIBLE_DEVICES=""),
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("OSError", done.stderr)
+        told = [sentence for record in self.records() for sentence in record["warnings"]]
+        self.assertTrue(any("--random-weights" in sentence for sentence in told), told)
+
+
 class Missing(WeightsCase):
     """What counts as missing weights."""
 
