@@ -143,6 +143,14 @@ class Loop(Case):
         _, _, record = self.weights_agree("optimizer-in-backward", program=self.program(clip=False))
         self.assertEqual(record["remedies"][0]["evidence"], "156 steps of single parameters in backward")
 
+    def test_optimizers_in_host_memory_give_the_same_weights(self):
+        for name, clip in (("optimizer-cpu-offload", True), ("gradient-cpu-offload", False)):
+            program = self.program(optimizer="AdamW(model.parameters(), lr=0.01)", clip=clip)
+            # Matrices are worked on by the host here, and vectors by the optimizer that is left on the card.
+            program = "from oomph.remedies import host_optimizer; host_optimizer.SMALLEST = 100\n" + program
+            _, _, record = self.weights_agree(name, program=program)
+            self.assertRegex(record["remedies"][0]["evidence"], r" MiB of weights and gradients wait in host memory")
+
     def test_lifetimes(self):
         plain, changed, record = self.weights_agree(
             "zero-grad-none", "no-grad", "detach-losses", "foreach-off", states=("applied",) * 4
