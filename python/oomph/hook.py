@@ -275,6 +275,8 @@ def _torch_imported(torch):
         guarded(savers.install_torch, torch)
     if config["values"] != "off":
         guarded(_install_values, torch, rec)
+    if config["values"] != "all-host":
+        guarded(_install_undrawn, torch)
     guarded(_install_program, torch, rec)
     if config["remedies"]:
         guarded(_install_remedies, rec)
@@ -290,6 +292,12 @@ def _install_values(torch, rec):
     from oomph import values
 
     values.install(torch, config["values"], rec, config["routing"])
+
+
+def _install_undrawn(torch):
+    from oomph import undrawn
+
+    undrawn.install(torch)
 
 
 def _install_program(torch, rec):

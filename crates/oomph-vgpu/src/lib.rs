@@ -47,6 +47,7 @@ mod status;
 mod stream;
 mod trace;
 mod transfer;
+mod twister;
 mod virtual_memory;
 
 use exports::abi;

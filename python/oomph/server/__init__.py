@@ -31,7 +31,7 @@ _exit = os._exit
 
 
 def main():
-    """Serve until the launcher is gone. Returns only in a child, by raising what ends the child's program."""
+    """Serve until the launcher is gone. A child leaves as its program ends."""
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
