@@ -14,6 +14,7 @@ What is imported comes from site-packages and the standard library only; the pro
 child. The server touches no card: what opens one while it is imported makes the server useless, and it says so.
 """
 
+import gc
 import json
 import os
 import select
@@ -117,6 +118,8 @@ class _Server:
         sys.stdout.flush()
         sys.stderr.flush()
         program = record.current().program
+        # A collector that looked at what is shared would copy all of it, in each child.
+        gc.freeze()
         pid = os.fork()
         if pid:
             self.running[pid] = request

@@ -157,6 +157,16 @@ fn what_one_remedy_cannot_do_several_can_and_none_of_them_is_idle() {
 }
 
 #[test]
+fn where_nothing_fits_without_the_strongest_remedy_others_are_put_beside_it() {
+    // Only checkpointing brings 60 GiB of activations under 14 GiB, and the rest has to come from something else.
+    let (situation, mut paper) = training(60 * GIB, 14 * GIB);
+    paper.leaves.retain(|(id, ..)| !["micro-batch", "activation-offload"].contains(id));
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(found.fixes.len() >= 2, "{:?}", names(&found));
+    assert!(found.fixes.iter().all(|fix| fix.mix.holds("gradient-checkpointing")), "{:?}", names(&found));
+}
+
+#[test]
 fn a_remedy_that_the_program_refuses_or_that_breaks_it_is_left_out() {
     let (situation, mut paper) = training(18 * GIB, 12 * GIB);
     paper.refuses = vec!["micro-batch"];

@@ -1,6 +1,6 @@
 //! The walk through the candidates: singles, then mixes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::catalogue::Catalogue;
 
@@ -146,16 +146,28 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         Ok(())
     }
 
-    /// Puts mixes together, without what is enough by itself, and each without the most effective remedy of those before
-    /// it.
+    /// Puts mixes together, without what is enough by itself; and for each that fits others, without one of its
+    /// remedies in turn, the most effective first.
     fn mixes(&mut self) -> Result<(), B::Error> {
         let enough = self.found.fixes.iter().flat_map(|fix| &fix.mix.doses);
-        let mut left_out: BTreeSet<String> = enough.map(|dose| dose.remedy.id.clone()).collect();
-        while !self.is_done() {
-            let Some(fix) = self.assemble(&left_out)? else { return Ok(()) };
-            let strongest = fix.mix.doses.iter().max_by_key(|dose| self.forecast.frees(**dose));
-            let Some(strongest) = strongest.map(|dose| dose.remedy.id.clone()) else { return Ok(()) };
-            left_out.insert(strongest);
+        let mut waiting: VecDeque<BTreeSet<String>> =
+            [enough.map(|dose| dose.remedy.id.clone()).collect::<BTreeSet<_>>()].into();
+        let mut asked = BTreeSet::new();
+        while let Some(left_out) = waiting.pop_front() {
+            if self.is_done() {
+                return Ok(());
+            }
+            if !asked.insert(left_out.clone()) {
+                continue;
+            }
+            let Some(fix) = self.assemble(&left_out)? else { continue };
+            let mut doses = fix.mix.doses.clone();
+            doses.sort_by_key(|dose| std::cmp::Reverse(self.forecast.frees(*dose)));
+            waiting.extend(doses.iter().map(|dose| {
+                let mut without = left_out.clone();
+                without.insert(dose.remedy.id.clone());
+                without
+            }));
             self.keep(fix);
         }
         Ok(())
