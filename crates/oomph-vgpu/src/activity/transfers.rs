@@ -11,6 +11,7 @@ const MOST: usize = 1 << 16;
 const SAMPLE: usize = 4096;
 /// How many samples of a large range are compared, spread evenly, its ends included.
 const SAMPLES: usize = 16;
+const PAGE: usize = 4096;
 /// Ranges below this are not looked for twice on the card, in bytes.
 const LEAST_DOUBLE: usize = 1 << 20;
 
@@ -200,12 +201,18 @@ impl Transfers {
 
 /// A digest of a range's samples; `None` for nothing but zeros, which many fresh buffers hold.
 ///
+/// Pages that are not in memory count as zeros: nobody wrote to them, or they are parts of a mapped checkpoint that
+/// would have to be read from disk, with much around them, for our sake alone.
+///
 /// # Safety
 /// The range must be readable.
 unsafe fn digest(from: usize, size: usize) -> Option<u64> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ size as u64;
     let mut any = 0;
     let mut sample = |start: usize, length: usize| {
+        if !is_in_memory(from + start, length) {
+            return;
+        }
         // SAFETY: the sample lies inside the range, which the caller vouches for; bytes have no alignment to keep.
         let bytes = unsafe { std::slice::from_raw_parts((from + start) as *const u8, length) };
         for word in bytes.chunks(8) {
@@ -226,9 +233,38 @@ unsafe fn digest(from: usize, size: usize) -> Option<u64> {
     (any != 0).then_some(hash)
 }
 
+/// Whether all pages of a range are in memory, as far as the kernel tells.
+fn is_in_memory(start: usize, length: usize) -> bool {
+    // A sample that begins within a page ends in the next one.
+    const PAGES: usize = SAMPLE * SAMPLES / PAGE + 1;
+    let first = start / PAGE * PAGE;
+    let mut resident = [1_u8; PAGES];
+    let covered = (start + length - first).min(PAGES * PAGE);
+    // SAFETY: the kernel writes one byte for each page of the range, for which there is room; it reads nothing of it.
+    unsafe { libc::mincore(first as *mut libc::c_void, covered, resident.as_mut_ptr()) };
+    resident[..covered.div_ceil(PAGE)].iter().all(|page| page & 1 == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hole_of_a_file_is_not_read_for_a_digest() {
+        use std::os::fd::AsRawFd;
+
+        let file = tempfile::tempfile().expect("a file can be made");
+        let size = 64 << 20;
+        file.set_len(size as u64).expect("it can be long");
+        let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        // SAFETY: a new mapping of a file of that length, which nobody else knows.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), size, read, private, file.as_raw_fd(), 0) } as usize;
+        assert_ne!(start as isize, -1);
+        assert_eq!(unsafe { digest(start, size) }, None);
+        assert!(!is_in_memory(start + size / 2, SAMPLE), "it was read");
+        // SAFETY: nothing of the mapping is used any more.
+        unsafe { libc::munmap(start as *mut libc::c_void, size) };
+    }
 
     #[test]
     fn a_digest_tells_contents_apart_and_nothing_from_zeros() {
