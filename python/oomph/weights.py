@@ -8,6 +8,7 @@ A hole takes no disk, however large the model.
 
 import contextlib
 import copy
+import ctypes
 import functools
 import json
 import os
@@ -45,8 +46,12 @@ _NO_CONFIG = (
     "nor the network has it."
 )
 
+_MADV_RANDOM = 1
+
 _record = None
 _said = set()
+_sparse = set()
+"""The checkpoints that consist of holes, by path."""
 _lock = threading.RLock()
 _count = 0
 
@@ -479,9 +484,35 @@ def _folder(name):
     return folder
 
 
+def _read_sparsely(torch, path):
+    """Let this checkpoint be mapped without reading ahead.
+
+    Libraries look at a number here and there, and around each the kernel would fill megabytes of memory with zeros.
+    """
+    storage = getattr(torch, "UntypedStorage", None)
+    if storage is None:
+        return
+    _sparse.add(path)
+    if len(_sparse) > 1:
+        return
+    original = storage.from_file
+
+    def from_file(filename, *args, **kwargs):
+        mapped = original(filename, *args, **kwargs)
+        if str(filename) in _sparse:
+            with contextlib.suppress(Exception):
+                address, size = mapped.data_ptr(), mapped.nbytes()
+                ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_RANDOM)
+        return mapped
+
+    storage.from_file = from_file
+
+
 def _write(torch, path, tensors):
     """Write a safetensors file in which whatever is large is a hole."""
     from oomph import savers
+
+    _read_sparsely(torch, path)
 
     types = dict(savers._DTYPES)
     types.update(float8_e4m3fnuz="F8_E4M3FNUZ", float8_e5m2fnuz="F8_E5M2FNUZ", float8_e8m0fnu="F8_E8M0")
