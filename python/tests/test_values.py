@@ -1,5 +1,6 @@
 """Values of small tensors: on the CPU with kernels that forget their results, and on a virtual GPU where there is one."""
 
+import mmap
 import os
 import sys
 import unittest
@@ -416,6 +417,12 @@ class Unknown(Case):
         self.assertEqual(norm.item(), 0.0)
 
 
+def resident():
+    """How much memory of this process is there, in bytes."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
 @unittest.skipUnless(torch is not None and torch.cuda.is_available(), "needs a (virtual) GPU")
 class OnTheVirtualGpu(Case):
     def test_round_trips(self):
@@ -470,6 +477,20 @@ class OnTheVirtualGpu(Case):
             z = y.sum()
         graph.replay()
         self.assertEqual(z.shape, ())
+
+    def test_what_is_laid_out_for_the_card_is_not_brought_into_memory(self):
+        numbers = torch.arange(1 << 20, dtype=torch.float32)
+        self.assertTrue(torch.equal(numbers.pin_memory(), numbers))
+        page = mmap.PAGESIZE
+        size = 4096 * page
+        mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)
+        mapped[5 * page - 3 : 5 * page + 2] = b"there"
+        source = torch.frombuffer(mapped, dtype=torch.uint8)
+        before = resident()
+        pinned = source.pin_memory()
+        self.assertLess(resident() - before, size // 8)
+        self.assertEqual(bytes(pinned[5 * page - 3 : 5 * page + 2]), b"there")
 
     def test_pinned_data_loading(self):
         data = torch.utils.data.TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8))

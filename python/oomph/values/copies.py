@@ -1,5 +1,6 @@
 """Kernels of operations that carry values between host and device."""
 
+from oomph.values import memory
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 
 
@@ -30,6 +31,10 @@ def copied(kernels, operation, args, kwargs):
     The virtual GPU carries out plain ones up to a megabyte.  Those that convert or rearrange go through kernels, or
     through a temporary that a kernel fills, and are done here.
     """
+    if operation.base == "copy_" and _is_staging(kernels, args[0], args[1]):
+        size = args[0].numel() * args[0].element_size()
+        if memory.copy_present(args[0].data_ptr(), args[1].data_ptr(), size):
+            return args[0]
     out = operation.call(*args, **kwargs)
     source = args[1] if operation.base == "copy_" else args[0]
     to_device, from_device = kernels.on_device(out), kernels.on_device(source)
@@ -51,6 +56,25 @@ def copied(kernels, operation, args, kwargs):
     except Exception:
         operation.failures += 1
     return out
+
+
+def _is_staging(kernels, out, source):
+    """Whether a large piece of host memory is laid out for the card in page-locked memory, as it is.
+
+    No large copy to the card moves anything, so what is not in memory need not be brought there for it.
+    """
+    return (
+        out.device.type == "cpu"
+        and source.device.type == "cpu"
+        and out.numel() * out.element_size() > kernels.limit_bytes
+        and out.dtype == source.dtype
+        and out.size() == source.size()
+        and out.is_contiguous()
+        and source.is_contiguous()
+        and kernels.plain(out)
+        and kernels.plain(source)
+        and out.is_pinned()
+    )
 
 
 def _between(kernels, out, source, to_device, fresh):

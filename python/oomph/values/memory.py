@@ -5,6 +5,7 @@ CUDA tensor without a copy, without a call into CUDA, and without a reference to
 """
 
 import ctypes
+import mmap
 import os
 
 # The first page is never mapped, and a buffer whose address is zero is refused by torch.
@@ -120,6 +121,32 @@ class OneThread:
         """Goes back."""
         if self._set is not None and before > 1:
             self._set(before)
+
+
+def copy_present(to, source, size):
+    """Copy what of the source is in memory; say whether that could be told.
+
+    The rest was never written to, or belongs to a mapped checkpoint that would have to be read from disk.
+    """
+    first = source // mmap.PAGESIZE * mmap.PAGESIZE
+    count = -(-(source + size - first) // mmap.PAGESIZE)
+    present = (ctypes.c_ubyte * count)()
+    if _mincore(ctypes.c_void_p(first), ctypes.c_size_t(source + size - first), present) != 0:
+        return False
+    # The other bits say nothing.
+    pages = bytes(present).translate(_LOWEST_BIT)
+    at = pages.find(1)
+    while at >= 0:
+        end = pages.find(0, at)
+        end = count if end < 0 else end
+        start, stop = max(first + at * mmap.PAGESIZE, source), min(first + end * mmap.PAGESIZE, source + size)
+        ctypes.memmove(to + start - source, start, stop - start)
+        at = pages.find(1, end)
+    return True
+
+
+_mincore = ctypes.CDLL(None).mincore
+_LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
 def readable(address, size=1):
