@@ -82,7 +82,8 @@ pub fn search<'a, B: Bench>(
     wanted: usize,
     bench: &mut B,
 ) -> Result<Found<'a>, B::Error> {
-    let mut walk = Walk { catalogue, candidates, forecast, wanted, bench, found: Found::default() };
+    let mut walk =
+        Walk { catalogue, candidates, forecast, wanted, bench, gentler: BTreeMap::new(), found: Found::default() };
     walk.singles()?;
     walk.mixes()?;
     let mut found = walk.found;
@@ -101,6 +102,8 @@ struct Walk<'s, 'a, B> {
     forecast: &'s Forecast,
     wanted: usize,
     bench: &'s mut B,
+    /// The amounts of remedies that are enough by themselves, by id: mixes take gentler ones.
+    gentler: BTreeMap<String, u32>,
     found: Found<'a>,
 }
 
@@ -149,9 +152,12 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
     /// Puts mixes together, without what is enough by itself; and for each that fits others, without one of its
     /// remedies in turn, the most effective first.
     fn mixes(&mut self) -> Result<(), B::Error> {
-        let enough = self.found.fixes.iter().flat_map(|fix| &fix.mix.doses);
-        let mut waiting: VecDeque<BTreeSet<String>> =
-            [enough.map(|dose| dose.remedy.id.clone()).collect::<BTreeSet<_>>()].into();
+        let enough: Vec<Dose<'a>> = self.found.fixes.iter().flat_map(|fix| fix.mix.doses.clone()).collect();
+        // What is enough in some amount may still help others in a gentler one.
+        self.gentler =
+            enough.iter().filter_map(|dose| Some((dose.remedy.id.clone(), dose.amount?))).collect::<BTreeMap<_, _>>();
+        let whole = enough.iter().filter(|dose| dose.amount.is_none()).map(|dose| dose.remedy.id.clone());
+        let mut waiting: VecDeque<BTreeSet<String>> = [whole.collect::<BTreeSet<_>>()].into();
         let mut asked = BTreeSet::new();
         while let Some(left_out) = waiting.pop_front() {
             if self.is_done() {
@@ -284,11 +290,13 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         }
         for dose in doses.iter().filter(|dose| dose.amount.is_some()) {
             let Some(known) = self.candidates.iter().find(|known| known.remedy.id == dose.remedy.id) else { continue };
-            if !fix.mix.holds(&dose.remedy.id) || known.amounts.len() < 2 {
+            let mut gentler = known.clone();
+            gentler.amounts.retain(|amount| Some(*amount) < dose.amount);
+            if !fix.mix.holds(&dose.remedy.id) || gentler.amounts.is_empty() {
                 continue;
             }
             let others = fix.mix.without(&dose.remedy.id);
-            if let Some(better) = self.turn(&others, known)? {
+            if let Some(better) = self.turn(&others, &gentler)? {
                 fix = better;
             }
         }
@@ -347,7 +355,17 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 && !left_out.contains(&known.remedy.id)
                 && !self.found.dropped.contains_key(&known.remedy.id)
         };
-        let mut members: Vec<Candidate<'a>> = self.candidates.iter().filter(usable).cloned().collect();
+        let gentler = |known: &Candidate<'a>| {
+            let mut known = known.clone();
+            if let Some(&enough) = self.gentler.get(&known.remedy.id) {
+                known.amounts.retain(|&amount| amount < enough);
+                if known.amounts.is_empty() {
+                    return None;
+                }
+            }
+            Some(known)
+        };
+        let mut members: Vec<Candidate<'a>> = self.candidates.iter().filter(usable).filter_map(gentler).collect();
         members.sort_by_key(|known| std::cmp::Reverse(self.forecast.frees(known.strongest())));
         members
     }

@@ -239,7 +239,9 @@ impl<'a> Parts<'_, 'a> {
         let situation = dosed(self.applier.situation, dose);
         let (written, text) = dose.remedy.words_for(&situation)?;
         let (kind, text) = match written.kind {
-            Kind::Flag if !self.takes_flags(&text) => ("code", arguments(written, &text, &situation)),
+            Kind::Flag if self.applier.was_refused(dose.remedy) || !self.takes_flags(&text) => {
+                ("code", arguments(written, &text, &situation))
+            }
             kind => (kind_name(kind), text),
         };
         Some(Apply { kind: kind.to_owned(), text, remedy: dose.name() })
@@ -260,6 +262,9 @@ impl<'a> Parts<'_, 'a> {
         let mut line = self.applier.line()?;
         let mut environment: Vec<(String, String)> = Vec::new();
         for dose in &mix.doses {
+            if self.applier.was_refused(dose.remedy) {
+                return None;
+            }
             let situation = dosed(self.applier.situation, dose);
             let rewritten = rewrite::rewrite(&line, dose.remedy, &situation).ok()?;
             line = rewritten.words;

@@ -1,7 +1,8 @@
 //! Trying mixes of remedies on the virtual GPU, and seeing to it that what was tried took effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
@@ -33,6 +34,8 @@ pub struct Applier<'a> {
     pub situation: &'a Situation,
     /// Whether the hook runs in it.
     pub hook: bool,
+    /// Remedies whose options it was seen not to take, by id.
+    pub refused: Mutex<BTreeSet<String>>,
 }
 
 /// By what means a remedy is applied.
@@ -49,19 +52,36 @@ impl Applier<'_> {
         self.means(remedy).is_some()
     }
 
-    /// From inside is preferred, because there it is seen whether it took effect.
+    /// A program that is known by name gets what its user would type. Else from inside is preferred, because there it
+    /// is seen whether it took effect.
     fn means(&self, remedy: &Remedy) -> Option<Means> {
+        if self.has_options_for(remedy) {
+            return Some(Means::Arguments);
+        }
         if self.hook && remedy.dry_run.by_hook() {
             return Some(Means::Hook);
         }
         match remedy.dry_run.kind {
-            DryRunKind::Argv => {
+            DryRunKind::Argv if !self.was_refused(remedy) => {
                 let line = self.line()?;
                 rewrite::rewrite(&line, remedy, self.situation).is_ok().then_some(Means::Arguments)
             }
             DryRunKind::Env => self.variables(remedy).map(|_| Means::Environment),
             _ => None,
         }
+    }
+
+    /// Whether the program is one whose options are known, has some for this remedy, and was not seen to refuse them.
+    fn has_options_for(&self, remedy: &Remedy) -> bool {
+        let known = self.line().filter(|line| !self.was_refused(remedy) && rewrite::program(line).is_some());
+        known.is_some_and(|line| {
+            rewrite::rewrite(&line, remedy, self.situation).is_ok_and(|rewritten| rewritten.words != line)
+        })
+    }
+
+    /// Whether the program was seen not to take the options for this remedy.
+    pub fn was_refused(&self, remedy: &Remedy) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&remedy.id)
     }
 
     /// The command line, where it is text.
@@ -76,6 +96,26 @@ impl Applier<'_> {
             return None;
         }
         words.split_whitespace().map(|word| word.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))).collect()
+    }
+
+    /// The remedy whose option on the command line is one that a program ended over, and how that is told.
+    fn refused_word<'r>(&self, mix: &Mix<'r>, changes: &Changes, message: &str) -> Option<(&'r Remedy, String)> {
+        let is_new = |word: &&str| word.starts_with("--") && !self.command.iter().any(|known| known == *word);
+        let words: Vec<&str> = changes.command.iter().filter_map(|word| word.to_str()).filter(is_new).collect();
+        let named = |word: &&&str| {
+            let option = word.split('=').next().unwrap_or(word);
+            message
+                .split(|letter: char| letter.is_whitespace() || "=,;:'\"`".contains(letter))
+                .any(|part| part == option)
+        };
+        let word = words.iter().find(named)?;
+        let brings = |dose: &&Dose<'_>| {
+            let alone = self.changes(&Mix::single(**dose));
+            alone.is_ok_and(|alone| alone.command.iter().any(|known| known.to_str() == Some(word)))
+        };
+        let dose = mix.doses.iter().find(brings)?;
+        let option = word.split('=').next().unwrap_or(word);
+        Some((dose.remedy, format!("the program does not take {option}")))
     }
 
     /// What a trial of this mix changes; the remedy that cannot be applied and the reason otherwise.
@@ -148,7 +188,21 @@ impl VirtualBench<'_> {
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
         match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
             Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
-            Ended::Observed(run) => Ok(judge(&changes, &assemble(self.cards, &run, None), &run)),
+            Ended::Observed(run) => {
+                let mut tried = judge(&changes, &assemble(self.cards, &run, None), &run);
+                if let Ran::Failed(why) = &tried.ran
+                    && let Some((remedy, why)) = self.applier.refused_word(mix, &changes, why)
+                {
+                    let refused = &self.applier.refused;
+                    refused.lock().unwrap_or_else(PoisonError::into_inner).insert(remedy.id.clone());
+                    // What its options cannot do may be done from inside.
+                    if self.applier.can_apply(remedy) && self.has_time() {
+                        return self.trial(mix);
+                    }
+                    tried.ran = Ran::NotApplied(vec![(remedy.id.clone(), why)], None);
+                }
+                Ok(tried)
+            }
         }
     }
 }
@@ -162,16 +216,16 @@ struct Tried {
 /// A trial counts only with what was seen to take effect.
 fn judge(changes: &Changes, report: &DryRunReport, run: &Observation) -> Tried {
     let seen: Vec<AppliedRemedy> = run.hooks.reports.iter().flat_map(|hook| hook.remedies.iter().cloned()).collect();
-    let died = report.verdict == Verdict::Oom;
+    let ended_early = matches!(report.verdict, Verdict::Oom | Verdict::Failed);
     let mut refused = Vec::new();
     for wanted in &changes.remedies {
         let told: Vec<&AppliedRemedy> = seen.iter().filter(|remedy| remedy.id == wanted.id).collect();
         if told.iter().any(|remedy| remedy.state == AppliedState::Applied) {
             continue;
         }
-        // Who died of memory may not have come to the place where it would have been applied.
+        // Who died may not have come to the place where it would have been applied.
         let unused = told.iter().all(|remedy| remedy.state == AppliedState::Unused);
-        if died && unused {
+        if ended_early && unused {
             continue;
         }
         let why = match told.first() {

@@ -179,7 +179,7 @@ fn search<'a>(
     let situation = known.situation();
     let moments = known.moments();
     let hook = matches!(stage.kind(), ProgramKind::Python { .. });
-    let applier = Applier { command, situation: &situation, hook };
+    let applier = Applier { command, situation: &situation, hook, refused: Default::default() };
     let candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
         // Only trainers that cut what is longer have an argument for it.
         let cuts = program.trainer.as_ref().is_some_and(|trainer| trainer.arguments.max_length.is_some());
