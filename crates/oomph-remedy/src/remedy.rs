@@ -378,7 +378,7 @@ impl Remedy {
         match self.sameness {
             Sameness::Exact | Sameness::Equivalent => time,
             Sameness::Approximate => time + 3,
-            Sameness::ChangesTheResult => time + 6,
+            Sameness::ChangesTheResult => time + 8,
         }
     }
 

@@ -63,6 +63,10 @@ enum Variable {
     Prepend(Vec<OsString>),
 }
 
+/// Torch asks the kernel for huge pages under its large host tensors where this is 1 (`c10/core/impl/alloc_cpu.cpp`).
+/// What would be on the card may be in the host's memory in a dry run, and small pages take most of the time of filling it.
+const TORCH_HUGE_PAGES: &str = "THP_MEM_ALLOC_ENABLE";
+
 impl Launch {
     /// A program to be started in the current folder with the current environment.
     pub fn new(program: impl Into<PathBuf>) -> Self {
@@ -145,6 +149,9 @@ impl Launch {
     pub fn virtual_gpu(self, runtime: &Runtime, run: &RunFolder, libraries: &[&str]) -> Result<Self, LaunchError> {
         let runtime = run.preloadable(runtime)?;
         let mut launch = self.env_prepend("LD_PRELOAD", runtime.library());
+        if std::env::var_os(TORCH_HUGE_PAGES).is_none() {
+            launch = launch.env(TORCH_HUGE_PAGES, "1");
+        }
         if !libraries.is_empty() {
             launch = launch.env_prepend("LD_LIBRARY_PATH", run.stand_ins(&runtime, libraries)?);
         }

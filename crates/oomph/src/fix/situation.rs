@@ -66,7 +66,7 @@ impl Known<'_> {
             frameworks: self.frameworks(),
             task,
             causes,
-            owners: (!self.owners.is_empty()).then(|| owners(self.owners)),
+            owners: (!self.owners.is_empty()).then(|| self.owners_of_moment()),
             memory,
             settings: self.settings(),
             on: self.on(),
@@ -76,6 +76,19 @@ impl Known<'_> {
             platform: Some(Platform::Linux),
             notebook: false,
         }
+    }
+
+    /// The owners as remedies know them. What an evaluation keeps of every batch goes by several names, and to those who
+    /// free it they are one.
+    fn owners_of_moment(&self) -> BTreeMap<Owner, u64> {
+        let mut owners = owners(self.owners);
+        if self.moments().contains(&Operation::Evaluation) {
+            let kept = [Owner::Temporaries, Owner::Inputs].into_iter().filter_map(|owner| owners.remove(&owner));
+            let kept: u64 = kept.sum();
+            let activations = owners.entry(Owner::Activations).or_default();
+            *activations = activations.saturating_add(kept);
+        }
+        owners
     }
 
     fn task(&self) -> Option<Task> {
