@@ -19,12 +19,14 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
 
+    # Before it had a choice of attention, the library had eager attention alone, and another name for checkpointing.
+    old = not hasattr(TrainingArguments, "activation_checkpointing")
     config = BertConfig(
         hidden_size=1024,
         num_hidden_layers=24,
         num_attention_heads=16,
         intermediate_size=4096,
-        attn_implementation=args.attention,
+        **({} if old else {"attn_implementation": args.attention}),
     )
     model = BertForSequenceClassification(config)
     samples = args.batch_size * args.accumulate * args.steps
@@ -34,7 +36,7 @@ def main():
             output_dir="classifier",
             per_device_train_batch_size=args.batch_size,
             gradient_accumulation_steps=args.accumulate,
-            activation_checkpointing=args.checkpointing,
+            **{"gradient_checkpointing" if old else "activation_checkpointing": args.checkpointing},
             fp16=args.fp16,
             optim=args.optim,
             max_steps=args.steps,
