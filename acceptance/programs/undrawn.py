@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from common import print_peaks
+
 
 def drawn(weight, method):
     """The method itself, by somebody who wants the numbers."""
@@ -26,8 +28,9 @@ def main():
                     numbers.append(torch.cat([torch.rand(1300), torch.randn(40)]))
                 assert torch.equal(*numbers), (dtype, seed, shape, method)
                 undrawn += not weight.any()
-    print(undrawn, "weights were left at zero")
     nn.Linear(8, 8).to("cuda")
+    print(f"undrawn={undrawn}")
+    print_peaks()
 
 
 main()

@@ -14,7 +14,7 @@ use crate::run::{Run, TORCH_2_15};
 const ASKED: &str = "OOMPH_BY_HAND";
 
 /// More than a program's peak under a remedy, so that the allocator never has to give back what it keeps: bytes.
-const EASE: u64 = 64 << 20;
+const EASE: u64 = 4 << 20;
 
 /// Both run to their end, which is at the same place whatever a remedy does to the steps.
 const OPTIONS: [&str; 2] = ["--until-exit", "--random-weights"];

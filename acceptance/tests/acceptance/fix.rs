@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         trial("trainer", trainer),
         trial("convnet", convnet),
         trial("leaking_losses", leaking_losses),
+        trial("evaluation_results", evaluation_results),
         trial("vae_slicing_before_offload", vae_slicing_before_offload),
         trial("what_fits_is_left_alone", what_fits_is_left_alone),
     ]
@@ -91,6 +92,21 @@ fn leaking_losses() -> Result<()> {
     finished.ensure(ids(fix) == ["detach-losses"], format!("another fix: {fix:#}"))?;
     let notes = fix["notes"].to_string();
     finished.ensure(notes.contains("leaking.py"), format!("the line is not named: {notes}"))
+}
+
+/// An evaluation that gathers its logits on the card, by its own loop and by the Trainer: they are moved off it, and the
+/// loop's line is named.
+fn evaluation_results() -> Result<()> {
+    for by in [&[][..], &["--trainer"]] {
+        let program = [&["acceptance/programs/training/evaluate.py", "--samples", "32", "--length", "128"][..], by].concat();
+        let (finished, report) = fixed(&["--vram", "1500MiB", "--until-exit", "--fixes", "1"], &program)?;
+        sound(&report)?;
+        let fix = &fixes(&report)?[0];
+        finished.ensure(ids(fix) == ["eval-accumulation"], format!("another fix: {fix:#}"))?;
+        let notes = fix["notes"].to_string();
+        finished.ensure(!by.is_empty() || notes.contains("evaluate.py:19"), format!("the line is not named: {notes}"))?;
+    }
+    Ok(())
 }
 
 /// Several images decoded at a time: slicing, which is free, comes before moving models about.

@@ -152,6 +152,8 @@ const ROWS: &[Row] = &[
         also: &[Prints("eigenvalues", "1.000,3.000"), Prints("norm", "3.000"), Prints("done", "True")],
         ..FITS
     },
+    // The program compares the generator with itself; all but the fourth shape are large, and all but the second whole.
+    Row { name: "undrawn-weights", program: &["undrawn.py"], torch: BOTH, also: &[Prints("undrawn", "24")], ..FITS },
     Row { name: "bool-mask", program: &["bool_mask.py"], also: &[Prints("kept", "50")], ..FITS },
     Row {
         name: "dataloader-fork",
