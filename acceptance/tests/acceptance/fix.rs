@@ -98,13 +98,15 @@ fn leaking_losses() -> Result<()> {
 /// loop's line is named.
 fn evaluation_results() -> Result<()> {
     for by in [&[][..], &["--trainer"]] {
-        let program = [&["acceptance/programs/training/evaluate.py", "--samples", "32", "--length", "128"][..], by].concat();
+        let program =
+            [&["acceptance/programs/training/evaluate.py", "--samples", "32", "--length", "128"][..], by].concat();
         let (finished, report) = fixed(&["--vram", "1500MiB", "--until-exit", "--fixes", "1"], &program)?;
         sound(&report)?;
         let fix = &fixes(&report)?[0];
         finished.ensure(ids(fix) == ["eval-accumulation"], format!("another fix: {fix:#}"))?;
         let notes = fix["notes"].to_string();
-        finished.ensure(!by.is_empty() || notes.contains("evaluate.py:19"), format!("the line is not named: {notes}"))?;
+        finished
+            .ensure(!by.is_empty() || notes.contains("evaluate.py:19"), format!("the line is not named: {notes}"))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::advice::Advice;
 use crate::catalogue::Catalogue;
-use crate::condition::Doubt;
+use crate::condition::{Doubt, Fact};
 use crate::effect;
 use crate::framework::Framework;
 use crate::remedy::{Kind, Remedy, Sameness, Written};
@@ -111,7 +111,10 @@ impl Catalogue {
     /// The remedies that are in effect: those that the situation names, and the defaults of its frameworks.
     pub(crate) fn in_effect<'a>(&'a self, situation: &'a Situation) -> BTreeSet<&'a str> {
         let named = situation.on.iter().map(String::as_str);
-        let defaults = self.remedies().iter().filter(|remedy| remedy.is_default(situation));
+        // A default says nothing where the weights themselves were seen to be wider.
+        let wide = Fact::WeightsAre32Bit;
+        let is_off = |remedy: &Remedy| remedy.when.plausible.contains(&wide) && wide.holds(situation) == Some(true);
+        let defaults = self.remedies().iter().filter(|remedy| remedy.is_default(situation) && !is_off(remedy));
         named.chain(defaults.map(|remedy| remedy.id.as_str())).collect()
     }
 

@@ -124,8 +124,11 @@ pub struct FixRow {
     pub remedies: Vec<String>,
     /// A few words for each remedy.
     pub titles: Vec<String>,
-    /// Whether it was run, and seen from inside that it took effect.
+    /// Whether it was run as it would be applied, or was seen from inside to take effect.
     pub verified: bool,
+    /// How long the search had gone on when its trial ended, in seconds; `null` where that is not known.
+    #[serde(default)]
+    pub found_after_seconds: Option<f64>,
     /// What became of the program.
     pub verdict: Verdict,
     /// Its peak with the change, in bytes, contexts included.
@@ -222,6 +225,7 @@ mod tests {
     #[test]
     fn the_contract_has_its_fields() -> Result<(), serde_json::Error> {
         let row = FixRow {
+            found_after_seconds: Some(12.5),
             remedies: vec!["vae-slicing".into()],
             titles: vec!["VAE slicing".into()],
             verified: true,

@@ -102,3 +102,5 @@ class LeanLoading(Remedy):
             for place in places.values():
                 counts[str(place)] = counts.get(str(place), 0) + 1
             self.evidence = "parts on " + ", ".join("%s: %d" % item for item in sorted(counts.items()))
+            # A model whose parts have their places is not moved as a whole: who writes `device_map` leaves `.to` out.
+            model.to = model.cuda = lambda *args, **kwargs: model

@@ -44,6 +44,8 @@ pub struct Candidate<'a> {
     pub tier: u8,
     /// Whether it was made for one of the moments in which the peak may be.
     pub aimed: bool,
+    /// Whether the user asked for this one and no other: it is tried, whatever is thought of it.
+    pub asked: bool,
 }
 
 impl<'a> Candidate<'a> {
@@ -83,6 +85,7 @@ impl Catalogue {
                 amounts: amounts(remedy, situation),
                 tier: tier(remedy, wishes.prefer),
                 aimed: moments.iter().any(|moment| remedy.aims.contains(moment)),
+                asked: wishes.allow.len() == 1,
             })
             .filter(|candidate| candidate.remedy.knob.is_none() || !candidate.amounts.is_empty())
             .collect();

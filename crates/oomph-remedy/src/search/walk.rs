@@ -116,8 +116,9 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             .iter()
             .filter(|known| {
                 let dose = known.strongest();
-                forecast.may_free(dose)
-                    && (forecast.may_fit(&Mix::single(dose)) || known.aimed && forecast.matters(dose))
+                known.asked
+                    || forecast.may_free(dose)
+                        && (forecast.may_fit(&Mix::single(dose)) || known.aimed && forecast.matters(dose))
             })
             .collect();
         // Of equally dear ones the likeliest first.

@@ -1,10 +1,10 @@
 //! From what the search found to the answer, in the words of the program's framework.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use oomph_gpu::Catalogue as Cards;
-use oomph_launch::{AppliedRemedy, AppliedState, HookKept};
+use oomph_launch::{AppliedState, HookKept};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite;
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
@@ -15,7 +15,7 @@ use oomph_report::{
 };
 
 use super::Wanted;
-use super::bench::{Applier, dosed, peak};
+use super::bench::{Applier, Sight, dosed, peak};
 use super::situation::Known;
 use crate::assemble::Observation;
 use crate::stage::Stage;
@@ -79,7 +79,11 @@ fn order(prefer: Prefer) -> FixOrder {
 }
 
 fn seconds(start: Instant) -> f64 {
-    (start.elapsed().as_secs_f64() * 1000.0).round() / 1000.0
+    rounded(start.elapsed())
+}
+
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 /// The program as it is; its owners are not known from the run on the card.
@@ -114,7 +118,7 @@ pub struct Parts<'s, 'a> {
     /// How remedies are applied.
     pub applier: &'s Applier<'s>,
     /// What was seen of the remedies, by the key of the mix.
-    pub seen: &'s BTreeMap<Vec<String>, Vec<AppliedRemedy>>,
+    pub seen: &'s BTreeMap<Vec<String>, Sight>,
     /// What the search found.
     pub found: Found<'a>,
     /// The least that it needs where nothing fits, in bytes.
@@ -177,7 +181,8 @@ impl<'a> Parts<'_, 'a> {
     }
 
     fn row(&self, fix: &Fix<'a>, base: &Baseline) -> FixRow {
-        let seen = self.seen.get(&fix.mix.key()).map(Vec::as_slice).unwrap_or_default();
+        let sight = self.seen.get(&fix.mix.key());
+        let seen = sight.map(|sight| sight.remedies.as_slice()).unwrap_or_default();
         let mut notes: Vec<String> = Vec::new();
         for dose in &fix.mix.doses {
             notes.extend(dose.remedy.note_for(&self.applier.situation.frameworks));
@@ -218,6 +223,7 @@ impl<'a> Parts<'_, 'a> {
             evidence: evidence.collect(),
             apply: fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
             command: self.command(&fix.mix),
+            found_after_seconds: sight.map(|sight| rounded(sight.when.duration_since(self.start))),
             notes,
         }
     }

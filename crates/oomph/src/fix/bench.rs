@@ -173,7 +173,7 @@ pub struct VirtualBench<'a> {
     /// When nothing new is begun.
     pub deadline: Instant,
     /// What was seen of the remedies in each trial, by the key of the mix.
-    pub seen: BTreeMap<Vec<String>, Vec<AppliedRemedy>>,
+    pub seen: BTreeMap<Vec<String>, Sight>,
     /// Told what is tried.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
@@ -205,6 +205,14 @@ impl VirtualBench<'_> {
             }
         }
     }
+}
+
+/// What a trial has shown of its remedies.
+pub struct Sight {
+    /// What was seen of each of them.
+    pub remedies: Vec<AppliedRemedy>,
+    /// When the trial ended.
+    pub when: Instant,
 }
 
 /// What became of a trial.
@@ -276,7 +284,7 @@ impl Bench for VirtualBench<'_> {
             };
             for (mix, tried) in some.iter().zip(tried) {
                 let tried = tried?;
-                self.seen.insert(mix.key(), tried.seen);
+                self.seen.insert(mix.key(), Sight { remedies: tried.seen, when: Instant::now() });
                 all.push(tried.ran);
             }
         }
