@@ -126,9 +126,6 @@ pub struct FixRow {
     pub titles: Vec<String>,
     /// Whether it was run as it would be applied, or was seen from inside to take effect.
     pub verified: bool,
-    /// How long the search had gone on when its trial ended, in seconds; `null` where that is not known.
-    #[serde(default)]
-    pub found_after_seconds: Option<f64>,
     /// What became of the program.
     pub verdict: Verdict,
     /// Its peak with the change, in bytes, contexts included.
@@ -151,6 +148,9 @@ pub struct FixRow {
     pub command: Option<String>,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// How long the search had gone on when its trial ended, in seconds; `null` where that is not known.
+    #[serde(default)]
+    pub found_after_seconds: Option<f64>,
 }
 
 /// What happens to the result.
@@ -225,7 +225,6 @@ mod tests {
     #[test]
     fn the_contract_has_its_fields() -> Result<(), serde_json::Error> {
         let row = FixRow {
-            found_after_seconds: Some(12.5),
             remedies: vec!["vae-slicing".into()],
             titles: vec!["VAE slicing".into()],
             verified: true,
@@ -240,6 +239,7 @@ mod tests {
             apply: vec![Apply { kind: "code".into(), text: "x()".into(), remedy: "vae-slicing".into() }],
             command: None,
             notes: vec![],
+            found_after_seconds: Some(12.5),
         };
         let text = serde_json::to_string(&row)?;
         assert!(

@@ -299,3 +299,33 @@ impl Bench for VirtualBench<'_> {
         Instant::now() < self.deadline
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use oomph_remedy::{Catalogue, Cause, Framework};
+
+    use super::*;
+
+    #[test]
+    fn an_option_that_a_script_refuses_is_told_from_other_failures_and_not_tried_again() {
+        let command: Vec<OsString> =
+            ["python", "train_text_to_image_lora.py", "--train_batch_size=16"].map(OsString::from).into();
+        let situation = Situation::of([Framework::DiffusersScripts, Framework::Pytorch], Cause::Full);
+        let applier = Applier { command: &command, situation: &situation, hook: true, refused: Default::default() };
+        let remedy = Catalogue::builtin().get("cached-latents").expect("the catalogue has it");
+        let mix = Mix::single(Dose::of(remedy));
+        let changes = applier.changes(&mix).expect("the script is known");
+        assert!(changes.command.iter().any(|word| word == "--cache_latents"), "{:?}", changes.command);
+        let message = "train.py: error: unrecognized arguments: --cache_latents";
+        let (refused, why) = applier.refused_word(&mix, &changes, message).expect("it is named");
+        assert_eq!(
+            (refused.id.as_str(), why.as_str()),
+            ("cached-latents", "the program does not take --cache_latents")
+        );
+        for other in ["RuntimeError: no latents", "error: argument --train_batch_size: expected one argument"] {
+            assert!(applier.refused_word(&mix, &changes, other).is_none(), "{other}");
+        }
+        applier.refused.lock().unwrap().insert(refused.id.clone());
+        assert!(!applier.can_apply(remedy));
+    }
+}
