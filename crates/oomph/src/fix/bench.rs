@@ -208,6 +208,7 @@ impl VirtualBench<'_> {
 }
 
 /// What a trial has shown of its remedies.
+#[derive(Clone)]
 pub struct Sight {
     /// What was seen of each of them.
     pub remedies: Vec<AppliedRemedy>,
@@ -284,7 +285,13 @@ impl Bench for VirtualBench<'_> {
             };
             for (mix, tried) in some.iter().zip(tried) {
                 let tried = tried?;
-                self.seen.insert(mix.key(), Sight { remedies: tried.seen, when: Instant::now() });
+                let sight = Sight { remedies: tried.seen, when: Instant::now() };
+                if let Ran::NotApplied(refused, Some(_)) = &tried.ran {
+                    // It was the trial of the others.
+                    let rest = refused.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
+                    self.seen.entry(rest.key()).or_insert_with(|| sight.clone());
+                }
+                self.seen.insert(mix.key(), sight);
                 all.push(tried.ran);
             }
         }
