@@ -1,6 +1,6 @@
 //! Real command lines before and after a remedy.
 
-use oomph_remedy::rewrite::{CannotRewrite, Rewrite, rewrite};
+use oomph_remedy::rewrite::{CannotRewrite, Into, Line, Rewrite, rewrite};
 use oomph_remedy::{Catalogue, Framework, Installed, Situation};
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ fn words(line: &str) -> Vec<String> {
 
 fn apply(line: &str, remedy: &str) -> Result<Rewrite, CannotRewrite> {
     let remedy = Catalogue::builtin().get(remedy).unwrap_or_else(|| panic!("{remedy}"));
-    rewrite(&words(line), remedy, &Situation::default())
+    rewrite(&Line::new(words(line)), remedy, &Situation::default(), Into::Line)
 }
 
 /// A command line, a remedy, and the line that comes of it.
@@ -368,8 +368,8 @@ fn each_line_becomes_what_it_should() {
     let mut wrong = Vec::new();
     for (before, remedy, after) in LINES {
         match apply(before, remedy) {
-            Ok(rewrite) if rewrite.words == words(after) => {}
-            Ok(rewrite) => wrong.push(format!("{remedy}\n  of   {before}\n  is   {}\n  not  {after}", rewrite.line())),
+            Ok(rewrite) if rewrite.line.words == words(after) => {}
+            Ok(rewrite) => wrong.push(format!("{remedy}\n  of   {before}\n  is   {}\n  not  {after}", rewrite.shell())),
             Err(error) => wrong.push(format!("{remedy}\n  of   {before}\n  says {error}")),
         }
     }
@@ -381,7 +381,7 @@ fn each_line_becomes_what_it_should() {
 fn a_second_time_there_is_nothing_to_change_where_no_number_is_halved() {
     for (before, remedy, _) in LINES {
         let first = apply(before, remedy).unwrap();
-        let second = rewrite(&first.words, Catalogue::builtin().get(remedy).unwrap(), &Situation::default());
+        let second = rewrite(&first.line, Catalogue::builtin().get(remedy).unwrap(), &Situation::default(), Into::Line);
         let halves = first
             .changes
             .iter()
@@ -397,17 +397,17 @@ fn a_second_time_there_is_nothing_to_change_where_no_number_is_halved() {
 #[test]
 fn variables_are_set_or_changed_where_they_stand() {
     let new = apply("python run_clm.py", "expandable-segments").unwrap();
-    assert_eq!(new.line(), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python run_clm.py");
+    assert_eq!(new.shell(), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python run_clm.py");
     let changed =
         apply("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 python run_clm.py", "expandable-segments").unwrap();
-    assert_eq!(changed.words[0], "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+    assert_eq!(changed.line.words[0], "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
     assert!(changed.environment.is_empty());
     let old = Situation {
         frameworks: vec![Installed::from(Framework::Transformers), Installed::new(Framework::Pytorch, "1.13")],
         ..Situation::default()
     };
     let remedy = Catalogue::builtin().get("expandable-segments").unwrap();
-    let refused = rewrite(&words("python run_clm.py"), remedy, &old);
+    let refused = rewrite(&Line::new(words("python run_clm.py")), remedy, &old, Into::Line);
     assert!(matches!(refused, Err(CannotRewrite::NotAnArgument { .. })), "{refused:?}");
 }
 
@@ -472,7 +472,7 @@ proptest! {
     ) {
         let remedies = Catalogue::builtin().remedies();
         let remedy = &remedies[position.index(remedies.len())];
-        if let Ok(rewrite) = rewrite(&line, remedy, &Situation::default()) {
+        if let Ok(rewrite) = rewrite(&Line::new(line), remedy, &Situation::default(), Into::Line) {
             prop_assert!(!rewrite.changes.is_empty() || !rewrite.environment.is_empty());
             prop_assert!(!rewrite.diff().is_empty());
         }

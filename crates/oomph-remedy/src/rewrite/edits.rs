@@ -233,7 +233,7 @@ fn variable(
         Some(word) => {
             let after = format!("{name}={value}");
             if *word != after {
-                changes.push(Change { before: Some(quoted(word)), after: Some(quoted(&after)) });
+                changes.push(Change { file: None, before: Some(quoted(word)), after: Some(quoted(&after)) });
                 *word = after;
             }
         }
@@ -250,7 +250,7 @@ fn remove(
     changes: &mut Vec<Change>,
 ) {
     for place in places(words, range, framework, name, takes).into_iter().rev() {
-        changes.push(Change { before: Some(shown(&words[place.words.clone()])), after: None });
+        changes.push(Change { file: None, before: Some(shown(&words[place.words.clone()])), after: None });
         range.end -= place.words.len();
         words.drain(place.words);
     }
@@ -267,7 +267,7 @@ fn set(
     let takes = if values.is_empty() { Takes::YesNoOrNumber } else { Takes::Anything };
     let Some(mut place) = places(words, range, framework, name, takes).pop() else {
         let new = new_words(framework, name, values);
-        changes.push(Change { before: None, after: Some(shown(&new)) });
+        changes.push(Change { file: None, before: None, after: Some(shown(&new)) });
         words.splice(range.end..range.end, new.iter().cloned());
         range.end += new.len();
         return;
@@ -298,7 +298,7 @@ fn set(
         Style::Assignments => vec![format!("{spelled}={}", values.join(","))],
         Style::Pairs => vec![old[0].clone(), values.join(" ")],
     };
-    changes.push(Change { before: Some(shown(&old)), after: Some(shown(&new)) });
+    changes.push(Change { file: None, before: Some(shown(&old)), after: Some(shown(&new)) });
     range.end = range.end - old.len() + new.len();
     words.splice(place.words, new);
 }

@@ -1,6 +1,8 @@
-//! The settings that a command line shows: batch, accumulation, length, context, share of the card.
+//! The settings that a command line and its file show: batch, accumulation, length, context, share of the card.
 
 use super::arguments::{Takes, places};
+use super::config::{self, Config};
+use super::line::Line;
 use super::program::Program;
 use crate::framework::Framework;
 use crate::situation::Settings;
@@ -68,12 +70,16 @@ const KNOBS: &[(Framework, Knob, &str, Option<&str>)] = &[
     (Framework::VqganClip, Knob::Resolution, "-s", None),
 ];
 
-/// Puts what the command line says into the settings. The last of several counts; what cannot be read is left out.
-pub fn read(words: &[String], program: &Program, settings: &mut Settings) {
+/// Puts what the command line says into the settings, and where it says nothing, what the program's file does. The last
+/// of several counts; what cannot be read is left out.
+pub fn read(line: &Line, program: &Program, config: Option<&Config>, settings: &mut Settings) {
+    let words = &line.words;
+    let document = config.and_then(|config| line.document(&config.name));
     for (_, knob, name, default) in KNOBS.iter().filter(|(framework, ..)| *framework == program.framework) {
         let found = places(words, &program.arguments, program.framework, name, Takes::Anything).pop();
         let behind = found.as_ref().and_then(|place| words[..program.arguments.end].get(place.words.end));
-        let given = found.and_then(|place| place.value);
+        let in_file = || config::setting(document?, program.framework, name);
+        let given = found.and_then(|place| place.value).or_else(in_file);
         let Some(value) = given.as_deref().or(*default) else { continue };
         let count = || value.parse::<u64>().ok();
         match knob {

@@ -1,26 +1,39 @@
-//! Applying a remedy to a command line: the words that change, and nothing else.
+//! Applying a remedy to a command line and the configuration files on it: what has to change, and nothing else.
 //!
 //! The line is one of words, as a shell has already split it. Launchers in front of the program (`accelerate launch`,
 //! `torchrun`, `deepspeed`, `python -m`, assignments of variables) are recognised and left alone, order and spelling are
 //! kept, the last of repeated flags is the one that counts and changes, and what follows a lone `--` is not touched.
 
 mod arguments;
+mod config;
+mod document;
 mod edits;
 mod knobs;
+mod line;
 mod program;
+
+use serde_json::{Map, Value};
 
 use crate::framework::Framework;
 use crate::remedy::{Kind, Remedy, Written};
 use crate::situation::{Installed, Situation};
 use crate::words;
 
+use config::{Config, LastWord};
+use document::{Document, Format};
+use edits::{Edit, NoEdit};
+
+pub use line::Line;
 pub use program::{Program, program};
 
+/// What DeepSpeed needs to hear beside a remedy's own keys; the rest is left to the arguments of the script.
+const DEEPSPEED: &str = include_str!("deepspeed.json");
+
 /// A command line with a remedy applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rewrite {
-    /// The new words.
-    pub words: Vec<String>,
+    /// The new words, and what is to stand in the files that they name.
+    pub line: Line,
     /// Environment variables to set.
     pub environment: Vec<(String, String)>,
     /// What changed, in the order of the remedy's words.
@@ -29,9 +42,20 @@ pub struct Rewrite {
     pub notes: Vec<String>,
 }
 
-/// One argument that changed.
+/// Where a setting goes that may stand on the command line or in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    /// On the command line.
+    Line,
+    /// Into the program's configuration file, if it has one.
+    File,
+}
+
+/// One argument that changed, or the settings in one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
+    /// The file, where it is not the command line.
+    pub file: Option<String>,
     /// As it was written; `None` where it is new.
     pub before: Option<String>,
     /// As it is written now; `None` where it is gone.
@@ -84,9 +108,9 @@ pub enum CannotRewrite {
 
 impl Rewrite {
     /// The new line as a shell takes it, with the variables in front.
-    pub fn line(&self) -> String {
+    pub fn shell(&self) -> String {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-        variables.chain(self.words.iter().map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
+        variables.chain(self.line.words.iter().map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
     }
 
     /// What changed, one line each: `-` for what goes and `+` for what comes.
@@ -96,8 +120,9 @@ impl Rewrite {
             lines.push(format!("+ {name}={}", quoted(value)));
         }
         for change in &self.changes {
-            lines.extend(change.before.iter().map(|before| format!("- {before}")));
-            lines.extend(change.after.iter().map(|after| format!("+ {after}")));
+            let place = change.file.as_ref().map(|file| format!("{file}: ")).unwrap_or_default();
+            lines.extend(change.before.iter().map(|before| format!("- {place}{before}")));
+            lines.extend(change.after.iter().map(|after| format!("+ {place}{after}")));
         }
         lines.join("\n")
     }
@@ -115,25 +140,72 @@ fn quoted(word: &str) -> String {
 
 /// Applies a remedy to a command line.
 ///
-/// Settings that the line shows (batch, accumulation, length) take the place of those of the situation.
+/// Settings that the line or its files show (batch, accumulation, length) take the place of those of the situation.
 ///
 /// # Errors
 ///
 /// When the program is not known, the remedy is not an argument of it, a value is missing or is 1 already, a file would
 /// be needed, or nothing would change.
-pub fn rewrite(line: &[String], remedy: &Remedy, situation: &Situation) -> Result<Rewrite, CannotRewrite> {
+pub fn rewrite(line: &Line, remedy: &Remedy, situation: &Situation, into: Into) -> Result<Rewrite, CannotRewrite> {
     let program = program(line).ok_or(CannotRewrite::UnknownProgram)?;
+    let config = config::of(line, &program);
     let mut situation = situation.clone();
-    knobs::read(line, &program, &mut situation.settings);
+    knobs::read(line, &program, config.as_ref(), &mut situation.settings);
     if !situation.frameworks.iter().any(|known| known.framework == program.framework) {
         situation.frameworks.insert(0, Installed::from(program.framework));
     }
+    let rewriting = Rewriting { line, program, config, situation: &situation, into };
+    let own = rewriting.by_program(remedy);
+    let rewritten = match rewriting.by_deepspeed(remedy, own.as_ref().ok()) {
+        Some(rewritten) => rewritten,
+        None => own?,
+    };
+    if rewritten.changes.is_empty() && rewritten.environment.is_empty() {
+        return Err(CannotRewrite::NothingToChange { remedy: remedy.id.clone() });
+    }
+    Ok(rewritten)
+}
 
-    let written = spelling(remedy, &program, &situation)
-        .ok_or_else(|| CannotRewrite::NotAnArgument { remedy: remedy.id.clone(), framework: program.framework })?;
-    if let Some(name) = words::missing(&written.words, &situation) {
+/// One remedy on its way into one line.
+struct Rewriting<'a> {
+    line: &'a Line,
+    program: Program,
+    config: Option<Config>,
+    situation: &'a Situation,
+    into: Into,
+}
+
+impl Rewriting<'_> {
+    /// By what the program, what lies beneath it, or its launcher understands.
+    fn by_program(&self, remedy: &Remedy) -> Result<Rewrite, CannotRewrite> {
+        let Self { line, program, situation, .. } = self;
+        let written = spelling(remedy, program, situation, self.config.is_some())
+            .ok_or_else(|| CannotRewrite::NotAnArgument { remedy: remedy.id.clone(), framework: program.framework })?;
+        let text = self.filled(remedy, written)?;
+        let edits = edits::parse(written, &text, program.framework);
+        if let Some(rewritten) = self.into_file(written, &text, edits.as_deref().unwrap_or_default())
+            && (self.is_said_in_file(written) || edits.is_err())
+        {
+            return Ok(rewritten);
+        }
+        if let Err(NoEdit::File(name)) = &edits
+            && let Some(rewritten) = self.with_deepspeed(remedy, name)
+        {
+            return Ok(rewritten);
+        }
+        let edits = edits.map_err(|wrong| wrong.of(remedy, program.framework))?;
+        let (words, environment, changes) = edits::apply(&line.words, program, written.framework, &edits);
+        let notes = notes(line, program, written, situation);
+        Ok(Rewrite { line: line.with_words(words), environment, changes, notes })
+    }
+
+    /// A remedy's words with the numbers of this run.
+    fn filled(&self, remedy: &Remedy, written: &Written) -> Result<String, CannotRewrite> {
+        let Some(name) = words::missing(&written.words, self.situation) else {
+            return Ok(words::fill(&written.words, self.situation));
+        };
         let remedy = remedy.id.clone();
-        let settings = &situation.settings;
+        let settings = &self.situation.settings;
         let floor = match name {
             "half_batch" => settings.batch_size,
             "half_length" => settings.sequence_length,
@@ -142,28 +214,99 @@ pub fn rewrite(line: &[String], remedy: &Remedy, situation: &Situation) -> Resul
             "fewer_layers" => settings.gpu_layers,
             _ => None,
         };
-        return Err(match floor {
+        Err(match floor {
             Some(_) => CannotRewrite::AtItsFloor { remedy },
             None => CannotRewrite::UnknownValue { remedy, name: name.replace('_', " ") },
-        });
+        })
     }
-    let text = words::fill(&written.words, &situation);
-    let edits = edits::parse(written, &text, program.framework).map_err(|wrong| wrong.of(remedy, program.framework))?;
-    let (changed, environment, changes) = edits::apply(line, &program, written.framework, &edits);
-    if changes.is_empty() && environment.is_empty() {
-        return Err(CannotRewrite::NothingToChange { remedy: remedy.id.clone() });
+
+    /// Whether these words go into the program's file, where it takes them.
+    fn is_said_in_file(&self, written: &Written) -> bool {
+        let has_last_word = self.config.as_ref().is_some_and(|config| config.last_word == LastWord::File);
+        written.kind != Kind::Env && (has_last_word || self.into == Into::File)
     }
-    let notes = notes(line, &program, written, &situation);
-    Ok(Rewrite { words: changed, environment, changes, notes })
+
+    /// The line with these words said in the file of the program, or of its launcher.
+    fn into_file(&self, written: &Written, text: &str, edits: &[Edit]) -> Option<Rewrite> {
+        let (name, settings) = if written.framework == Framework::Accelerate {
+            (config::of_accelerate(self.line, &self.program)?, config::of_launcher(edits)?)
+        } else {
+            let name = self.config.as_ref()?.name.as_str();
+            let document = self.line.document(name)?;
+            (name, config::settings(document, self.program.framework, written, text, edits)?)
+        };
+        let mut rewritten = Rewrite {
+            line: self.line.clone(),
+            environment: Vec::new(),
+            changes: Vec::new(),
+            notes: notes(self.line, &self.program, written, self.situation),
+        };
+        rewritten.set(name, &settings)?;
+        Some(rewritten)
+    }
+
+    /// What DeepSpeed's own file has to say, beside what the program's arguments say already.
+    fn by_deepspeed(&self, remedy: &Remedy, own: Option<&Rewrite>) -> Option<Rewrite> {
+        let name = config::of_deepspeed(self.line, &self.program)?;
+        let fragment = self.fragment(remedy)?;
+        let settings = config::of_fragment(self.line.document(name)?, &fragment, own.is_some())?;
+        let mut rewritten = match own {
+            Some(own) => own.clone(),
+            None => {
+                Rewrite { line: self.line.clone(), environment: Vec::new(), changes: Vec::new(), notes: Vec::new() }
+            }
+        };
+        rewritten.set(name, &settings)?;
+        Some(rewritten)
+    }
+
+    /// The line with a new file for DeepSpeed, where a launcher starts the program that knows how to.
+    fn with_deepspeed(&self, remedy: &Remedy, name: &str) -> Option<Rewrite> {
+        if !self.program.is_distributed || config::of_deepspeed(self.line, &self.program).is_some() {
+            return None;
+        }
+        let base = Document::read(Format::Json, DEEPSPEED)?;
+        let settings = config::of_fragment(&base, &self.fragment(remedy)?, false)?;
+        let edit = Edit::Set { name: "--deepspeed".into(), values: vec![name.to_owned()] };
+        let (words, environment, changes) =
+            edits::apply(&self.line.words, &self.program, self.program.framework, &[edit]);
+        let mut line = self.line.with_words(words);
+        line.set(name, base.with(&settings)?);
+        Some(Rewrite { line, environment, changes, notes: Vec::new() })
+    }
+
+    /// A remedy's words for DeepSpeed's file.
+    fn fragment(&self, remedy: &Remedy) -> Option<String> {
+        let version = self.situation.version(Framework::Deepspeed);
+        let written = remedy.spellings(Framework::Deepspeed, version).find(|written| written.kind == Kind::Config)?;
+        let text = self.filled(remedy, written).ok()?;
+        Some(text.split("   #").next()?.to_owned())
+    }
+}
+
+impl Rewrite {
+    /// Sets keys of a file, if that is a change.
+    fn set(&mut self, name: &str, settings: &Map<String, Value>) -> Option<()> {
+        let before = self.line.document(name)?;
+        let after = before.with(settings)?;
+        if after == *before {
+            return Some(());
+        }
+        let shown = |document: &Document| document.shown(settings);
+        self.changes.push(Change { file: Some(name.to_owned()), before: shown(before), after: shown(&after) });
+        self.line.set(name, after);
+        Some(())
+    }
 }
 
 /// The words to apply: those of the program, of what lies beneath it, or of `accelerate launch` in front of it.
-fn spelling<'a>(remedy: &'a Remedy, program: &Program, situation: &Situation) -> Option<&'a Written> {
+fn spelling<'a>(remedy: &'a Remedy, program: &Program, situation: &Situation, has_file: bool) -> Option<&'a Written> {
     let usable = |written: &&Written| match written.kind {
         Kind::Flag => true,
         Kind::Env => true,
         Kind::Config => {
-            matches!(written.framework, Framework::Torchtune | Framework::LlamaFactory | Framework::Axolotl)
+            let takes_keys = [Framework::Torchtune, Framework::LlamaFactory, Framework::Axolotl];
+            takes_keys.contains(&written.framework) || has_file && written.framework == program.framework
         }
         Kind::Code | Kind::Action => false,
     };
@@ -187,7 +330,7 @@ fn shares_arguments(program: Framework, beneath: Framework) -> bool {
     )
 }
 
-fn notes(line: &[String], program: &Program, written: &Written, situation: &Situation) -> Vec<String> {
+fn notes(line: &Line, program: &Program, written: &Written, situation: &Situation) -> Vec<String> {
     let mut notes = Vec::new();
     let settings = &situation.settings;
     if written.words.contains("{double_accumulation}")
@@ -201,9 +344,15 @@ fn notes(line: &[String], program: &Program, written: &Written, situation: &Situ
         ));
     }
     if written.words.contains("{half_batch}") {
-        let file =
-            arguments::places(line, &program.arguments, program.framework, "--deepspeed", arguments::Takes::Anything);
-        if let Some(file) = file.last().and_then(|place| place.value.as_ref()) {
+        let file = arguments::places(
+            &line.words,
+            &program.arguments,
+            program.framework,
+            "--deepspeed",
+            arguments::Takes::Anything,
+        );
+        let unread = |file: &&String| !line.is_file(file);
+        if let Some(file) = file.last().and_then(|place| place.value.as_ref()).filter(unread) {
             notes.push(format!("{file} must say \"auto\" for batch and accumulation, or the same numbers"));
         }
         if program.framework == Framework::Detectron2 {

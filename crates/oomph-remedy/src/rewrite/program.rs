@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::line::Line;
 use crate::framework::Framework;
 
 /// A program that is recognised on a command line.
@@ -13,6 +14,8 @@ pub struct Program {
     pub arguments: Range<usize>,
     /// The positions of the options of `accelerate launch`, where that starts the program.
     pub accelerate: Option<Range<usize>>,
+    /// Whether a launcher of several processes starts it, be it only one.
+    pub is_distributed: bool,
 }
 
 /// A launcher that runs a script: its options come before the script.
@@ -187,13 +190,26 @@ fn is_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
+/// Who starts several processes, by the words that start it.
+const DISTRIBUTED: &[&str] = &[
+    "torchrun",
+    "deepspeed",
+    "accelerate",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+];
+
 /// The program that a command line starts, where it is one whose arguments are known.
-pub fn program(words: &[String]) -> Option<Program> {
+pub fn program(line: &Line) -> Option<Program> {
+    let words = &line.words;
     let mut at = 0;
     let mut accelerate = None;
     let found = |framework, first: usize, accelerate: Option<Range<usize>>| {
         let end = words[first..].iter().position(|word| word == "--").map_or(words.len(), |length| first + length);
-        Some(Program { framework, arguments: first..end, accelerate })
+        let is_distributed = words[..first].iter().any(|word| DISTRIBUTED.contains(&base_name(word)));
+        Some(Program { framework, arguments: first..end, accelerate, is_distributed })
     };
     // Every turn passes at least one word, so a line of launchers ends.
     while at < words.len() {
@@ -202,13 +218,13 @@ pub fn program(words: &[String]) -> Option<Program> {
         if is_assignment(word) {
             at += 1;
         } else if is_python(name) {
-            match after_python(words, at + 1)? {
+            match after_python(line, at + 1)? {
                 Next::At(next) => at = next,
                 Next::Program(framework, first) => return found(framework, first, accelerate),
             }
         } else if let Some(launcher) = launcher(name, words.get(at + 1)) {
             let options = at + 1 + usize::from(launcher.subcommand.is_some());
-            let next = after_launcher(words, options, launcher)?;
+            let next = after_launcher(line, options, launcher)?;
             if launcher.name == "accelerate" {
                 let end = match next {
                     Next::At(next) => next,
@@ -222,7 +238,7 @@ pub fn program(words: &[String]) -> Option<Program> {
                 Next::Program(framework, first) => return found(framework, first, accelerate),
             }
         } else {
-            let (framework, first) = named(words, at)?;
+            let (framework, first) = named(line, at)?;
             return found(framework, first, accelerate);
         }
     }
@@ -240,10 +256,11 @@ fn launcher(name: &str, next: Option<&String>) -> Option<&'static Launcher> {
     })
 }
 
-fn after_python(words: &[String], mut at: usize) -> Option<Next> {
+fn after_python(line: &Line, mut at: usize) -> Option<Next> {
+    let words = &line.words;
     while let Some(word) = words.get(at) {
         match word.as_str() {
-            "-m" => return module(words, at + 1),
+            "-m" => return module(line, at + 1),
             "-c" => return None,
             "-X" | "-W" => at += 2,
             option if option.starts_with('-') => at += 1,
@@ -253,7 +270,8 @@ fn after_python(words: &[String], mut at: usize) -> Option<Next> {
     None
 }
 
-fn module(words: &[String], at: usize) -> Option<Next> {
+fn module(line: &Line, at: usize) -> Option<Next> {
+    let words = &line.words;
     let name = words.get(at)?;
     let start = MODULES
         .iter()
@@ -262,21 +280,22 @@ fn module(words: &[String], at: usize) -> Option<Next> {
         Some((_, Start::Program(framework))) => Some(Next::Program(*framework, at + 1)),
         Some((_, Start::Launcher(name))) => {
             let launcher = LAUNCHERS.iter().find(|known| known.name == *name)?;
-            after_launcher(words, at + 1, launcher)
+            after_launcher(line, at + 1, launcher)
         }
         None => {
             // A module of the user's own is named like a script.
             let stem = name.rsplit('.').next().unwrap_or(name);
-            script(stem, name, &words[at + 1..]).map(|framework| Next::Program(framework, at + 1))
+            script(stem, name, at + 1, line).map(|framework| Next::Program(framework, at + 1))
         }
     }
 }
 
-fn after_launcher(words: &[String], mut at: usize, launcher: &Launcher) -> Option<Next> {
+fn after_launcher(line: &Line, mut at: usize, launcher: &Launcher) -> Option<Next> {
+    let words = &line.words;
     while let Some(word) = words.get(at) {
         let word = word.as_str();
         if launcher.modules.contains(&word) {
-            return module(words, at + 1);
+            return module(line, at + 1);
         }
         if word == "--" {
             return Some(Next::At(at + 1));
@@ -289,7 +308,8 @@ fn after_launcher(words: &[String], mut at: usize, launcher: &Launcher) -> Optio
     None
 }
 
-fn named(words: &[String], at: usize) -> Option<(Framework, usize)> {
+fn named(line: &Line, at: usize) -> Option<(Framework, usize)> {
+    let words = &line.words;
     let word = words[at].as_str();
     let name = base_name(word);
     if let Some((_, subcommands, framework)) = COMMANDS.iter().find(|(command, ..)| *command == name) {
@@ -305,10 +325,12 @@ fn named(words: &[String], at: usize) -> Option<(Framework, usize)> {
         return Some((Framework::Torchtune, at + 1));
     }
     let stem = name.strip_suffix(".py")?;
-    script(stem, word, &words[at + 1..]).map(|framework| (framework, at + 1))
+    script(stem, word, at + 1, line).map(|framework| (framework, at + 1))
 }
 
-fn script(stem: &str, path: &str, arguments: &[String]) -> Option<Framework> {
+/// Whose script this is, by its name, and by what follows from the word at `first` on.
+fn script(stem: &str, path: &str, first: usize, line: &Line) -> Option<Framework> {
+    let arguments = &line.words[first..];
     let path = path.to_lowercase();
     if path.contains("comfyui") {
         return Some(Framework::Comfyui);
@@ -325,7 +347,16 @@ fn script(stem: &str, path: &str, arguments: &[String]) -> Option<Framework> {
         Some(framework) => Some(framework),
         None => TELLING_FLAGS
             .iter()
-            .find(|(flag, _)| arguments.iter().any(|word| word.split('=').next() == Some(flag)))
+            .find(|(flag, _)| {
+                arguments.iter().any(|word| word.split('=').next() == Some(flag))
+                    || only_file_has(flag, arguments, line)
+            })
             .map(|&(_, framework)| framework),
     }
+}
+
+/// Whether the only argument is a file that sets this flag.
+fn only_file_has(flag: &str, arguments: &[String], line: &Line) -> bool {
+    let [only] = arguments else { return false };
+    line.document(only).is_some_and(|document| document.keys().any(|key| key == flag.trim_start_matches('-')))
 }

@@ -1,0 +1,81 @@
+//! A command line with the configuration files that it names.
+
+use std::collections::BTreeMap;
+
+use super::document::{Document, Format};
+
+/// The words of a command line, as a shell has split them, and what stands in the configuration files among them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// The words.
+    pub words: Vec<String>,
+    /// The files by the words that name them, as the user wrote them or as remedies have changed them.
+    files: BTreeMap<String, Document>,
+}
+
+impl Line {
+    /// A line whose files nobody has read.
+    pub fn new(words: Vec<String>) -> Self {
+        Self { words, files: BTreeMap::new() }
+    }
+
+    /// A line with those of its words that name a configuration file. `read` gives the text of a file, and nothing for
+    /// what is none.
+    pub fn reading(words: Vec<String>, read: impl Fn(&str) -> Option<String>) -> Self {
+        let files = words
+            .iter()
+            .map(|word| file_name(word))
+            .filter_map(|name| Some((name.to_owned(), Document::read(Format::of(name)?, &read(name)?)?)))
+            .collect();
+        Self { words, files }
+    }
+
+    /// Whether this word names a configuration file that was read.
+    pub fn is_file(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    /// Whether any word does.
+    pub fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Names and texts of the files that say something else in another line.
+    pub fn files_changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let changed = self.files.iter().filter(|(name, document)| before.files.get(*name) != Some(document));
+        changed.map(|(name, document)| (name.as_str(), document.text()))
+    }
+
+    pub(super) fn document(&self, name: &str) -> Option<&Document> {
+        self.files.get(name)
+    }
+
+    pub(super) fn set(&mut self, name: &str, document: Document) {
+        self.files.insert(name.to_owned(), document);
+    }
+
+    /// The same files with other words.
+    pub(super) fn with_words(&self, words: Vec<String>) -> Self {
+        Self { words, files: self.files.clone() }
+    }
+
+    /// The words with other names for some files.
+    pub fn words_with(&self, renamed: &BTreeMap<String, String>) -> Vec<String> {
+        let rename = |word: &String| {
+            let name = file_name(word);
+            match renamed.get(name) {
+                Some(new) => format!("{}{new}", &word[..word.len() - name.len()]),
+                None => word.clone(),
+            }
+        };
+        self.words.iter().map(rename).collect()
+    }
+}
+
+/// The part of a word that may name a file: all of it, or what an option is set to.
+fn file_name(word: &str) -> &str {
+    match word.split_once('=') {
+        Some((_, value)) if Format::of(value).is_some() => value,
+        _ => word,
+    }
+}
