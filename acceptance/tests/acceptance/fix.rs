@@ -1,5 +1,7 @@
 //! What `oomph fix` finds for programs that do not fit, and that what it finds is true.
 
+use std::fs;
+
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
@@ -20,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial("leaking_losses", leaking_losses),
         trial("evaluation_results", evaluation_results),
         trial("vae_slicing_before_offload", vae_slicing_before_offload),
+        trial("arguments_in_a_file", arguments_in_a_file),
         trial("what_fits_is_left_alone", what_fits_is_left_alone),
     ]
 }
@@ -124,4 +127,37 @@ fn vae_slicing_before_offload() -> Result<()> {
 fn what_fits_is_left_alone() -> Result<()> {
     let (finished, report) = fixed(&["--gpu", "rtx-3060"], &["convnet.py"])?;
     finished.ensure(report["verdict"] == "fits-already" && report["tried"] == 0, format!("{report:#}"))
+}
+
+/// A Trainer whose arguments stand in a file gets another file, which is the fix: run by itself, it has the same peak.
+/// The user's own stays as it is.
+fn arguments_in_a_file() -> Result<()> {
+    const ARGUMENTS: &str = "{\n  \"output_dir\": \"out\",\n  \"per_device_train_batch_size\": 32,\n  \"max_steps\": 3,\n  \
+                             \"report_to\": \"none\",\n  \"save_strategy\": \"no\"\n}\n";
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (mine, fixed_file) = (file("args.json"), file("fixed.json"));
+    fs::write(&mine, ARGUMENTS)?;
+    let program = "acceptance/programs/fixes/arguments_file.py";
+    let card = ["--gpu", "rtx-3060", "--vram", "4GiB"];
+    let options = [card.as_slice(), &["--allow", "micro-batch", "--fixes", "1", "--write", "1", &fixed_file]].concat();
+    let (finished, report) = fixed(&options, &[program, &mine])?;
+    sound(&report)?;
+    let fix = &fixes(&report)?[0];
+    ensure!(fix["apply"][0]["kind"] == "config", "not said as a file: {fix:#}");
+    ensure!(
+        String::from_utf8_lossy(&finished.stderr).contains(&fixed_file),
+        "nobody was told how to run it: {}",
+        finished.story()
+    );
+    ensure!(fs::read_to_string(&mine)? == ARGUMENTS, "the user's file was changed");
+    let wanted = "{\n  \"output_dir\": \"out\",\n  \"per_device_train_batch_size\": 8,\n  \"max_steps\": 3,\n  \
+                  \"report_to\": \"none\",\n  \"save_strategy\": \"no\",\n  \"gradient_accumulation_steps\": 4\n}\n";
+    let written = fs::read_to_string(&fixed_file)?;
+    ensure!(written == wanted, "another file: {written}");
+    let run = Run::dry_run()?.args(["--format", "json"]).args(card).with(TORCH_2_15);
+    let report = run.program(&[program, &fixed_file]).finish()?.report()?;
+    let peak = &report["devices"][0]["peak"]["process_bytes"];
+    ensure!(peak == &fix["peak_bytes"], "{peak} by hand, {} by the fix", fix["peak_bytes"]);
+    Ok(())
 }

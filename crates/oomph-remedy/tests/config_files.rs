@@ -1,6 +1,6 @@
 //! Remedies in the configuration files that a command line names.
 
-use oomph_remedy::rewrite::{CannotRewrite, Into, Line, Rewrite, rewrite};
+use oomph_remedy::rewrite::{CannotRewrite, Into, Line, Rewrite, renamed, rewrite};
 use oomph_remedy::{Catalogue, Situation};
 
 fn line(words: &str, files: &[(&str, &str)]) -> Line {
@@ -117,8 +117,10 @@ fn a_file_that_deepspeed_needs_is_made_for_launchers_that_start_it() {
     let (name, text) = rewritten.line.files_changed_since(&before).next().unwrap();
     assert_eq!(name, "ds_z3.json");
     assert!(text.contains("\"stage\": 3") && text.contains("\"auto\""), "{text}");
-    let renamed = [("ds_z3.json".to_owned(), "/tmp/0-ds_z3.json".to_owned())].into();
-    assert!(rewritten.line.words_with(&renamed).ends_with(&["--deepspeed".into(), "/tmp/0-ds_z3.json".into()]));
+    let names = [("ds_z3.json".to_owned(), "/tmp/0-ds_z3.json".to_owned())].into();
+    let other: Vec<String> =
+        ["--deepspeed", "ds_z3.json", "--a=ds_z3.json", "--b=c"].map(|word| renamed(word, &names)).into();
+    assert_eq!(other, ["--deepspeed", "/tmp/0-ds_z3.json", "--a=/tmp/0-ds_z3.json", "--b=c"]);
     let alone = apply(&line("python run_clm.py", &[]), "zero-3", Into::Line);
     assert!(matches!(alone, Err(CannotRewrite::NeedsFile { .. })), "{alone:?}");
 }

@@ -108,6 +108,9 @@ impl Runner for ForkRunner<'_> {
             && are_alike(&serving.cards, &descriptions(scene.cards))
         {
             let (folder, _) = self.stage.furnish(scene)?;
+            let Some(program) = &PythonProgram::of(&scene.changes.command_in(folder.path())) else {
+                return self.stage.perform(scene);
+            };
             let (output, timeout) = (scene.output, scene.timeout);
             let give_up = scene.give_up;
             let run = ForkedRun { program, env: &scene.changes.env, folder: &folder, output, timeout, give_up };

@@ -115,8 +115,7 @@ impl Stage {
             ranks: Some("all".into()),
             routing: Routing::Balanced,
         })?;
-        let prepared =
-            Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
+        let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared).hook_only(&self.runtime, &folder).output(output);
         for (name, value) in &changes.env {
             launch = launch.env(name, value);
@@ -172,8 +171,7 @@ impl Stage {
         let path = folder.ledger();
         Ledger::create(&path, &devices).with_context(|| format!("cannot write {}", path.display()))?;
         let libraries = missing_libraries(&self.prepared.kind, self.prepared.python.as_ref());
-        let prepared =
-            Prepared { arguments: changes.command.iter().skip(1).cloned().collect(), ..self.prepared.clone() };
+        let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared)
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
@@ -185,6 +183,13 @@ impl Stage {
             launch = launch.env(name, value);
         }
         Ok((folder, launch))
+    }
+
+    /// The program with the words of a run, whose changed files are written into its folder.
+    fn prepared_with(&self, changes: &Changes, folder: &RunFolder) -> Result<Prepared> {
+        let path = folder.path();
+        changes.write_files(path).with_context(|| format!("cannot write to {}", path.display()))?;
+        Ok(Prepared { arguments: changes.command_in(path).split_off(1), ..self.prepared.clone() })
     }
 
     /// Reads what a run left. The recordings are copied to `keep`.

@@ -1,10 +1,14 @@
 //! A trial: the program once more, with changes, to see what they do.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::Result;
 use oomph_launch::{HookRemedy, Output};
+use oomph_remedy::rewrite;
 
 use crate::cards::Card;
 use crate::stage::{Ended, Scene, Stage};
@@ -18,12 +22,43 @@ pub struct Changes {
     pub env: Vec<(String, String)>,
     /// What the hook changes from inside.
     pub remedies: Vec<HookRemedy>,
+    /// Configuration files that say something else, by the words of the command that name them. The user's stay as
+    /// they are: a run gets copies.
+    pub files: BTreeMap<String, String>,
 }
 
 impl Changes {
     /// The program as it was typed.
     pub fn none(command: &[OsString]) -> Self {
-        Self { command: command.to_vec(), env: Vec::new(), remedies: Vec::new() }
+        Self { command: command.to_vec(), env: Vec::new(), remedies: Vec::new(), files: BTreeMap::new() }
+    }
+
+    /// The command with its changed files in a folder.
+    pub fn command_in(&self, folder: &Path) -> Vec<OsString> {
+        let names = self.names_in(folder);
+        let word = |word: &OsString| match word.to_str() {
+            Some(text) => rewrite::renamed(text, &names).into(),
+            None => word.clone(),
+        };
+        self.command.iter().map(word).collect()
+    }
+
+    /// Writes the changed files into a folder.
+    ///
+    /// # Errors
+    /// When it cannot be written to.
+    pub fn write_files(&self, folder: &Path) -> io::Result<()> {
+        let names = self.names_in(folder);
+        self.files.iter().try_for_each(|(name, text)| fs::write(&names[name], text))
+    }
+
+    /// Where the changed files lie in a folder, by their own names.
+    fn names_in(&self, folder: &Path) -> BTreeMap<String, String> {
+        let place = |(number, name): (usize, &String)| {
+            let last = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
+            (name.clone(), folder.join(format!("{number}-{last}")).to_string_lossy().into_owned())
+        };
+        self.files.keys().enumerate().map(place).collect()
     }
 }
 

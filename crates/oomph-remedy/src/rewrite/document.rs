@@ -117,8 +117,13 @@ impl Document {
     }
 }
 
-/// A value as a YAML reader takes a bare word.
+/// A value as it is written on a command line: a bare word as a reader of YAML takes it, or JSON.
 pub fn scalar(word: &str) -> Value {
+    if word.starts_with(['{', '['])
+        && let Ok(value) = serde_json::from_str(word)
+    {
+        return value;
+    }
     match Scalar::parse_from_cow(word.into()) {
         Scalar::Null => Value::Null,
         Scalar::Boolean(value) => value.into(),

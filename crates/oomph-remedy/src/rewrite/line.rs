@@ -35,9 +35,9 @@ impl Line {
         self.files.contains_key(name)
     }
 
-    /// Whether any word does.
-    pub fn has_files(&self) -> bool {
-        !self.files.is_empty()
+    /// Whether a word names a configuration file of this format that was read.
+    pub fn has_file_of(&self, format: Format) -> bool {
+        self.files.keys().any(|name| Format::of(name) == Some(format))
     }
 
     /// Names and texts of the files that say something else in another line.
@@ -58,17 +58,14 @@ impl Line {
     pub(super) fn with_words(&self, words: Vec<String>) -> Self {
         Self { words, files: self.files.clone() }
     }
+}
 
-    /// The words with other names for some files.
-    pub fn words_with(&self, renamed: &BTreeMap<String, String>) -> Vec<String> {
-        let rename = |word: &String| {
-            let name = file_name(word);
-            match renamed.get(name) {
-                Some(new) => format!("{}{new}", &word[..word.len() - name.len()]),
-                None => word.clone(),
-            }
-        };
-        self.words.iter().map(rename).collect()
+/// A word with another name for the file that it names, as `--config=run.yaml` does.
+pub fn renamed(word: &str, names: &BTreeMap<String, String>) -> String {
+    let name = file_name(word);
+    match names.get(name) {
+        Some(new) => format!("{}{new}", &word[..word.len() - name.len()]),
+        None => word.to_owned(),
     }
 }
 

@@ -20,10 +20,11 @@ use crate::situation::{Installed, Situation};
 use crate::words;
 
 use config::{Config, LastWord};
-use document::{Document, Format};
+use document::Document;
 use edits::{Edit, NoEdit};
 
-pub use line::Line;
+pub use document::Format;
+pub use line::{Line, renamed};
 pub use program::{Program, program};
 
 /// What DeepSpeed needs to hear beside a remedy's own keys; the rest is left to the arguments of the script.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use oomph_gpu::Catalogue as Cards;
 use oomph_launch::{AppliedState, HookKept};
 use oomph_remedy::effect::{self, ZeroStage};
-use oomph_remedy::rewrite;
+use oomph_remedy::rewrite::{self, Change, Into};
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
 use oomph_remedy::{Cause, Framework, Kind, Operation, Owner, Sameness, Situation, Task, Written};
 use oomph_report::{
@@ -15,7 +15,7 @@ use oomph_report::{
 };
 
 use super::Wanted;
-use super::bench::{Applier, Sight, dosed, peak};
+use super::bench::{Applier, Said, Sight, dosed, peak};
 use super::situation::Known;
 use crate::assemble::Observation;
 use crate::stage::Stage;
@@ -25,23 +25,33 @@ use crate::trial::Changes;
 const MOST_CARDS: u64 = 64;
 
 /// The answer, and what it takes to act on it.
-pub struct Answer<'a> {
+pub struct Answer {
     /// What is told.
     pub report: FixReport,
     /// What each fix changes, in the order of the report.
-    pub changes: Vec<(Mix<'a>, Changes)>,
+    pub changes: Vec<Applied>,
     /// The end of what the program said, where it failed.
     pub messages: String,
 }
 
+/// A fix in the ways in which it can be acted on.
+pub struct Applied {
+    /// As it was tried.
+    pub changes: Changes,
+    /// As one would type it, where that says it all.
+    pub said: Option<Said>,
+    /// The same with everything in the program's configuration file that can stand there.
+    pub said_in_file: Option<Said>,
+}
+
 /// The answer for a program that fits already, or that fails for another reason.
-pub fn without_fixes<'a>(
+pub fn without_fixes(
     stage: &Stage,
     wanted: &Wanted,
     baseline: &DryRunReport,
     run: &Observation,
     start: Instant,
-) -> Answer<'a> {
+) -> Answer {
     let verdict = match baseline.verdict {
         Verdict::Fits | Verdict::NoGpuUse => FixVerdict::FitsAlready,
         Verdict::Failed | Verdict::Oom => FixVerdict::Failed,
@@ -129,11 +139,15 @@ pub struct Parts<'s, 'a> {
 
 impl<'a> Parts<'_, 'a> {
     /// The answer.
-    pub fn answer(self) -> Answer<'a> {
+    pub fn answer(self) -> Answer {
         let base = Baseline { owners: self.known.owners.to_vec(), ..baseline(self.wanted, self.full) };
         let fixes: Vec<FixRow> = self.found.fixes.iter().map(|fix| self.row(fix, &base)).collect();
-        let changes =
-            self.found.fixes.iter().filter_map(|fix| Some((fix.mix.clone(), self.applier.changes(&fix.mix).ok()?)));
+        let changes = self.found.fixes.iter().filter_map(|fix| {
+            let mix = &fix.mix;
+            let changes = self.applier.changes(mix).ok()?;
+            let (said, said_in_file) = (self.applier.said(mix, Into::Line), self.applier.said(mix, Into::File));
+            Some(Applied { changes, said, said_in_file })
+        });
         let changes = changes.collect();
         let is_fix = |mix: &Mix<'_>| self.found.fixes.iter().any(|fix| fix.mix.key() == mix.key());
         let attempts = self.found.tried.iter().filter(|(mix, _)| !is_fix(mix));
@@ -145,7 +159,7 @@ impl<'a> Parts<'_, 'a> {
             schema: FixSchema,
             verdict: if fixes.is_empty() { FixVerdict::NothingFits } else { FixVerdict::Fixed },
             floor: fixes.is_empty().then(|| self.floor()),
-            next: self.next(&fixes),
+            next: self.next(),
             order: order(self.wanted.wishes.prefer),
             fixes,
             attempts,
@@ -161,7 +175,7 @@ impl<'a> Parts<'_, 'a> {
     }
 
     /// What one would run next. Only the remedies of the first fix are tried then, which takes a part of the time.
-    fn next(&self, fixes: &[FixRow]) -> Vec<NextStep> {
+    fn next(&self) -> Vec<NextStep> {
         let program = &self.stage.program;
         let step = |why: &str, own: &[&str]| {
             let own: Vec<String> = own.iter().map(|&word| word.to_owned()).collect();
@@ -174,8 +188,13 @@ impl<'a> Parts<'_, 'a> {
         let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();
         let ids = ids.join(",");
         let mut next = vec![step("see the first one at work", &["--allow", &ids, "--apply", "1"])];
-        if fixes.first().is_some_and(|fix| fix.command.is_some()) {
-            next.push(step("keep it as a script", &["--allow", &ids, "--write", "1", "fixed.sh"]));
+        if let Some(said) = self.applier.said(&fix.mix, Into::Line) {
+            // A file that is all there is to it is what one keeps.
+            let (what, name) = match said.files.keys().next() {
+                Some(file) if said.environment.is_empty() => ("file", format!("fixed.{}", ending(file))),
+                _ => ("script", "fixed.sh".to_owned()),
+            };
+            next.push(step(&format!("keep it as a {what}"), &["--allow", &ids, "--write", "1", &name]));
         }
         next
     }
@@ -242,6 +261,13 @@ impl<'a> Parts<'_, 'a> {
 
     /// The words that apply one remedy to this program.
     fn words(&self, dose: &Dose<'_>) -> Option<Apply> {
+        let rewritten = self.applier.alone(dose);
+        if let Some(rewritten) =
+            rewritten.filter(|rewritten| rewritten.changes.iter().any(|change| change.file.is_some()))
+        {
+            let text: Vec<String> = rewritten.changes.iter().filter_map(change_in_words).collect();
+            return Some(Apply { kind: "config".to_owned(), text: text.join("\n"), remedy: dose.name() });
+        }
         let situation = dosed(self.applier.situation, dose);
         let (written, text) = dose.remedy.words_for(&situation)?;
         let (kind, text) = match written.kind {
@@ -255,29 +281,18 @@ impl<'a> Parts<'_, 'a> {
 
     /// Whether the program takes these flags: it is known, or one of them is on its line.
     fn takes_flags(&self, text: &str) -> bool {
-        let line = self.known.line;
+        let Some(line) = self.known.line else { return false };
         rewrite::program(line).is_some()
             || text
                 .split_whitespace()
                 .filter(|word| word.starts_with("--"))
-                .any(|flag| line.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
+                .any(|flag| line.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
     }
 
     /// The whole command line, where flags and variables say it all.
     fn command(&self, mix: &Mix<'_>) -> Option<String> {
-        let mut line = self.applier.line()?;
-        let mut environment: Vec<(String, String)> = Vec::new();
-        for dose in &mix.doses {
-            if self.applier.was_refused(dose.remedy) {
-                return None;
-            }
-            let situation = dosed(self.applier.situation, dose);
-            let rewritten = rewrite::rewrite(&line, dose.remedy, &situation).ok()?;
-            line = rewritten.words;
-            environment.extend(rewritten.environment);
-        }
-        let set = environment.iter().map(|(name, value)| format!("{name}={}", crate::program::quoted(value)));
-        Some(set.chain(line.iter().map(|word| crate::program::quoted(word))).collect::<Vec<_>>().join(" "))
+        let said = self.applier.said(mix, Into::Line)?;
+        said.files.is_empty().then(|| said.shell(&BTreeMap::new()))
     }
 
     /// What is left when nothing fits.
@@ -352,6 +367,17 @@ fn attempt(mix: &Mix<'_>, ran: &Ran, before: Option<u64>) -> Attempt {
         saves_bytes: before.zip(peak_bytes).map(|(before, after)| difference(before, after)),
         why,
     }
+}
+
+/// A change, with the name of the file for the reader where it is one in a file.
+fn change_in_words(change: &Change) -> Option<String> {
+    let after = change.after.as_ref()?;
+    Some(change.file.as_ref().map_or_else(|| after.clone(), |file| format!("{after}   # in {file}")))
+}
+
+/// What a file's name ends in.
+fn ending(name: &str) -> &str {
+    name.rsplit_once('.').map_or("yaml", |(_, ending)| ending)
 }
 
 fn kind_name(kind: Kind) -> &'static str {

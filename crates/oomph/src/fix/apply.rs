@@ -1,5 +1,7 @@
 //! Acting on an answer: running the program with a fix, and writing it down.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -9,20 +11,20 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use oomph_gpu::nvml;
 use oomph_launch::Output;
+use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
-use super::answer::Answer;
-use super::bench::peak;
+use super::answer::{Answer, Applied};
+use super::bench::{self, Said, peak};
 use crate::assemble::assemble;
 use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::output;
 use crate::program::quoted;
 use crate::stage::{Ended, Scene, Stage};
-use crate::trial::Changes;
 
-/// What `--write N FILE` means. The file must not exist.
-pub fn target(write: &[String]) -> Result<Option<(usize, PathBuf)>> {
+/// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
+pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
     let [number, path] = write else { return Ok(None) };
     let number = number.parse::<usize>().ok().filter(|number| *number > 0).ok_or_else(|| {
         hinted(format!("--write: `{}` is not the number of a fix", oomph_report::clean(number)), "write --write 1 FILE")
@@ -32,8 +34,24 @@ pub fn target(write: &[String]) -> Result<Option<(usize, PathBuf)>> {
     if path.symlink_metadata().is_ok() {
         return Err(hinted(format!("{} exists already", path.display()), "name a new file; nothing is written over"));
     }
+    let directory = std::env::current_dir().context("cannot tell the current folder")?;
+    let has_file_of = |format| bench::line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
+    if let Some(format) = Format::of(&path.to_string_lossy())
+        && !has_file_of(format)
+    {
+        return Err(hinted(
+            format!("--write: the program takes no configuration file like {}", path.display()),
+            "name a script, for example --write 1 fixed.sh",
+        ));
+    }
     output::writable(&path)?;
     Ok(Some((number, path)))
+}
+
+/// Whether a fix of this program may be a file of this format: it names one, or can be given DeepSpeed's.
+fn can_be_written(line: &Line, format: Format) -> bool {
+    line.has_file_of(format)
+        || format == Format::Json && rewrite::program(line).is_some_and(|program| program.is_distributed)
 }
 
 /// Finds out whether there is a GPU for `--real`, before anything is searched.
@@ -49,11 +67,11 @@ pub fn needs_a_gpu() -> Result<()> {
 }
 
 /// A fix by its number in the answer.
-fn chosen<'s>(answer: &'s Answer<'_>, number: usize) -> Result<(&'s FixRow, &'s Changes)> {
+fn chosen(answer: &Answer, number: usize) -> Result<(&FixRow, &Applied)> {
     let place = number.checked_sub(1);
     let row = place.and_then(|place| answer.report.fixes.get(place));
-    let changes = place.and_then(|place| answer.changes.get(place)).map(|(_, changes)| changes);
-    row.zip(changes).ok_or_else(|| {
+    let applied = place.and_then(|place| answer.changes.get(place));
+    row.zip(applied).ok_or_else(|| {
         let found = answer.report.fixes.len();
         let number_of_fixes =
             if found == 1 { "the answer has one".to_owned() } else { format!("the answer has {found}") };
@@ -67,12 +85,12 @@ fn chosen<'s>(answer: &'s Answer<'_>, number: usize) -> Result<(&'s FixRow, &'s 
 /// When there is no such fix, or the run cannot be set up.
 pub fn run(
     stage: &Stage,
-    answer: &Answer<'_>,
+    answer: &Answer,
     number: usize,
     real: bool,
     (stdout_to_stderr, quiet): (bool, bool),
 ) -> Result<ExitCode> {
-    let (row, changes) = chosen(answer, number)?;
+    let (row, Applied { changes, .. }) = chosen(answer, number)?;
     let output = if stdout_to_stderr { Output::StdoutToStderr } else { Output::Inherit };
     if real {
         return stage.perform_for_real(changes, output);
@@ -95,63 +113,86 @@ pub fn run(
     Ok(ExitCode::from(status))
 }
 
-/// Writes a shell script that runs the program with a fix, and says so. What has to be changed in the code stands in it
-/// as comments.
+/// Writes a fix down, and says so: as the program's configuration file where the name ends like one, else as a shell
+/// script. What has to be changed in the code stands in a script as comments.
 ///
 /// # Errors
-/// When there is no such fix, or the file cannot be written or is there already.
-pub fn write(answer: &Answer<'_>, number: usize, path: &Path) -> Result<String> {
-    let (row, _) = chosen(answer, number)?;
-    let text = script(row, &answer.report.command);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+/// When there is no such fix, it cannot be written so, or a file cannot be written or is there already.
+pub fn write(answer: &Answer, number: usize, path: &Path) -> Result<String> {
+    let (row, applied) = chosen(answer, number)?;
+    match Format::of(&path.to_string_lossy()) {
+        Some(format) => write_config(applied.said_in_file.as_ref(), format, number, path),
+        None => write_script(row, applied.said.as_ref(), &answer.report.command, path),
+    }
+}
+
+fn write_config(said: Option<&Said>, format: Format, number: usize, path: &Path) -> Result<String> {
+    let of_format = |(name, _): &(&String, &String)| Format::of(name) == Some(format);
+    let Some((name, text)) = said.and_then(|said| said.files.iter().find(of_format)) else {
+        return Err(hinted(
+            format!("fix {number} cannot be said in a configuration file like {}", path.display()),
+            "name a script, for example --write 1 fixed.sh",
+        ));
+    };
+    let names = BTreeMap::from([(name.clone(), path.to_string_lossy().into_owned())]);
+    create(path, text)?;
+    let command = said.map(|said| said.shell(&names)).unwrap_or_default();
+    Ok(format!("oomph: wrote {}; run the program with it:\n  {command}", path.display()))
+}
+
+fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Path) -> Result<String> {
+    let mut names = BTreeMap::new();
+    for (name, text) in said.iter().flat_map(|said| &said.files) {
+        let beside = beside(path, name);
+        create(&beside, text)?;
+        names.insert(name.clone(), beside.to_string_lossy().into_owned());
+    }
+    create(path, &script(row, said, command, &names))?;
     executable(path);
-    let told = format!("oomph: wrote {}", path.display());
-    Ok(if is_complete(row) { told } else { format!("{told}; the change to the program stands in it as a comment") })
+    let files: String = names.values().map(|name| format!(" and {name}")).collect();
+    let told = format!("oomph: wrote {}{files}", path.display());
+    Ok(if said.is_some() { told } else { format!("{told}; the change to the program stands in it as a comment") })
 }
 
-/// Whether a script alone makes the fix: flags and variables say it all.
-fn is_complete(row: &FixRow) -> bool {
-    let by_script = |kind: &str| kind == "env" || kind == "flag" && row.command.is_some();
-    row.apply.iter().all(|apply| by_script(&apply.kind))
+/// The name of a configuration file beside a script: that of both.
+fn beside(script: &Path, config: &str) -> PathBuf {
+    let stem = script.file_stem().unwrap_or_default().to_string_lossy();
+    let config = Path::new(config).file_name().unwrap_or_default().to_string_lossy();
+    script.with_file_name(format!("{stem}.{config}"))
 }
 
-fn script(row: &FixRow, command: &[String]) -> String {
-    let mut text = String::from("#!/bin/sh\n");
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "# {}: peak {} on the virtual GPU.",
-        row.titles.join(" + "),
-        oomph_gpu::size::format(row.peak_bytes)
-    );
+fn create(path: &Path, text: &str) -> Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path).with_context(failed)?;
+    file.write_all(text.as_bytes()).with_context(failed)
+}
+
+fn script(row: &FixRow, said: Option<&Said>, command: &[String], names: &BTreeMap<String, String>) -> String {
+    let peak = oomph_gpu::size::format(row.peak_bytes);
+    let mut text = format!("#!/bin/sh\n# {}: peak {peak} on the virtual GPU.\n", row.titles.join(" + "));
     let mut variables = String::new();
     for apply in &row.apply {
-        match apply.kind.as_str() {
-            "env" => {
-                for (name, value) in apply.text.split_whitespace().filter_map(|word| word.split_once('=')) {
-                    let _ = writeln!(variables, "export {name}={}", quoted(value));
-                }
+        // What is said on the command line is there already.
+        if said.is_some() {
+            continue;
+        }
+        if apply.kind == "env" {
+            for (name, value) in apply.text.split_whitespace().filter_map(|word| word.split_once('=')) {
+                // Writing to a string cannot fail.
+                let _ = writeln!(variables, "export {name}={}", quoted(value));
             }
-            "flag" if row.command.is_some() => {}
-            _ => {
-                let _ = writeln!(text, "# Change this in the program first, or it runs out of memory as before:");
-                for line in apply.text.lines() {
-                    let _ = writeln!(text, "#     {line}");
-                }
+        } else {
+            text.push_str("# Change this in the program first, or it runs out of memory as before:\n");
+            for line in apply.text.lines() {
+                let _ = writeln!(text, "#     {line}");
             }
         }
     }
     text.push_str(&variables);
-    let words = command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-    let line = row.command.as_deref().unwrap_or(&words);
+    let words = || command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     // Variables in front of the command are for `env`, so that `exec` takes them.
-    let env = if row.command.is_some() { "exec env " } else { "exec " };
-    let _ = writeln!(text, "{env}{line} \"$@\"");
+    let line = said.map_or_else(|| format!("exec {}", words()), |said| format!("exec env {}", said.shell(names)));
+    let _ = writeln!(text, "{line} \"$@\"");
     text
 }
 

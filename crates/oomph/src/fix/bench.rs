@@ -2,18 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
+use oomph_remedy::rewrite::{self, CannotRewrite, Into, Line, Rewrite};
 use oomph_remedy::search::{Bench, Dose, Mix, Ran};
-use oomph_remedy::{DryRunKind, Kind, Remedy, Situation, rewrite};
+use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
 use oomph_report::{DryRunReport, Verdict};
 
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
+use crate::program::quoted;
 use crate::stage::Ended;
 use crate::trial::{Changes, Runner};
+
+/// A file with more bytes is no configuration.
+const LONGEST_CONFIG: u64 = 1 << 20;
 
 /// A try that has begun may run this much longer than the search.
 const OVERTIME: Duration = Duration::from_secs(60);
@@ -30,6 +37,8 @@ pub enum Stop {
 pub struct Applier<'a> {
     /// The program as it was typed.
     pub command: &'a [OsString],
+    /// The same as text, with the configuration files that it names; `None` where a word is not text.
+    pub line: Option<Line>,
     /// What is known of it.
     pub situation: &'a Situation,
     /// Whether the hook runs in it.
@@ -63,8 +72,8 @@ impl Applier<'_> {
         }
         match remedy.dry_run.kind {
             DryRunKind::Argv if !self.was_refused(remedy) => {
-                let line = self.line()?;
-                rewrite::rewrite(&line, remedy, self.situation).is_ok().then_some(Means::Arguments)
+                let line = self.line.as_ref()?;
+                self.rewritten(line, &Dose::of(remedy), Into::Line).is_ok().then_some(Means::Arguments)
             }
             DryRunKind::Env => self.variables(remedy).map(|_| Means::Environment),
             _ => None,
@@ -73,20 +82,43 @@ impl Applier<'_> {
 
     /// Whether the program is one whose options are known, has some for this remedy, and was not seen to refuse them.
     fn has_options_for(&self, remedy: &Remedy) -> bool {
-        let known = self.line().filter(|line| !self.was_refused(remedy) && rewrite::program(line).is_some());
+        let known = self.line.as_ref().filter(|line| !self.was_refused(remedy) && rewrite::program(line).is_some());
         known.is_some_and(|line| {
-            rewrite::rewrite(&line, remedy, self.situation).is_ok_and(|rewritten| rewritten.words != line)
+            let rewritten = self.rewritten(line, &Dose::of(remedy), Into::Line);
+            rewritten.is_ok_and(|rewritten| rewritten.line != *line)
         })
+    }
+
+    /// A line with one dose of a remedy.
+    fn rewritten(&self, line: &Line, dose: &Dose<'_>, into: Into) -> Result<Rewrite, CannotRewrite> {
+        rewrite::rewrite(line, dose.remedy, &dosed(self.situation, dose), into)
+    }
+
+    /// What one dose changes on the line as it is and in its files; `None` where it cannot be said there.
+    pub fn alone(&self, dose: &Dose<'_>) -> Option<Rewrite> {
+        self.rewritten(self.line.as_ref()?, dose, Into::Line).ok()
+    }
+
+    /// The whole mix in words, variables and files, with nothing done from inside; `None` where that cannot be.
+    pub fn said(&self, mix: &Mix<'_>, into: Into) -> Option<Said> {
+        let before = self.line.as_ref()?;
+        let mut line = before.clone();
+        let mut environment = Vec::new();
+        for dose in &mix.doses {
+            if self.was_refused(dose.remedy) {
+                return None;
+            }
+            let rewritten = self.rewritten(&line, dose, into).ok()?;
+            line = rewritten.line;
+            environment.extend(rewritten.environment);
+        }
+        let files = changed(&line, before);
+        Some(Said { words: line.words, environment, files })
     }
 
     /// Whether the program was seen not to take the options for this remedy.
     pub fn was_refused(&self, remedy: &Remedy) -> bool {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&remedy.id)
-    }
-
-    /// The command line, where it is text.
-    pub fn line(&self) -> Option<Vec<String>> {
-        self.command.iter().map(|word| word.to_str().map(str::to_owned)).collect()
     }
 
     /// The variables that a remedy sets.
@@ -135,22 +167,59 @@ impl Applier<'_> {
                     changes.remedies.push(HookRemedy { id: remedy.id.clone(), options });
                 }
                 Means::Arguments => {
-                    let words = line.take().or_else(|| self.line()).ok_or_else(|| refuse("a word is not text"))?;
-                    let rewrite = rewrite::rewrite(&words, remedy, &dosed(self.situation, dose))
-                        .map_err(|error| refuse(&error.to_string()))?;
-                    changes.env.extend(rewrite.environment);
-                    line = Some(rewrite.words);
+                    let before = line.as_ref().or(self.line.as_ref()).ok_or_else(|| refuse("a word is not text"))?;
+                    let rewritten =
+                        self.rewritten(before, dose, Into::Line).map_err(|error| refuse(&error.to_string()))?;
+                    changes.env.extend(rewritten.environment);
+                    line = Some(rewritten.line);
                 }
                 Means::Environment => {
                     changes.env.extend(self.variables(remedy).ok_or_else(|| refuse("it sets no variable"))?);
                 }
             }
         }
-        if let Some(line) = line {
-            changes.command = line.into_iter().map(OsString::from).collect();
+        if let (Some(line), Some(before)) = (line, &self.line) {
+            changes.files = changed(&line, before);
+            changes.command = line.words.into_iter().map(OsString::from).collect();
         }
         Ok(changes)
     }
+}
+
+/// A mix without the hook: what its user would type and write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// The command line.
+    pub words: Vec<String>,
+    /// Variables to set.
+    pub environment: Vec<(String, String)>,
+    /// What is to stand in the configuration files that change, by the words that name them.
+    pub files: BTreeMap<String, String>,
+}
+
+impl Said {
+    /// The command for a shell, with other names for some files.
+    pub fn shell(&self, names: &BTreeMap<String, String>) -> String {
+        let set = self.environment.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+        let words = self.words.iter().map(|word| quoted(&rewrite::renamed(word, names)));
+        set.chain(words).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The files of a line that say something else than before.
+fn changed(line: &Line, before: &Line) -> BTreeMap<String, String> {
+    line.files_changed_since(before).map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+}
+
+/// The command as text with the configuration files that it names, as they are in the folder it runs in.
+pub fn line_of(command: &[OsString], directory: &Path) -> Option<Line> {
+    let words: Vec<String> = command.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+    Some(Line::reading(words, |name| {
+        let path = directory.join(name);
+        // A pipe would wait for somebody to write.
+        let is_file = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= LONGEST_CONFIG);
+        is_file.then(|| fs::read_to_string(path).ok()).flatten()
+    }))
 }
 
 /// The situation with the amount of a dose.
@@ -318,7 +387,9 @@ mod tests {
         let command: Vec<OsString> =
             ["python", "train_text_to_image_lora.py", "--train_batch_size=16"].map(OsString::from).into();
         let situation = Situation::of([Framework::DiffusersScripts, Framework::Pytorch], Cause::Full);
-        let applier = Applier { command: &command, situation: &situation, hook: true, refused: Default::default() };
+        let line = line_of(&command, Path::new("."));
+        let applier =
+            Applier { command: &command, line, situation: &situation, hook: true, refused: Default::default() };
         let remedy = Catalogue::builtin().get("cached-latents").expect("the catalogue has it");
         let mix = Mix::single(Dose::of(remedy));
         let changes = applier.changes(&mix).expect("the script is known");

@@ -59,7 +59,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let start = Instant::now();
     let program = Program::new(args.program)?;
     let catalogue = Catalogue::builtin();
-    let write = apply::target(&args.write)?;
+    let write = apply::target(&args.write, &program.command)?;
     let wanted = Wanted {
         cards: limited(&program.cards, args.target.as_deref(), args.margin.as_deref())?,
         wishes: Wishes {
@@ -141,7 +141,7 @@ fn search<'a>(
     wanted: &Wanted,
     start: Instant,
     tell: &(dyn Fn(&str) + Sync),
-) -> Result<Answer<'a>, Stop> {
+) -> Result<Answer, Stop> {
     let command = &stage.program.command;
     let unlimited: Vec<Card> = wanted.cards.iter().map(Card::without_limit).collect();
     let unchanged = Changes::none(command);
@@ -163,10 +163,10 @@ fn search<'a>(
         .get(fullest)
         .or(wanted.cards.first())
         .ok_or_else(|| Stop::Failed(anyhow::anyhow!("there is no card")))?;
-    let line: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let line = bench::line_of(command, &stage.directory);
     let capability = card.gpu.compute_capability();
     let known = Known {
-        line: &line,
+        line: line.as_ref(),
         program: &program,
         versions: &full.frameworks,
         oom: fatal(&first),
@@ -179,7 +179,7 @@ fn search<'a>(
     let situation = known.situation();
     let moments = known.moments();
     let hook = matches!(stage.kind(), ProgramKind::Python { .. });
-    let applier = Applier { command, situation: &situation, hook, refused: Default::default() };
+    let applier = Applier { command, line: line.clone(), situation: &situation, hook, refused: Default::default() };
     let candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
         // Only trainers that cut what is longer have an argument for it.
         let cuts = program.trainer.as_ref().is_some_and(|trainer| trainer.arguments.max_length.is_some());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oomph_explain::snapshot::{Owner as Named, OwnerRow};
 use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
-use oomph_remedy::rewrite;
+use oomph_remedy::rewrite::{self, Line};
 use oomph_remedy::{Cause, Framework, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Task};
 
 /// A loss over the vocabulary weighs from this share of the peak.
@@ -14,8 +14,8 @@ const BYTES_PER_LOGIT: f64 = 10.0;
 
 /// What is known of a program that does not fit.
 pub struct Known<'a> {
-    /// Its words.
-    pub line: &'a [String],
+    /// Its words and configuration files, where the words are text.
+    pub line: Option<&'a Line>,
     /// What the hook saw of it.
     pub program: &'a HookProgram,
     /// Versions of what it imported.
@@ -124,7 +124,8 @@ impl Known<'_> {
     fn frameworks(&self) -> Vec<Installed> {
         let program = self.program;
         let mut names: Vec<Framework> = Vec::new();
-        names.extend(rewrite::program(self.line).map(|program| program.framework));
+        let script = self.line.and_then(rewrite::program).map(|program| program.framework);
+        names.extend(script);
         if let Some(trainer) = &program.trainer {
             let plain = matches!(trainer.class.as_str(), "Trainer" | "Seq2SeqTrainer");
             if !plain && program.libraries.contains_key("trl") {
@@ -162,7 +163,6 @@ impl Known<'_> {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(*name));
         let version = |name: &str| program.libraries.get(name).or_else(|| self.versions.get(name));
-        let script = rewrite::program(self.line).map(|program| program.framework);
         names
             .into_iter()
             .map(|framework| {

@@ -126,7 +126,7 @@ impl Knobs {
     /// The program with the values of a setting.
     pub fn changes(&self, setting: &Setting) -> Changes {
         let env = self.env.iter().map(|(name, value)| (name.clone(), filled(value, setting))).collect();
-        let command = self
+        let command: Vec<OsString> = self
             .command
             .iter()
             .map(|word| match word.to_str() {
@@ -134,7 +134,7 @@ impl Knobs {
                 None => word.clone(),
             })
             .collect();
-        Changes { command, env, remedies: Vec::new() }
+        Changes { env, ..Changes::none(&command) }
     }
 }
 
