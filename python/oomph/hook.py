@@ -191,6 +191,8 @@ def install():
     if not config["allow_writes"]:
         guarded(_install_harmless, folder)
     on_import("torch", _torch_imported)
+    if config["values"] not in ("off", "all-host"):
+        on_import("numpy", _install_joined)
     guarded(_install_frameworks)
     before_import("vllm", _settle_vllm)
     if config["random_weights"]:
@@ -298,6 +300,12 @@ def _install_undrawn(torch):
     from oomph import undrawn
 
     undrawn.install(torch)
+
+
+def _install_joined(numpy):
+    from oomph import joined
+
+    joined.install(numpy)
 
 
 def _install_program(torch, rec):

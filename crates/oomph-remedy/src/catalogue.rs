@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::advice::Advice;
-use crate::remedy::Remedy;
+use crate::remedy::{Effect, Remedy};
 use crate::words;
 
 /// The remedies and the popular advice that oomph knows.
@@ -48,7 +48,7 @@ pub enum CatalogueError {
         name: String,
     },
     /// An effect gives both a share and a formula, or neither.
-    #[error("\"{0}\" has an effect without exactly one of keeps and formula; give one")]
+    #[error("\"{0}\" has an effect without exactly one of keeps, formula and adds; give one")]
     Effect(String),
 }
 
@@ -118,7 +118,13 @@ impl Catalogue {
             if catalogue.by_id.insert(remedy.id.clone(), position).is_some() {
                 return Err(CatalogueError::Duplicate(remedy.id.clone()));
             }
-            if remedy.effects.iter().any(|effect| effect.keeps.is_some() == effect.formula.is_some()) {
+            let said = |effect: &Effect| {
+                [effect.keeps.is_some(), effect.formula.is_some(), effect.adds.is_some()]
+                    .map(u8::from)
+                    .iter()
+                    .sum::<u8>()
+            };
+            if remedy.effects.iter().any(|effect| said(effect) != 1) {
                 return Err(CatalogueError::Effect(remedy.id.clone()));
             }
         }

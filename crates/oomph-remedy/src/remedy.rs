@@ -119,7 +119,7 @@ pub struct QualityCost {
     pub source: String,
 }
 
-/// What a remedy does to the bytes of one owner: a share that is left, or a formula.
+/// What a remedy does to the bytes of one owner: a share that is left, a formula, or bytes that it adds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
@@ -129,8 +129,17 @@ pub struct Effect {
     pub keeps: Option<f64>,
     /// How many bytes it frees, where that is not a share.
     pub formula: Option<Formula>,
+    /// How many bytes it adds for each weight of the model.
+    pub adds: Option<f64>,
     /// Where the figure is from.
     pub source: String,
+}
+
+impl Effect {
+    /// Whether it can leave less than there is.
+    pub fn can_free(&self) -> bool {
+        self.adds.is_none() && self.keeps.is_none_or(|keeps| keeps < 1.0)
+    }
 }
 
 /// A framework in which a remedy is in effect unless the user switches it off.

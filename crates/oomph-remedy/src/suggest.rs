@@ -227,9 +227,7 @@ fn causes(situation: &Situation) -> Vec<Cause> {
 fn shrinks_something(remedy: &Remedy, situation: &Situation) -> bool {
     let live = situation.operation.map_or(Owner::ALL, |operation| operation.live_owners());
     remedy.effects.iter().any(|effect| {
-        effect.keeps.is_none_or(|keeps| keeps < 1.0)
-            && live.contains(&effect.owner)
-            && effect::owner_bytes(situation, effect.owner) != Some(0)
+        effect.can_free() && live.contains(&effect.owner) && effect::owner_bytes(situation, effect.owner) != Some(0)
     })
 }
 

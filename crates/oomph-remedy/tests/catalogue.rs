@@ -134,7 +134,7 @@ fn a_broken_file_is_refused_with_its_reason() {
     let good = entry("one", "keeps = 0.5,", "");
     assert!(Catalogue::parse([("good.toml", good.as_str())]).is_ok());
     assert!(refused(&format!("{good}{good}")).contains("two entries"));
-    assert!(refused(&entry("one", "", "")).contains("exactly one of keeps and formula"));
+    assert!(refused(&entry("one", "", "")).contains("exactly one of keeps, formula and adds"));
     assert!(refused(&entry("one", "keeps = 0.5,", "\"two\"")).contains("not in the catalogue"));
     assert!(refused(&good.replace("code = \"x\"", "code = \"x\", flag = \"y\"")).contains("exactly one of flag"));
     assert!(refused(&good.replace("\"full\"", "\"sunspots\"")).contains("sunspots"));

@@ -95,9 +95,10 @@ impl Catalogue {
 
     fn may_help(&self, remedy: &Remedy, situation: &Situation) -> bool {
         let on = self.in_effect(situation);
-        let shrinks = remedy.effects.iter().any(|effect| {
-            effect.keeps.is_none_or(|keeps| keeps < 1.0) && effect::owner_bytes(situation, effect.owner) != Some(0)
-        });
+        let shrinks = remedy
+            .effects
+            .iter()
+            .any(|effect| effect.can_free() && effect::owner_bytes(situation, effect.owner) != Some(0));
         shrinks
             && situation.causes.iter().any(|suspect| remedy.when.causes.contains(&suspect.cause))
             && !on.contains(remedy.id.as_str())

@@ -85,6 +85,11 @@ impl Forecast {
     }
 
     fn share(&self, dose: &Dose<'_>, effect: &Effect) -> f64 {
+        if let Some(adds) = effect.adds {
+            let weights = self.situation.settings.model_parameters.unwrap_or(0) as f64;
+            let held = effect::owner_bytes(&self.situation, effect.owner).filter(|&bytes| bytes > 0);
+            return held.map_or(1.0, |held| 1.0 + adds * weights / held as f64);
+        }
         // Half is what the catalogue says of everything that divides; a dose says by how much.
         let amount = dose.amount.map(u64::from);
         match (effect.keeps, effect.formula, amount) {
