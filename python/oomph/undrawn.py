@@ -7,8 +7,9 @@ host's memory under them. What is drawn later, such as the order of the samples,
 
 import ctypes
 import functools
-import mmap
 import sys
+
+from oomph.values import memory
 
 LARGE_BYTES = 1 << 20
 """The virtual GPU moves nothing of a copy that is larger; `crates/oomph-vgpu/src/transfer.rs` has the same number."""
@@ -27,9 +28,6 @@ _ROUND = 624
 
 _STATE_OFFSET, _LEFT_OFFSET, _NEXT_OFFSET = 24, 8, 16
 """Where torch's state of it (`CPUGeneratorImplStateLegacy`) has the numbers, how many are left, and which is next."""
-
-_DONTNEED = 4
-"""`MADV_DONTNEED`."""
 
 
 def install(torch):
@@ -67,7 +65,7 @@ def _wrap(torch, generator, name):
             return original(self, *args, **kwargs)
         # It complains of its arguments as it would.
         original(torch.empty(1, device="meta"), *args, **kwargs)
-        _zero(self.data_ptr(), self.numel() * self.element_size())
+        memory.empty(self.data_ptr(), self.numel() * self.element_size())
         generator.advance(self.numel() * draws[self.dtype])
         return self
 
@@ -106,17 +104,3 @@ class _Generator:
             following.value = rest + 1
             left.value = _ROUND - rest
         self._torch.set_rng_state(state)
-
-
-def _zero(address, size):
-    """Zero host memory. Whole pages are given back, and cost nothing until somebody looks at them."""
-    page = mmap.PAGESIZE
-    first = -(-address // page) * page
-    last = (address + size) // page * page
-    if _advise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _DONTNEED) != 0:
-        first = last = address
-    ctypes.memset(address, 0, first - address)
-    ctypes.memset(last, 0, address + size - last)
-
-
-_advise = ctypes.CDLL(None, use_errno=True).madvise

@@ -492,6 +492,36 @@ class OnTheVirtualGpu(Case):
         self.assertLess(resident() - before, size // 8)
         self.assertEqual(bytes(pinned[5 * page - 3 : 5 * page + 2]), b"there")
 
+    def test_what_is_joined_on_the_host_is_as_empty_as_its_parts(self):
+        def part(*marks):
+            mapped = mmap.mmap(-1, 40 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            mapped.madvise(mmap.MADV_NOHUGEPAGE)
+            tensor = torch.frombuffer(mapped, dtype=torch.float32).view(10, -1)
+            for mark in marks:
+                tensor.view(-1)[mark] = mark + 1.0
+            return tensor
+
+        parts = [part(0, 5_000_000), part(10 << 20 >> 1, (10 << 20) - 1)]
+        before = resident()
+        joined = torch.cat(parts)
+        self.assertLess(resident() - before, 20 << 20)
+        self.assertTrue(all(torch.equal(joined[place * 10 : place * 10 + 10], parts[place]) for place in (0, 1)))
+        self.assertEqual(torch.cat(parts, dim=1).size(), (10, 2 << 20))
+        wanted = torch.ones(20 << 20, requires_grad=True)
+        (torch.cat([wanted, wanted * 2])[::1 << 20].sum()).backward()
+        self.assertEqual(wanted.grad.sum(), 20 + 2 * 20)
+        with self.assertRaises(RuntimeError):
+            torch.cat([parts[0], parts[1].double().view(5, -1)])
+
+    def test_what_comes_from_the_card_is_not_brought_into_memory(self):
+        large = torch.zeros(8 << 20, dtype=torch.float32, device="cuda")
+        host = torch.empty(8 << 20, dtype=torch.float32, pin_memory=True)
+        host[:3] = float("nan")
+        before = resident()
+        host.copy_(large)
+        self.assertLess(resident() - before, 8 << 20)
+        self.assertEqual(host[:3].tolist(), [0.0, 0.0, 0.0])
+
     def test_pinned_data_loading(self):
         data = torch.utils.data.TensorDataset(torch.arange(8.0).view(8, 1), torch.arange(8))
         seen = []

@@ -3,6 +3,9 @@
 from oomph.values import memory
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 
+#: Tensors of the host that are fewer bytes in all are joined as ever.
+JOINED_BYTES = 64 << 20
+
 
 def read_back(kernels, operation, args, kwargs):
     """`.item()`: the value is in memory already; what matters is whether anyone computed it."""
@@ -58,6 +61,34 @@ def copied(kernels, operation, args, kwargs):
     return out
 
 
+def joined(kernels, tensors, dim=0):
+    """Large tensors of the host, one after the other, as empty as they are: what they hold came from the card, and most
+    of it was never written. None where they are not such.
+    """
+    first = tensors[0]
+    size = sum(tensor.numel() for tensor in tensors) * first.element_size()
+    if size <= JOINED_BYTES or dim % max(first.dim(), 1) or not all(
+        tensor.device.type == "cpu"
+        and tensor.dtype == first.dtype
+        and tensor.size()[1:] == first.size()[1:]
+        and tensor.is_contiguous()
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and kernels.plain(tensor)
+        for tensor in tensors
+    ):
+        return None
+    out = kernels.torch.empty((sum(len(tensor) for tensor in tensors),) + first.size()[1:], dtype=first.dtype)
+    at = out.data_ptr()
+    memory.empty(at, size)
+    for tensor in tensors:
+        length = tensor.numel() * tensor.element_size()
+        if length and not memory.copy_present(at, tensor.data_ptr(), length):
+            return None
+        at += length
+    return out
+
+
 def _is_staging(kernels, out, source):
     """Whether a large piece of host memory is laid out for the card in page-locked memory, as it is.
 
@@ -105,7 +136,8 @@ def _between(kernels, out, source, to_device, fresh):
         out.copy_(alias.expand_as(out) if alias.size() != out.size() else alias)
     elif size <= 64 * kernels.copied_bytes and out.is_contiguous():
         # What was not copied would otherwise be whatever the host's heap held before, which may be no number at all.
-        out.zero_()
+        if not memory.zero_present(out.data_ptr(), out.numel() * out.element_size()):
+            out.zero_()
 
 
 def scale_updated(kernels, operation, args, kwargs):

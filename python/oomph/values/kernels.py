@@ -184,6 +184,8 @@ class Kernels:
                 return self._special(_SPECIAL[base], operation)
         if is_view(schema_of(self.torch, name)):
             return None
+        if name == "aten::cat":
+            return self._joining(self._generic(name))
         return self._generic(name)
 
     # -- the kernels -----------------------------------------------------------------------------------------------
@@ -229,6 +231,23 @@ class Kernels:
                     return finish(operation, args, kwargs, out)
             finally:
                 include(key, True)
+
+        return kernel
+
+    def _joining(self, generic):
+        """`cat`, which has a way of its own on the host."""
+        on_device, joined = self.on_device, copies.joined
+
+        def kernel(tensors, *args, **kwargs):
+            if tensors and not on_device(tensors[0]):
+                try:
+                    out = joined(self, tensors, *args, **kwargs)
+                except Exception:
+                    # The operation itself says what is the matter.
+                    out = None
+                if out is not None:
+                    return out
+            return generic(tensors, *args, **kwargs)
 
         return kernel
 

@@ -128,23 +128,53 @@ def copy_present(to, source, size):
 
     The rest was never written to, or belongs to a mapped checkpoint that would have to be read from disk.
     """
-    first = source // mmap.PAGESIZE * mmap.PAGESIZE
-    count = -(-(source + size - first) // mmap.PAGESIZE)
+    spans = _present(source, size)
+    for start, stop in spans or ():
+        ctypes.memmove(to + start - source, start, stop - start)
+    return spans is not None
+
+
+def zero_present(address, size):
+    """Zero what is in memory; say whether that could be told. What was never written to is zero."""
+    spans = _present(address, size)
+    for start, stop in spans or ():
+        ctypes.memset(start, 0, stop - start)
+    return spans is not None
+
+
+def _present(address, size):
+    """The spans of host memory that are in memory, as pairs of addresses; None where the system does not say."""
+    first = address // mmap.PAGESIZE * mmap.PAGESIZE
+    count = -(-(address + size - first) // mmap.PAGESIZE)
     present = (ctypes.c_ubyte * count)()
-    if _mincore(ctypes.c_void_p(first), ctypes.c_size_t(source + size - first), present) != 0:
-        return False
+    if _mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), present) != 0:
+        return None
     # The other bits say nothing.
     pages = bytes(present).translate(_LOWEST_BIT)
+    spans = []
     at = pages.find(1)
     while at >= 0:
         end = pages.find(0, at)
         end = count if end < 0 else end
-        start, stop = max(first + at * mmap.PAGESIZE, source), min(first + end * mmap.PAGESIZE, source + size)
-        ctypes.memmove(to + start - source, start, stop - start)
+        spans.append((max(first + at * mmap.PAGESIZE, address), min(first + end * mmap.PAGESIZE, address + size)))
         at = pages.find(1, end)
-    return True
+    return spans
 
 
+def empty(address, size):
+    """Zero memory of the host's heap. Whole pages are given back, and cost nothing until somebody looks at them."""
+    page = mmap.PAGESIZE
+    first = -(-address // page) * page
+    last = (address + size) // page * page
+    if _advise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _DONTNEED) != 0:
+        first = last = address
+    ctypes.memset(address, 0, first - address)
+    ctypes.memset(last, 0, address + size - last)
+
+
+#: `MADV_DONTNEED`.
+_DONTNEED = 4
+_advise = ctypes.CDLL(None, use_errno=True).madvise
 _mincore = ctypes.CDLL(None).mincore
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
