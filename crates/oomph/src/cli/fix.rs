@@ -18,6 +18,9 @@ Examples:
       oomph fix --gpu rtx-3060 --apply 1 -- python train.py
       oomph fix --gpu rtx-3060 --write 1 train-fixed.sh -- python train.py
 
+  Keep it as the program's own configuration file, changed:
+      oomph fix --gpu rtx-3060 --write 1 fixed.yml -- axolotl train run.yml
+
 Every fix was run on the virtual GPU, and was seen to take effect. The program
 itself is not changed.
 
@@ -75,7 +78,8 @@ pub struct FixArgs {
     #[arg(long, requires = "apply")]
     pub real: bool,
 
-    /// Write a script that runs the program with the Nth fix to FILE, which must not exist
+    /// Write the Nth fix to FILE, which must not exist: a script that runs the program with it, or where FILE ends in
+    /// .yaml, .json or .toml, the program's configuration file
     #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
     pub write: Vec<String>,
 
