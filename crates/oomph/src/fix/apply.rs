@@ -209,3 +209,60 @@ fn executable(path: &Path) {
 
 #[cfg(not(unix))]
 fn executable(_path: &Path) {}
+
+#[cfg(test)]
+mod tests {
+    use oomph_report::{Apply, ResultChange};
+
+    use super::*;
+
+    fn row(kind: &str, text: &str) -> FixRow {
+        FixRow {
+            remedies: vec!["micro-batch/2".into()],
+            titles: vec!["Smaller micro-batch (8 to 4)".into()],
+            verified: true,
+            verdict: Verdict::Fits,
+            peak_bytes: 3 << 30,
+            saves_bytes: None,
+            room_bytes: None,
+            result: ResultChange::Equivalent,
+            time_cost: String::new(),
+            quality_cost: None,
+            evidence: Vec::new(),
+            apply: vec![Apply { kind: kind.into(), text: text.into(), remedy: "micro-batch/2".into() }],
+            command: None,
+            found_after_seconds: None,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_script_starts_the_program_with_a_copy_of_its_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("fixed.sh");
+        let said = Said {
+            words: ["axolotl", "train", "configs/my run.yml"].map(String::from).into(),
+            environment: vec![("A".into(), "1 2".into())],
+            files: BTreeMap::from([("configs/my run.yml".to_owned(), "micro_batch_size: 4\n".to_owned())]),
+        };
+        let told = write_script(&row("config", "micro_batch_size: 4"), Some(&said), &[], &script).unwrap();
+        let copy = folder.path().join("fixed.my run.yml");
+        assert_eq!(told, format!("oomph: wrote {} and {}", script.display(), copy.display()));
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "micro_batch_size: 4\n");
+        let text = fs::read_to_string(&script).unwrap();
+        let last = format!("exec env A='1 2' axolotl train '{}' \"$@\"\n", copy.display());
+        assert!(text.starts_with("#!/bin/sh\n# Smaller micro-batch (8 to 4): peak 3.00 GiB") && text.ends_with(&last));
+        assert!(write_script(&row("config", ""), Some(&said), &[], &script).is_err(), "nothing is written over");
+    }
+
+    #[test]
+    fn what_a_script_cannot_do_stands_in_it_for_its_reader() {
+        let text = script(&row("code", "a()\nb()"), None, &["python".into(), "my train.py".into()], &BTreeMap::new());
+        assert!(
+            text.contains("#     a()\n#     b()\n") && text.ends_with("exec python 'my train.py' \"$@\"\n"),
+            "{text}"
+        );
+        let text = script(&row("env", "X=1"), None, &["python".into()], &BTreeMap::new());
+        assert!(text.contains("export X=1\n"), "{text}");
+    }
+}
