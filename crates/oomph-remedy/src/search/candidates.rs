@@ -79,7 +79,10 @@ impl Catalogue {
             .filter(|remedy| !wishes.forbid.contains(&remedy.id))
             .filter(|remedy| can_apply(remedy))
             .filter(|remedy| remedy.written_for(&situation.frameworks).is_some())
-            .filter(|remedy| situations.iter().any(|situation| self.may_help(remedy, situation)))
+            .filter(|remedy| {
+                let asked = wishes.allow.contains(&remedy.id);
+                situations.iter().any(|situation| self.may_help(remedy, situation, asked))
+            })
             .map(|remedy| Candidate {
                 remedy,
                 amounts: amounts(remedy, situation),
@@ -93,8 +96,9 @@ impl Catalogue {
         found
     }
 
-    fn may_help(&self, remedy: &Remedy, situation: &Situation) -> bool {
-        let on = self.in_effect(situation);
+    /// What a framework does by default the program may have switched off: who asks for it knows.
+    fn may_help(&self, remedy: &Remedy, situation: &Situation, asked: bool) -> bool {
+        let on = if asked { situation.on.iter().map(String::as_str).collect() } else { self.in_effect(situation) };
         let shrinks = remedy
             .effects
             .iter()
