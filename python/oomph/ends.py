@@ -16,7 +16,6 @@ def install(watcher):
     import atexit
 
     atexit.register(watcher.record.write)
-    atexit.register(watcher.leave_history)
     _wrap_excepthook(watcher)
     _wrap_thread_excepthook(watcher)
     _wrap_exits(watcher)

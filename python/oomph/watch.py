@@ -4,6 +4,7 @@ Nothing here initialises CUDA. What needs an initialised device waits in torch's
 empties when the program first uses a GPU.
 """
 
+import atexit
 import os
 import sys
 import threading
@@ -316,6 +317,7 @@ def install(torch, record, config):
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
         hook.guarded(attach)
     ends.install(watcher)
+    atexit.register(watcher.leave_history)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)
     hook.in_new_run(watcher.new_run)

@@ -1,6 +1,10 @@
 """Frameworks beside PyTorch: what is read from their errors, and how their pools are counted."""
 
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
@@ -61,6 +65,37 @@ class Errors(unittest.TestCase):
         self.assertEqual(watcher.record.oom["requested_bytes"], 64)
         watcher.failed(ValueError("another thing"))
         self.assertIs(watcher.record.oom, oom)
+
+
+ATTACHED = """
+import json, os, sys
+from oomph import record
+from oomph.frameworks import watch
+
+class Watcher(watch.FrameworkWatcher):
+    def peaks(self):
+        return {0: (50, 40)}
+
+kept = record.Record(sys.argv[1])
+Watcher(kept, []).attach()
+kept.write()
+"""
+
+
+class Attached(unittest.TestCase):
+    def test_a_watcher_joins_the_record_and_the_end_of_the_process(self):
+        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-c", ATTACHED, folder],
+                capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=root),
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            hook = os.path.join(folder, "hook")
+            (report,) = [name for name in os.listdir(hook) if name.endswith(".json")]
+            with open(os.path.join(hook, report)) as file:
+                (device,) = json.load(file)["devices"]
+        self.assertEqual((device["reserved_peak_bytes"], device["allocated_peak_bytes"]), (50, 40))
 
 
 class Pools(unittest.TestCase):

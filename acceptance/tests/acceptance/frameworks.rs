@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 
 /// A model that takes little time to compile and some hundred MiB to train.
 const SMALL_DECODER: &[&str] = &[
-    "frameworks/jax_transformer.py",
+    "acceptance/programs/frameworks/jax_transformer.py",
     "--width",
     "256",
     "--depth",
@@ -155,7 +155,8 @@ fn jax_preallocated() -> Result<()> {
 }
 
 fn jax_sharded() -> Result<()> {
-    let program = ["frameworks/jax_sharded.py", "--width", "1024", "--batch-size", "1024", "--depth", "2"];
+    let program =
+        ["acceptance/programs/frameworks/jax_sharded.py", "--width", "1024", "--batch-size", "1024", "--depth", "2"];
     let (finished, report) = run("rtx-4090:4", JAX, &program)?;
     finished.ensure(report["verdict"] == "fits", "it does not fit")?;
     for card in 0..4 {
@@ -167,7 +168,8 @@ fn jax_sharded() -> Result<()> {
 }
 
 fn keras_fits() -> Result<()> {
-    let (finished, report) = run("rtx-4090", TENSORFLOW, &["frameworks/keras_convnet.py", "--batches", "3"])?;
+    let (finished, report) =
+        run("rtx-4090", TENSORFLOW, &["acceptance/programs/frameworks/keras_convnet.py", "--batches", "3"])?;
     finished.ensure(report["verdict"] == "fits", "it does not fit")?;
     let allocated = number(&report, "/devices/0/peak/allocated_bytes")?;
     ensure!(allocated == finished.printed_number("peak")?, "allocated {allocated}\n{}", finished.story());
@@ -179,7 +181,8 @@ fn keras_fits() -> Result<()> {
 }
 
 fn keras_stops() -> Result<()> {
-    let program = ["frameworks/keras_convnet.py", "--batches", "1000", "--size", "64", "--jit-compile"];
+    let program =
+        ["acceptance/programs/frameworks/keras_convnet.py", "--batches", "1000", "--size", "64", "--jit-compile"];
     let (finished, report) = finish(Run::json("rtx-4090", TENSORFLOW)?.program(&program))?;
     finished.ensure(report["stopped"] == "peak-stable", format!("stopped: {}", report["stopped"]))?;
     ensure!(number(&report, "/steps")? < 20, "it went on for {} steps", report["steps"]);
@@ -187,32 +190,32 @@ fn keras_stops() -> Result<()> {
 }
 
 fn tensorflow_oom() -> Result<()> {
-    let program = ["frameworks/tensorflow_loop.py", "--depth", "4", "--batch-size", "16384"];
+    let program = ["acceptance/programs/frameworks/tensorflow_loop.py", "--depth", "4", "--batch-size", "16384"];
     let (finished, report) = with_vram(3 << 30, TENSORFLOW, &program)?;
     dies_at(&finished, &report, program[0], "loss = train_step(tf.random.normal")?;
     need_is_enough(&report, TENSORFLOW, &program)
 }
 
 fn tensorflow_limit() -> Result<()> {
-    let program = ["frameworks/tensorflow_loop.py", "--width", "1024", "--memory-limit", "2000"];
+    let program = ["acceptance/programs/frameworks/tensorflow_loop.py", "--width", "1024", "--memory-limit", "2000"];
     let (finished, report) = run("rtx-4090", TENSORFLOW, &program)?;
     finished.ensure(report["verdict"] == "fits", "it does not fit")?;
     ensure!(number(&report, "/devices/0/pool/limit_bytes")? == 2000 * MIB, "{}", report["devices"][0]["pool"]);
-    let tight = ["frameworks/tensorflow_loop.py", "--memory-limit", "600"];
+    let tight = ["acceptance/programs/frameworks/tensorflow_loop.py", "--memory-limit", "600"];
     let (finished, report) = run("rtx-4090", TENSORFLOW, &tight)?;
     finished.ensure(report["verdict"] == "oom", format!("the verdict is {}", report["verdict"]))?;
     Ok(())
 }
 
 fn tensorflow_unused() -> Result<()> {
-    let (finished, report) = run("rtx-4090", TENSORFLOW, &["frameworks/tensorflow_unused.py"])?;
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &["acceptance/programs/frameworks/tensorflow_unused.py"])?;
     finished.ensure(report["exit_status"] == 0, "it failed")?;
     ensure!(report["devices"][0]["peak"]["allocated_bytes"].is_null(), "something was allocated");
     Ok(())
 }
 
 fn onnx_fits() -> Result<()> {
-    let program = ["frameworks/onnx_runtime.py", "--exact"];
+    let program = ["acceptance/programs/frameworks/onnx_runtime.py", "--exact"];
     let (finished, report) = run("rtx-4090", ONNXRUNTIME, &program)?;
     finished.ensure(report["verdict"] == "fits", "it does not fit")?;
     ensure!(finished.printed("providers")?.starts_with("CUDAExecutionProvider"), "{}", finished.story());
@@ -223,7 +226,7 @@ fn onnx_fits() -> Result<()> {
 }
 
 fn onnx_oom() -> Result<()> {
-    let program = ["frameworks/onnx_runtime.py", "--batch-size", "64"];
+    let program = ["acceptance/programs/frameworks/onnx_runtime.py", "--batch-size", "64"];
     let (finished, report) = with_vram(3 << 30, ONNXRUNTIME, &program)?;
     dies_at(&finished, &report, program[0], "session.run(")
 }

@@ -347,7 +347,13 @@ fn recordings_are_compared_by_owner_and_line() {
     assert!(check(&sound, None, &Limits { max_peak_reserved: Some(peak), ..Limits::default() }).passed);
     assert!(!check(&sound, None, &Limits { max_peak_reserved: Some(peak - 1), ..Limits::default() }).passed);
 
-    let comparison = ranks(&[sound.clone(), run(8, true), sound.clone()]);
+    let named = |name: &str, explanation| (name.to_owned(), explanation);
+    let recordings = [sound.clone(), run(8, true), sound.clone()];
+    let names = ["out/run.pickle", "out/run-rank1.pickle", "out/RANK_2.pkl"];
+    let recordings: Vec<_> = names.into_iter().zip(recordings).map(|(name, one)| named(name, one)).collect();
+    let comparison = ranks(&recordings);
+    let labels: Vec<&str> = comparison.ranks.iter().map(|rank| rank.label.as_str()).collect();
+    assert_eq!(labels, ["run.pickle", "rank 1", "rank 2"]);
     assert_eq!((comparison.worst, comparison.typical), (Some(1), Some(2)));
     assert!(comparison.because.starts_with("rank 1 has"), "{}", comparison.because);
 }

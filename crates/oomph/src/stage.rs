@@ -205,12 +205,14 @@ impl Stage {
         let histories = folder.histories();
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);
+        let hooks = folder.reports();
         if let Some(path) = keep {
-            whose::keep(&histories, path)?;
+            let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
+            whose::keep(&histories, &ranks, path)?;
         }
         Ok(Ended::Observed(Box::new(Observation {
             ledger,
-            hooks: folder.reports(),
+            hooks,
             memory,
             activities: folder.activities(),
             warnings,

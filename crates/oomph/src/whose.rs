@@ -49,13 +49,20 @@ pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<Proces
     all
 }
 
-/// Keeps the recordings where the user wants them: the first under the name itself, the others with their process; and
-/// what the hook named beside them, where [`names_beside`] finds it.
+/// Keeps the recordings where the user wants them: the first under the name itself, the others with their rank or their
+/// process; and what the hook named beside them, where [`names_beside`] finds it.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn keep(histories: &[HookHistory], path: &Path) -> Result<()> {
-    for (history, target) in histories.iter().zip(targets(path, histories.iter().map(|history| history.pid))) {
+pub fn keep(histories: &[HookHistory], ranks: &BTreeMap<u32, u32>, path: &Path) -> Result<()> {
+    let mut histories: Vec<&HookHistory> = histories.iter().collect();
+    histories.sort_by_key(|history| (ranks.get(&history.pid), history.pid));
+    let word = |history: &&HookHistory| match ranks.get(&history.pid) {
+        Some(rank) => format!("rank{rank}"),
+        None => history.pid.to_string(),
+    };
+    let targets = targets(path, histories.iter().map(word));
+    for (history, target) in histories.iter().zip(targets) {
         let copy = |from: &Path, to: &Path| -> Result<()> {
             fs::copy(from, to).with_context(|| format!("cannot write {}", to.display()))?;
             Ok(())
@@ -78,20 +85,22 @@ pub fn names_beside(recording: &Path) -> PathBuf {
 /// # Errors
 /// When a file cannot be written, or no tool is known for the name's ending.
 pub fn export(memory: &[ProcessMemory], path: &Path) -> Result<()> {
-    for (process, target) in memory.iter().zip(targets(path, memory.iter().map(|process| process.pid))) {
+    let words = memory.iter().map(|process| process.pid.to_string());
+    for (process, target) in memory.iter().zip(targets(path, words)) {
         export::write(&process.trace, process.names.as_ref(), &target)?;
     }
     Ok(())
 }
 
-fn targets(path: &Path, pids: impl Iterator<Item = u32>) -> impl Iterator<Item = PathBuf> {
+/// Where the recordings go: the first under the name itself, the others with a word of their own in it.
+fn targets(path: &Path, words: impl Iterator<Item = String>) -> impl Iterator<Item = PathBuf> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    pids.enumerate().map(move |(place, pid)| {
+    words.enumerate().map(move |(place, word)| {
         if place == 0 {
             return path.to_owned();
         }
         let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy())).unwrap_or_default();
-        path.with_file_name(format!("{stem}-{pid}{ending}"))
+        path.with_file_name(format!("{stem}-{word}{ending}"))
     })
 }
 

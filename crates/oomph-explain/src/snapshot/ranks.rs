@@ -40,13 +40,16 @@ pub struct Rank {
     pub oom: bool,
     /// The first of its causes.
     pub cause: Option<CauseKind>,
+    /// What a reader calls it: `rank 5` where the name of its file says so, else the name of the file.
+    pub label: String,
 }
 
-/// Compares explanations of ranks. Each is taken by its fullest device.
-pub fn ranks(explanations: &[Explanation]) -> RankComparison {
-    let fullest =
-        |explanation: &Explanation| explanation.devices.iter().max_by_key(|device| device.peak_reserved_bytes).cloned();
-    let devices: Vec<_> = explanations.iter().map(fullest).collect();
+/// Compares explanations of ranks, given with the names of their files. Each is taken by its fullest device.
+pub fn ranks(recordings: &[(String, Explanation)]) -> RankComparison {
+    let fullest = |(_, explanation): &(String, Explanation)| {
+        explanation.devices.iter().max_by_key(|device| device.peak_reserved_bytes).cloned()
+    };
+    let devices: Vec<_> = recordings.iter().map(fullest).collect();
     let ranks: Vec<Rank> = devices
         .iter()
         .enumerate()
@@ -56,6 +59,7 @@ pub fn ranks(explanations: &[Explanation]) -> RankComparison {
             peak_active_bytes: device.as_ref().map_or(0, |device| device.peak_active_bytes),
             oom: device.as_ref().is_some_and(|device| device.oom.is_some()),
             cause: device.as_ref().and_then(|device| device.verdict.cause),
+            label: label(&recordings[index].0),
         })
         .collect();
     // Of ranks that are alike, the first.
@@ -78,6 +82,17 @@ pub fn ranks(explanations: &[Explanation]) -> RankComparison {
     RankComparison { ranks, worst, typical, difference, because }
 }
 
+/// What to call the rank whose recording has this name: `run-rank5.pickle`, `rank_5.pkl`.
+fn label(file: &str) -> String {
+    let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+    let number = name.to_ascii_lowercase().split("rank").skip(1).find_map(|behind| {
+        let behind = behind.trim_start_matches(['-', '_', '.', '=']);
+        let digits = behind.len() - behind.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        behind[..digits].parse::<u32>().ok()
+    });
+    number.map_or_else(|| name.to_owned(), |number| format!("rank {number}"))
+}
+
 /// Why one rank is worse off than one in the middle.
 fn reason(
     ranks: &[Rank],
@@ -87,11 +102,12 @@ fn reason(
     other: Option<&DeviceExplanation>,
 ) -> String {
     let (Some(one), Some(other)) = (one, other) else { return String::new() };
+    let (bad, usual) = (&ranks[worst].label, &ranks[typical].label);
     match Holding::of(one).beyond(&Holding::of(other)) {
-        Some(more) => format!("rank {worst} has {more} than rank {typical}, which is in the middle"),
-        None if ranks[worst].oom && !ranks[typical].oom => format!(
-            "rank {worst} ran out of memory with no more in use than rank {typical}: its card had less room for it"
-        ),
+        Some(more) => format!("{bad} has {more} than {usual}, which is in the middle"),
+        None if ranks[worst].oom && !ranks[typical].oom => {
+            format!("{bad} ran out of memory with no more in use than {usual}: its card had less room for it")
+        }
         None => "no rank holds noticeably more than another".to_owned(),
     }
 }

@@ -1,5 +1,7 @@
 //! The explanation of a crash: of logs, of recordings, or of both.
 
+use oomph_explain::snapshot::DeviceExplanation;
+
 use super::page::{Ink, Page, Style};
 use super::{explain_log, explain_snapshot};
 use crate::clean;
@@ -16,7 +18,10 @@ pub fn render_explain(report: &ExplainReport, style: Style) -> String {
         if let (Some(file), true) = (&report.snapshot, report.files.len() > 1) {
             page.paragraph(0, 2, &[(Ink::Faint, &clean(file))]);
         }
-        for device in devices {
+        // A process of a job with several cards sees them all, and uses its own.
+        let used = |device: &&DeviceExplanation| device.oom.is_some() || device.peak_reserved_bytes > 0;
+        let all = devices.iter().any(|device| used(&device));
+        for device in devices.iter().filter(|device| !all || used(device)) {
             page.gap();
             explain_snapshot::device(&mut page, device);
         }

@@ -284,12 +284,13 @@ pub(super) fn pinned_host(page: &mut Page, host: &PinnedHost) {
 /// Several recordings of one run beside each other.
 pub(super) fn ranks(page: &mut Page, comparison: &RankComparison) {
     page.paragraph(0, 2, &[(Ink::Strong, "files beside each other")]);
+    let width = comparison.ranks.iter().map(|rank| clean(&rank.label).chars().count()).max().unwrap_or(0);
     for rank in &comparison.ranks {
         let worst = if comparison.worst == Some(rank.index) { "  the worst" } else { "" };
         let oom = if rank.oom { "  out of memory" } else { "" };
         let figures = format!(
-            "{:>3}  reserved {:>10}  in use {:>10}",
-            rank.index,
+            "{:<width$}  reserved {:>10}  in use {:>10}",
+            clean(&rank.label),
             size(rank.peak_reserved_bytes),
             size(rank.peak_active_bytes)
         );

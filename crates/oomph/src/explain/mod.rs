@@ -125,10 +125,7 @@ fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Ex
             explanation.notes.iter().map(|note| if several { format!("{name}: {note}") } else { note.clone() }),
         );
     }
-    let ranks = (recordings.len() > 1).then(|| {
-        let explanations: Vec<Explanation> = recordings.iter().map(|(_, explanation)| explanation.clone()).collect();
-        snapshot::ranks(&explanations)
-    });
+    let ranks = (recordings.len() > 1).then(|| snapshot::ranks(&recordings));
     let shown = ranks.as_ref().and_then(|ranks| ranks.worst).or(recordings.len().checked_sub(1));
     let shown = shown.filter(|index| *index < recordings.len()).map(|index| recordings.swap_remove(index));
     let mut failures: Option<Vec<Failure>> = None;
