@@ -32,6 +32,8 @@ pub struct Network {
     pub numbers: u64,
     /// What it is made of.
     pub architecture: Option<Architecture>,
+    /// Its parameters, where its architecture tells them; naming them takes longer than a run of the pipeline.
+    pub parameters: Vec<Parameter>,
 }
 
 impl Pipeline {
@@ -42,6 +44,7 @@ impl Pipeline {
             name: part.name.clone(),
             numbers: part.elements(),
             architecture: part.architecture.clone(),
+            parameters: part.architecture.as_ref().map(Architecture::parameters).unwrap_or_default(),
         };
         Self { networks: components.iter().map(network).collect() }
     }
@@ -153,7 +156,6 @@ impl Network {
             _ => f64::from(u32::try_from(8 * kind.bytes()).unwrap_or(16)),
         };
         let packed = matches!(workload.precision, Precision::Nf4 | Precision::Int8) && self.numbers >= PACKED_FROM;
-        let parameters = self.architecture.as_ref().map(Architecture::parameters).unwrap_or_default();
         tape.owned(Owner::Weights, || {
             let one = |parameter: &Parameter| {
                 let count = parameter.elements();
@@ -164,10 +166,10 @@ impl Network {
                     _ => tape.empty(count, kind),
                 }
             };
-            if parameters.is_empty() {
+            if self.parameters.is_empty() {
                 return vec![tape.empty(self.numbers, kind)];
             }
-            parameters.iter().map(one).collect()
+            self.parameters.iter().map(one).collect()
         })
     }
 }

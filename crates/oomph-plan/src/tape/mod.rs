@@ -108,7 +108,7 @@ struct Node {
     /// Where the gradient of each input goes, and the type that it has there.
     inputs: Few<(Option<Edge>, Kind)>,
     /// The gradients of its outputs that have arrived.
-    grads: SmallVec<[Option<Tensor>; 1]>,
+    grads: Grads,
     /// Whether any has.
     reached: bool,
     backward: Backward,
@@ -297,7 +297,7 @@ impl Tape {
             let node = self.nodes.borrow_mut()[number].take_if(|node| node.reached);
             let Some(node) = node else { continue };
             waiting -= 1;
-            let results = (node.backward)(self, node.grads.into_iter().collect());
+            let results = (node.backward)(self, node.grads);
             for ((edge, kind), result) in node.inputs.into_iter().zip(results) {
                 if let (Some(edge), Some(mut grad)) = (edge, result) {
                     if grad.kind != kind {
