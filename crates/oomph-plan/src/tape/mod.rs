@@ -7,6 +7,7 @@
 //! (`derivatives.yaml` and `engine.cpp` of PyTorch). A step of a 7 B model is some ten thousand operations and takes
 //! about a millisecond.
 
+mod again;
 mod maps;
 mod memory;
 mod ops;
@@ -16,6 +17,7 @@ use std::rc::Rc;
 
 use smallvec::{SmallVec, smallvec};
 
+pub use again::{Mark, Passed, Twin};
 pub use maps::{Convolution, Extent};
 pub use memory::{GRAIN, Memory, Owner, Owners, Phase, Storage, Usage};
 pub use ops::{Adapter, Heads, Linear};
@@ -141,6 +143,8 @@ pub struct Tape {
     cast_weights: RefCell<Vec<Option<Tensor>>>,
     owner: Cell<Owner>,
     pub(crate) card: CardTraits,
+    /// Whether layers may stand for others that are like them.
+    skips: bool,
 }
 
 /// What of the card decides which kernels run.
@@ -163,7 +167,14 @@ impl Tape {
             cast_weights: RefCell::default(),
             owner: Cell::new(Owner::Activations),
             card,
+            skips: true,
         }
+    }
+
+    /// The same, with every layer gone through, however many are alike.
+    #[cfg(test)]
+    pub(crate) fn walking(self) -> Self {
+        Self { skips: false, ..self }
     }
 
     /// A new tensor that nobody has used.
@@ -274,7 +285,7 @@ impl Tape {
                 let sum = self.accumulated(awaited.sum.take(), grad);
                 awaited.uses = awaited.uses.saturating_sub(1);
                 if awaited.uses == 0 {
-                    self.keep_grad(leaf, sum);
+                    self.keep_grad(leaf, || sum);
                 } else {
                     awaited.sum = Some(sum);
                 }
@@ -343,7 +354,7 @@ impl Tape {
     }
 
     /// A gradient reaches its parameter: it is taken over where nobody else has it, and copied otherwise.
-    fn keep_grad(&self, leaf: usize, new: Tensor) {
+    fn keep_grad(&self, leaf: usize, new: impl FnOnce() -> Tensor) {
         let (has, kind) = {
             let leaves = self.leaves.borrow();
             (leaves[leaf].grad.is_some(), leaves[leaf].kind)
@@ -351,6 +362,7 @@ impl Tape {
         if has {
             return;
         }
+        let new = new();
         let kept = if new.is_unique() && new.kind == kind { new } else { self.empty(new.count, kind) };
         kept.belongs_to(Owner::Gradients);
         self.leaves.borrow_mut()[leaf].grad = Some(kept);

@@ -79,12 +79,18 @@ impl Tape {
             return known.clone();
         }
         let copy = self.with_grad(|| self.cast(x, Kind::Half));
+        self.keep_copy(x, copy.clone());
+        copy
+    }
+
+    /// Keeps a copy of a weight until autocast ends.
+    pub(super) fn keep_copy(&self, weight: &Tensor, copy: Tensor) {
+        let Some(Edge::Leaf(leaf)) = weight.edge else { return };
         let mut kept = self.cast_weights.borrow_mut();
         if kept.len() <= leaf {
             kept.resize(leaf + 1, None);
         }
-        kept[leaf] = Some(copy.clone());
-        copy
+        kept[leaf] = Some(copy);
     }
 
     /// What an operation that autocast runs in fp32 does to its input.
