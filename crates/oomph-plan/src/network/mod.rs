@@ -6,6 +6,7 @@ mod denoiser;
 mod parts;
 mod transformer;
 mod unet;
+mod video;
 mod vqgan;
 
 pub(crate) use denoiser::Denoiser;
