@@ -15,10 +15,12 @@ import readings
 # Class, channels of the latents, pixels of a latent along a side, frames of a latent. The published configurations are
 # the defaults of the classes.
 MODELS = {
+    "cogvideox-5b": (df.AutoencoderKLCogVideoX, 16, 8, 4),
     "hunyuan-video": (df.AutoencoderKLHunyuanVideo, 16, 8, 4),
     "ltx-video": (df.AutoencoderKLLTXVideo, 128, 32, 8),
 }
 SIZES = {
+    "cogvideox-5b": [(720, 480, 49), (480, 320, 25), (720, 480, 13), (1360, 768, 9), (720, 480, 1)],
     "hunyuan-video": [(512, 320, 61), (848, 480, 61), (512, 320, 33), (960, 544, 129), (512, 512, 1)],
     "ltx-video": [(704, 480, 161), (512, 320, 65), (768, 512, 97), (1216, 704, 121), (768, 512, 1)],
 }

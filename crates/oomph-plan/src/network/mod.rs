@@ -2,6 +2,7 @@
 
 mod attend;
 pub mod autoencoder;
+mod cogvideo;
 mod denoiser;
 mod parts;
 mod transformer;

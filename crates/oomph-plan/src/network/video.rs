@@ -1,10 +1,11 @@
-//! Decoders of video that diffusers goes through in Python: `AutoencoderKLHunyuanVideo` and `AutoencoderKLLTXVideo`, on
-//! sizes.
+//! Decoders of video, on sizes: `AutoencoderKLHunyuanVideo` and `AutoencoderKLLTXVideo` of diffusers, and what all have in
+//! common.
 //!
 //! Each function is one of diffusers', and holds what its local variables hold.
 
 use oomph_model::architecture::Autoencoder;
 
+use super::cogvideo;
 use crate::tape::{Kind, Owner, Tape, Tensor};
 
 /// Maps of one video.
@@ -21,7 +22,8 @@ pub struct Maps {
 }
 
 impl Maps {
-    fn numbers(self, channels: u64) -> u64 {
+    /// Numbers of so many channels of them.
+    pub(super) fn numbers(self, channels: u64) -> u64 {
         [self.samples, self.frames, self.height, self.width].into_iter().fold(channels, u64::saturating_mul)
     }
 
@@ -36,8 +38,18 @@ impl Maps {
         }
     }
 
+    /// The same with so many times the frames and the length of each side.
+    pub(super) fn scaled(self, times: u64, sides: u64) -> Self {
+        Self {
+            frames: self.frames.saturating_mul(times),
+            height: self.height.saturating_mul(sides),
+            width: self.width.saturating_mul(sides),
+            ..self
+        }
+    }
+
     /// The same, the first frame for itself, with so many times the frames behind it and the length of each side.
-    fn larger(self, [times, sides]: [u64; 2]) -> Self {
+    pub(super) fn larger(self, [times, sides]: [u64; 2]) -> Self {
         Self {
             frames: self.frames.saturating_sub(1).saturating_mul(times).saturating_add(1),
             height: self.height.saturating_mul(sides),
@@ -57,6 +69,7 @@ const HUNYUAN_FRAMES: (u64, u64) = (5, 3);
 /// Decodes videos where the class is one of these.
 pub fn decode(tape: &Tape, vae: &Autoencoder, latent: Maps, tiling: bool, kind: Kind) -> Option<Tensor> {
     let hunyuan = match vae.class.as_str() {
+        "AutoencoderKLCogVideoX" => return Some(cogvideo::decode(tape, vae, latent, tiling, kind)),
         "AutoencoderKLHunyuanVideo" => true,
         "AutoencoderKLLTXVideo" => false,
         _ => return None,
@@ -90,7 +103,7 @@ pub fn decode(tape: &Tape, vae: &Autoencoder, latent: Maps, tiling: bool, kind: 
 }
 
 /// The lengths of parts of a whole that begin so far apart. A whole of any length has few parts here.
-fn parts(whole: u64, length: u64, apart: u64) -> impl Iterator<Item = u64> {
+pub(super) fn parts(whole: u64, length: u64, apart: u64) -> impl Iterator<Item = u64> {
     let count = whole.div_ceil(apart).min(MOST_PARTS);
     (0..count).map(move |part| (whole - part * apart).min(length))
 }
@@ -100,7 +113,7 @@ const MOST_PARTS: u64 = 512;
 
 /// A convolution. For video cuDNN turns both maps into its own layout, in a workspace (answers of cuDNN 9 for compute
 /// capability 9.0, `calibration/README.md`).
-fn convolution(tape: &Tape, x: &Tensor, [from, to]: [u64; 2], taps: u64, maps: Maps) -> Tensor {
+pub(super) fn convolution(tape: &Tape, x: &Tensor, [from, to]: [u64; 2], taps: u64, maps: Maps) -> Tensor {
     let out = tape.empty(maps.numbers(to), x.kind);
     let weights = from.saturating_mul(to).saturating_mul(taps);
     let numbers = x.count.saturating_add(out.count).saturating_add(weights);
