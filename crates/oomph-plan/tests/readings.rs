@@ -66,6 +66,28 @@ fn decoding_a_video_takes_what_was_read() {
 }
 
 #[test]
+fn a_pipeline_weighs_what_its_networks_do() {
+    let card = CardCost::of(Catalogue::builtin().get("h100").unwrap());
+    let image = Image { width: 256, height: 256, ..Image::default() };
+    let workload = Workload { task: Task::Image, image, ..Workload::default() };
+    let mut pipelines = 0;
+    for entry in Library::builtin().entries() {
+        let model = Library::builtin().model(&entry.name).unwrap();
+        let pipeline = Pipeline::of(&model.components);
+        if !pipeline.denoises() || pipeline.is_control() {
+            continue;
+        }
+        let numbers: u64 = pipeline.networks.iter().map(|network| network.numbers).sum();
+        let weights = pipeline::run(&pipeline, &workload, card, false).weights;
+        // Wan's autoencoder is in 32 bits.
+        let share = weights as f64 / (2 * numbers) as f64;
+        assert!((0.99..1.05).contains(&share), "{}: {weights} bytes for {numbers} numbers", entry.name);
+        pipelines += 1;
+    }
+    assert!(pipelines >= 15, "{pipelines}");
+}
+
+#[test]
 fn no_published_out_of_memory_error_is_called_a_sure_fit() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/measured-peaks.csv");
     let Ok(text) = std::fs::read_to_string(&path) else {
