@@ -131,7 +131,8 @@ impl Entry {
 
 static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
     // The file is part of the program and a test reads it, so this cannot fail in a program that was released.
-    Catalogue::parse(include_str!("../data/gpus.toml")).expect("the built-in catalogue is valid")
+    let file = serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/gpus.json")));
+    file.ok().and_then(|file| Catalogue::of(file).ok()).expect("the built-in catalogue is valid")
 });
 
 impl Catalogue {
@@ -142,7 +143,10 @@ impl Catalogue {
 
     /// Reads a catalogue in the format of `data/gpus.toml`.
     pub fn parse(text: &str) -> Result<Self, CatalogueError> {
-        let file: File = toml::from_str(text)?;
+        Self::of(toml::from_str(text)?)
+    }
+
+    fn of(file: File) -> Result<Self, CatalogueError> {
         let mut gpus = Vec::with_capacity(file.gpu.len());
         for entry in file.gpu {
             let architecture =

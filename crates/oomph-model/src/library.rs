@@ -10,26 +10,21 @@ use serde_json::Value;
 
 use crate::{Architecture, Component, Dtype, Layout, Model, Tensor};
 
-const FILES: &[&str] = &[
-    include_str!("../data/models/deepseek.toml"),
-    include_str!("../data/models/encoders.toml"),
-    include_str!("../data/models/gemma.toml"),
-    include_str!("../data/models/gpt.toml"),
-    include_str!("../data/models/images.toml"),
-    include_str!("../data/models/llama.toml"),
-    include_str!("../data/models/mistral.toml"),
-    include_str!("../data/models/open.toml"),
-    include_str!("../data/models/pairs.toml"),
-    include_str!("../data/models/phi.toml"),
-    include_str!("../data/models/qwen.toml"),
-    include_str!("../data/models/vqgan.toml"),
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(include_str!(concat!(env!("OUT_DIR"), "/", $name, ".json"))),*]
+    };
+}
+
+const FILES: &[&str] = files![
+    "deepseek", "encoders", "gemma", "gpt", "images", "llama", "mistral", "open", "pairs", "phi", "qwen", "vqgan",
 ];
 
 static BUILT_IN: LazyLock<Library> = LazyLock::new(|| {
     let mut library = Library::default();
     for text in FILES {
         // The texts are part of the program, and a test reads each; a fault in one is no reason to stop.
-        if let Ok(file) = toml::from_str::<File>(text) {
+        if let Ok(file) = serde_json::from_str::<File>(text) {
             library.entries.extend(file.model);
             library.networks.extend(file.network);
         }

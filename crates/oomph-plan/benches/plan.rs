@@ -3,7 +3,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use oomph_gpu::Catalogue;
 use oomph_model::{Architecture, Library};
-use oomph_plan::{CardCost, Precision, Stored, Subject, Task, Workload, changes, estimate, limits};
+use oomph_plan::{CardCost, Nearby, Precision, Stored, Subject, Task, Workload, estimate};
 
 fn subject(name: &str, stored: Option<Stored>) -> Subject {
     let model = Library::builtin().model(name).expect("a built-in name");
@@ -30,9 +30,8 @@ fn answers(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let subject = subject(model, stored.clone());
                 let answer = estimate(&subject, workload, card);
-                let most = limits(&subject, workload, card, &answer, gpu.capacity_bytes);
-                let changes = changes(&subject, workload, card, &answer, gpu.capacity_bytes);
-                (answer, most, changes)
+                let nearby = Nearby::new(&subject, workload, card, &answer);
+                (nearby.limits(gpu.capacity_bytes), nearby.changes(gpu.capacity_bytes))
             });
         });
     }

@@ -5,6 +5,7 @@ use oomph_model::architecture::{Head, Transformer};
 use serde::Serialize;
 
 use crate::interval::{self, Interval};
+use crate::nearby::Runs;
 use crate::run::{self, Run};
 use crate::serve::{self, Stored};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
@@ -84,36 +85,22 @@ impl CardCost {
 /// Says what a workload needs on one card of those that it is spread over: the fullest.
 #[must_use]
 pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estimate {
-    with_slack(subject, workload, card, None)
+    beside(subject, workload, card, None)
 }
 
-/// The same for a workload that is near another, several times faster: the allocator is not followed, and as much is
-/// reserved beyond what is allocated as it was there (`slack`, of [`reserved_share`]).
-pub(crate) fn nearby(subject: &Subject, workload: &Workload, card: CardCost, slack: f64) -> Estimate {
-    with_slack(subject, workload, card, Some(slack))
-}
-
-fn with_slack(subject: &Subject, workload: &Workload, card: CardCost, slack: Option<f64>) -> Estimate {
+/// The same, for a workload that others were run near to.
+pub(crate) fn beside(subject: &Subject, workload: &Workload, card: CardCost, near: Option<&Runs>) -> Estimate {
     match subject {
         Subject::Transformer { shape, stored } => {
             let stored = stored.as_ref();
             match stored.filter(|stored| stored.llama_cpp.is_some() && !workload.task.trains()) {
                 Some(stored) => serve::llama_cpp(shape, stored, workload, card),
                 None if workload.task == Task::Serve => serve::vllm(shape, stored, workload, card),
-                None => transformer(shape, stored, workload, card, slack),
+                None => transformer(shape, stored, workload, card, near),
             }
         }
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, slack),
+        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, near),
     }
-}
-
-/// Reserved over allocated bytes of an estimate.
-pub(crate) fn reserved_share(estimate: &Estimate) -> f64 {
-    let sum = |except: &[Owner]| {
-        let counted = Owner::ALL.into_iter().filter(|owner| !except.contains(owner));
-        counted.fold(0_u64, |sum, owner| sum.saturating_add(estimate.owners[owner as usize]))
-    };
-    sum(&[Owner::Context]) as f64 / sum(&[Owner::Context, Owner::Slack]).max(1) as f64
 }
 
 fn transformer(
@@ -121,7 +108,7 @@ fn transformer(
     stored: Option<&Stored>,
     workload: &Workload,
     card: CardCost,
-    slack: Option<f64>,
+    near: Option<&Runs>,
 ) -> Estimate {
     let parallel = workload.parallel;
     let sliced = sliced(shape, parallel);
@@ -135,13 +122,17 @@ fn transformer(
     if sharded && keeps_a_master(workload) {
         spread.precision = Precision::Bf16;
     }
-    let run = run::transformer(&sliced, &spread, card.traits, slack.is_none());
+    // How the other cards hold what one of them need not is decided afterwards.
+    spread.parallel = Parallel { tensor: parallel.tensor, pipeline: parallel.pipeline, ..Parallel::default() };
+    let run = |reserved: bool| run::transformer(&sliced, &spread, card.traits, reserved);
+    let run = near.map_or_else(|| run(true), |near| near.transformers.of(&spread, || run(false)));
     let usage = &run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
     let quantiles = interval::quantiles(&shape.family, workload.task.name());
     // The share is that of an expectation, which the quantiles are part of already.
-    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share / quantiles.middle.max(1.0)) as u64);
+    let reserved =
+        near.map_or(followed, |near| (usage.allocated as f64 * near.slack / quantiles.middle.max(1.0)) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     if sharded {
         owners = before_sharding(shape, &spread, &run);
@@ -175,7 +166,7 @@ fn transformer(
         owners,
         total,
         phase: usage.phase,
-        parameters: if slack.is_none() { parameters(shape, &run) } else { run.parameters },
+        parameters: if near.is_none() { parameters(shape, &run) } else { run.parameters },
         trained: run.trained.saturating_mul(if workload.task == Task::Full {
             parallel.tensor * parallel.pipeline
         } else {

@@ -44,7 +44,7 @@ struct File {
 }
 
 static QUANTILES: LazyLock<Vec<Quantiles>> = LazyLock::new(|| {
-    let file: Result<File, _> = toml::from_str(include_str!("../data/intervals.toml"));
+    let file: Result<File, _> = serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/intervals.json")));
     file.map_or_else(|_| Vec::new(), |file| file.interval)
 });
 

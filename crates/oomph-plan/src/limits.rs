@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::estimate::{CardCost, Estimate, Subject, nearby, reserved_share};
+use crate::estimate::Subject;
+use crate::nearby::Nearby;
 use crate::workload::Workload;
 
 /// What fits, other things as they are. 0 where not even one does; `None` where there is nothing to vary.
@@ -16,42 +17,45 @@ pub struct Limits {
     pub max_resolution: Option<u64>,
 }
 
-/// The largest batch, length and resolution whose expected need is within `capacity` bytes. `answer` is the estimate of the
-/// workload itself on the card.
-#[must_use]
-pub fn limits(subject: &Subject, workload: &Workload, card: CardCost, answer: &Estimate, capacity: u64) -> Limits {
-    let slack = reserved_share(answer);
-    let need = |changed: Workload| nearby(subject, &changed, card, slack).total.expected;
-    // One image is made at a time where CLIP guides it.
-    let alone = matches!(subject, Subject::Pipeline(pipeline) if pipeline.is_guided());
-    let batch = || largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
-    let resolution = || {
-        let side = |side: u64| {
-            let mut changed = workload.clone();
-            (changed.image.width, changed.image.height) = (side, side);
-            need(changed)
+impl Nearby<'_> {
+    /// The largest batch, length and resolution whose expected need is within `capacity` bytes.
+    #[must_use]
+    pub fn limits(&self, capacity: u64) -> Limits {
+        let Self { subject, workload, .. } = *self;
+        let need = |changed: Workload| self.estimate(&changed).total.expected;
+        let batch = || largest(workload.batch, 1, 4096, capacity, |batch| need(Workload { batch, ..workload.clone() }));
+        let resolution = || {
+            let side = |side: u64| {
+                let mut changed = workload.clone();
+                (changed.image.width, changed.image.height) = (side, side);
+                need(changed)
+            };
+            largest(workload.image.width, 64, 8192, capacity, side)
         };
-        largest(workload.image.width, 64, 8192, capacity, side)
-    };
-    let context = |most: u64| {
-        let new_tokens = workload.new_tokens;
-        let unit = 64;
-        let length =
-            |length: u64| need(Workload { length: length.saturating_sub(new_tokens).max(1), ..workload.clone() });
-        largest(workload.length.saturating_add(new_tokens), unit, most.max(unit), capacity, length)
-    };
-    // Both searches take some milliseconds, and know nothing of each other.
-    std::thread::scope(|scope| {
-        let batch = (!alone).then(|| scope.spawn(batch));
-        let (max_context, max_resolution) = match subject {
-            Subject::Pipeline(_) => (None, Some(resolution())),
+        let context = |most: u64| {
+            let new_tokens = workload.new_tokens;
+            let unit = 64;
+            let length =
+                |length: u64| need(Workload { length: length.saturating_sub(new_tokens).max(1), ..workload.clone() });
+            largest(workload.length.saturating_add(new_tokens), unit, most.max(unit), capacity, length)
+        };
+        match subject {
+            // One image is made at a time where CLIP guides it.
+            Subject::Pipeline(pipeline) => Limits {
+                max_batch: (!pipeline.is_guided()).then(batch),
+                max_context: None,
+                max_resolution: Some(resolution()),
+            },
             Subject::Transformer { shape, .. } => {
                 let read = shape.image.is_none() && shape.audio.is_none() && shape.max_positions > 0;
-                (read.then(|| context(shape.max_positions)), None)
+                Limits {
+                    max_batch: Some(batch()),
+                    max_context: read.then(|| context(shape.max_positions)),
+                    max_resolution: None,
+                }
             }
-        };
-        Limits { max_batch: batch.and_then(|batch| batch.join().ok()), max_context, max_resolution }
-    })
+        }
+    }
 }
 
 /// The largest multiple of `unit`, at most `most`, whose need is within the capacity. Needs grow with the value; they are
@@ -76,10 +80,12 @@ fn largest(start: u64, unit: u64, most: u64, capacity: u64, need: impl Fn(u64) -
         }
         probe = match fails {
             None => snap(fits.0.saturating_mul(4)),
+            // Often nothing fits at all, and where something does this is the other end of the line.
+            Some(_) if fits.0 == 0 => unit,
             Some((above, _)) if above <= fits.0 + unit => break,
             Some((above, over)) => {
                 let share = (capacity.saturating_sub(fits.1)) as f64 / over.saturating_sub(fits.1).max(1) as f64;
-                let guess = fits.0 as f64 + (above - fits.0) as f64 * if fits.0 == 0 { share.min(0.5) } else { share };
+                let guess = fits.0 as f64 + (above - fits.0) as f64 * share;
                 snap(guess as u64).clamp(fits.0 + unit, above - unit)
             }
         };

@@ -3,7 +3,8 @@
 use oomph_remedy::Catalogue;
 use serde::Serialize;
 
-use crate::estimate::{CardCost, Estimate, Subject, nearby, reserved_share};
+use crate::estimate::Subject;
+use crate::nearby::Nearby;
 use crate::workload::{Attention, Image, Offloading, Optimizer, Precision, Task, Workload};
 
 /// One change and what it does to the total.
@@ -143,38 +144,37 @@ fn applies(id: &str, subject: &Subject, workload: &Workload) -> bool {
     }
 }
 
-/// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
-/// among them. `answer` is the estimate of the workload itself on the card, whose `capacity` in bytes a change should fit.
-#[must_use]
-pub fn changes(
-    subject: &Subject,
-    workload: &Workload,
-    card: CardCost,
-    answer: &Estimate,
-    capacity: u64,
-) -> Vec<Change> {
-    let (now, slack) = (answer.total.expected, reserved_share(answer));
-    let catalogue = Catalogue::builtin();
-    let pipeline = matches!(subject, Subject::Pipeline(_));
-    let mut changes: Vec<Change> = RULES
-        .into_iter()
-        .filter(|(id, _)| applies(id, subject, workload))
-        .filter(|(id, _)| *id != if pipeline { "shorter-sequence" } else { "smaller-resolution" })
-        .filter_map(|(id, rule)| Some((id, rule(workload)?)))
-        .map(|(id, changed)| {
-            let total = nearby(subject, &changed, card, slack).total;
-            let remedy = catalogue.get(id);
-            Change {
-                id: id.to_owned(),
-                title: remedy.map_or_else(|| id.to_owned(), |remedy| remedy.title.clone()),
-                expected_bytes: total.expected,
-                saves_bytes: i64::try_from(now).unwrap_or(i64::MAX) - i64::try_from(total.expected).unwrap_or(i64::MAX),
-                probability: total.probability_within(capacity),
-                changes_result: remedy.is_some_and(|remedy| remedy.sameness >= oomph_remedy::Sameness::Approximate),
-            }
-        })
-        .collect();
-    changes
-        .sort_by_key(|change| (change.probability < 0.5, change.changes_result, std::cmp::Reverse(change.saves_bytes)));
-    changes
+impl Nearby<'_> {
+    /// The changes of the catalogue that arithmetic can judge, those that change no result first and the most saving first
+    /// among them. `capacity` is what a change should fit, in bytes.
+    #[must_use]
+    pub fn changes(&self, capacity: u64) -> Vec<Change> {
+        let Self { subject, workload, answer, .. } = *self;
+        let now = answer.total.expected;
+        let catalogue = Catalogue::builtin();
+        let pipeline = matches!(subject, Subject::Pipeline(_));
+        let mut changes: Vec<Change> = RULES
+            .into_iter()
+            .filter(|(id, _)| applies(id, subject, workload))
+            .filter(|(id, _)| *id != if pipeline { "shorter-sequence" } else { "smaller-resolution" })
+            .filter_map(|(id, rule)| Some((id, rule(workload)?)))
+            .map(|(id, changed)| {
+                let total = self.estimate(&changed).total;
+                let remedy = catalogue.get(id);
+                Change {
+                    id: id.to_owned(),
+                    title: remedy.map_or_else(|| id.to_owned(), |remedy| remedy.title.clone()),
+                    expected_bytes: total.expected,
+                    saves_bytes: i64::try_from(now).unwrap_or(i64::MAX)
+                        - i64::try_from(total.expected).unwrap_or(i64::MAX),
+                    probability: total.probability_within(capacity),
+                    changes_result: remedy.is_some_and(|remedy| remedy.sameness >= oomph_remedy::Sameness::Approximate),
+                }
+            })
+            .collect();
+        changes.sort_by_key(|change| {
+            (change.probability < 0.5, change.changes_result, std::cmp::Reverse(change.saves_bytes))
+        });
+        changes
+    }
 }

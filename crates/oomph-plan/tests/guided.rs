@@ -5,7 +5,7 @@ use std::path::Path;
 use oomph_gpu::Catalogue;
 use oomph_model::Library;
 use oomph_plan::pipeline::Pipeline;
-use oomph_plan::{CardCost, Image, Owner, Precision, Subject, Task, Workload, estimate, limits};
+use oomph_plan::{CardCost, Image, Nearby, Owner, Precision, Subject, Task, Workload, estimate};
 
 /// The side that is read, which the VQGAN rounds down to its grid of 16.
 const SIDE: u64 = 380;
@@ -41,7 +41,7 @@ fn an_image_that_clip_guides_needs_what_its_program_needed() {
     println!("planned {planned} with {text} of text, read {read}: {ratio:.4}");
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
 
-    let most = limits(&subject, &workload(SIDE), card, &answer, gpu.capacity_bytes);
+    let most = Nearby::new(&subject, &workload(SIDE), card, &answer).limits(gpu.capacity_bytes);
     assert_eq!(most.max_batch, None);
     let side = most.max_resolution.unwrap();
     assert!(estimate(&subject, &workload(side), card).total.expected <= gpu.capacity_bytes / 100 * 105, "{side}");

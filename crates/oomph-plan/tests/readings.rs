@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use oomph_plan::Task;
+use oomph_gpu::Catalogue;
+use oomph_model::Library;
 use oomph_plan::calibration::{self, Comparison, measured};
+use oomph_plan::pipeline::{self, Pipeline};
+use oomph_plan::{CardCost, Image, Task, Workload};
 
 fn comparison() -> Comparison {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../calibration");
@@ -28,6 +31,60 @@ fn plans_are_near_the_readings_of_the_grid() {
     let bounded = |row: &&calibration::Row| row.ratio() <= oomph_plan::quantiles(&row.family, row.task.name()).high;
     let share = comparison.rows.iter().filter(bounded).count() as f64 / comparison.rows.len() as f64;
     assert!(share >= 0.99, "{share}");
+}
+
+#[test]
+fn decoding_a_video_takes_what_was_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../calibration/videos.csv");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let card = CardCost::of(Catalogue::builtin().get("h100").unwrap());
+    let mut rows = 0;
+    for line in lines {
+        let field = |name: &str| line[head.iter().position(|known| *known == name).unwrap()];
+        let number = |name: &str| field(name).parse::<u64>().unwrap();
+        let model = Library::builtin().model(field("model")).unwrap();
+        let decoder = model.components.iter().filter(|part| part.name == "vae").cloned().collect::<Vec<_>>();
+        let image = Image {
+            width: number("width"),
+            height: number("height"),
+            frames: number("frames"),
+            tiling: field("vae_tiling") == "1",
+            ..Image::default()
+        };
+        let workload = Workload { task: Task::Image, image, ..Workload::default() };
+        let run = pipeline::run(&Pipeline::of(&decoder), &workload, card, true);
+        let off = |planned: u64, read: u64| 100.0 * (planned as f64 / read as f64 - 1.0);
+        let allocated = off(run.usage.allocated, number("peak_allocated"));
+        let reserved = off(run.usage.reserved.unwrap(), number("peak_reserved"));
+        println!("{:60} allocated {allocated:+6.2} %, reserved {reserved:+6.2} %", line[..6].join(" "));
+        assert!(allocated.abs() <= 2.0, "{line:?}: {allocated}");
+        rows += 1;
+    }
+    assert!(rows >= 12, "{rows}");
+}
+
+#[test]
+fn a_pipeline_weighs_what_its_networks_do() {
+    let card = CardCost::of(Catalogue::builtin().get("h100").unwrap());
+    let image = Image { width: 256, height: 256, ..Image::default() };
+    let workload = Workload { task: Task::Image, image, ..Workload::default() };
+    let mut pipelines = 0;
+    for entry in Library::builtin().entries() {
+        let model = Library::builtin().model(&entry.name).unwrap();
+        let pipeline = Pipeline::of(&model.components);
+        if !pipeline.denoises() || pipeline.is_control() {
+            continue;
+        }
+        let numbers: u64 = pipeline.networks.iter().map(|network| network.numbers).sum();
+        let weights = pipeline::run(&pipeline, &workload, card, false).weights;
+        // Wan's autoencoder is in 32 bits.
+        let share = weights as f64 / (2 * numbers) as f64;
+        assert!((0.99..1.05).contains(&share), "{}: {weights} bytes for {numbers} numbers", entry.name);
+        pipelines += 1;
+    }
+    assert!(pipelines >= 15, "{pipelines}");
 }
 
 #[test]

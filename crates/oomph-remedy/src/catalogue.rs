@@ -63,33 +63,34 @@ struct File {
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../data/", $name)))),*]
+        &[$(include_str!(concat!(env!("OUT_DIR"), "/", $name, ".json"))),*]
     };
 }
 
 /// One file per concept. Where two remedies are equally cheap, the order of the files and of their entries decides.
-const FILES: &[(&str, &str)] = files![
-    "lifetime.toml",
-    "neighbours.toml",
-    "allocator.toml",
-    "attention-and-loss.toml",
-    "batch.toml",
-    "activations.toml",
-    "precision.toml",
-    "optimizer.toml",
-    "weights.toml",
-    "offload.toml",
-    "parallel.toml",
-    "images.toml",
-    "serving.toml",
-    "evaluation.toml",
-    "host.toml",
-    "advice.toml",
+const FILES: &[&str] = files![
+    "lifetime",
+    "neighbours",
+    "allocator",
+    "attention-and-loss",
+    "batch",
+    "activations",
+    "precision",
+    "optimizer",
+    "weights",
+    "offload",
+    "parallel",
+    "images",
+    "serving",
+    "evaluation",
+    "host",
+    "advice",
 ];
 
 static BUILTIN: LazyLock<Catalogue> = LazyLock::new(|| {
     // The files are part of the program and a test reads them, so this cannot fail in a program that was released.
-    Catalogue::parse(FILES.iter().copied()).expect("the built-in catalogue is valid")
+    let files = FILES.iter().map(|text| serde_json::from_str(text).ok()).collect::<Option<Vec<File>>>();
+    files.and_then(|files| Catalogue::of(files).ok()).expect("the built-in catalogue is valid")
 });
 
 /// Ids with at least this Jaro-Winkler similarity are worth asking after: below it words share only their beginning.
@@ -107,10 +108,16 @@ impl Catalogue {
     ///
     /// When a file cannot be read, an id is used twice or a name leads nowhere.
     pub fn parse<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, CatalogueError> {
+        let read = |(name, text): (&str, &str)| {
+            toml::from_str(text)
+                .map_err(|source| CatalogueError::Syntax { file: name.to_owned(), source: Box::new(source) })
+        };
+        Self::of(files.into_iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    fn of(files: Vec<File>) -> Result<Self, CatalogueError> {
         let mut catalogue = Self { remedies: Vec::new(), advice: Vec::new(), by_id: HashMap::new() };
-        for (name, text) in files {
-            let file: File = toml::from_str(text)
-                .map_err(|source| CatalogueError::Syntax { file: name.to_owned(), source: Box::new(source) })?;
+        for file in files {
             catalogue.remedies.extend(file.remedy);
             catalogue.advice.extend(file.advice);
         }

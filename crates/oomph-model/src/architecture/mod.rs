@@ -10,7 +10,7 @@ mod gguf;
 mod parameter;
 mod transformer;
 
-pub use diffusion::{Autoencoder, DiffusionTransformer, Level, UNet};
+pub use diffusion::{Autoencoder, DiffusionTransformer, Level, LtxSide, UNet};
 pub use parameter::{Form, Parameter, Role};
 pub use transformer::{
     AudioInput, Experts, Head, ImageInput, Kind, LatentAttention, Norm, Positions, QueryKeyNorm, Transformer,

@@ -2,6 +2,7 @@
 
 use oomph_model::architecture::Autoencoder;
 
+use super::video::{self, Maps};
 use crate::tape::{Extent, Kind, Owner, Tape, Tensor};
 use crate::workload::Workload;
 
@@ -41,6 +42,16 @@ pub fn decode(
         return decode_wan(tape, workload);
     }
     let image = workload.image;
+    let (scale, frame_scale) = (vae.scale.max(1), vae.frame_scale.max(1));
+    let video = Maps {
+        samples: if image.slicing { 1 } else { workload.batch },
+        frames: (image.frames.max(1) - 1) / frame_scale + 1,
+        height: image.height / scale,
+        width: image.width / scale,
+    };
+    if let Some(decoded) = video::decode(tape, vae, video, image.tiling, kind) {
+        return drop(decoded);
+    }
     let pixels = image.width.saturating_mul(image.height);
     let own = vae.config.get("sample_size").and_then(serde_json::Value::as_u64).unwrap_or(512);
     let trained = own.max(trained.unwrap_or(0));

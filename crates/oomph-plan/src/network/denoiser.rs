@@ -26,6 +26,7 @@ enum Rotation {
 }
 
 /// What queries, keys and values are made with.
+#[derive(Clone)]
 struct Triple {
     q: Linear,
     k: Linear,
@@ -57,6 +58,7 @@ impl Triple {
 }
 
 /// An MLP: out to its width, GELU, and back.
+#[derive(Clone)]
 struct Mlp {
     wide: Linear,
     narrow: Linear,
@@ -85,13 +87,14 @@ struct Modulated {
 }
 
 impl Modulated {
-    fn new(weights: &mut Weights<'_>, hidden: u64, parts: u64, single: bool) -> Self {
+    /// `time` is the width of what the time step becomes.
+    fn new(weights: &mut Weights<'_>, [time, hidden]: [u64; 2], parts: u64, single: bool) -> Self {
         let projection = if single {
             // One projection serves all layers; each has a table of its own to add to it.
             weights.bare(parts, hidden, Use::Other);
             None
         } else {
-            Some(weights.linear(hidden, hidden * parts, true, Use::Matrix))
+            Some(weights.linear(time, hidden * parts, true, Use::Matrix))
         };
         Self { projection, parts, hidden }
     }
@@ -349,6 +352,8 @@ pub(crate) struct Denoiser {
     /// What is not in a layer, as one weight.
     rest: Tensor,
     hidden: u64,
+    /// Width of what the time step becomes.
+    time: u64,
     heads: u64,
     rotation: Rotation,
     upcast: bool,
@@ -362,29 +367,48 @@ impl Denoiser {
         let mut layers = Vec::new();
         let before = weights.parameters;
         let head_norm = shape.query_key_norm.then_some(shape.head_dim);
+        // CogVideoX has one set of weights for image and text, and a narrow time step.
+        let shared = shape.class == "CogVideoXTransformer3DModel";
+        let narrow = || shape.config.get("time_embed_dim").and_then(serde_json::Value::as_u64).unwrap_or(512);
+        let time = if shared { narrow() } else { hidden };
         for index in 0..shape.layers {
             let last = index + 1 == shape.layers && shape.single_layers == 0 && shape.class.starts_with("SD3");
             let layer = if shape.joint_attention {
                 let twice = index < shape.dual_attention_layers;
+                let image_norm = Modulated::new(weights, [time, hidden], if twice { 9 } else { 6 }, false);
+                let text_norm = Modulated::new(weights, [time, hidden], if last { 2 } else { 6 }, false);
+                let image = Triple::new(weights, hidden, hidden, head_norm);
+                let text = if shared { image.clone() } else { Triple::new(weights, hidden, hidden, head_norm) };
+                let image_out = weights.linear(hidden, hidden, true, Use::Adapted);
+                let text_out = match shared {
+                    true => Some(image_out.clone()),
+                    false => (!last).then(|| weights.linear(hidden, hidden, true, Use::Adapted)),
+                };
+                let again = twice.then(|| {
+                    let triple = Triple::new(weights, hidden, hidden, head_norm);
+                    (triple, weights.linear(hidden, hidden, true, Use::Adapted))
+                });
+                let image_mlp = Mlp::new(weights, hidden, shape.intermediate);
+                let text_mlp = match shared {
+                    true => Some(image_mlp.clone()),
+                    false => (!last).then(|| Mlp::new(weights, hidden, shape.intermediate)),
+                };
                 Layer::Joint(Box::new(Joint {
-                    image_norm: Modulated::new(weights, hidden, if twice { 9 } else { 6 }, false),
-                    text_norm: Modulated::new(weights, hidden, if last { 2 } else { 6 }, false),
-                    image: Triple::new(weights, hidden, hidden, head_norm),
-                    text: Triple::new(weights, hidden, hidden, head_norm),
-                    image_out: weights.linear(hidden, hidden, true, Use::Adapted),
-                    text_out: (!last).then(|| weights.linear(hidden, hidden, true, Use::Adapted)),
-                    again: twice.then(|| {
-                        let triple = Triple::new(weights, hidden, hidden, head_norm);
-                        (triple, weights.linear(hidden, hidden, true, Use::Adapted))
-                    }),
-                    image_mlp: Mlp::new(weights, hidden, shape.intermediate),
-                    text_mlp: (!last).then(|| Mlp::new(weights, hidden, shape.intermediate)),
+                    image_norm,
+                    text_norm,
+                    image,
+                    text,
+                    image_out,
+                    text_out,
+                    again,
+                    image_mlp,
+                    text_mlp,
                 }))
             } else {
                 let norm = shape.query_key_norm.then_some(hidden);
                 let wan = shape.class.starts_with("Wan");
                 Layer::Cross(Box::new(Cross {
-                    norm: Modulated::new(weights, hidden, 6, true),
+                    norm: Modulated::new(weights, [time, hidden], 6, true),
                     itself: Triple::new(weights, hidden, hidden, norm),
                     out: weights.linear(hidden, hidden, true, Use::Adapted),
                     text_norm: wan.then(|| weights.norm(hidden, NormStyle::Layer, true, true)),
@@ -397,7 +421,7 @@ impl Denoiser {
         }
         for _ in 0..shape.single_layers {
             layers.push(Rc::new(Layer::Single(Box::new(Single {
-                norm: Modulated::new(weights, hidden, 3, false),
+                norm: Modulated::new(weights, [time, hidden], 3, false),
                 triple: Triple::new(weights, hidden, hidden, head_norm),
                 wide: weights.linear(hidden, shape.intermediate, true, Use::Matrix),
                 narrow: weights.linear(shape.intermediate.saturating_add(hidden), hidden, true, Use::Matrix),
@@ -414,6 +438,7 @@ impl Denoiser {
             layers,
             rest,
             hidden,
+            time,
             heads: shape.heads,
             rotation,
             upcast: shape.class.starts_with("Wan"),
@@ -428,7 +453,7 @@ impl Denoiser {
         let entered = tape.embedding(&self.rest, rows, self.hidden);
         let mut image = if tape.is_autocast() { tape.cast(&entered, Kind::Half) } else { entered };
         let mut text = tape.empty(samples.saturating_mul(run.text_tokens).saturating_mul(self.hidden), kind);
-        let time = tape.empty(samples.saturating_mul(self.hidden), kind);
+        let time = tape.empty(samples.saturating_mul(self.time), kind);
         let place = Place {
             samples,
             image: run.latent.places,

@@ -2,10 +2,12 @@
 
 mod attend;
 pub mod autoencoder;
+mod cogvideo;
 mod denoiser;
 mod parts;
 mod transformer;
 mod unet;
+mod video;
 mod vqgan;
 
 pub(crate) use denoiser::Denoiser;

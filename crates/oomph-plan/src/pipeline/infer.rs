@@ -81,10 +81,8 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
             Offloading::Sequential => {
                 // Every module's weights are brought for the moment in which it runs: the largest of them is what counts.
                 let bytes = kind(workload).bytes();
-                let parameters = |part: &super::Network| {
-                    part.architecture.as_ref().map(Architecture::parameters).unwrap_or_default()
-                };
-                let largest = pipeline.networks.iter().flat_map(parameters).map(|one| one.elements()).max();
+                let parameters = pipeline.networks.iter().flat_map(|part| &part.parameters);
+                let largest = parameters.map(|one| one.elements()).max();
                 weights = pipeline
                     .networks
                     .iter()

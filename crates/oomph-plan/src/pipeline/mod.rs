@@ -11,6 +11,7 @@ use oomph_model::{Architecture, Component};
 
 use crate::estimate::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval};
+use crate::nearby::Runs;
 use crate::network::{Denoiser, UNet, Weights, autoencoder};
 use crate::tape::{Kind, Owner, Tape, Tensor, Usage};
 use crate::workload::{Attention, Offloading, Precision, Workload};
@@ -31,6 +32,8 @@ pub struct Network {
     pub numbers: u64,
     /// What it is made of.
     pub architecture: Option<Architecture>,
+    /// Its parameters, where its architecture tells them; naming them takes longer than a run of the pipeline.
+    pub parameters: Vec<Parameter>,
 }
 
 impl Pipeline {
@@ -41,6 +44,7 @@ impl Pipeline {
             name: part.name.clone(),
             numbers: part.elements(),
             architecture: part.architecture.clone(),
+            parameters: part.architecture.as_ref().map(Architecture::parameters).unwrap_or_default(),
         };
         Self { networks: components.iter().map(network).collect() }
     }
@@ -152,7 +156,6 @@ impl Network {
             _ => f64::from(u32::try_from(8 * kind.bytes()).unwrap_or(16)),
         };
         let packed = matches!(workload.precision, Precision::Nf4 | Precision::Int8) && self.numbers >= PACKED_FROM;
-        let parameters = self.architecture.as_ref().map(Architecture::parameters).unwrap_or_default();
         tape.owned(Owner::Weights, || {
             let one = |parameter: &Parameter| {
                 let count = parameter.elements();
@@ -163,10 +166,10 @@ impl Network {
                     _ => tape.empty(count, kind),
                 }
             };
-            if parameters.is_empty() {
+            if self.parameters.is_empty() {
                 return vec![tape.empty(self.numbers, kind)];
             }
-            parameters.iter().map(one).collect()
+            self.parameters.iter().map(one).collect()
         })
     }
 }
@@ -188,13 +191,14 @@ pub fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, reserved: b
     }
 }
 
-/// What a pipeline needs. With `slack` the allocator is not followed, and as much is reserved beyond what is allocated.
-pub fn estimate(pipeline: &Pipeline, workload: &Workload, card: CardCost, slack: Option<f64>) -> Estimate {
-    let run = run(pipeline, workload, card, slack.is_none());
+/// What a pipeline needs, `near` others that were run or by itself.
+pub(crate) fn estimate(pipeline: &Pipeline, workload: &Workload, card: CardCost, near: Option<&Runs>) -> Estimate {
+    let run = |reserved: bool| run(pipeline, workload, card, reserved);
+    let run = near.map_or_else(|| run(true), |near| near.pipelines.of(workload, || run(false)));
     let usage = run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
-    let reserved = slack.map_or(followed, |share| (usage.allocated as f64 * share) as u64);
+    let reserved = near.map_or(followed, |near| (usage.allocated as f64 * near.slack) as u64);
     owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     owners[Owner::Context as usize] = card.context[1];
     let quantiles = if pipeline.is_read(workload) {

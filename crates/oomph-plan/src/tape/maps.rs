@@ -2,7 +2,9 @@
 //!
 //! Convolutions are cuDNN's, which may take a workspace from PyTorch's allocator while they run.
 
-use super::{Kind, Owner, Tape, Tensor};
+use smallvec::smallvec;
+
+use super::{Few, Kind, Owner, Tape, Tensor};
 
 /// A convolution and its bias.
 #[derive(Clone)]
@@ -69,9 +71,9 @@ impl Tape {
         workspace(self);
         // One formula gives all gradients, so both are kept whichever of them is wanted: frozen windows keep their input too.
         let saved = (x.detach(), weight.detach());
-        let mut inputs = vec![&x, &weight];
+        let mut inputs: Few<&Tensor> = smallvec![&x, &weight];
         inputs.extend(&bias);
-        let wants: Vec<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();
+        let wants: Few<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();
         self.record(&mut out, &inputs, || {
             Box::new(move |tape, grads| {
                 let results = wants
@@ -100,7 +102,7 @@ impl Tape {
     pub fn resized(&self, x: &Tensor, count: u64) -> Tensor {
         let mut out = self.empty(count, x.kind);
         let (whole, kind) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(whole, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(whole, kind))]));
         out
     }
 
@@ -115,7 +117,7 @@ impl Tape {
             Box::new(move |tape, grads| {
                 let result = tape.empty(count, Kind::Single);
                 drop((saved, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         loss

@@ -253,6 +253,16 @@ pub struct Storage {
 }
 
 impl Storage {
+    /// Whose bytes they are.
+    pub(super) fn owner(&self) -> Owner {
+        self.owner.get()
+    }
+
+    /// How many they are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Says whose bytes they are from now on.
     pub fn belongs_to(&self, owner: Owner) {
         let before = self.owner.replace(owner);

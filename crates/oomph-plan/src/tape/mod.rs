@@ -7,14 +7,17 @@
 //! (`derivatives.yaml` and `engine.cpp` of PyTorch). A step of a 7 B model is some ten thousand operations and takes
 //! about a millisecond.
 
+mod again;
 mod maps;
 mod memory;
 mod ops;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use smallvec::{SmallVec, smallvec};
+
+pub use again::{Mark, Passed, Twin};
 pub use maps::{Convolution, Extent};
 pub use memory::{GRAIN, Memory, Owner, Owners, Phase, Storage, Usage};
 pub use ops::{Adapter, Heads, Linear};
@@ -93,20 +96,39 @@ enum Edge {
     Leaf(usize),
 }
 
+/// Something of each input or output of a node. Nearly all nodes have at most three, and nodes are made by the hundred
+/// thousand, so these lie in place.
+type Few<T> = SmallVec<[T; 3]>;
+
+/// Gradients, where there are any.
+type Grads = Few<Option<Tensor>>;
+
 /// What a node does with the gradients of its outputs: it gives those of its inputs.
-type Backward = Box<dyn FnOnce(&Tape, Vec<Option<Tensor>>) -> Vec<Option<Tensor>>>;
+type Backward = Box<dyn FnOnce(&Tape, Grads) -> Grads>;
 
 struct Node {
     /// Where the gradient of each input goes, and the type that it has there.
-    inputs: Vec<(Option<Edge>, Kind)>,
-    outputs: usize,
-    backward: Option<Backward>,
+    inputs: Few<(Option<Edge>, Kind)>,
+    /// The gradients of its outputs that have arrived.
+    grads: Grads,
+    /// Whether any has.
+    reached: bool,
+    backward: Backward,
 }
 
 struct Leaf {
     /// The parameter, to know the kind of its gradient.
     kind: Kind,
     grad: Option<Tensor>,
+}
+
+/// A leaf that a backward pass has not done with.
+#[derive(Default)]
+struct Awaited {
+    /// How many gradients are still to come.
+    uses: u32,
+    /// The sum of those that came.
+    sum: Option<Tensor>,
 }
 
 /// The graph of one process, its memory and its modes.
@@ -117,9 +139,12 @@ pub struct Tape {
     leaves: RefCell<Vec<Leaf>>,
     grad: Cell<bool>,
     autocast: Cell<bool>,
-    cast_weights: RefCell<HashMap<usize, Tensor>>,
+    /// By leaf: its copy in 16 bits under autocast.
+    cast_weights: RefCell<Vec<Option<Tensor>>>,
     owner: Cell<Owner>,
     pub(crate) card: CardTraits,
+    /// Whether layers may stand for others that are like them.
+    skips: bool,
 }
 
 /// What of the card decides which kernels run.
@@ -142,7 +167,14 @@ impl Tape {
             cast_weights: RefCell::default(),
             owner: Cell::new(Owner::Activations),
             card,
+            skips: true,
         }
+    }
+
+    /// The same, with every layer gone through, however many are alike.
+    #[cfg(test)]
+    pub(crate) fn walking(self) -> Self {
+        Self { skips: false, ..self }
     }
 
     /// A new tensor that nobody has used.
@@ -232,8 +264,9 @@ impl Tape {
         let mut nodes = self.nodes.borrow_mut();
         nodes.push(Some(Node {
             inputs: inputs.iter().map(|input| (input.edge, input.kind)).collect(),
-            outputs,
-            backward: Some(backward()),
+            grads: smallvec![None; outputs],
+            reached: false,
+            backward: backward(),
         }));
         Some(nodes.len() - 1)
     }
@@ -243,42 +276,46 @@ impl Tape {
         let Some(root) = from.edge else { return };
         let owner = self.owner.replace(Owner::Temporaries);
         let before = self.grad.replace(false);
-        let mut uses = self.leaf_uses(root);
-        let mut leaf_buffers: HashMap<usize, Tensor> = HashMap::new();
-        let mut buffers: BTreeMap<usize, Vec<Option<Tensor>>> = BTreeMap::new();
-        let mut arrive = |edge: Edge, grad: Tensor, buffers: &mut BTreeMap<usize, Vec<Option<Tensor>>>| match edge {
+        let mut leaves = self.awaited(root);
+        // Nodes that have a gradient and have not given theirs yet.
+        let mut waiting = 0_usize;
+        let mut arrive = |edge: Edge, grad: Tensor| match edge {
             Edge::Leaf(leaf) => {
-                let sum = self.accumulated(leaf_buffers.remove(&leaf), grad);
-                let left = uses.entry(leaf).or_insert(1);
-                *left -= 1;
-                if *left == 0 {
-                    self.keep_grad(leaf, sum);
+                let awaited = &mut leaves[leaf];
+                let sum = self.accumulated(awaited.sum.take(), grad);
+                awaited.uses = awaited.uses.saturating_sub(1);
+                if awaited.uses == 0 {
+                    self.keep_grad(leaf, || sum);
                 } else {
-                    leaf_buffers.insert(leaf, sum);
+                    awaited.sum = Some(sum);
                 }
+                0
             }
             Edge::Node { node, output } => {
-                let slots = buffers.entry(node).or_insert_with(|| {
-                    let outputs = self.nodes.borrow()[node].as_ref().map_or(1, |node| node.outputs);
-                    vec![None; outputs]
-                });
-                let old = slots[output].take();
-                slots[output] = Some(self.accumulated(old, grad));
+                let mut nodes = self.nodes.borrow_mut();
+                let Some(node) = &mut nodes[node] else { return 0 };
+                let slot = &mut node.grads[output];
+                *slot = Some(self.accumulated(slot.take(), grad));
+                usize::from(!std::mem::replace(&mut node.reached, true))
             }
         };
-        arrive(root, grad, &mut buffers);
-        // Nodes are numbered as they were made, so the highest number that has a gradient has all of its gradients.
-        while let Some((number, grads)) = buffers.pop_last() {
-            let Some(mut node) = self.nodes.borrow_mut()[number].take() else { continue };
-            let Some(backward) = node.backward.take() else { continue };
-            let results = backward(self, grads);
+        waiting += arrive(root, grad);
+        // Nodes are numbered as they were made, so the highest number that has a gradient has all of its gradients. A part
+        // that is computed again makes nodes of higher numbers still, and walks no further than those.
+        let mut number = self.nodes.borrow().len();
+        while waiting > 0 && number > 0 {
+            number -= 1;
+            let node = self.nodes.borrow_mut()[number].take_if(|node| node.reached);
+            let Some(node) = node else { continue };
+            waiting -= 1;
+            let results = (node.backward)(self, node.grads);
             for ((edge, kind), result) in node.inputs.into_iter().zip(results) {
                 if let (Some(edge), Some(mut grad)) = (edge, result) {
                     if grad.kind != kind {
                         // The engine gives a gradient the type of its tensor.
                         grad = self.empty(grad.count, kind);
                     }
-                    arrive(edge, grad, &mut buffers);
+                    waiting += arrive(edge, grad);
                 }
             }
         }
@@ -287,14 +324,15 @@ impl Tape {
     }
 
     /// How often each leaf is reached from here.
-    fn leaf_uses(&self, root: Edge) -> HashMap<usize, u32> {
+    fn awaited(&self, root: Edge) -> Vec<Awaited> {
         let nodes = self.nodes.borrow();
-        let mut uses = HashMap::new();
+        let mut leaves = Vec::new();
+        leaves.resize_with(self.leaves.borrow().len(), Awaited::default);
         let mut seen = vec![false; nodes.len()];
         let mut stack = vec![root];
         while let Some(edge) = stack.pop() {
             match edge {
-                Edge::Leaf(leaf) => *uses.entry(leaf).or_insert(0) += 1,
+                Edge::Leaf(leaf) => leaves[leaf].uses += 1,
                 Edge::Node { node, .. } => {
                     let first = !std::mem::replace(&mut seen[node], true);
                     if let (true, Some(node)) = (first, &nodes[node]) {
@@ -303,7 +341,7 @@ impl Tape {
                 }
             }
         }
-        uses
+        leaves
     }
 
     /// The sum of two gradients: in place where nobody else has the first.
@@ -316,7 +354,7 @@ impl Tape {
     }
 
     /// A gradient reaches its parameter: it is taken over where nobody else has it, and copied otherwise.
-    fn keep_grad(&self, leaf: usize, new: Tensor) {
+    fn keep_grad(&self, leaf: usize, new: impl FnOnce() -> Tensor) {
         let (has, kind) = {
             let leaves = self.leaves.borrow();
             (leaves[leaf].grad.is_some(), leaves[leaf].kind)
@@ -324,6 +362,7 @@ impl Tape {
         if has {
             return;
         }
+        let new = new();
         let kept = if new.is_unique() && new.kind == kind { new } else { self.empty(new.count, kind) };
         kept.belongs_to(Owner::Gradients);
         self.leaves.borrow_mut()[leaf].grad = Some(kept);
@@ -342,8 +381,7 @@ impl Tape {
 
     /// Drops what is left of the graph.
     pub fn forget_graph(&self) {
-        let nodes = std::mem::take(&mut *self.nodes.borrow_mut());
-        drop(nodes);
+        self.nodes.borrow_mut().clear();
     }
 
     /// A part of the network whose inside is not kept but computed again in the backward pass
@@ -385,7 +423,7 @@ impl Tape {
                     }
                     grad
                 };
-                let mut results = vec![None];
+                let mut results: Grads = smallvec![None];
                 results.extend(
                     leaves.into_iter().zip(wanted).map(|(leaf, wanted)| leaf.filter(|_| wanted).and_then(take)),
                 );

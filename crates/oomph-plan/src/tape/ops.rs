@@ -2,7 +2,9 @@
 //!
 //! Each follows `derivatives.yaml` of PyTorch and the kernel that runs on a CUDA card.
 
-use super::{Edge, Kind, Owner, Tape, Tensor, product};
+use smallvec::smallvec;
+
+use super::{Edge, Few, Kind, Owner, Tape, Tensor, product};
 
 /// A matrix and its bias, with whatever quantization or adapter stands around it.
 #[derive(Clone)]
@@ -63,7 +65,7 @@ impl Tape {
         }
         let mut out = self.empty(x.count, kind);
         let (count, from) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(count, from))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(count, from))]));
         out
     }
 
@@ -73,12 +75,22 @@ impl Tape {
             return x.clone();
         }
         let Some(Edge::Leaf(leaf)) = x.edge else { return self.cast(x, Kind::Half) };
-        if let Some(known) = self.cast_weights.borrow().get(&leaf) {
+        if let Some(Some(known)) = self.cast_weights.borrow().get(leaf) {
             return known.clone();
         }
         let copy = self.with_grad(|| self.cast(x, Kind::Half));
-        self.cast_weights.borrow_mut().insert(leaf, copy.clone());
+        self.keep_copy(x, copy.clone());
         copy
+    }
+
+    /// Keeps a copy of a weight until autocast ends.
+    pub(super) fn keep_copy(&self, weight: &Tensor, copy: Tensor) {
+        let Some(Edge::Leaf(leaf)) = weight.edge else { return };
+        let mut kept = self.cast_weights.borrow_mut();
+        if kept.len() <= leaf {
+            kept.resize(leaf + 1, None);
+        }
+        kept[leaf] = Some(copy);
     }
 
     /// What an operation that autocast runs in fp32 does to its input.
@@ -94,7 +106,7 @@ impl Tape {
             Box::new(move |tape, grads| {
                 let result = tape.empty(saved.count, saved.kind);
                 drop((saved, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         out
@@ -108,7 +120,7 @@ impl Tape {
             Box::new(move |tape, grads| {
                 let result = tape.empty(saved.count, saved.kind);
                 drop((saved, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         out
@@ -118,7 +130,7 @@ impl Tape {
     pub fn keeping_nothing(&self, x: &Tensor) -> Tensor {
         let mut out = self.empty(x.count, x.kind);
         let (count, kind) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(count, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(count, kind))]));
         out
     }
 
@@ -139,7 +151,7 @@ impl Tape {
         let mut out = self.empty(count, x.kind);
         let (whole, kind) = (x.count, x.kind);
         // The gradient is expanded, which is a view, and divided, which is not.
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(whole, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(whole, kind))]));
         out
     }
 
@@ -201,7 +213,7 @@ impl Tape {
                     .collect();
                 let result = tape.empty(whole, kind);
                 drop((zeros, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         let view = |(output, &count): (usize, &u64)| Tensor {
@@ -216,7 +228,7 @@ impl Tape {
         let mut out = x.viewed(count);
         out.edge = None;
         let (whole, kind) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(whole, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(whole, kind))]));
         out
     }
 
@@ -242,7 +254,7 @@ impl Tape {
         }
         let mut out = self.empty(x.count.saturating_mul(times), x.kind);
         let (count, kind) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(count, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(count, kind))]));
         out
     }
 
@@ -252,7 +264,7 @@ impl Tape {
         self.record(&mut out, &[a, b], || {
             Box::new(move |_, grads| {
                 let grad = grads.into_iter().next().flatten();
-                vec![grad.clone(), grad]
+                smallvec![grad.clone(), grad]
             })
         });
         out
@@ -262,7 +274,7 @@ impl Tape {
     pub fn gather(&self, x: &Tensor, count: u64) -> Tensor {
         let mut out = self.empty(count, x.kind);
         let (whole, kind) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(whole, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(whole, kind))]));
         out
     }
 
@@ -276,7 +288,7 @@ impl Tape {
             Box::new(move |tape, grads| {
                 let result = tape.empty(saved.0.count, saved.0.kind);
                 drop((saved, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         out
@@ -294,7 +306,7 @@ impl Tape {
         let mut out = self.empty(count, x.kind);
         let whole = x.count;
         self.record(&mut out, &[x], || {
-            Box::new(move |_, grads| vec![grads.into_iter().next().flatten().map(|grad| grad.viewed(whole))])
+            Box::new(move |_, grads| smallvec![grads.into_iter().next().flatten().map(|grad| grad.viewed(whole))])
         });
         out
     }
@@ -304,7 +316,7 @@ impl Tape {
         let mut out = x.viewed(x.count.saturating_mul(times));
         out.edge = None;
         let (count, kind) = (x.count, x.kind);
-        self.record(&mut out, &[x], || Box::new(move |tape, _| vec![Some(tape.empty(count, kind))]));
+        self.record(&mut out, &[x], || Box::new(move |tape, _| smallvec![Some(tape.empty(count, kind))]));
         out
     }
 
@@ -333,7 +345,7 @@ impl Tape {
             Box::new(move |tape, grads| {
                 let result = tape.empty(count, kind);
                 drop((mask, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         out
@@ -349,7 +361,7 @@ impl Tape {
                 // The backward kernel sorts the tokens: four arrays of 64-bit integers.
                 let _sorted = [0; 4].map(|_| tape.empty(tokens, Kind::Long));
                 drop(grads);
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         out
@@ -363,9 +375,9 @@ impl Tape {
         let rows = x.count / width.max(1);
         let mut out = self.empty(x.count, x.kind);
         let statistics = [self.empty(rows, Kind::Single), self.empty(rows, Kind::Single)];
-        let inputs: Vec<&Tensor> = std::iter::once(&x).chain(&weight).chain(&bias).collect();
+        let inputs: Few<&Tensor> = std::iter::once(&x).chain(&weight).chain(&bias).collect();
         let saved = (x.detach(), weight.as_ref().map(Tensor::detach));
-        let wants: Vec<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();
+        let wants: Few<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();
         self.record(&mut out, &inputs, || {
             Box::new(move |tape, grads| {
                 let results =
@@ -389,7 +401,7 @@ impl Tape {
             Box::new(move |tape, grads| {
                 let result = tape.empty(saved.count, input);
                 drop((saved, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         out
@@ -405,7 +417,7 @@ impl Tape {
         let sizes = [(a.count, a.kind), (b.count, b.kind)];
         self.record(&mut out, &[&a, &b], || {
             Box::new(move |tape, grads| {
-                let results = vec![
+                let results = smallvec![
                     wanted_a.then(|| tape.empty(sizes[0].0, sizes[0].1)),
                     wanted_b.then(|| tape.empty(sizes[1].0, sizes[1].1)),
                 ];
@@ -458,9 +470,9 @@ impl Tape {
         self.multiply();
         let (wanted_x, wanted_weight) = (x.requires_grad(), weight.requires_grad());
         let saved = (wanted_weight.then(|| x.detach()), wanted_x.then(|| weight.detach()));
-        let mut inputs = vec![&x, &weight];
+        let mut inputs: Few<&Tensor> = smallvec![&x, &weight];
         inputs.extend(&bias);
-        let wants: Vec<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();
+        let wants: Few<(u64, Kind, bool)> = inputs.iter().map(|t| (t.count, t.kind, t.requires_grad())).collect();
         self.record(&mut out, &inputs, || {
             Box::new(move |tape, grads| {
                 let results =
@@ -486,7 +498,7 @@ impl Tape {
                 let result = tape.empty(count, kind);
                 tape.multiply();
                 drop((whole, grads));
-                vec![Some(result)]
+                smallvec![Some(result)]
             })
         });
         // The result has the type of what was given, which a layer norm under autocast makes fp32.
@@ -526,7 +538,7 @@ impl Tape {
         let grouped = heads.heads / heads.kv_heads.max(1) > 1 && k.count < q.count;
         self.record(&mut out, &[&q, &k, &v], || {
             Box::new(move |tape, grads| {
-                let results: Vec<_> = inputs.iter().map(|&(count, kind)| Some(tape.empty(count, kind))).collect();
+                let results = inputs.iter().map(|&(count, kind)| Some(tape.empty(count, kind))).collect();
                 if flash {
                     // FlashAttention 2: dq in fp32, the rows' sums, and dk and dv for every query head.
                     let rounded = heads.queries.next_multiple_of(128);
@@ -559,7 +571,7 @@ impl Tape {
                 Box::new(move |tape, grads| {
                     let result = tape.owned(Owner::Logits, || tape.empty(count, kind));
                     drop((saved, grads));
-                    vec![Some(result)]
+                    smallvec![Some(result)]
                 })
             });
             let mut loss = self.empty(1, Kind::Single);
@@ -568,7 +580,7 @@ impl Tape {
                 Box::new(move |tape, grads| {
                     let result = tape.owned(Owner::Logits, || tape.empty(count, kind));
                     drop((saved, grads));
-                    vec![Some(result)]
+                    smallvec![Some(result)]
                 })
             });
             loss

@@ -7,11 +7,10 @@ mod subject;
 mod verify;
 
 use std::process::ExitCode;
-use std::thread;
 
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
-use oomph_plan::{CardCost, Estimate, Owner, Precision, Subject, Task, Workload, changes, estimate, limits};
+use oomph_plan::{CardCost, Estimate, Nearby, Owner, Precision, Subject, Task, Workload, estimate};
 use oomph_report::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
     PlannedTerm, render_plan,
@@ -42,11 +41,6 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         output::data(&oomph_plan::guide::page())?;
         return Ok(ExitCode::from(status::DONE));
     }
-    // What is asked of them comes later; they are read meanwhile.
-    thread::spawn(|| {
-        Catalogue::builtin();
-        oomph_remedy::Catalogue::builtin();
-    });
     let found = subject::find(args.model.as_deref().unwrap_or_default(), quiet)?;
     let found = match &args.gguf {
         Some(name) => subject::as_gguf(found, name)?,
@@ -86,11 +80,9 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         Some(fits) => !fits,
         None => fits == Some(Fits::No),
     };
-    let (limits, remedies) = thread::scope(|scope| {
-        let most = scope.spawn(|| capacity.map(|capacity| limits(subject, workload, card, &answer, capacity)));
-        let remedies = remedies(subject, workload, card, &answer, capacity, fits);
-        (most.join().unwrap_or_default(), remedies)
-    });
+    let nearby = Nearby::new(subject, workload, card, &answer);
+    let limits = capacity.map(|capacity| nearby.limits(capacity));
+    let remedies = if fits == Some(Fits::Yes) { Vec::new() } else { remedies(&nearby, capacity) };
     let report = PlanReport {
         schema: PlanSchema,
         model: found.name.clone(),
@@ -154,18 +146,8 @@ fn device(gpu: Option<&Gpu>, count: u64, answer: &Estimate) -> PlannedDevice {
     }
 }
 
-fn remedies(
-    subject: &Subject,
-    workload: &Workload,
-    card: CardCost,
-    answer: &Estimate,
-    capacity: Option<u64>,
-    fits: Option<Fits>,
-) -> Vec<PlannedRemedy> {
-    if fits == Some(Fits::Yes) {
-        return Vec::new();
-    }
-    let found = changes(subject, workload, card, answer, capacity.unwrap_or(u64::MAX));
+fn remedies(nearby: &Nearby<'_>, capacity: Option<u64>) -> Vec<PlannedRemedy> {
+    let found = nearby.changes(capacity.unwrap_or(u64::MAX));
     found
         .into_iter()
         .filter(|change| change.saves_bytes.unsigned_abs() > 0)

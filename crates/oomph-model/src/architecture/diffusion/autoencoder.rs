@@ -55,7 +55,7 @@ pub(super) fn read_vqgan(config: Config<'_>, class: &str) -> Result<Autoencoder,
     })
 }
 
-fn bounded(config: Config<'_>, key: &'static str, default: u64) -> Result<u64, ArchitectureError> {
+pub(super) fn bounded(config: Config<'_>, key: &'static str, default: u64) -> Result<u64, ArchitectureError> {
     let count = config.size(&[key]).unwrap_or(default);
     if count > 64 { Err(ArchitectureError::TooMany { what: "blocks in a level", count }) } else { Ok(count) }
 }
@@ -112,16 +112,21 @@ pub(super) fn parameters(vae: &Autoencoder) -> Vec<Parameter> {
     out.finish()
 }
 
+/// The attention of a middle.
+pub(super) fn middle_attention(out: &mut Builder, width: u64) {
+    out.within("attentions.0", |out| {
+        out.norm("group_norm", width, true);
+        for name in ["to_q", "to_k", "to_v", "to_out.0"] {
+            out.linear(name, width, width, true, Role::Attention);
+        }
+    });
+}
+
 fn middle(out: &mut Builder, vae: &Autoencoder, width: u64) {
     out.within("mid_block", |out| {
         unet::resnet(out, "resnets.0", width, width, None);
         if vae.mid_attention {
-            out.within("attentions.0", |out| {
-                out.norm("group_norm", width, true);
-                for name in ["to_q", "to_k", "to_v", "to_out.0"] {
-                    out.linear(name, width, width, true, Role::Attention);
-                }
-            });
+            middle_attention(out, width);
         }
         unet::resnet(out, "resnets.1", width, width, None);
     });

@@ -1,11 +1,16 @@
 //! Networks of diffusion pipelines, described flatly.
 
 mod autoencoder;
+mod cogvideo;
+mod hunyuan;
+mod ltx;
 mod transformer;
 mod unet;
 mod video;
 
 use serde::Serialize;
+
+pub use ltx::LtxSide;
 
 use super::config::Config;
 use super::parameter::Parameter;
@@ -17,6 +22,9 @@ pub(super) fn network(config: Config<'_>, class: &str) -> Result<Architecture, A
         "UNet2DConditionModel" | "ControlNetModel" => unet::read(config, class).map(Architecture::UNet),
         "AutoencoderKL" => autoencoder::read(config, class).map(Architecture::Autoencoder),
         "AutoencoderKLWan" | "AutoencoderKLQwenImage" => video::read(config, class).map(Architecture::Autoencoder),
+        "AutoencoderKLCogVideoX" => cogvideo::read(config, class).map(Architecture::Autoencoder),
+        "AutoencoderKLHunyuanVideo" => hunyuan::read(config, class).map(Architecture::Autoencoder),
+        "AutoencoderKLLTXVideo" => ltx::read(config, class).map(Architecture::Autoencoder),
         "TamingVQModel" | "TamingGumbelVQ" => autoencoder::read_vqgan(config, class).map(Architecture::Autoencoder),
         _ if transformer::CLASSES.contains(&class) => {
             transformer::read(config, class).map(Architecture::DiffusionTransformer)
@@ -42,6 +50,9 @@ impl Autoencoder {
         match self.class.as_str() {
             "AutoencoderKL" => autoencoder::parameters(self),
             "AutoencoderKLWan" | "AutoencoderKLQwenImage" => video::parameters(self),
+            "AutoencoderKLCogVideoX" => cogvideo::parameters(self),
+            "AutoencoderKLHunyuanVideo" => hunyuan::parameters(self),
+            "AutoencoderKLLTXVideo" => ltx::parameters(self),
             _ => autoencoder::vqgan_parameters(self),
         }
     }

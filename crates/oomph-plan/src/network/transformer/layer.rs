@@ -7,18 +7,21 @@ use super::disentangled;
 use super::mlp::Mlp;
 use super::pass::Pass;
 use crate::network::parts::{Norm, NormStyle, Weights};
-use crate::tape::{Tape, Tensor};
+use crate::tape::{Tape, Tensor, Twin};
 
 pub(super) struct Layer {
     norms: Vec<Norm>,
     attention: Attention,
     cross: Option<(Attention, Norm)>,
     mlp: Mlp,
+    /// What of it is trained.
+    trained: Vec<Tensor>,
 }
 
 impl Layer {
     pub(super) fn new(weights: &mut Weights<'_>, shape: &Transformer, index: u64, style: NormStyle) -> Self {
         let hidden = shape.hidden;
+        let others = weights.trained.len();
         let attention = Attention::new(weights, shape, style, hidden);
         let plain = shape.norm == NormKind::Plain;
         let norms = (0..shape.norms_per_layer)
@@ -28,7 +31,20 @@ impl Layer {
             let norm = weights.norm(hidden, style, true, shape.norm_bias);
             (Attention::new(weights, shape, style, hidden), norm)
         });
-        Self { norms, attention, cross, mlp: Mlp::new(weights, shape, index) }
+        let mlp = Mlp::new(weights, shape, index);
+        let trained = weights.trained[others..].iter().map(|trained| trained.tensor.clone()).collect();
+        Self { norms, attention, cross, mlp, trained }
+    }
+
+    /// Whether another layer of the stack does the same on weights of its own.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.mlp.is_routed() == other.mlp.is_routed()
+    }
+
+    /// The parameters of a layer, each with its like in this one.
+    pub(super) fn twins<'a>(&'a self, skipped: &'a Self) -> impl Iterator<Item = Twin> + 'a {
+        let pairs = skipped.trained.iter().zip(&self.trained);
+        pairs.map(|(skipped, walked)| Twin { skipped: skipped.clone(), walked: walked.clone() })
     }
 
     pub(super) fn forward(

@@ -36,6 +36,11 @@ struct Packed {
 }
 
 impl Mlp {
+    /// Whether its tokens go to experts.
+    pub(super) fn is_routed(&self) -> bool {
+        matches!(self, Self::Experts(_))
+    }
+
     /// The MLP of the layer with this number.
     pub(super) fn new(weights: &mut Weights<'_>, shape: &Transformer, index: u64) -> Self {
         let (hidden, inner, bias) = (shape.hidden, shape.intermediate, shape.mlp_bias);

@@ -147,23 +147,54 @@ impl Stack {
         let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
         let distances = distances.map(|(norm, table)| norm.forward(tape, table));
         let beside = distances.as_ref().or(encoded);
-        for (index, layer) in self.layers.iter().enumerate() {
-            let inputs: Vec<&Tensor> = std::iter::once(&hidden).chain(beside).collect();
-            hidden = if workload.checkpointing && pass.training {
-                let (layer, pass, shape) = (Rc::clone(layer), Rc::clone(pass), shape.clone());
-                tape.checkpoint(
-                    &inputs,
-                    Rc::new(move |tape, inputs| layer.forward(tape, &shape, &pass, &inputs[0], inputs.get(1), index)),
-                )
-            } else {
-                layer.forward(tape, shape, pass, &hidden, beside, index)
-            };
+        let mut first = 0;
+        for alike in self.layers.chunk_by(|one, next| one.is_like(next)) {
+            let mut place = 0;
+            while let Some(layer) = alike.get(place) {
+                let stands = place == 1 && alike.len() > 4 && tape.may_skip(&hidden);
+                let mark = stands.then(|| pass.mark(tape));
+                hidden = self.through(tape, workload, pass, layer, &hidden, beside, first + place);
+                place += 1;
+                if let Some(([.., last, _], mark)) = Some(alike).zip(mark) {
+                    let skipped = &alike[place..alike.len() - 2];
+                    let twins = skipped.iter().flat_map(|layer| last.twins(layer)).collect();
+                    let marks = [&mark, &pass.mark(tape)];
+                    if let Some(passed) = tape.again(&hidden, marks, skipped.len() as u64, twins) {
+                        pass.passed.borrow_mut().extend(passed.cached);
+                        (hidden, place) = (passed.hidden, alike.len() - 2);
+                    }
+                }
+            }
+            first += alike.len();
         }
         if let Some(norm) = &self.final_norm {
             hidden = norm.forward(tape, &hidden);
         }
         let dropped = shape.hidden_dropout > 0.0 && pass.training && matches!(shape.family.as_str(), "t5" | "mt5");
         tape.dropout(&hidden, dropped)
+    }
+
+    /// The hidden states behind one layer.
+    #[allow(clippy::too_many_arguments)]
+    fn through(
+        &self,
+        tape: &Tape,
+        workload: &Workload,
+        pass: &Rc<Pass>,
+        layer: &Rc<Layer>,
+        hidden: &Tensor,
+        beside: Option<&Tensor>,
+        index: usize,
+    ) -> Tensor {
+        if !(workload.checkpointing && pass.training) {
+            return layer.forward(tape, &self.shape, pass, hidden, beside, index);
+        }
+        let inputs: Vec<&Tensor> = std::iter::once(hidden).chain(beside).collect();
+        let (layer, pass, shape) = (Rc::clone(layer), Rc::clone(pass), self.shape.clone());
+        tape.checkpoint(
+            &inputs,
+            Rc::new(move |tape, inputs| layer.forward(tape, &shape, &pass, &inputs[0], inputs.get(1), index)),
+        )
     }
 
     /// The whole forward pass: the loss in training, else the logits of the last token or of all.

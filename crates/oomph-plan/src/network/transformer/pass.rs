@@ -7,7 +7,7 @@ use oomph_model::architecture::{Kind as StackKind, Positions};
 
 use super::Stack;
 use super::buckets::Biases;
-use crate::tape::{Kind, Tape, Tensor};
+use crate::tape::{Kind, Mark, Storage, Tape, Tensor};
 use crate::workload::{Attention as How, Workload};
 
 /// What all layers of a pass share.
@@ -24,6 +24,8 @@ pub(super) struct Pass {
     pub(super) caching: bool,
     pub(super) cache: RefCell<Vec<(Tensor, Tensor)>>,
     pub(super) crossed: RefCell<Vec<(Tensor, Tensor)>>,
+    /// What the cache would keep of layers that are not gone through.
+    pub(super) passed: RefCell<Vec<Rc<Storage>>>,
     pub(super) causal: bool,
     /// What is added to the scores, or read by the fused kernel.
     pub(super) mask: Option<Tensor>,
@@ -31,6 +33,14 @@ pub(super) struct Pass {
     pub(super) pixels: OnceCell<Tensor>,
     /// T5's positions, which the first layer makes for all.
     pub(super) biases: OnceCell<Option<Biases>>,
+}
+
+impl Pass {
+    /// What is held between two layers.
+    pub(super) fn mark(&self, tape: &Tape) -> Mark {
+        let (cache, crossed) = (self.cache.borrow(), self.crossed.borrow());
+        tape.mark(cache.iter().chain(crossed.iter()).flat_map(|(keys, values)| [keys, values]))
+    }
 }
 
 impl Stack {
@@ -82,6 +92,7 @@ impl Stack {
             caching: decoder && !(workload.checkpointing && training),
             cache: RefCell::default(),
             crossed: RefCell::default(),
+            passed: RefCell::default(),
             causal: decoder,
             mask,
             pixels: OnceCell::new(),

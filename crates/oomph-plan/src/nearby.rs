@@ -1,0 +1,90 @@
+//! Workloads near one whose need is known: what would fit instead, and what would change it.
+
+use std::cell::RefCell;
+
+use crate::estimate::{self, CardCost, Estimate, Subject};
+use crate::tape::Owner;
+use crate::workload::Workload;
+use crate::{pipeline, run};
+
+/// Looks around a workload on a card. An answer nearby is several times faster than the first one: the allocator is not
+/// followed, but as much is taken to be reserved beyond what is allocated as there, and what was run once is known.
+pub struct Nearby<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) workload: &'a Workload,
+    pub(crate) answer: &'a Estimate,
+    card: CardCost,
+    runs: Runs,
+}
+
+/// The runs that were made nearby.
+pub(crate) struct Runs {
+    /// Reserved over allocated bytes of the workload that they are near to.
+    pub slack: f64,
+    /// Of a transformer.
+    pub transformers: Known<run::Run>,
+    /// Of a pipeline.
+    pub pipelines: Known<pipeline::Run>,
+}
+
+/// What came of workloads. They are so few that looking at each is quick.
+pub(crate) struct Known<R>(RefCell<Vec<(Workload, R)>>);
+
+impl<R: Clone> Known<R> {
+    fn nothing() -> Self {
+        Self(RefCell::default())
+    }
+
+    /// What came of a workload, which is run if it was not yet.
+    pub fn of(&self, workload: &Workload, run: impl FnOnce() -> R) -> R {
+        if let Some((_, known)) = self.0.borrow().iter().find(|(known, _)| known == workload) {
+            return known.clone();
+        }
+        let made = run();
+        self.0.borrow_mut().push((workload.clone(), made.clone()));
+        made
+    }
+}
+
+impl<'a> Nearby<'a> {
+    /// Around `workload`, whose estimate on the card is `answer`.
+    #[must_use]
+    pub fn new(subject: &'a Subject, workload: &'a Workload, card: CardCost, answer: &'a Estimate) -> Self {
+        let runs = Runs { slack: reserved_share(answer), transformers: Known::nothing(), pipelines: Known::nothing() };
+        Self { subject, workload, answer, card, runs }
+    }
+
+    /// What another workload needs.
+    pub(crate) fn estimate(&self, workload: &Workload) -> Estimate {
+        estimate::beside(self.subject, workload, self.card, Some(&self.runs))
+    }
+}
+
+/// Reserved over allocated bytes of an estimate.
+fn reserved_share(estimate: &Estimate) -> f64 {
+    let sum = |except: &[Owner]| {
+        let counted = Owner::ALL.into_iter().filter(|owner| !except.contains(owner));
+        counted.fold(0_u64, |sum, owner| sum.saturating_add(estimate.owners[owner as usize]))
+    };
+    sum(&[Owner::Context]) as f64 / sum(&[Owner::Context, Owner::Slack]).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_is_run_once() {
+        let (runs, made) = (Known::nothing(), Cell::new(0));
+        let of = |batch: u64| {
+            runs.of(&Workload { batch, ..Workload::default() }, || {
+                made.set(made.get() + 1);
+                batch
+            })
+        };
+        assert_eq!([of(1), of(2), of(1), of(2)], [1, 2, 1, 2]);
+        assert_eq!(made.get(), 2);
+    }
+}
