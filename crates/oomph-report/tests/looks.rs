@@ -443,3 +443,21 @@ fn the_catalogue() {
         insta::assert_snapshot!(format!("gpu-{}", gpu.id), render_gpu(gpu, &variants, NORMAL));
     }
 }
+
+/// TensorFlow tells what it allocated and not what its pool took: the parts of the card add up all the same.
+#[test]
+fn a_framework_that_tells_only_what_it_allocated() {
+    let peak = Peak {
+        process_bytes: 6000 * MIB,
+        reserved_bytes: None,
+        allocated_bytes: Some(2000 * MIB),
+        context_bytes: 500 * MIB,
+        other_bytes: 5500 * MIB,
+        low_bytes: 5900 * MIB,
+        high_bytes: 6100 * MIB,
+    };
+    let report = DryRunReport { devices: vec![device(0, peak)], ..fits() };
+    let text = render_dry_run(&report, Style { width: 80, colour: false, unicode: true });
+    assert!(text.contains("allocated 1.95 GiB") && text.contains("context, other 3.91 GiB"), "{text}");
+    assert!(text.contains("free 5.90 GiB"), "{text}");
+}

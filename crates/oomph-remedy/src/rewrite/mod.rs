@@ -184,7 +184,7 @@ impl Rewriting<'_> {
             .ok_or_else(|| CannotRewrite::NotAnArgument { remedy: remedy.id.clone(), framework: program.framework })?;
         let text = self.filled(remedy, written)?;
         let edits = edits::parse(written, &text, program.framework);
-        if let Some(rewritten) = self.into_file(written, &text, edits.as_deref().unwrap_or_default())
+        if let Some(rewritten) = self.in_file(written, &text, edits.as_deref().unwrap_or_default())
             && (self.is_said_in_file(written) || edits.is_err())
         {
             return Ok(rewritten);
@@ -228,7 +228,7 @@ impl Rewriting<'_> {
     }
 
     /// The line with these words said in the file of the program, or of its launcher.
-    fn into_file(&self, written: &Written, text: &str, edits: &[Edit]) -> Option<Rewrite> {
+    fn in_file(&self, written: &Written, text: &str, edits: &[Edit]) -> Option<Rewrite> {
         let (name, settings) = if written.framework == Framework::Accelerate {
             (config::of_accelerate(self.line, &self.program)?, config::of_launcher(edits)?)
         } else {

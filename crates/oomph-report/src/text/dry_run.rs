@@ -230,12 +230,14 @@ fn at_oom(device: &DeviceReport, oom: &Oom) -> Peak {
     }
 }
 
-/// The parts of a card in use. Where no framework told what it reserved, everything but the context counts as
-/// allocated.
+/// The parts of a card in use. Where no framework told anything, everything but the context counts as allocated; where
+/// one told what it allocated and not what it reserved, the rest of that counts as other.
 fn parts(peak: &Peak) -> [(Part, u64); 3] {
-    let known = peak.reserved_bytes.is_some() || peak.allocated_bytes.is_some();
     let allocated = peak.allocated_bytes.or(peak.reserved_bytes).unwrap_or(peak.other_bytes);
-    let other = if known { peak.other_bytes } else { 0 };
+    let other = match peak.reserved_bytes {
+        Some(_) => peak.other_bytes,
+        None => peak.other_bytes.saturating_sub(allocated),
+    };
     [
         (Part::Allocated, allocated),
         (Part::Cached, peak.cached_bytes()),
