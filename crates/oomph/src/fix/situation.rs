@@ -232,6 +232,9 @@ impl Known<'_> {
         add(program.optimizers.iter().any(|optimizer| optimizer.fused == Some(true)), "fused-optimizer");
         add(program.optimizers.iter().any(|optimizer| optimizer.class.contains("8bit")), "adam-8bit");
         add(program.optimizers.iter().any(|optimizer| optimizer.class == "Adafactor"), "adafactor");
+        // Diffusers computes attention so wherever torch can, from 2.0 on.
+        let torch = self.versions.get("torch").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        add(!program.pipelines.is_empty() && torch.is_some_and(|major| major >= 2), "sdpa");
         for pipeline in &program.pipelines {
             add(pipeline.vae_slicing, "vae-slicing");
             add(pipeline.vae_tiling, "vae-tiling");
