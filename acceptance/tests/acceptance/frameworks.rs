@@ -148,7 +148,9 @@ fn jax_preallocated() -> Result<()> {
     let limit = number(&taken, "/devices/0/pool/limit_bytes")?;
     ensure!(limit.abs_diff(capacity / 2) < MIB, "the limit is {limit}\n{}", finished.story());
     let allocated = |report: &Value| number(report, "/devices/0/peak/allocated_bytes");
-    ensure!(allocated(&taken)? == allocated(&plain)?, "the need depends on the pool");
+    // A block counts whole, and how much larger than its content it is depends on the gap where it was put.
+    let (whole, grown) = (allocated(&taken)?, allocated(&plain)?);
+    ensure!(whole.abs_diff(grown) <= grown / 100, "the need depends on the pool: {whole}, {grown} in one that grows");
     ensure!(!taken["fits_on"].as_array().context("a list")?.is_empty());
     ensure!(warns(&taken, "preallocated"), "it is not said that the pool was taken whole");
     Ok(())
