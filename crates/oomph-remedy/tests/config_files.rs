@@ -126,6 +126,17 @@ fn a_file_that_deepspeed_needs_is_made_for_launchers_that_start_it() {
 }
 
 #[test]
+fn what_a_file_does_not_say_is_refused_for_its_own_reason() {
+    let files = [("args.json", "{\"per_device_train_batch_size\": 8}")];
+    let refused = |words: &str, remedy: &str| apply(&line(words, &files), remedy, Into::File).unwrap_err();
+    assert!(matches!(refused("python run_clm.py args.json", "zero-3"), CannotRewrite::NeedsFile { .. }));
+    assert!(matches!(refused("python run_clm.py args.json", "qlora"), CannotRewrite::NotAnArgument { .. }));
+    // A second argument would take the file's place.
+    let launched = apply(&line("torchrun run_clm.py args.json", &files), "zero-3", Into::Line).unwrap_err();
+    assert!(matches!(launched, CannotRewrite::NeedsFile { .. }));
+}
+
+#[test]
 fn the_difference_names_the_file() {
     let files = [("args.json", "{\"per_device_train_batch_size\": 8}")];
     let rewritten = apply(&line("python run_clm.py args.json", &files), "micro-batch", Into::Line).unwrap();

@@ -131,6 +131,9 @@ pub fn settings(
     if written.kind == Kind::Config && text.contains(": ") {
         return entries(text);
     }
+    if edits.is_empty() {
+        return None;
+    }
     let mut settings = Map::new();
     for edit in edits {
         let (name, value) = match edit {
@@ -183,6 +186,9 @@ fn put(settings: &mut Map<String, Value>, path: &[String], value: Value) {
 
 /// What options of `accelerate launch` are in its own file.
 pub fn of_launcher(edits: &[Edit]) -> Option<Map<String, Value>> {
+    if edits.is_empty() {
+        return None;
+    }
     let mut settings = Map::new();
     for edit in edits {
         let Edit::Set { name, values } = edit else { return None };

@@ -184,17 +184,27 @@ impl Rewriting<'_> {
             .ok_or_else(|| CannotRewrite::NotAnArgument { remedy: remedy.id.clone(), framework: program.framework })?;
         let text = self.filled(remedy, written)?;
         let edits = edits::parse(written, &text, program.framework);
-        if let Some(rewritten) = self.in_file(written, &text, edits.as_deref().unwrap_or_default())
-            && (self.is_said_in_file(written) || edits.is_err())
-        {
+        // Keys that no argument stands for may still be said in a file; what is left open, or needs another file, may not.
+        let in_file = match &edits {
+            Ok(edits) if self.is_said_in_file(written) => self.in_file(written, &text, edits),
+            Err(NoEdit::NotAnArgument) => self.in_file(written, &text, &[]),
+            _ => None,
+        };
+        if let Some(rewritten) = in_file {
             return Ok(rewritten);
         }
+        // A further argument beside a file that has to be the only one would take the file's place.
+        let takes_arguments = self.config.as_ref().is_none_or(|config| config.last_word == LastWord::Line);
         if let Err(NoEdit::File(name)) = &edits
+            && takes_arguments
             && let Some(rewritten) = self.with_deepspeed(remedy, name)
         {
             return Ok(rewritten);
         }
         let edits = edits.map_err(|wrong| wrong.of(remedy, program.framework))?;
+        if !takes_arguments && written.kind != Kind::Env {
+            return Err(NoEdit::NotAnArgument.of(remedy, program.framework));
+        }
         let (words, environment, changes) = edits::apply(&line.words, program, written.framework, &edits);
         let notes = notes(line, program, written, situation);
         Ok(Rewrite { line: line.with_words(words), environment, changes, notes })
