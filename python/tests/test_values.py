@@ -512,6 +512,8 @@ class OnTheVirtualGpu(Case):
         self.assertEqual(wanted.grad.sum(), 20 + 2 * 20)
         with self.assertRaises(RuntimeError):
             torch.cat([parts[0], parts[1].double().view(5, -1)])
+        with self.assertRaises(IndexError):
+            torch.cat(parts, dim=2)
 
     def test_what_comes_from_the_card_is_not_brought_into_memory(self):
         large = torch.zeros(8 << 20, dtype=torch.float32, device="cuda")

@@ -67,7 +67,7 @@ def joined(kernels, tensors, dim=0):
     """
     first = tensors[0]
     size = sum(tensor.numel() for tensor in tensors) * first.element_size()
-    if size <= JOINED_BYTES or dim % max(first.dim(), 1) or not all(
+    if size <= JOINED_BYTES or dim not in (0, -first.dim()) or not all(
         tensor.device.type == "cpu"
         and tensor.dtype == first.dtype
         and tensor.size()[1:] == first.size()[1:]
