@@ -38,4 +38,7 @@ fn main() {
     // outlives any handle to it, so it can never be unloaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // Where the library finds itself under the toolkit's names when a program opens one of those (`loader.rs`). It is an
+    // RPATH and no RUNPATH, because the real libraries may lie in a folder of `LD_LIBRARY_PATH`, which goes between.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--disable-new-dtags,-rpath,$ORIGIN/toolkit");
 }

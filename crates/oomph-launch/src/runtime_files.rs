@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::run_folder::link;
+use crate::toolkit::LIBRARIES;
 use crate::{CacheDir, LaunchError, cleanup};
 
 /// The one real library file.
@@ -19,7 +20,7 @@ const DRIVER_NAMES: &[&str] = &["libcuda.so", "libnvidia-ml.so.1"];
 const MARKER: &str = "complete";
 
 /// Changes when the layout of the folder does.
-const LAYOUT_VERSION: &str = "oomph-runtime-2";
+const LAYOUT_VERSION: &str = "oomph-runtime-3";
 
 /// What is to be unpacked.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,12 @@ impl Runtime {
     /// The folder that holds the driver's libraries and nothing else.
     pub fn driver_folder(&self) -> PathBuf {
         self.folder.join("lib")
+    }
+
+    /// The folder in which the preloaded library finds itself under the names of the CUDA toolkit's libraries. No search
+    /// path of a program's holds it.
+    fn toolkit_folder(&self) -> PathBuf {
+        self.driver_folder().join("toolkit")
     }
 
     /// The folder for `PYTHONPATH`.
@@ -113,17 +120,22 @@ impl RuntimeFiles<'_> {
         runtime.folder.join(MARKER).exists()
             && has_size(runtime.library(), library)
             && DRIVER_NAMES.iter().all(|name| has_size(runtime.driver_folder().join(name), library))
+            && LIBRARIES.iter().all(|name| has_size(runtime.toolkit_folder().join(name), library))
             && self.python.iter().all(|(name, content)| has_size(runtime.python_folder().join(name), content.len()))
     }
 
     fn write(&self, folder: &Path) -> io::Result<()> {
         let unfinished = Runtime::at(folder.to_owned());
-        fs::create_dir_all(unfinished.driver_folder())?;
+        fs::create_dir_all(unfinished.toolkit_folder())?;
         fs::write(unfinished.library(), self.vgpu_library)?;
         // Links and not copies: the dynamic loader takes two names of one inode for one library, and two copies
         // for two libraries with books of their own.
         for name in DRIVER_NAMES {
             link_to(&unfinished.library(), Path::new(LIBRARY), &unfinished.driver_folder().join(name))?;
+        }
+        for name in LIBRARIES {
+            let link = unfinished.toolkit_folder().join(name);
+            link_to(&unfinished.library(), &Path::new("..").join(LIBRARY), &link)?;
         }
         for (name, content) in self.python {
             let relative = Path::new(name);
@@ -200,10 +212,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runtime = FILES.unpack(&CacheDir::at(folder.path()).unwrap()).unwrap();
         let inode = fs::metadata(runtime.library()).unwrap().ino();
-        for path in DRIVER_NAMES.iter().map(|name| runtime.driver_folder().join(name)) {
+        let driver = DRIVER_NAMES.iter().map(|name| runtime.driver_folder().join(name));
+        for path in driver.chain(LIBRARIES.iter().map(|name| runtime.toolkit_folder().join(name))) {
             assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "{}", path.display());
         }
-        assert_eq!(fs::read_dir(runtime.driver_folder()).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(runtime.driver_folder()).unwrap().count(), 4);
         assert_eq!(fs::read(runtime.python_folder().join("sitecustomize.py")).unwrap(), b"import oomph");
         assert_eq!(fs::read_dir(folder.path().join("runtime")).unwrap().count(), 1, "no temporary folder is left");
     }

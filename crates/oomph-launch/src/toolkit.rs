@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::{ProgramKind, PythonFacts};
 
 /// Names that programs link against, of the toolkits 11 to 13.
-const LIBRARIES: [&str; 23] = [
+pub(crate) const LIBRARIES: [&str; 23] = [
     "libcudart.so.11.0",
     "libcudart.so.12",
     "libcudart.so.13",

@@ -256,7 +256,7 @@ pub struct ModelledTerm {
 /// An out-of-memory error, as the framework raised it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oom {
-    /// What was asked for, in bytes.
+    /// What was asked for, in bytes; 0 where the error does not tell.
     pub requested_bytes: u64,
     /// What the framework had allocated at that moment, in bytes.
     pub allocated_bytes: Option<u64>,

@@ -2,7 +2,9 @@
 //!
 //! Preloading is enough for a program whose libraries are linked; JAX, TensorFlow and others open theirs at run time.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,8 +44,11 @@ extern "C" fn at_load() {
 
 /// Whether a library name is one that this library stands in for.
 fn is_replaced(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    REPLACED.iter().any(|known| name.starts_with(known))
+    REPLACED.iter().any(|known| file_name(path).starts_with(known))
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 /// What the stub does next.
@@ -64,7 +69,8 @@ unsafe extern "C" fn decide(path: *const c_char, flags: c_int) -> Verdict {
         return none;
     }
     // SAFETY: `dlopen`'s contract: a terminated string.
-    if !is_replaced(unsafe { CStr::from_ptr(path) }.to_bytes()) {
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if !is_replaced(path) {
         return none;
     }
     let (Some(own), real) = (own_path(), REAL_DLOPEN.load(Ordering::Relaxed)) else { return none };
@@ -73,13 +79,28 @@ unsafe extern "C" fn decide(path: *const c_char, flags: c_int) -> Verdict {
     }
     // SAFETY: the address came from `dlsym("dlopen")`.
     let real: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void = unsafe { std::mem::transmute(real) };
+    if let Some(name) = toolkit_name(own, file_name(path)) {
+        // SAFETY: the call comes from this library, so that its RPATH applies, where the name is a link to it.
+        let handle = unsafe { real(name.as_ptr(), flags) };
+        if !handle.is_null() {
+            return Verdict { handle, flags };
+        }
+    }
     // SAFETY: this library is loaded, so opening it again only counts a reference.
     Verdict { handle: unsafe { real(own.as_ptr(), flags) }, flags }
 }
 
+/// The name to open this library by so that the dynamic loader also knows it by that name, where the runtime's folder
+/// has a link of it. ONNX Runtime's wheels open the toolkit by its path and count on the libraries that are linked with
+/// it finding it loaded.
+fn toolkit_name(own: &CStr, name: &[u8]) -> Option<CString> {
+    let link = Path::new(OsStr::from_bytes(own.to_bytes())).parent()?.join("toolkit").join(OsStr::from_bytes(name));
+    if link.exists() { CString::new(name).ok() } else { None }
+}
+
 /// The file that this library was loaded from.
 pub fn own_path() -> Option<&'static CStr> {
-    static PATH: OnceLock<Option<std::ffi::CString>> = OnceLock::new();
+    static PATH: OnceLock<Option<CString>> = OnceLock::new();
     PATH.get_or_init(|| {
         // SAFETY: all-zero is a valid `Dl_info`, and the address is one of this library.
         unsafe {

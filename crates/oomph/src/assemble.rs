@@ -346,8 +346,8 @@ fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<Strin
 fn oom_of(oom: &HookOom) -> Oom {
     Oom {
         requested_bytes: oom.requested_bytes,
-        allocated_bytes: Some(oom.allocated_bytes),
-        reserved_bytes: Some(oom.reserved_bytes),
+        allocated_bytes: oom.allocated_bytes,
+        reserved_bytes: oom.reserved_bytes,
         free_bytes: Some(oom.free_bytes),
         message: oom.message.clone(),
         step: (oom.step > 0).then_some(oom.step),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use oomph_launch::activity::Refusal;
 use oomph_launch::{HookDevice, HookSite};
 use oomph_ledger::{
     DeviceWord, HeaderWord, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset, process_device_word,
@@ -78,8 +79,8 @@ fn hook(pid: u32, devices: &[(u32, u64, u64)]) -> HookReport {
 fn died(mut hook: HookReport, fatal: bool) -> HookReport {
     hook.oom = Some(HookOom {
         requested_bytes: 2048 * MIB,
-        allocated_bytes: 9000 * MIB,
-        reserved_bytes: 10_000 * MIB,
+        allocated_bytes: Some(9000 * MIB),
+        reserved_bytes: Some(10_000 * MIB),
         free_bytes: 1500 * MIB,
         message: "CUDA out of memory.".into(),
         step: 1,
@@ -97,6 +98,7 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
         hooks: HookReports { reports, unreadable: vec![] },
         memory: vec![],
         activities: Vec::new(),
+        refusals: Vec::new(),
         warnings: vec![],
         exit_status,
         timed_out: false,
@@ -193,6 +195,13 @@ fn a_refusal_that_no_framework_explains_is_a_verdict() {
     let oom = report.devices[0].oom.as_ref().expect("the error is told");
     assert_eq!((oom.requested_bytes, oom.allocated_bytes), (512 * MIB, None));
     assert_eq!(report.devices[0].peak.reserved_bytes, None);
+
+    // The virtual GPU knows what the process asked for, which its books round up, and may know the line.
+    let mut known = run(ledger(&cards, &[900], &[(7, 0, 900, 1)], &[]), vec![], 134);
+    known.refusals = vec![Refusal { pid: 7, card: 0, bytes: 511 * MIB, free_bytes: 100 * MIB, frames: vec![] }];
+    let report = assemble(&cards, &known, None);
+    let oom = report.devices[0].oom.as_ref().expect("the error is told");
+    assert_eq!((oom.requested_bytes, oom.free_bytes, &oom.site), (511 * MIB, Some(100 * MIB), &None));
 }
 
 #[test]

@@ -18,6 +18,8 @@ def install(config):
     hook.before_import("tensorflow", lambda: _grow("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"))
     hook.before_import("tensorflow", _do_not_measure)
     hook.on_import("tensorflow", lambda module: _watch("tensorflow", module, config))
+    # Whichever framework it computes with. A program that imports Keras first imports TensorFlow from inside of it.
+    hook.on_import("keras", lambda module: _note_version("keras", module))
     hook.on_import("onnxruntime", lambda module: _watch("onnxruntime", module, config))
 
 
@@ -49,6 +51,12 @@ def _jax_sees_the_card(module):
     """JAX looks for NVIDIA's device nodes before it loads its plugin, and passes over CUDA without a word."""
     if hasattr(module, "has_visible_nvidia_gpu"):
         module.has_visible_nvidia_gpu = lambda: True
+
+
+def _note_version(name, module):
+    from oomph import record
+
+    record.current().frameworks[name] = str(module.__version__)
 
 
 def _watch(name, module, config):

@@ -175,5 +175,4 @@ def install(tensorflow, record, config):
         from oomph.frameworks import tensorflow_files
 
         hook.guarded(tensorflow_files.install, tensorflow, record)
-    hook.on_import("keras", lambda keras: record.frameworks.setdefault("keras", str(keras.__version__)))
     return watcher

@@ -104,8 +104,8 @@ class FrameworkWatcher:
             {
                 "device": device,
                 "requested_bytes": requested_of(str(cause)),
-                "allocated_bytes": int(allocated),
-                "reserved_bytes": int(reserved if reserved is not None else allocated),
+                "allocated_bytes": None if allocated is None else int(allocated),
+                "reserved_bytes": None if reserved is None else int(reserved),
                 "free_bytes": free_on(device),
                 "message": message[:2000],
                 "step": self.record.steps + 1 if self.record.steps else 0,
@@ -122,7 +122,7 @@ class FrameworkWatcher:
         except Exception:
             present = {}
         if not present:
-            return 0, (0, 0)
+            return 0, (None, None)
         return max(present.items(), key=lambda item: (item[1][1], -item[0]))
 
 

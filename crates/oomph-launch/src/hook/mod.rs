@@ -236,12 +236,12 @@ pub struct HookCompiled {
 pub struct HookOom {
     /// The device's index as the process sees it.
     pub device: u32,
-    /// The bytes that were asked for.
+    /// The bytes that were asked for; 0 where the error does not tell.
     pub requested_bytes: u64,
-    /// The bytes allocated at that moment.
-    pub allocated_bytes: u64,
-    /// The bytes reserved at that moment.
-    pub reserved_bytes: u64,
+    /// The bytes allocated at that moment; `None` where the framework does not tell.
+    pub allocated_bytes: Option<u64>,
+    /// The bytes reserved at that moment; `None` where the framework does not tell.
+    pub reserved_bytes: Option<u64>,
     /// The bytes that the card had left.
     pub free_bytes: u64,
     /// The framework's message.

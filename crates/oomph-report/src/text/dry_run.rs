@@ -223,6 +223,13 @@ fn owners(page: &mut Page, whose: &Whose) {
 /// The card at the moment of the error. It differs from the peak, because the allocator gives its cache back before it
 /// gives up.
 fn at_oom(device: &DeviceReport, oom: &Oom) -> Peak {
+    let has_told = oom.allocated_bytes.or(device.peak.allocated_bytes).or(device.peak.reserved_bytes).is_some();
+    if let (false, Some(free), Some(capacity)) = (has_told, oom.free_bytes, device.capacity_bytes) {
+        // No framework told anything, but the card did.
+        let process_bytes = capacity.saturating_sub(free);
+        let other_bytes = process_bytes.saturating_sub(device.peak.context_bytes);
+        return Peak { process_bytes, other_bytes, ..device.peak };
+    }
     Peak {
         allocated_bytes: oom.allocated_bytes.or(device.peak.allocated_bytes),
         reserved_bytes: oom.reserved_bytes.or(device.peak.reserved_bytes),
@@ -231,18 +238,14 @@ fn at_oom(device: &DeviceReport, oom: &Oom) -> Peak {
 }
 
 /// The parts of a card in use. Where no framework told anything, everything but the context counts as allocated; where
-/// one told what it allocated and not what it reserved, the rest of that counts as other.
+/// one told what it allocated and not what it reserved, the rest counts as its cache, which most of it is.
 fn parts(peak: &Peak) -> [(Part, u64); 3] {
     let allocated = peak.allocated_bytes.or(peak.reserved_bytes).unwrap_or(peak.other_bytes);
-    let other = match peak.reserved_bytes {
-        Some(_) => peak.other_bytes,
-        None => peak.other_bytes.saturating_sub(allocated),
+    let (cached, context) = match peak.reserved_bytes {
+        Some(_) => (peak.cached_bytes(), peak.context_bytes.saturating_add(peak.other_bytes)),
+        None => (peak.other_bytes.saturating_sub(allocated), peak.context_bytes),
     };
-    [
-        (Part::Allocated, allocated),
-        (Part::Cached, peak.cached_bytes()),
-        (Part::Context, peak.context_bytes.saturating_add(other)),
-    ]
+    [(Part::Allocated, allocated), (Part::Cached, cached), (Part::Context, context)]
 }
 
 fn bars(page: &mut Page, device: &DeviceReport, now: &Peak) {
@@ -283,10 +286,11 @@ fn legend(page: &mut Page, device: &DeviceReport, now: &Peak) {
             .push(vec![(part.ink(), part.glyph(unicode).to_owned()), (Ink::Plain, format!(" {name} {}", size(bytes)))]);
     };
     item(Part::Allocated, if known { "allocated" } else { "the program's" }, parts[0].1);
+    let has_told_reserved = now.reserved_bytes.is_some();
     if known {
-        item(Part::Cached, "cached", parts[1].1);
+        item(Part::Cached, if has_told_reserved { "cached" } else { "rest of its pool, other" }, parts[1].1);
     }
-    let context = if known && now.other_bytes > 0 { "context, other" } else { "context" };
+    let context = if has_told_reserved && now.other_bytes > 0 { "context, other" } else { "context" };
     item(Part::Context, context, parts[2].1);
     if let Some(capacity) = device.capacity_bytes {
         let free = device.oom.as_ref().and_then(|oom| oom.free_bytes);
@@ -362,7 +366,10 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
     if let Some(site) = &oom.site {
         page.gap();
         let place = format!(" {}:{}", clean(&site.file), site.line);
-        let function = format!(" in {}", clean(&site.function));
+        let function = match clean(&site.function) {
+            name if name.is_empty() => String::new(),
+            name => format!(" in {name}"),
+        };
         page.paragraph(2, 4, &[(Ink::Plain, "at"), (Ink::Strong, &place), (Ink::Plain, &function)]);
         if let Some(text) = &site.text {
             let text = clean(text.trim());
@@ -371,11 +378,17 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
         }
     }
     page.gap();
-    let mut text = format!(" {}", size(oom.requested_bytes));
+    let mut text = match oom.requested_bytes {
+        0 => " a size that its error does not tell,".to_owned(),
+        bytes => format!(" {}", size(bytes)),
+    };
     if let Some(free) = oom.free_bytes {
         text += &format!(" with {} free", size(free));
     }
-    page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, &text)]);
+    page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, text.trim_end_matches(','))]);
+    if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
+        page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+    }
     let Some(capacity) = device.capacity_bytes else { return };
     match (oom.would_need_bytes, device.needed) {
         (Some(need), needed) => {

@@ -113,8 +113,8 @@ impl Known<'_> {
             requested: oom.map(|oom| oom.requested_bytes),
             capacity: Some(self.limit_bytes),
             free: oom.map(|oom| oom.free_bytes),
-            allocated: oom.map(|oom| oom.allocated_bytes),
-            reserved: oom.map(|oom| oom.reserved_bytes),
+            allocated: oom.and_then(|oom| oom.allocated_bytes),
+            reserved: oom.and_then(|oom| oom.reserved_bytes),
             other_processes: Some(0),
             ..Memory::default()
         }
