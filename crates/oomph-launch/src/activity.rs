@@ -1,4 +1,5 @@
-//! What the virtual GPU leaves of a process's calls: `device/PID.json`, which `ARCHITECTURE.md` describes.
+//! What the virtual GPU leaves of a process's calls: `device/PID.json` and `device/PID.refused.json`, which
+//! `ARCHITECTURE.md` describes.
 
 use serde::Deserialize;
 
@@ -60,6 +61,22 @@ pub struct CodePlace {
     pub offset: u64,
     /// The function as the symbols name it.
     pub function: Option<String>,
+}
+
+/// The last allocation that a card refused to a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Refusal {
+    /// The process.
+    pub pid: u32,
+    /// The card, by its place in the books.
+    pub card: usize,
+    /// What the process asked for, in bytes.
+    pub bytes: u64,
+    /// What was free on the card then, in bytes.
+    pub free_bytes: u64,
+    /// The calls that led to it, the innermost first; empty where they are not known.
+    pub frames: Vec<CodePlace>,
 }
 
 /// What was allocated at one place.

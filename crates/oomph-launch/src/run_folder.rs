@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Refusal};
 use crate::runtime_files::Runtime;
 use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, cleanup};
 
@@ -147,18 +147,31 @@ impl RunFolder {
 
     /// What the virtual GPU counted of each process's memory calls. A process that was killed left nothing.
     pub fn activities(&self) -> Vec<Activity> {
-        let entries = fs::read_dir(self.main.path.join("device")).into_iter().flatten().flatten();
-        let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
-        let mut found: Vec<Activity> = files.filter_map(|path| read_json(&path)).collect();
+        let mut found: Vec<Activity> = self.device_files(".json").filter_map(|path| read_json(&path)).collect();
         found.sort_by_key(|activity| activity.pid);
         found
     }
 
+    /// The last allocation that a card refused to each process, as far as the calls that led to it are known.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        let mut found: Vec<Refusal> = self.device_files(".refused.json").filter_map(|path| read_json(&path)).collect();
+        found.sort_by_key(|refusal| refusal.pid);
+        found
+    }
+
+    /// The files of the folder `device` that are called by a process's number and this.
+    fn device_files(&self, end: &'static str) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(self.main.path.join("device")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(move |path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.and_then(|name| name.strip_suffix(end)).is_some_and(is_number)
+        })
+    }
+
     fn report_files(&self) -> Vec<PathBuf> {
         let is_report = |path: &PathBuf| {
-            let number = |stem: &str| stem.bytes().all(|byte| byte.is_ascii_digit());
             path.extension().is_some_and(|end| end == "json")
-                && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(number)
+                && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_number)
         };
         self.hook_files().filter(is_report).collect()
     }
@@ -265,6 +278,10 @@ fn has_room(base: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn has_room(_base: &Path) -> io::Result<()> {
     Ok(())
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {

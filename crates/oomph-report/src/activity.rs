@@ -62,7 +62,7 @@ pub struct AllocationSite {
     pub bytes: u64,
     /// Bytes that were held when the program ended.
     pub held_bytes: u64,
-    /// The most that was held at once, in bytes.
+    /// The most that was held at once, in bytes; no more than this, where several calls of the line led there.
     pub most_held_bytes: u64,
     /// Sizes, and how often each was asked for.
     pub sizes: Vec<Sized>,

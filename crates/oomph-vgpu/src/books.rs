@@ -4,7 +4,7 @@ use std::ffi::{OsString, c_void};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -338,6 +338,11 @@ pub fn free_bytes(device: usize) -> u64 {
     let Some(books) = books() else { return 0 };
     let Some(capacity) = books.capacity(device) else { return 0 };
     capacity.saturating_sub(books.word(device_word(device, DeviceWord::Used)).load(Ordering::Relaxed))
+}
+
+/// The run folder of this process's run.
+pub fn run_folder() -> Option<PathBuf> {
+    Some(PathBuf::from(&*books()?.folder.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// Every process that holds memory on a card, with the bytes it holds.

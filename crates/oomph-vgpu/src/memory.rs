@@ -29,7 +29,8 @@ static SLABS: [Mutex<Slabs>; MAX_DEVICES] =
 pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
     let device = device::activate_current()?;
     capture::check_unsafe_call()?;
-    let start = allocate_on(device, device::current_ordinal(), size, kind)?;
+    let start = allocate_on(device, device::current_ordinal(), size, kind)
+        .inspect_err(|status| activity::refusal::note(*status, device.card, size))?;
     activity::allocated(start, size);
     Ok(start)
 }

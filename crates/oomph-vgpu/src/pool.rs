@@ -98,13 +98,18 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
     let Some(pool) = pools.iter_mut().find(|candidate| candidate.handle == pool as usize) else {
         return Err(INVALID_VALUE);
     };
-    let start = match pool.free.take(span) {
-        Some(start) => start,
-        None => pool.grow(span)?,
+    let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
+    let taken = pool.free.take(span).map_or_else(|| pool.grow(span), Ok);
+    let start = match taken {
+        Ok(start) => start,
+        Err(status) => {
+            drop(pools);
+            activity::refusal::note(status, card, size);
+            return Err(status);
+        }
     };
     pool.counters.used += span as u64;
     pool.counters.used_high = pool.counters.used_high.max(pool.counters.used);
-    let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
     device_log::note(Logged::Place, card, start, size);
     drop(pools);
     activity::allocated_from_pool(start as *const c_void, size);

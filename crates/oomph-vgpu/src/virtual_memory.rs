@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::device_log::{self, Kind as Logged};
 use crate::space::{self, Block, GRANULE, Place};
 use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
-use crate::{books, device, memory};
+use crate::{activity, books, device, memory};
 
 /// A piece of physical memory.
 struct Physical {
@@ -80,7 +80,9 @@ pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
     if let Some(device) = device
         && !books::charge(device.card, Kind::Mapped, size as u64)
     {
-        return Err(memory::refused(device.card, size));
+        let status = memory::refused(device.card, size);
+        activity::refusal::note(status, device.card, size);
+        return Err(status);
     }
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     let handle = table.next;

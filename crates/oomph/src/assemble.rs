@@ -16,8 +16,8 @@ use oomph_report::{
 };
 
 use crate::cards::Card;
-use crate::pool;
 use crate::whose::ProcessMemory;
+use crate::{activity, pool};
 
 /// How many of the smallest cards are named in the text.
 const SMALLEST: usize = 5;
@@ -42,6 +42,8 @@ pub struct Observation {
     pub memory: Vec<ProcessMemory>,
     /// The memory calls of the processes that ended in good order.
     pub activities: Vec<oomph_launch::activity::Activity>,
+    /// What the cards refused last to each process, as far as the calls that led to it are known.
+    pub refusals: Vec<oomph_launch::activity::Refusal>,
     /// What could not be read of what was left.
     pub warnings: Vec<String>,
     /// The exit status, as a shell shows it.
@@ -78,7 +80,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         }
     }
     if verdict == Verdict::Oom && devices.iter().all(|device| device.oom.is_none()) {
-        oom_of_the_ledger(&mut devices, &run.ledger);
+        oom_of_the_ledger(&mut devices, run, &mut warnings);
     }
     if let (Verdict::Oom, Some(probe)) = (verdict, probe) {
         add_probe(&mut devices, cards, probe, &mut warnings);
@@ -371,19 +373,33 @@ fn oom_of(oom: &HookOom) -> Oom {
 }
 
 /// Where no framework told of the error, the last refusal is all that is known of it.
-fn oom_of_the_ledger(devices: &mut [DeviceReport], ledger: &Ledger) {
-    let refused = ledger.devices().iter().zip(devices).find(|(books, _)| books.refusals > 0);
-    let Some((books, device)) = refused else { return };
-    let size = oomph_gpu::size::format(books.refused_bytes);
+fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: &mut Vec<String>) {
+    let mut refused = run.ledger.devices().iter().zip(devices).enumerate();
+    let Some((index, (books, device))) = refused.find(|(_, (books, _))| books.refusals > 0) else { return };
+    // The books round up to what the card hands out.
+    let last = run.refusals.iter().find(|refusal| refusal.card == index);
+    let requested_bytes = last.map_or(books.refused_bytes, |refusal| refusal.bytes);
+    let size = oomph_gpu::size::format(requested_bytes);
+    let site = match last.map(|refusal| activity::own_line(&refusal.frames)) {
+        Some(Err(function)) => {
+            let place = function.map(|name| format!(" in {name}")).unwrap_or_default();
+            warnings.push(format!(
+                "the line{place} that asked for what the card refused is not known: build with line tables (-g; debug = \
+                 \"line-tables-only\" in Cargo's profile), and it is told"
+            ));
+            None
+        }
+        known => known.and_then(Result::ok),
+    };
     device.oom = Some(Oom {
-        requested_bytes: books.refused_bytes,
+        requested_bytes,
         allocated_bytes: None,
         reserved_bytes: None,
-        free_bytes: None,
+        free_bytes: last.map(|refusal| refusal.free_bytes),
         message: format!("the card refused an allocation of {size}"),
         step: None,
         phase: Phase::Other,
-        site: None,
+        site,
         would_need_bytes: None,
     });
 }

@@ -76,6 +76,11 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     for device in &mut report.devices {
         for site in device.oom.iter_mut().chain(&mut device.caught_ooms).filter_map(|oom| oom.site.as_mut()) {
             site.text = source_line(&stage.directory, site);
+            // Debug information names files from the root; below the user's folder that is more than is needed.
+            let below = Path::new(&site.file).strip_prefix(&stage.directory).ok().and_then(Path::to_str);
+            if let Some(below) = below.map(str::to_owned) {
+                site.file = below;
+            }
         }
     }
     // The empty line sets the answer off from the program's output.
@@ -103,8 +108,9 @@ fn next_steps(program: &Program, probed: bool, report: &DryRunReport) -> Vec<Nex
             let free = oom.free_bytes.unwrap_or(0);
             // Joining the pieces gives back no more than is cached, so a need beyond that is not met by it.
             let in_reach = |capacity| oom.would_need_bytes.is_none_or(|need| need.saturating_sub(cached) <= capacity);
-            // The setting below is PyTorch's.
+            // The setting below is PyTorch's, whose allocator says what it reserved.
             device.pool.is_none()
+                && oom.reserved_bytes.is_some()
                 && device.capacity_bytes.is_some_and(in_reach)
                 && cached.saturating_add(free) >= oom.requested_bytes
         });

@@ -215,6 +215,7 @@ impl Stage {
             hooks,
             memory,
             activities: folder.activities(),
+            refusals: folder.refusals(),
             warnings,
             exit_status: outcome.exit.shell_status(),
             timed_out: outcome.timed_out,

@@ -8,6 +8,7 @@
 //! framework's own.
 
 mod allocations;
+pub mod refusal;
 pub mod site;
 mod transfers;
 mod write;

@@ -69,10 +69,13 @@ impl Sites {
 
     /// Where the return addresses of a site lie, the innermost first.
     pub fn frames(&self, site: Site) -> Vec<Place> {
-        let stack = (site.0 as usize).checked_sub(1).and_then(|index| self.stacks.get(index));
-        let addresses = stack.into_iter().flatten().take_while(|address| **address != 0);
-        addresses.filter_map(|address| place(*address)).collect()
+        (site.0 as usize).checked_sub(1).and_then(|index| self.stacks.get(index)).map(places).unwrap_or_default()
     }
+}
+
+/// Where the return addresses of a stack lie, the innermost first.
+pub fn places(stack: &Stack) -> Vec<Place> {
+    stack.iter().take_while(|address| **address != 0).filter_map(|address| place(*address)).collect()
 }
 
 struct Walk {

@@ -16,11 +16,15 @@ pub fn write(run_folder: &Path, activity: &Activity) {
     if activity.allocations.calls == 0 && activity.pooled.calls == 0 && activity.transfers.total.is_empty() {
         return;
     }
+    put(run_folder, &format!("{}.json", std::process::id()), &document(activity));
+}
+
+/// Puts a file into the run folder's `device`, whole or not at all.
+pub fn put(run_folder: &Path, name: &str, text: &str) {
     let folder = run_folder.join("device");
     let _ = std::fs::create_dir(&folder);
-    let name = format!("{}.json", std::process::id());
     let unfinished = folder.join(format!("{name}.tmp"));
-    if std::fs::write(&unfinished, document(activity)).is_ok() {
+    if std::fs::write(&unfinished, text).is_ok() {
         let _ = std::fs::rename(&unfinished, folder.join(name));
     }
 }
@@ -106,7 +110,7 @@ fn traffic(text: &mut String, traffic: &Traffic) {
 }
 
 /// The places of a call, the innermost first; none where they are not known.
-fn frames(text: &mut String, places: &[Place]) {
+pub fn frames(text: &mut String, places: &[Place]) {
     text.push_str("\"frames\":[");
     for (index, place) in places.iter().enumerate() {
         text.push_str(if index > 0 { ",{\"module\":" } else { "{\"module\":" });

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use addr2line::Loader;
 use oomph_launch::activity::CodePlace;
+use oomph_report::Site;
 
 /// What marks a source file as somebody else's: the toolkit's and the system's headers, Rust's standard library and what
-/// Cargo downloads.
-const FOREIGN: [&str; 5] = ["/include/", "/rustc/", "/rustlib/", "/.cargo/registry/", "/.cargo/git/"];
+/// Cargo downloads, wherever its folder is.
+const FOREIGN: [&str; 5] = ["/include/", "/rustc/", "/rustlib/", "/registry/src/", "/git/checkouts/"];
 
 /// Looks up lines, one file read once.
 #[derive(Default)]
@@ -17,36 +18,88 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The innermost line that is the program's own as `file:line`, or what comes nearest to it; `None` where nothing is
-    /// known of the call.
+    /// The innermost line that is the program's own as `file:line`, or what comes nearest to it: the innermost function of
+    /// its own, a line of a library, a function of one; `None` where nothing is known of the call.
     pub fn of(&mut self, frames: &[CodePlace]) -> Option<String> {
         let mut nearest = None;
         for frame in frames {
-            let loader = self.loaders.entry(frame.module.clone()).or_insert_with(|| Loader::new(&frame.module).ok());
-            let Some(lines) = loader.as_ref().map(|loader| source_lines(loader, frame.offset)) else { continue };
+            let lines = self.lines(frame);
             if let Some(own) = lines.iter().find(|line| !line.foreign) {
-                return Some(own.place.clone());
+                return Some(own.place());
             }
-            nearest = nearest.or_else(|| lines.into_iter().next_back().map(|line| line.place));
+            nearest = nearest.or_else(|| lines.last().map(Line::place));
         }
-        nearest.or_else(|| frames.first().map(|frame| self.function(frame)))
+        self.own_function(frames).or(nearest).or_else(|| frames.first().map(|frame| self.function(frame)))
+    }
+
+    /// The innermost function of the crate that a Rust program's `main` is in, or that is called like the program:
+    /// without line tables the crates that it calls CUDA through are not known by their files.
+    pub fn own_function(&mut self, frames: &[CodePlace]) -> Option<String> {
+        for frame in frames {
+            self.load(&frame.module);
+        }
+        let names: Vec<Option<String>> = frames.iter().map(|frame| self.symbol(frame)).collect();
+        let main = |name: &String| name.strip_suffix("::main").filter(|of| !of.contains("::")).map(str::to_owned);
+        let started = names.iter().flatten().rev().find_map(main);
+        let (frame, name) = frames.iter().zip(names).find_map(|(frame, name)| {
+            let own = started.clone().unwrap_or_else(|| file_name(&frame.module).replace('-', "_"));
+            let path = name.as_deref()?.trim_start_matches('<').strip_prefix(&own)?;
+            path.starts_with("::").then_some((frame, name?))
+        })?;
+        Some(in_module(name, frame))
+    }
+
+    /// The innermost line that is the program's own, with its function.
+    pub fn own(&mut self, frames: &[CodePlace]) -> Option<Site> {
+        let own = frames.iter().find_map(|frame| self.lines(frame).into_iter().find(|line| !line.foreign))?;
+        Some(Site { file: own.file, line: own.line, function: own.function, text: None })
+    }
+
+    /// The lines of a call, the innermost of what is inlined there first; none without debug information.
+    fn lines(&mut self, frame: &CodePlace) -> Vec<Line> {
+        self.load(&frame.module).map(|loader| source_lines(loader, frame.offset)).unwrap_or_default()
+    }
+
+    fn load(&mut self, module: &str) -> Option<&Loader> {
+        self.loaders.entry(module.into()).or_insert_with(|| Loader::new(module).ok()).as_ref()
     }
 
     /// The function of a call, or its address where no symbol tells it.
     fn function(&self, frame: &CodePlace) -> String {
-        let module = file_name(&frame.module);
-        let loader = self.loaders.get(&frame.module).and_then(Option::as_ref);
-        let symbol = frame.function.as_deref().or_else(|| loader?.find_symbol(frame.offset));
-        match symbol {
-            Some(symbol) => format!("{} in {module}", addr2line::demangle_auto(symbol.into(), None)),
-            None => format!("{module}+{:#x}", frame.offset),
+        match self.symbol(frame) {
+            Some(name) => in_module(name, frame),
+            None => format!("{}+{:#x}", file_name(&frame.module), frame.offset),
         }
+    }
+
+    /// The function of a call as its author wrote it, where a symbol tells it and its file was loaded.
+    fn symbol(&self, frame: &CodePlace) -> Option<String> {
+        let loader = self.loaders.get(&frame.module).and_then(Option::as_ref);
+        let symbol = frame.function.as_deref().or_else(|| loader?.find_symbol(frame.offset))?;
+        Some(addr2line::demangle_auto(symbol.into(), None).into_owned())
     }
 }
 
+/// A function with the file that it is in, unless its own name begins with that.
+fn in_module(name: String, frame: &CodePlace) -> String {
+    let module = file_name(&frame.module);
+    if name.strip_prefix(&module.replace('-', "_")).is_some_and(|rest| rest.starts_with("::")) {
+        return name;
+    }
+    format!("{name} in {module}")
+}
+
 struct Line {
-    place: String,
+    file: String,
+    line: u64,
+    function: String,
     foreign: bool,
+}
+
+impl Line {
+    fn place(&self) -> String {
+        format!("{}:{}", file_name(&self.file), self.line)
+    }
 }
 
 /// The lines of an address, the innermost of what is inlined there first.
@@ -54,9 +107,10 @@ fn source_lines(loader: &Loader, offset: u64) -> Vec<Line> {
     let mut lines = Vec::new();
     let Ok(mut frames) = loader.find_frames(offset) else { return lines };
     while let Ok(Some(frame)) = frames.next() {
+        let function = frame.function.as_ref().and_then(|name| name.demangle().ok()).unwrap_or_default().into_owned();
         if let Some((file, line)) = frame.location.and_then(|location| Some((location.file?, location.line?))) {
             let foreign = FOREIGN.iter().any(|part| file.contains(part));
-            lines.push(Line { place: format!("{}:{line}", file_name(file)), foreign });
+            lines.push(Line { file: file.into(), line: line.into(), function, foreign });
         }
     }
     lines
@@ -81,5 +135,21 @@ mod tests {
         assert_eq!(lines.of(&[named, frame("/nowhere/prog", Some("main"))]).unwrap(), "plate::step() in prog");
         assert_eq!(lines.of(&[frame("/nowhere/prog", None)]).unwrap(), "prog+0x10");
         assert_eq!(lines.of(&[]), None);
+    }
+
+    #[test]
+    fn without_line_tables_a_rust_program_is_told_apart_from_the_crates_it_calls() {
+        let mut lines = Lines::default();
+        let inner = frame("/nowhere/train-it", Some("_ZN6cudarc6driver5alloc17h0123456789abcdefE"));
+        let own = frame("/nowhere/train-it", Some("_ZN8train_it7Network7forward17h0123456789abcdefE"));
+        let main = frame("/nowhere/train-it", Some("_ZN8train_it4main17h0123456789abcdefE"));
+        let called = |frames: &[CodePlace]| Lines::default().of(frames).unwrap();
+        assert_eq!(called(&[inner.clone(), own.clone(), main.clone()]), "train_it::Network::forward");
+        // A thread has no main of the program's; a file may be called otherwise than its crate.
+        assert_eq!(called(&[inner.clone(), own.clone()]), "train_it::Network::forward");
+        let renamed = |frame: &CodePlace| CodePlace { module: "/nowhere/prog".into(), ..frame.clone() };
+        let all = [renamed(&inner), renamed(&own), renamed(&main)];
+        assert_eq!(called(&all), "train_it::Network::forward in prog");
+        assert_eq!(lines.own_function(&[inner]), None);
     }
 }

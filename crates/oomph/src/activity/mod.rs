@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use lines::Lines;
 use oomph_launch::activity as counted;
+use oomph_report::Site;
 use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
 
 /// Sites that the answer holds of each kind.
@@ -52,6 +53,12 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     Some(Activity { allocations, pooled, transfers, remarks })
 }
 
+/// The innermost line of a call that is the program's own; where debug information does not tell it, the function.
+pub fn own_line(frames: &[counted::CodePlace]) -> Result<Site, Option<String>> {
+    let mut lines = Lines::default();
+    lines.own(frames).ok_or_else(|| lines.own_function(frames))
+}
+
 /// Adds the allocations of one process, those of one line together.
 fn gather(sum: &mut Allocations, of: &counted::Allocations, lines: &mut Lines) {
     sum.calls += of.calls;
@@ -70,7 +77,9 @@ fn gather(sum: &mut Allocations, of: &counted::Allocations, lines: &mut Lines) {
         merged.freed += site.freed;
         merged.bytes += site.bytes;
         merged.held_bytes += site.held_bytes;
-        merged.most_held_bytes += site.most_held_bytes;
+        // What the calls of one line held at most, each at its own moment, was never more than what was held in all.
+        let together = merged.most_held_bytes + site.most_held_bytes;
+        merged.most_held_bytes = together.min(sum.most_held_bytes);
         for (bytes, calls) in &site.sizes {
             match merged.sizes.iter_mut().find(|known| known.bytes == *bytes) {
                 Some(known) => known.calls += calls,
