@@ -75,9 +75,9 @@ enum State {
 
 /// The allocator on one card.
 #[derive(Clone, Debug)]
-pub(crate) struct Bfc {
+pub struct Bfc<D: Driver = Card> {
     settings: BfcSettings,
-    driver: Card,
+    driver: D,
     limit: u64,
     next_region: u64,
     chunks: Vec<Chunk>,
@@ -86,14 +86,15 @@ pub(crate) struct Bfc {
     statistics: Statistics,
 }
 
-impl Bfc {
-    pub fn new(settings: BfcSettings, available: u64) -> Self {
+impl<D: Driver> Bfc<D> {
+    /// An allocator that takes its regions from `driver`, which has `available` bytes for it.
+    pub fn new(settings: BfcSettings, available: u64, driver: D) -> Self {
         let fraction = settings.memory_fraction.clamp(0.0, 1.0);
         let limit = if fraction < 1.0 { (available as f64 * fraction) as u64 } else { available };
         let next_region = round_up(if settings.allow_growth { limit.min(FIRST_REGION) } else { limit }, ALIGNMENT);
         Self {
             settings,
-            driver: Card::new(available),
+            driver,
             limit,
             next_region,
             chunks: Vec::new(),
@@ -101,6 +102,54 @@ impl Bfc {
             free: BTreeSet::new(),
             statistics: Statistics::default(),
         }
+    }
+
+    /// Where its regions come from.
+    pub fn driver_mut(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// The address of a chunk that is in use.
+    pub fn address(&self, id: BlockId) -> Option<u64> {
+        self.chunks.get(id.0 as usize).filter(|chunk| chunk.state == State::InUse).map(|chunk| chunk.address)
+    }
+
+    /// Its counters, in bytes.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Takes a chunk for `bytes`.
+    ///
+    /// # Errors
+    /// When neither a free chunk nor what it may still take of the card is large enough.
+    pub fn malloc(&mut self, bytes: u64) -> Result<BlockId, Oom> {
+        let rounded = round_up(bytes.max(1), ALIGNMENT);
+        if let Some(id) = self.take_free(rounded, bytes) {
+            return Ok(id);
+        }
+        if (self.extend(rounded) || self.give_back_regions(rounded) && self.extend(rounded))
+            && let Some(id) = self.take_free(rounded, bytes)
+        {
+            return Ok(id);
+        }
+        self.statistics.ooms += 1;
+        Err(Oom {
+            requested: bytes,
+            rounded,
+            segment: rounded,
+            driver_free: self.driver.free_bytes(),
+            reserved: self.statistics.reserved.current,
+            allocated: self.statistics.allocated.current,
+            private_free: 0,
+            fits_on_retry: false,
+            rejected: false,
+        })
+    }
+
+    /// Gives a chunk back. One that is not in use is left alone.
+    pub fn free(&mut self, id: BlockId) {
+        self.give_back(id, State::InUse);
     }
 
     fn insert(&mut self, chunk: Chunk) -> u32 {
@@ -165,7 +214,8 @@ impl Bfc {
             if let Some(address) = self.driver.allocate(bytes) {
                 break address;
             }
-            let less = round_up((bytes as f64 * 0.9) as u64, ALIGNMENT);
+            // In single precision, as BFCAllocator computes it: with several refusals the difference shows.
+            let less = round_up((bytes as f32 * 0.9) as u64, ALIGNMENT);
             bytes = less.min(bytes.saturating_sub(ALIGNMENT));
             if bytes < rounded {
                 return false;
@@ -258,31 +308,11 @@ impl Machine for Bfc {
     }
 
     fn malloc(&mut self, bytes: u64, _stream: u16, _pool: u16) -> Result<BlockId, Oom> {
-        let rounded = round_up(bytes.max(1), ALIGNMENT);
-        if let Some(id) = self.take_free(rounded, bytes) {
-            return Ok(id);
-        }
-        if (self.extend(rounded) || self.give_back_regions(rounded) && self.extend(rounded))
-            && let Some(id) = self.take_free(rounded, bytes)
-        {
-            return Ok(id);
-        }
-        self.statistics.ooms += 1;
-        Err(Oom {
-            requested: bytes,
-            rounded,
-            segment: rounded,
-            driver_free: self.driver.free_bytes(),
-            reserved: self.statistics.reserved.current,
-            allocated: self.statistics.allocated.current,
-            private_free: 0,
-            fits_on_retry: false,
-            rejected: false,
-        })
+        Bfc::malloc(self, bytes)
     }
 
     fn free(&mut self, id: BlockId) {
-        self.give_back(id, State::InUse);
+        Bfc::free(self, id);
     }
 
     fn free_later(&mut self, id: BlockId) {
@@ -305,7 +335,7 @@ impl Machine for Bfc {
     fn release_pool(&mut self, _pool: PoolId) {}
 
     fn statistics(&self) -> &Statistics {
-        &self.statistics
+        Bfc::statistics(self)
     }
 }
 
@@ -313,12 +343,16 @@ impl Machine for Bfc {
 mod tests {
     use super::*;
 
+    fn on_card(settings: BfcSettings, available: u64) -> Bfc {
+        Bfc::new(settings, available, Card::new(available))
+    }
+
     #[test]
     fn regions_double_and_chunks_are_split_and_joined() {
-        let mut bfc = Bfc::new(BfcSettings { allow_growth: true, ..BfcSettings::tensorflow() }, 1 << 30);
-        let first = bfc.malloc(MIB, 0, 0).unwrap();
+        let mut bfc = on_card(BfcSettings { allow_growth: true, ..BfcSettings::tensorflow() }, 1 << 30);
+        let first = bfc.malloc(MIB).unwrap();
         assert_eq!(bfc.statistics().reserved.current, 2 * MIB);
-        let second = bfc.malloc(MIB + 1, 0, 0).unwrap();
+        let second = bfc.malloc(MIB + 1).unwrap();
         assert_eq!(bfc.statistics().reserved.current, 6 * MIB);
         // The second region has 4 MiB: more than twice the request, so that the rest is split off.
         assert_eq!(bfc.statistics().allocated.current, 2 * MIB + 256);
@@ -331,18 +365,18 @@ mod tests {
     fn a_full_allocator_collects_its_free_regions() {
         let growing = BfcSettings { allow_growth: true, ..BfcSettings::tensorflow() };
         for (garbage_collection, fits) in [(true, true), (false, false)] {
-            let mut bfc = Bfc::new(BfcSettings { garbage_collection, ..growing.clone() }, 10 * MIB);
-            let blocks: Vec<_> = [2 * MIB, 3 * MIB].map(|size| bfc.malloc(size, 0, 0).unwrap()).into();
+            let mut bfc = on_card(BfcSettings { garbage_collection, ..growing.clone() }, 10 * MIB);
+            let blocks: Vec<_> = [2 * MIB, 3 * MIB].map(|size| bfc.malloc(size).unwrap()).into();
             blocks.into_iter().for_each(|id| bfc.free(id));
-            assert_eq!(bfc.malloc(7 * MIB, 0, 0).is_ok(), fits);
+            assert_eq!(bfc.malloc(7 * MIB).is_ok(), fits);
         }
     }
 
     #[test]
     fn jax_takes_three_quarters_at_once() {
-        let mut bfc = Bfc::new(BfcSettings::jax(), 16 << 30);
-        assert!(bfc.malloc(1, 0, 0).is_ok());
+        let mut bfc = on_card(BfcSettings::jax(), 16 << 30);
+        assert!(bfc.malloc(1).is_ok());
         assert_eq!(bfc.statistics().reserved.current, 12 << 30);
-        assert!(bfc.malloc(12 << 30, 0, 0).is_err());
+        assert!(bfc.malloc(12 << 30).is_err());
     }
 }

@@ -131,7 +131,9 @@ pub(crate) fn with_machine<R>(model: &Model, capacity: Capacity, visit: impl Vis
             visit.visit(Native::new(settings.clone(), *version, capacity.total, Card::new(capacity.available)))
         }
         Model::Async { settings } => visit.visit(Asynchronous::new(settings, capacity)),
-        Model::Bfc(settings) => visit.visit(Bfc::new(settings.clone(), capacity.available)),
+        Model::Bfc(settings) => {
+            visit.visit(Bfc::new(settings.clone(), capacity.available, Card::new(capacity.available)))
+        }
     }
 }
 

@@ -1,7 +1,10 @@
-//! The model against PyTorch itself: recordings of PyTorch's allocator, driven at random on the virtual GPU.
+//! The models against PyTorch and TensorFlow themselves: recordings of their allocators, driven at random on the virtual
+//! GPU.
 //!
-//! `recordings/` holds a few; `driver.py` makes more, and `OOMPH_ORACLE_RECORDINGS` names a folder of those.
+//! `recordings/` and `bfc_recordings/` hold a few; `driver.py` and `bfc_driver.py` make more, and
+//! `OOMPH_ORACLE_RECORDINGS` names a folder of those of PyTorch.
 
+mod bfc_recording;
 mod recording;
 mod what_if;
 
@@ -40,6 +43,25 @@ fn the_model_does_what_pytorch_did() {
     let files = recordings(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/recordings"));
     assert!(!files.is_empty());
     compare(&files);
+}
+
+#[test]
+fn the_model_does_what_tensorflow_did() {
+    let files = recordings(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/bfc_recordings"));
+    assert!(!files.is_empty());
+    let mut sum = bfc_recording::Compared::default();
+    for file in &files {
+        let compared = bfc_recording::compare(&std::fs::read_to_string(file).unwrap());
+        let compared = compared.unwrap_or_else(|difference| panic!("{}: {difference}", file.display()));
+        sum.allocations += compared.allocations;
+        sum.frees += compared.frees;
+        sum.regions += compared.regions;
+        sum.released += compared.released;
+        sum.refused += compared.refused;
+    }
+    println!("{} recordings: {sum:?}", files.len());
+    // The paths that differ between the settings have all been taken.
+    assert!(sum.refused > 0 && sum.released > 0 && sum.regions > files.len(), "{sum:?}");
 }
 
 #[test]
