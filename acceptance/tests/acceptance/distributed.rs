@@ -32,6 +32,8 @@ pub fn trials() -> Vec<Trial> {
         trial("some-ranks-are-as-all-ddp", || some_ranks_are_as_all(&["train.py", "ddp"], None, 0)),
         // Whether a message has gone when the next one is made is a matter of time: one segment more or less.
         trial("some-ranks-are-as-all-pipeline", || some_ranks_are_as_all(&["pipeline.py"], None, 20 << 20)),
+        trial("some-ranks-are-as-all-messages", || some_ranks_are_as_all(&["messages.py"], None, 0)),
+        trial("messages-of-absent-ranks", messages_of_absent_ranks),
         trial("some-ranks-are-as-all-zero-3", || match deepspeed() {
             Some(folder) => some_ranks_are_as_all(&["zero.py", "--stage", "3"], Some(&folder), 0),
             None => Ok(()),
@@ -157,6 +159,19 @@ fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>, segments: u64
         };
         let (whole, part) = (peak(&all)?, peak(&some)?);
         ensure!(whole.abs_diff(part) <= segments, "GPU {card}: {whole} with all ranks, {part} without");
+    }
+    Ok(())
+}
+
+/// What goes through gloo, in the host's memory, comes out as if all the ranks ran: six sums and gatherings in each of two
+/// groups, and as many objects as there are ranks, with those that are spread from the first one.
+fn messages_of_absent_ranks() -> Result<()> {
+    let finished = job(None, 4, 8, &["messages.py"], None)?;
+    for rank in [0, 1, 31] {
+        for (name, right) in [("both_tensors", 6), ("gloo_tensors", 6), ("gloo_objects", 32 + 3)] {
+            let found = told(&finished, rank, name)?;
+            finished.ensure(found == right, format_args!("{name} of rank {rank}: {found} of {right} are right"))?;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ import inspect
 import os
 
 from oomph import ranks
+from oomph.ranks import gloo
 from oomph.ranks import store as stores
 
 
@@ -29,6 +30,7 @@ def process_groups(module):
     answering = stores.answering(module.Store)
     original = module._new_process_group_helper
     shape = inspect.signature(original)
+    meeting, shares = gloo.install(module)
     world = []
 
     @functools.wraps(original)
@@ -40,11 +42,16 @@ def process_groups(module):
             world.append((given["store"], list(range(given["group_size"]))))
         plain, everybody = world[0]
         members = list(given["global_ranks_in_group"] or everybody)
-        if any(rank not in running for rank in members):
-            present = [place for place, rank in enumerate(members) if rank in running]
-            given["store"] = answering(plain, str(given["group_name"]), present)
+        absent = any(rank not in running for rank in members)
         try:
-            return original(*call.args, **call.kwargs)
+            if not absent:
+                return original(*call.args, **call.kwargs)
+            present = [place for place, rank in enumerate(members) if rank in running]
+            name = str(given["group_name"])
+            given["store"] = answering(plain, name, present)
+            shares[name] = gloo.Share(len(members), present, given["group_rank"])
+            with meeting.of(module.PrefixStore("oomph-gloo/" + name, plain), shares[name]):
+                return original(*call.args, **call.kwargs)
         finally:
             if not given["global_ranks_in_group"]:
                 world[0] = (module.PrefixStore("oomph", plain), everybody)
@@ -72,5 +79,6 @@ def process_groups(module):
         destroy(*args, **options)
         if not module.is_initialized():
             del world[:]
+            shares.clear()
 
     module.destroy_process_group = destroy_process_group
