@@ -22,7 +22,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A figure that the report tells must be the one that the program prints under this name.
-fn same(finished: &Finished, name: &str, told: &Value) -> Result<()> {
+pub fn same(finished: &Finished, name: &str, told: &Value) -> Result<()> {
     let own = finished.printed_number(name)?;
     finished.ensure(told.as_u64() == Some(own), format!("{name}: {told} is told, {own} counted"))
 }
@@ -42,7 +42,7 @@ fn remarks(report: &Value) -> Vec<&str> {
 }
 
 /// `file:line` of the line of a source that holds this text.
-fn place(source: &Path, text: &str) -> Result<String> {
+pub fn place(source: &Path, text: &str) -> Result<String> {
     let lines = std::fs::read_to_string(source)?;
     let line = lines.lines().position(|line| line.contains(text)).with_context(|| format!("no line has {text:?}"))?;
     let name = source.file_name().context("a source has a name")?.to_string_lossy();

@@ -1,6 +1,7 @@
 //! JAX, TensorFlow with Keras, ONNX Runtime: the report against what each says of itself.
 //!
-//! Their wheels are gigabytes, so these run where `OOMPH_FRAMEWORKS` names them: `jax,tensorflow,onnxruntime`.
+//! Their wheels are gigabytes, so these run where `OOMPH_FRAMEWORKS` names them: `jax,tensorflow,onnxruntime`. So do those
+//! of `rust_frameworks.rs`: `candle,burn`.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -9,6 +10,7 @@ use serde_json::Value;
 use crate::binary;
 use crate::check;
 use crate::run::{Finished, JAX, ONNXRUNTIME, Run, TENSORFLOW, Torch};
+use crate::rust_frameworks;
 
 const VARIABLE: &str = "OOMPH_FRAMEWORKS";
 const MIB: u64 = 1 << 20;
@@ -42,6 +44,10 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("tensorflow", "imported-and-not-used", tensorflow_unused),
     ("onnxruntime", "runs-on-the-card", onnx_fits),
     ("onnxruntime", "a-full-card-is-told-with-the-line", onnx_oom),
+    ("candle", "figures-are-the-program-s-own", rust_frameworks::candle_fits),
+    ("candle", "kept-graphs-grow-by-the-byte", rust_frameworks::candle_graphs_are_kept),
+    ("candle", "a-full-card-is-told-with-the-line-and-the-need", rust_frameworks::candle_oom),
+    ("burn", "figures-are-the-program-s-own", rust_frameworks::burn_fits),
 ];
 
 /// One test for each of the table; those that were not asked for say so and pass.
@@ -63,7 +69,7 @@ pub fn trials() -> Vec<Trial> {
         .collect()
 }
 
-fn finish(mut run: Run) -> Result<(Finished, Value)> {
+pub fn finish(mut run: Run) -> Result<(Finished, Value)> {
     let finished = run.finish()?;
     let report = finished.report()?;
     check::contract(&report).with_context(|| finished.story())?;
@@ -79,7 +85,7 @@ fn with_vram(bytes: u64, framework: Torch, program: &[&str]) -> Result<(Finished
     finish(Run::json("rtx-4090", framework)?.args(["--vram", &vram, "--until-exit"]).program(program))
 }
 
-fn number(report: &Value, path: &str) -> Result<u64> {
+pub fn number(report: &Value, path: &str) -> Result<u64> {
     report.pointer(path).and_then(Value::as_u64).with_context(|| format!("{path} is no number in {report:#}"))
 }
 

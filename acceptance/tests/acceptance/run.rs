@@ -58,6 +58,10 @@ pub const TORCH_2_6: Torch =
 pub const CUDA_13_2: Torch =
     Torch { name: "cuda-13.2", requirements: include_str!("../../requirements/cuda-13.2.txt") };
 
+/// The same with the libraries that programs in Rust are linked against, and NVRTC.
+pub const CUDA_13_2_DEVEL: Torch =
+    Torch { name: "cuda-13.2-devel", requirements: include_str!("../../requirements/cuda-13.2-devel.txt") };
+
 /// No PyTorch, but JAX with the plugin for CUDA 13.
 pub const JAX: Torch = Torch { name: "jax-0.10", requirements: include_str!("../../requirements/jax-0.10.txt") };
 

@@ -132,6 +132,10 @@ fn table(page: &mut Page, rows: Vec<[String; 3]>) {
 
 fn rest(page: &mut Page, lines: usize) {
     if lines > MOST_LINES {
-        page.paragraph(4, 6, &[(Ink::Faint, &format!("and {} more lines", lines - MOST_LINES))]);
+        let text = match lines - MOST_LINES {
+            1 => "and 1 more line".to_owned(),
+            more => format!("and {more} more lines"),
+        };
+        page.paragraph(4, 6, &[(Ink::Faint, &text)]);
     }
 }
