@@ -168,6 +168,7 @@ const ROWS: &[Row] = &[
         ..FITS
     },
     Row { name: "two-processes", program: &["two_processes.py"], ..FITS },
+    Row { name: "shared-tensor", program: &["shared_tensor.py"], also: &[Prints("received", "1073741824")], ..FITS },
     Row { name: "cpu-only", program: &["cpu_only.py"], verdict: Verdict::NoGpuUse, ..FITS },
     Row { name: "fails-by-itself", program: &["fails.py"], verdict: Verdict::Failed(7), ..FITS },
 ];

@@ -34,9 +34,12 @@ pub fn trials() -> Vec<Trial> {
         trials.push(trial("static-runtime-is-named", static_runtime_is_named));
     }
     if wanted("vllm") {
-        trials.push(trial("vllm-answers-a-request", || vllm(&["tiny", "--eager", "--generate", "8"], 1)));
-        trials.push(trial("vllm-compiles", || vllm(&["tiny", "--generate", "8"], 1)));
-        trials.push(trial("vllm-on-two-cards", || vllm(&["tiny", "--eager", "--cards", "2", "--generate", "8"], 2)));
+        const TWO: &[&str] = &["tiny", "--eager", "--cards", "2", "--generate", "8"];
+        trials.push(trial("vllm-answers-a-request", || vllm("rtx-4090", &["tiny", "--eager", "--generate", "8"])));
+        trials.push(trial("vllm-compiles", || vllm("rtx-4090", &["tiny", "--generate", "8"])));
+        trials.push(trial("vllm-on-two-cards", || vllm("rtx-4090:2", TWO)));
+        // Cards that reach each other share buffers for their sums.
+        trials.push(trial("vllm-on-two-cards-that-share", || vllm("h100:2", TWO)));
     }
     if wanted("vllm-real-cards") {
         trials.push(trial("vllm-cache-of-a-real-card", vllm_cache_of_a_real_card));
@@ -182,8 +185,8 @@ fn static_runtime_is_named() -> Result<()> {
 }
 
 /// vLLM's engine on some cards: it gets its cache, and its requests end.
-fn vllm(arguments: &[&str], cards: u32) -> Result<()> {
-    let finished = engine(&format!("rtx-4090:{cards}"), arguments)?;
+fn vllm(gpu: &str, arguments: &[&str]) -> Result<()> {
+    let finished = engine(gpu, arguments)?;
     let report = finished.report()?;
     check::contract(&report)?;
     finished.ensure(report["verdict"] == "fits", "it does not fit")?;

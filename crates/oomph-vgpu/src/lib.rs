@@ -34,6 +34,7 @@ mod exports;
 mod graph_memory;
 mod handle;
 mod image;
+mod ipc;
 mod loader;
 mod memory;
 mod module;

@@ -9,8 +9,8 @@ use oomph_ledger::{Kind, MAX_DEVICES};
 use crate::device::{self, Device};
 use crate::device_log::{self, Kind as Logged};
 use crate::space::{self, Block, FreeRanges, GRANULE, Place};
-use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS};
-use crate::{activity, books, capture, pool, trace};
+use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::{activity, books, capture, pool};
 
 /// Requests below this share a granule, as the driver lets them; in bytes.
 const SMALL: usize = 1 << 20;
@@ -227,16 +227,6 @@ pub fn unregister_host(pointer: *mut c_void) -> u32 {
         }
         _ => INVALID_VALUE,
     }
-}
-
-/// Refuses to share device memory with another process (CUDA IPC): the memory is address space of this one. The status
-/// is CUDA's own, and the report says what to do.
-pub fn refuse_to_share() -> u32 {
-    trace::warn(
-        "the program wanted to share GPU memory between processes (CUDA IPC), which the virtual GPU refuses; send such \
-         tensors through the CPU",
-    );
-    NOT_SUPPORTED
 }
 
 /// The block that a pointer lies in, whatever kind it is.

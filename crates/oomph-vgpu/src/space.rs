@@ -105,6 +105,8 @@ pub enum Place {
     Device(Kind),
     /// Device memory of a stream-ordered pool, whose charge the pool keeps.
     Pool(usize),
+    /// Device memory that another process allocated and is charged for ([`crate::ipc`]).
+    Shared,
     /// Page-locked memory that CUDA allocated on the host.
     Host,
     /// The program's own memory that it registered with CUDA.

@@ -18,6 +18,8 @@ pub const INVALID_CONTEXT: u32 = 201;
 pub const INVALID_HANDLE: u32 = 400;
 /// A name is unknown.
 pub const NOT_FOUND: u32 = 500;
+/// `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`
+pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 /// Peer access is on already.
 pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 /// The virtual GPU does not do this.

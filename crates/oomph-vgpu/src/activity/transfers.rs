@@ -93,7 +93,7 @@ fn kind(address: usize) -> (bool, bool) {
     match space::lock().find(address).map(|block| block.place) {
         None => (false, false),
         Some(Place::Host | Place::Registered) => (false, true),
-        Some(Place::Device(_) | Place::Pool(_) | Place::Reserved) => (true, false),
+        Some(Place::Device(_) | Place::Pool(_) | Place::Shared | Place::Reserved) => (true, false),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::activity::site;
 use crate::cudnn::namespace;
 use crate::device;
-use crate::driver::{attributes, procedures, put, version};
+use crate::driver::{attributes, peers, procedures, put, version};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
 use crate::trace;
 
@@ -116,19 +116,15 @@ pub unsafe fn cuDeviceGetByPCIBusId(ordinal: *mut c_int, text: *const c_char) ->
 }
 
 pub unsafe fn cuDeviceCanAccessPeer(can: *mut c_int, ordinal: c_int, peer: c_int) -> u32 {
-    if device::get(ordinal).is_none() || device::get(peer).is_none() {
-        return INVALID_DEVICE;
-    }
-    unsafe { put(can, c_int::from(ordinal != peer)) };
+    let (Some(one), Some(other)) = (device::get(ordinal), device::get(peer)) else { return INVALID_DEVICE };
+    unsafe { put(can, c_int::from(peers::reach(one, other))) };
     SUCCESS
 }
 
 pub unsafe fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, source: c_int, target: c_int) -> u32 {
-    if device::get(source).is_none() || device::get(target).is_none() {
-        return INVALID_DEVICE;
-    }
+    let (Some(one), Some(other)) = (device::get(source), device::get(target)) else { return INVALID_DEVICE };
     // 2 is "access supported"; performance rank, native atomics and array access are 0.
-    unsafe { put(value, c_int::from(attribute == 2 && source != target)) };
+    unsafe { put(value, c_int::from(attribute == 2 && peers::reach(one, other))) };
     SUCCESS
 }
 
@@ -179,12 +175,17 @@ pub unsafe fn cuGetExportTable(table: *mut *const c_void, _id: *const c_void) ->
 
 /// Says once which file brings a runtime of its own.
 fn warn_of_static_runtime() {
+    // NVIDIA's compilers carry one too, and do their work without a card.
+    const COMPILERS: [&str; 4] = ["libnvrtc", "libnvJitLink", "libnvvm", "libnvptxcompiler"];
     static SAID: AtomicBool = AtomicBool::new(false);
+    let place = site::innermost_outside();
+    let file = place.as_ref().and_then(|place| place.module.rsplit('/').next());
+    if file.is_some_and(|file| COMPILERS.iter().any(|compiler| file.starts_with(compiler))) {
+        return;
+    }
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    let place = site::innermost_outside();
-    let file = place.as_ref().and_then(|place| place.module.rsplit('/').next());
     trace::warn(&format!(
         "{} has the CUDA runtime linked in statically, which the virtual GPU cannot stand in for: its CUDA calls fail; \
          use a build with the shared one (nvcc --cudart shared, CMake CUDA_RUNTIME_LIBRARY Shared)",

@@ -8,7 +8,7 @@ use crate::abi::Bytes64;
 use crate::driver::{DevicePointer, address, answer, hand_out, ordinal_of_card, put};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{device, memory, pool, transfer, virtual_memory};
+use crate::{device, ipc, memory, pool, stream, transfer, virtual_memory};
 
 unsafe fn hand_out_pointer(to: *mut *mut c_void, made: Result<*mut c_void, u32>) -> u32 {
     unsafe { hand_out(to, made, std::ptr::null_mut()) }
@@ -356,11 +356,26 @@ pub unsafe fn cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, s
     unsafe { fill(to, value, 4, count, stream) }
 }
 
-pub unsafe fn cuIpcGetMemHandle(_handle: *mut c_void, _pointer: DevicePointer) -> u32 {
-    memory::refuse_to_share()
+pub unsafe fn cuIpcGetMemHandle(handle: *mut Bytes64, pointer: DevicePointer) -> u32 {
+    unsafe { hand_out(handle, ipc::export(pointer as *const c_void), Bytes64([0; 8])) }
 }
 
-pub unsafe fn cuIpcOpenMemHandle_v2(to: *mut DevicePointer, _handle: Bytes64, _flags: c_uint) -> u32 {
-    unsafe { put(to, 0) };
-    memory::refuse_to_share()
+pub unsafe fn cuIpcOpenMemHandle_v2(to: *mut DevicePointer, handle: Bytes64, _flags: c_uint) -> u32 {
+    unsafe { hand_out(to, ipc::open(handle).map(|start| start as DevicePointer), 0) }
+}
+
+pub unsafe fn cuIpcCloseMemHandle(pointer: DevicePointer) -> u32 {
+    answer(ipc::close(pointer as *const c_void))
+}
+
+pub unsafe fn cuIpcGetEventHandle(handle: *mut Bytes64, _event: *mut c_void) -> u32 {
+    unsafe { put(handle, ipc::export_event()) };
+    SUCCESS
+}
+
+pub unsafe fn cuIpcOpenEventHandle(event: *mut *mut c_void, handle: Bytes64) -> u32 {
+    if !ipc::is_event(handle) {
+        return INVALID_VALUE;
+    }
+    unsafe { hand_out(event, stream::create_event(0), std::ptr::null_mut()) }
 }

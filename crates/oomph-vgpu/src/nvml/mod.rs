@@ -17,6 +17,8 @@ use std::sync::OnceLock;
 use oomph_ledger::{DeviceDescription, MAX_DEVICES};
 
 use crate::cublas::versions::put;
+use crate::device::Device;
+use crate::driver::peers;
 use crate::{books, device, driver};
 
 pub(super) const SUCCESS: u32 = 0;
@@ -417,11 +419,10 @@ pub unsafe fn nvmlDeviceGetBAR1MemoryInfo(handle: *mut c_void, to: *mut [c_ulong
 
 /// Whether two cards reach each other: as `cuDeviceCanAccessPeer` says.
 pub unsafe fn nvmlDeviceGetP2PStatus(first: *mut c_void, second: *mut c_void, _kind: c_int, status: *mut c_int) -> u32 {
-    if of_handle(first).is_none() || of_handle(second).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract: an out-parameter that may be written. 0 is "OK".
-    unsafe { put(status, 0) };
+    let (Some(first), Some(second)) = (of_handle(first), of_handle(second)) else { return INVALID_ARGUMENT };
+    let device = |card: &Card| Device { card: card.index, description: card.description };
+    // SAFETY: NVML's contract: an out-parameter that may be written. 0 is "OK", 2 "not supported by this GPU".
+    unsafe { put(status, if peers::reach(device(&first), device(&second)) { 0 } else { 2 }) };
     SUCCESS
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use crate::device;
 use crate::driver::attributes;
 use crate::runtime::{answer, fail, put, status};
-use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS};
+use crate::status::{INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::{capture, driver, loader, pool, stream};
 
 pub unsafe fn cudaGetDeviceCount(count: *mut c_int) -> u32 {
@@ -57,11 +57,7 @@ pub unsafe fn cudaDeviceGetByPCIBusId(ordinal: *mut c_int, text: *const c_char) 
 }
 
 pub unsafe fn cudaDeviceCanAccessPeer(can: *mut c_int, ordinal: c_int, peer: c_int) -> u32 {
-    if device::get(ordinal).is_none() || device::get(peer).is_none() {
-        return fail(INVALID_DEVICE);
-    }
-    unsafe { put(can, c_int::from(ordinal != peer)) };
-    SUCCESS
+    status(unsafe { driver::cuDeviceCanAccessPeer(can, ordinal, peer) })
 }
 
 pub unsafe fn cudaDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) -> u32 {

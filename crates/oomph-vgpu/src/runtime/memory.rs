@@ -8,7 +8,7 @@ use crate::abi::Bytes64;
 use crate::runtime::{answer, fail, put, status};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{device, driver, handle, memory, transfer, virtual_memory};
+use crate::{device, driver, handle, ipc, memory, transfer, virtual_memory};
 
 /// Writes an allocation's address, or null with its failure.
 unsafe fn hand_out(to: *mut *mut c_void, allocated: Result<*mut c_void, u32>) -> u32 {
@@ -115,7 +115,7 @@ pub unsafe fn cudaPointerGetAttributes(attributes: *mut PointerAttributes, point
                 Place::Device(Kind::Managed) => {
                     PointerAttributes { kind: MANAGED, device, device_pointer: pointer, host_pointer: pointer }
                 }
-                Place::Device(_) | Place::Pool(_) | Place::Reserved => {
+                Place::Device(_) | Place::Pool(_) | Place::Shared | Place::Reserved => {
                     PointerAttributes { kind: DEVICE, device, device_pointer: pointer, host_pointer: none }
                 }
                 Place::Host | Place::Registered => {
@@ -250,11 +250,24 @@ pub unsafe fn cudaMallocArray(
     SUCCESS
 }
 
-pub unsafe fn cudaIpcGetMemHandle(_handle: *mut c_void, _pointer: *mut c_void) -> u32 {
-    fail(memory::refuse_to_share())
+pub unsafe fn cudaIpcGetMemHandle(handle: *mut Bytes64, pointer: *mut c_void) -> u32 {
+    status(unsafe { driver::cuIpcGetMemHandle(handle, pointer as u64) })
 }
 
-pub unsafe fn cudaIpcOpenMemHandle(to: *mut *mut c_void, _handle: Bytes64, _flags: u32) -> u32 {
-    unsafe { put(to, std::ptr::null_mut()) };
-    fail(memory::refuse_to_share())
+pub unsafe fn cudaIpcOpenMemHandle(to: *mut *mut c_void, handle: Bytes64, _flags: u32) -> u32 {
+    let opened = ipc::open(handle);
+    unsafe { put(to, opened.unwrap_or(std::ptr::null_mut())) };
+    answer(opened.map(drop))
+}
+
+pub unsafe fn cudaIpcCloseMemHandle(pointer: *mut c_void) -> u32 {
+    answer(ipc::close(pointer))
+}
+
+pub unsafe fn cudaIpcGetEventHandle(handle: *mut Bytes64, event: *mut c_void) -> u32 {
+    status(unsafe { driver::cuIpcGetEventHandle(handle, event) })
+}
+
+pub unsafe fn cudaIpcOpenEventHandle(event: *mut *mut c_void, handle: Bytes64) -> u32 {
+    status(unsafe { driver::cuIpcOpenEventHandle(event, handle) })
 }
