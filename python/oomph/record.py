@@ -37,6 +37,8 @@ class Record:
 
     def _begin(self):
         self.frameworks = {}
+        self.architectures = []
+        """What the framework's own kernels were built for: `sm_90` is machine code, `compute_90` text that is compiled."""
         self.stopped = None
         self.steps = 0
         self.oom = None
@@ -59,11 +61,11 @@ class Record:
 
     def forked(self):
         """Begin anew in a forked child: what the parent saw is the parent's."""
-        frameworks = self.frameworks
+        frameworks, architectures = self.frameworks, self.architectures
         memory, remedies, program = self.current_memory, self.remedies, self.program
         self._lock = threading.RLock()
         self._begin()
-        self.frameworks = dict(frameworks)
+        self.frameworks, self.architectures = dict(frameworks), architectures
         self.current_memory, self.remedies, self.program = memory, remedies, program
 
     def warn(self, sentence):
@@ -158,6 +160,7 @@ class Record:
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
                 "compiled": list(self.compiled),
+                "architectures": list(self.architectures),
             }
 
     def _device(self, index, peaks):

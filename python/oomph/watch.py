@@ -312,6 +312,7 @@ def _owners(torch, record, config):
 def install(torch, record, config):
     """Attach to a torch that has just been imported."""
     record.frameworks["torch"] = str(torch.__version__)
+    record.architectures = (hook.guarded(lambda: torch._C._cuda_getArchFlags()) or "").split()
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):

@@ -14,6 +14,7 @@ const NOT_SUPPORTED: c_int = 801;
 
 type ExportTable = unsafe extern "C" fn(*mut *const c_void, *const [u8; 16]) -> c_int;
 type IpcHandle = unsafe extern "C" fn(*mut [u8; 64], *mut c_void) -> c_int;
+type Rectangle = unsafe extern "C" fn(&[u64; 16]) -> c_int;
 type Allocate = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
 type Edges = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
 type Dependencies = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
@@ -37,6 +38,20 @@ fn refusals_are_named_and_answers_are_whole() {
         assert!(table.is_null());
         let said = warnings();
         assert!(said.contains("linked in statically") && said.ends_with("Shared)"), "{said}");
+
+        // A rectangle of 3 rows of 8 bytes, out of host rows of 16 and into rows without gaps, and its first row back.
+        let copy: Rectangle = common::function(library, "cuMemcpy2D_v2");
+        let card_allocate: Allocate = common::function(library, "cudaMalloc");
+        let mut card = ptr::null_mut();
+        assert_eq!(card_allocate(&raw mut card, 4096), 0);
+        let rows: Vec<u8> = (0..48).collect();
+        let mut back = [0_u8; 24];
+        let (host, device) = (1, 2);
+        let (rows_at, back_at, card_at) = (rows.as_ptr() as u64, back.as_mut_ptr() as u64, card as u64);
+        let sent = [4, 0, host, rows_at, 0, 0, 16, 0, 0, device, 0, card_at, 0, 8, 8, 3];
+        let read = [0, 0, device, 0, card_at, 0, 0, 0, 0, host, back_at, 0, 0, 0, 24, 1];
+        assert_eq!((copy(&sent), copy(&read)), (0, 0));
+        assert_eq!(back[..16], [4, 5, 6, 7, 8, 9, 10, 11, 20, 21, 22, 23, 24, 25, 26, 27]);
 
         // What PyTorch asks when a tensor goes to another process.
         let allocate: Allocate = common::function(library, "cudaMalloc");

@@ -17,7 +17,7 @@ use oomph_report::{
 
 use crate::cards::Card;
 use crate::whose::ProcessMemory;
-use crate::{activity, pool};
+use crate::{activity, architectures, pool};
 
 /// How many of the smallest cards are named in the text.
 const SMALLEST: usize = 5;
@@ -86,7 +86,8 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         add_probe(&mut devices, cards, probe, &mut warnings);
     }
     weaknesses(run, verdict, &devices, cards, &mut warnings);
-    let holding = if matches!(verdict, Verdict::Fits | Verdict::Oom) { holding(&devices, cards) } else { Vec::new() };
+    let holding =
+        if matches!(verdict, Verdict::Fits | Verdict::Oom) { holding(&devices, cards, run) } else { Vec::new() };
     let mut seen = BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     DryRunReport {
@@ -471,12 +472,23 @@ fn weaknesses(
     for path in &run.hooks.unreadable {
         warnings.push(format!("what the hook wrote to {} cannot be read", path.display()));
     }
+    warnings.extend(cards.iter().filter_map(|card| architectures::missing(&run.hooks.reports, &card.gpu)));
     if run.timed_out {
         warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
     }
     if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
         warnings.push(format!(
             "a card refused {} allocations before the program failed, so lack of memory may be behind it after all",
+            run.ledger.refusals()
+        ));
+    }
+    // A library may keep the error to itself: CubeCL's thread goes on, and what it computes from there on is nothing.
+    if verdict == Verdict::Fits && unexplained_refusal(run) {
+        let last = run.refusals.first().map(|refusal| oomph_gpu::size::format(refusal.bytes));
+        let last = last.map(|size| format!(", the last of {size},")).unwrap_or_default();
+        warnings.push(format!(
+            "the card refused {} allocations{last} and the program went on and ended well: unless it is made to do with \
+             less, it does not fit; see what it takes on a card with more (--vram)",
             run.ledger.refusals()
         ));
     }
@@ -493,7 +505,7 @@ fn weaknesses(
 }
 
 /// The catalogue's cards that hold what every card of the run had to hold, in the catalogue's order.
-fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
+fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observation) -> Vec<CardThatHolds> {
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
     let lean = |device: &DeviceReport| {
@@ -517,6 +529,7 @@ fn holding(devices: &[DeviceReport], cards: &[Card]) -> Vec<CardThatHolds> {
     let allocated = peak.allocated_bytes.unwrap_or(0);
     Catalogue::builtin()
         .smallest_that_hold(bytes)
+        .filter(|gpu| run.hooks.reports.iter().all(|hook| architectures::run_on(&hook.architectures, gpu)))
         .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
         .filter_map(|gpu| {
             let contexts = gpu.context.expected_bytes.saturating_mul(contexts);

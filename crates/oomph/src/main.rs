@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod architectures;
 mod assemble;
 mod cards;
 mod cli;

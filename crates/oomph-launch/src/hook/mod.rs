@@ -172,6 +172,8 @@ pub struct HookReport {
     /// What the program is.
     #[serde(deserialize_with = "program::lenient")]
     pub program: Option<HookProgram>,
+    /// What the framework's kernels were built for, such as `sm_90`; empty where it does not tell.
+    pub architectures: Vec<String>,
 }
 
 /// The peaks of one device as the framework counts them.

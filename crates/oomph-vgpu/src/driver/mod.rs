@@ -12,6 +12,7 @@ mod kernels;
 mod memory;
 pub mod peers;
 pub mod procedures;
+mod rectangles;
 mod streams;
 mod virtual_ranges;
 
@@ -20,6 +21,7 @@ pub use devices::*;
 pub use graphs::*;
 pub use kernels::*;
 pub use memory::*;
+pub use rectangles::*;
 pub use streams::*;
 pub use virtual_ranges::*;
 

@@ -1,6 +1,6 @@
 //! Which line of a program a call came from, by its debug information.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use addr2line::Loader;
@@ -15,6 +15,8 @@ const FOREIGN: [&str; 5] = ["/include/", "/rustc/", "/rustlib/", "/registry/src/
 #[derive(Default)]
 pub struct Lines {
     loaders: HashMap<String, Option<Loader>>,
+    /// The places told of calls that no line or function of the program's own led to.
+    libraries: BTreeSet<String>,
 }
 
 impl Lines {
@@ -29,7 +31,19 @@ impl Lines {
             }
             nearest = nearest.or_else(|| lines.last().map(Line::place));
         }
-        self.own_function(frames).or(nearest).or_else(|| frames.first().map(|frame| self.function(frame)))
+        if let Some(function) = self.own_function(frames) {
+            return Some(function);
+        }
+        if let Some(place) = nearest {
+            self.libraries.insert(place.clone());
+            return Some(place);
+        }
+        frames.first().map(|frame| self.function(frame))
+    }
+
+    /// Whether a place is a library's: nothing of the program's own led there, as far as is known.
+    pub fn is_library(&self, place: &str) -> bool {
+        self.libraries.contains(place)
     }
 
     /// The innermost function of the crate that a Rust program's `main` is in, or that is called like the program:
@@ -98,7 +112,18 @@ struct Line {
 
 impl Line {
     fn place(&self) -> String {
-        format!("{}:{}", file_name(&self.file), self.line)
+        // Of what Cargo downloaded, the crate or the repository.
+        let below = |(part, at): (&str, usize)| self.file.split_once(part)?.1.split('/').nth(at);
+        if let Some(name) = [("/registry/src/", 1), ("/git/checkouts/", 0)].into_iter().find_map(below) {
+            return format!("{name}/{}:{}", file_name(&self.file), self.line);
+        }
+        let path = Path::new(&self.file);
+        let name = file_name(&self.file);
+        // A Rust program has many files of this name, one in each folder.
+        match path.parent().and_then(Path::file_name).filter(|_| name == "mod.rs") {
+            Some(folder) => format!("{}/{name}:{}", folder.to_string_lossy(), self.line),
+            None => format!("{name}:{}", self.line),
+        }
     }
 }
 
@@ -135,6 +160,17 @@ mod tests {
         assert_eq!(lines.of(&[named, frame("/nowhere/prog", Some("main"))]).unwrap(), "plate::step() in prog");
         assert_eq!(lines.of(&[frame("/nowhere/prog", None)]).unwrap(), "prog+0x10");
         assert_eq!(lines.of(&[]), None);
+    }
+
+    #[test]
+    fn a_module_is_told_by_its_folder_and_a_line_of_a_crate_by_the_crate() {
+        let line = |file: &str| Line { file: file.into(), line: 3, function: String::new(), foreign: false }.place();
+        let registry = "/home/me/.cargo/registry/src/index.crates.io-1/cudarc-0.19.10/src/driver/result.rs";
+        assert_eq!(line(registry), "cudarc-0.19.10/result.rs:3");
+        assert_eq!(
+            (line("/a/src/layers/mod.rs").as_str(), line("/a/src/main.rs").as_str()),
+            ("layers/mod.rs:3", "main.rs:3")
+        );
     }
 
     #[test]

@@ -46,7 +46,8 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     }
     transfers.sites = copying.into_iter().map(|((place, way), traffic)| TransferSite { place, way, traffic }).collect();
     transfers.sites.sort_by_key(|site| std::cmp::Reverse(site.traffic.bytes));
-    let remarks = remarks::remarks(&allocations, &pooled, &transfers, framework);
+    let library = |place: &str| lines.is_library(place);
+    let remarks = remarks::remarks(&allocations, &pooled, &transfers, framework, &library);
     allocations.sites.truncate(MOST_SITES);
     pooled.allocations.sites.truncate(MOST_SITES);
     transfers.sites.truncate(MOST_SITES);

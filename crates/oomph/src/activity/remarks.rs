@@ -13,17 +13,24 @@ const LARGE: u64 = 64 << 20;
 const PLACES: usize = 3;
 
 /// What is worth changing. `framework` says that a framework allocates on the program's behalf: it keeps what it holds to
-/// the end by design, and knows its own types.
-pub fn remarks(allocations: &Allocations, pooled: &Pooled, transfers: &Transfers, framework: bool) -> Vec<String> {
+/// the end by design, and knows its own types. So does a library from whose own threads memory is taken, of which
+/// `library` knows the places.
+pub fn remarks(
+    allocations: &Allocations,
+    pooled: &Pooled,
+    transfers: &Transfers,
+    framework: bool,
+    library: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
     let own = |remark: Option<String>| remark.filter(|_| !framework);
     [
         churn(allocations),
         regrown(pooled),
-        own(never_freed(allocations, &pooled.allocations)),
+        own(never_freed(allocations, &pooled.allocations, library)),
         doubled(transfers),
         resent(transfers),
         pageable(transfers),
-        own(half_precision(allocations, &pooled.allocations)),
+        own(half_precision(allocations, &pooled.allocations, library)),
     ]
     .into_iter()
     .flatten()
@@ -57,14 +64,19 @@ fn regrown(pooled: &Pooled) -> Option<String> {
     })
 }
 
-fn never_freed(direct: &Allocations, pooled: &Allocations) -> Option<String> {
-    let blocks = direct.never_freed_blocks + pooled.never_freed_blocks;
+fn never_freed(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str) -> bool) -> Option<String> {
+    let held = || [direct, pooled].into_iter().flat_map(|kind| &kind.sites).filter(|site| site.held_bytes > 0);
+    let (mut blocks, mut bytes) =
+        (direct.never_freed_blocks + pooled.never_freed_blocks, direct.never_freed_bytes + pooled.never_freed_bytes);
+    for site in held().filter(|site| library(&site.place)) {
+        blocks = blocks.saturating_sub(site.calls.saturating_sub(site.freed));
+        bytes = bytes.saturating_sub(site.held_bytes);
+    }
     if blocks == 0 {
         return None;
     }
-    let held = [direct, pooled].into_iter().flat_map(|kind| &kind.sites).filter(|site| site.held_bytes > 0);
-    let places = named(" (allocated at ", held.map(|site| &site.place), ")");
-    let bytes = direct.never_freed_bytes + pooled.never_freed_bytes;
+    let places = held().filter(|site| !library(&site.place)).map(|site| &site.place);
+    let places = named(" (allocated at ", places, ")");
     Some(format!("{} in {} were never freed{places}", human(bytes), counted(blocks, "block")))
 }
 
@@ -107,11 +119,11 @@ fn pageable(transfers: &Transfers) -> Option<String> {
     })
 }
 
-fn half_precision(direct: &Allocations, pooled: &Allocations) -> Option<String> {
+fn half_precision(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str) -> bool) -> Option<String> {
     let large: Vec<&AllocationSite> = [direct, pooled]
         .into_iter()
         .flat_map(|kind| &kind.sites)
-        .filter(|site| site.sizes.iter().any(|size| size.bytes >= LARGE))
+        .filter(|site| site.sizes.iter().any(|size| size.bytes >= LARGE) && !library(&site.place))
         .collect();
     let held: u64 = large.iter().map(|site| site.most_held_bytes).sum();
     let places = named(" (allocated at ", large.into_iter().map(|site| &site.place), ")");
@@ -166,8 +178,12 @@ mod tests {
             ..Default::default()
         };
         let pooled = Allocations { sites: vec![site("b.rs:2", 3 << 20, 3 << 20)], ..direct.clone() };
-        let told = never_freed(&direct, &pooled).unwrap();
+        let told = never_freed(&direct, &pooled, &|_| false).unwrap();
         assert_eq!(told, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
+        // What a library's pool keeps is left out.
+        let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
+        let told = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
+        assert_eq!(told, None);
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! Which cards a framework's kernels run on.
+//!
+//! A wheel of PyTorch holds machine code for some generations of cards (`sm_75`), and at most the text of its kernels for
+//! the newest (`compute_120`), which the driver compiles. A card without either has the memory and not the code.
+
+use oomph_gpu::Gpu;
+use oomph_launch::HookReport;
+
+/// One generation that kernels were built for.
+struct Built {
+    capability: (u32, u32),
+    /// Text, which runs on every later card, and not machine code.
+    is_text: bool,
+    /// Only for this very generation: `sm_90a`.
+    is_exact: bool,
+}
+
+impl Built {
+    /// From `sm_75`, `sm_90a` or `compute_120`.
+    fn parse(name: &str) -> Option<Self> {
+        let (kind, number) = name.split_once('_')?;
+        let digits = number.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let number: u32 = digits.parse().ok()?;
+        Some(Self { capability: (number / 10, number % 10), is_text: kind == "compute", is_exact: name.ends_with('a') })
+    }
+
+    fn runs_on(&self, (major, minor): (u32, u32)) -> bool {
+        match self {
+            Self { is_exact: true, capability, .. } => *capability == (major, minor),
+            Self { is_text: true, capability, .. } => *capability <= (major, minor),
+            // Machine code runs on later cards of the same major version.
+            Self { capability, .. } => capability.0 == major && capability.1 <= minor,
+        }
+    }
+}
+
+/// Whether kernels that were built for `architectures` run on a card; true where nothing is known of them.
+pub fn run_on(architectures: &[String], gpu: &Gpu) -> bool {
+    let capability = gpu.compute_capability();
+    let mut known = architectures.iter().filter_map(|name| Built::parse(name)).peekable();
+    known.peek().is_none() || known.any(|built| built.runs_on((capability.major, capability.minor)))
+}
+
+/// The sentence for a card that a framework of the run has no kernels for.
+pub fn missing(hooks: &[HookReport], gpu: &Gpu) -> Option<String> {
+    let hook = hooks.iter().find(|hook| !run_on(&hook.architectures, gpu))?;
+    let torch = hook.frameworks.get("torch").map_or("this build", String::as_str);
+    let capability = gpu.compute_capability();
+    Some(format!(
+        "torch {torch} has no kernels for {} (compute capability {}.{}), so that the program would end there with \"no \
+         kernel image is available\", whatever its memory: a build for an older CUDA may have them",
+        gpu.name, capability.major, capability.minor
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use oomph_gpu::Catalogue;
+
+    use super::*;
+
+    fn runs(architectures: &[&str], gpu: &str) -> bool {
+        let names: Vec<String> = architectures.iter().map(|&name| name.to_owned()).collect();
+        run_on(&names, Catalogue::builtin().get(gpu).expect("a card of the catalogue"))
+    }
+
+    #[test]
+    fn machine_code_runs_on_later_cards_of_its_generation_and_text_on_all_later_ones() {
+        let wheel = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"];
+        for gpu in ["rtx-2060", "a100-40gb", "rtx-3060", "rtx-4090", "h100", "rtx-5090"] {
+            assert!(runs(&wheel, gpu), "{gpu}");
+        }
+        for gpu in ["gtx-1050", "gtx-1060-3gb", "v100-16gb"] {
+            assert!(!runs(&wheel, gpu), "{gpu}");
+        }
+        assert!(runs(&["sm_50", "compute_60"], "rtx-5090"));
+        assert!(runs(&["sm_90a"], "h100") && !runs(&["sm_90a"], "rtx-4090"));
+    }
+
+    #[test]
+    fn nothing_known_is_nothing_excluded() {
+        assert!(runs(&[], "gtx-1050") && runs(&["a word", "sm_"], "gtx-1050"));
+    }
+}
