@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 
+use crate::binary;
 use crate::check;
 use crate::run::{Finished, Run, Started, TORCH_2_15, processes_with, tree};
 
@@ -19,7 +20,7 @@ type Scenario = (&'static str, fn() -> Result<()>);
 
 /// All scenarios.
 pub fn trials() -> Vec<Trial> {
-    let all: [Scenario; 18] = [
+    let all: [Scenario; 19] = [
         ("streams-pass-through", streams_pass_through),
         ("failure-passes-through", failure_passes_through),
         ("report-goes-to-a-file", report_goes_to_a_file),
@@ -38,10 +39,23 @@ pub fn trials() -> Vec<Trial> {
         ("missing-program", missing_program),
         ("python-without-torch", python_without_torch),
         ("routing-is-said-and-bounded", routing_is_said_and_bounded),
+        ("what-is-computed-on-the-host-is-right", what_is_computed_on_the_host_is_right),
     ];
     all.into_iter()
         .map(|(name, test)| Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}")))))
         .collect()
+}
+
+/// The Python package's own tests of the operations that it computes in place of the card: they need one to compare with.
+fn what_is_computed_on_the_host_is_right() -> Result<()> {
+    let tests = binary::root().join("python/tests");
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--until-exit", "--values", "off"]).with(TORCH_2_15);
+    let run = run.args(["--", "python", "-m", "unittest", "discover", "-p", "test_values.py", "-s"]).args([tests]);
+    let finished = { run }.finish()?;
+    finished.ensure(finished.status.code() == Some(0), "a test failed")?;
+    let told = String::from_utf8_lossy(&finished.stderr).into_owned();
+    let ran = told.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
+    finished.ensure(ran > Some(30) && !told.contains("skipped"), format!("not all of them ran: {ran:?}"))
 }
 
 /// In text mode the program has oomph's streams: every byte of it, in and out.
