@@ -4,6 +4,7 @@ import mmap
 import os
 import sys
 import unittest
+import unittest.mock
 import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -240,6 +241,18 @@ class Small(Case):
         library.impl("which", lambda x: 2, "CUDA" if DEVICE == "cuda" else "CPU")
         self.assertEqual(torch.ops.oomph_test.which(torch.ones(1, device=DEVICE)), 2)
 
+    def test_what_older_pytorch_lacks(self):
+        # Before 2.4 no kernel can call past itself, and 2.1 reads the names of keys with the older function alone.
+        kernels = session.kernels
+        operation = kernels._operation("aten::isin.Tensor_Tensor")
+        with unittest.mock.patch.object(torch._C, "_dispatch_find_schema_or_throw", return_value=object()):
+            kernel = kernels._opened(operation)
+        self.assertFalse(hasattr(kernel, "with_keyset"))
+        found = kernel(torch.arange(4, device=DEVICE), torch.tensor([1, 3], device=DEVICE))
+        self.assertEqual(self.read(found), [False, True, False, True])
+        with unittest.mock.patch.object(torch._C, "_parse_dispatch_key", None, create=True):
+            self.assertEqual(Kernels(torch, "small", unknown.Warner(heard)).key, kernels.key)
+
     def test_half_precision(self):
         for dtype in (torch.float16, torch.bfloat16):
             x = torch.tensor([1.0, 2.0], device=DEVICE).to(dtype)
@@ -333,6 +346,22 @@ class Unknown(Case):
         self.assertFalse(bool(torch.isnan(loss)))
         self.assertTrue(bool(torch.isfinite(loss)))
         self.assertEqual(heard.sentences, [])
+
+    def test_large_tensors_are_finite(self):
+        infinite = float("inf")
+        # The flags of the second are too many to be written.
+        for x in (self.big(), torch.ones(2000, 1000, device=DEVICE)):
+            for asked in (torch.all, torch.any):
+                for flags in (torch.isnan, torch.isinf, lambda x: x != x, lambda x: x.abs() == infinite):
+                    self.assertFalse(bool(asked(flags(x))))
+                for flags in (lambda x: x == x, lambda x: x.abs() != infinite):
+                    self.assertTrue(bool(asked(flags(x))))
+            self.assertFalse(bool(torch.all(torch.isnan(x), dim=0).any()))
+        self.assertTrue(bool(torch.isfinite(self.big()).all()))
+        self.assertEqual(heard.sentences, [])
+        # What other flags say is not known.
+        self.assertTrue(bool((x > 3).all()))
+        self.assertEqual(len(heard.sentences), 1)
 
     def test_branches_are_reported_once_per_line(self):
         loss = self.big().mean()

@@ -46,7 +46,8 @@ class Kernels:
         self.limit = (1 << 62) if everything else SMALL
         self.limit_bytes = (1 << 62) if everything else SMALL_BYTES
         self.copied_bytes = SMALL_BYTES
-        self.key = native._parse_dispatch_key(KEY)
+        # Not `_parse_dispatch_key`, which PyTorch 2.1 does not have.
+        self.key = native._dispatch_key_parse(KEY)
         self.below = native._dispatch_keyset_full_after(self.key)
         self.floats = frozenset(
             value for value in vars(torch).values()
@@ -162,7 +163,11 @@ class Kernels:
         library.impl(name, self.key, self.torch.library.fallthrough_kernel)
 
     def _put(self, library, name, kernel):
-        library.impl(name, self.key, kernel, getattr(kernel, "with_keyset", False))
+        if getattr(kernel, "with_keyset", False):
+            library.impl(name, self.key, kernel, True)
+        else:
+            # PyTorch before 2.4 does not know the last argument.
+            library.impl(name, self.key, kernel)
 
     def _operation(self, name):
         return Operation(self.torch, name)
@@ -186,6 +191,10 @@ class Kernels:
             return None
         if name == "aten::cat":
             return self._joining(self._generic(name))
+        if base in FINITENESS:
+            operation = self._operation(name)
+            if not operation.out:
+                return self._special(_compared, operation)
         return self._generic(name)
 
     # -- the kernels -----------------------------------------------------------------------------------------------
@@ -263,11 +272,13 @@ class Kernels:
     def _opened(self, operation):
         """Run with the kernels in place for what the operation calls itself."""
         packet, _, overload = operation.name.partition(".")
-        past = self.torch._C._dispatch_find_schema_or_throw(packet, overload).redispatch_boxed
+        handle = self.torch._C._dispatch_find_schema_or_throw(packet, overload)
+        instead = dynamic.drawn if operation.base == "multinomial" and not operation.out else None
+        if not hasattr(handle, "redispatch_boxed"):
+            return self._unopened(operation, instead)
+        past = handle.redispatch_boxed
         below, key, include, undisturbed = self.below, self.key, self.include, self.undisturbed
         warn, then = self.warn, OPENED[operation.base]
-
-        instead = dynamic.drawn if operation.base == "multinomial" and not operation.out else None
 
         def kernel(keyset, *args, **kwargs):
             if instead is not None:
@@ -296,6 +307,17 @@ class Kernels:
 
         kernel.with_keyset = True
         return kernel
+
+    def _unopened(self, operation, instead):
+        """The same for PyTorch before 2.4, which cannot call past a kernel: only its result is computed."""
+        def function(self, operation, args, kwargs):
+            if instead is not None:
+                out = instead(self, operation, args, kwargs)
+                if out is not None:
+                    return out
+            return self.finish(operation, args, kwargs, operation.call(*args, **kwargs))
+
+        return self._special(function, operation)
 
     def _special(self, function, operation):
         """A kernel of its own; `function` calls the operation itself."""
@@ -357,6 +379,11 @@ class Kernels:
             self.standins.zero(operation, outs[0])
             return out
         if large and operation.base in PRIVATE:
+            return out
+        if large and operation.base in FINITENESS and self.asks_if_finite(operation, args):
+            self.standins.finite(operation, args, outs)
+            return out
+        if large and operation.base in ("all", "any") and self.standins.of_finite(args, outs):
             return out
         if large or not operation.computed or operation.failures > 8:
             self.standins.leave(operation, args, kwargs, outs)
@@ -458,4 +485,17 @@ class Kernels:
         other = args[1]
         if isinstance(other, float):
             return other in (float("inf"), float("-inf"))
-        return other is args[0]
+        return self.same(other, args[0])
+
+    def same(self, one, other):
+        """Whether two arguments are the same look at the same memory; in PyTorch 2.1 those are two objects."""
+        tensor = self.torch.Tensor
+        return one is other or (
+            isinstance(one, tensor) and isinstance(other, tensor) and one.data_ptr() == other.data_ptr()
+            and one.dtype == other.dtype and one.size() == other.size() and one.stride() == other.stride()
+        )
+
+
+def _compared(kernels, operation, args, kwargs):
+    """Comparisons: whether something is finite has an answer even where the flags are too many to be written."""
+    return kernels.finish(operation, args, kwargs, operation.call(*args, **kwargs))

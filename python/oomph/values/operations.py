@@ -80,7 +80,8 @@ def _function(torch, name):
     if base is None:
         return None
     if base.endswith("_"):
-        return getattr(torch._C.TensorBase, base, None)
+        # `TensorBase`, which had another name before PyTorch 2.2.
+        return getattr(torch.Tensor.__base__, base, None)
     return getattr(torch._C._VariableFunctions, base, None)
 
 

@@ -7,6 +7,9 @@ from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 #: are: a generation runs to the length that the program allows, which is the most memory it can need.
 _VOCABULARY = 1024
 
+#: So many tensors of flags are remembered.
+_FLAGS = 16
+
 
 class Standins:
     """Fills results and notes what is known of them."""
@@ -15,6 +18,10 @@ class Standins:
         self._kernels = kernels
         self._memory = kernels.memory
         self._unknowns = kernels.unknowns
+        #: Flags that say of a large tensor whether it is finite and were too many to be written, by address: how many,
+        #: and what all of them are.  A program asks `all` or `any` of them next, and a question drops them: something
+        #: else may come to lie there.  Not by identity, for PyTorch 2.1 makes new objects for each call of a kernel.
+        self._flags = {}
 
     def fill(self, tensor, level):
         """Zeros in a new tensor, marked as not computed."""
@@ -58,6 +65,37 @@ class Standins:
         for out in outs:
             if not self._kernels.large(out):
                 self._memory.alias(out).fill_(1)
+
+    def finite(self, operation, args, outs):
+        """What `isnan`, `isinf` and what they are made of say of something large: a run is healthy."""
+        if operation.base in ("isnan", "isinf"):
+            flag = False
+        elif isinstance(args[1], float):
+            flag = operation.base == "ne"
+        else:
+            flag = operation.base == "eq"
+        for out in outs:
+            if self._kernels.large(out):
+                while len(self._flags) >= _FLAGS:
+                    self._flags.pop(next(iter(self._flags)))
+                self._flags[out.data_ptr()] = (out.numel(), flag)
+            else:
+                self._memory.alias(out).fill_(flag)
+                self._unknowns.note(out, KNOWN)
+
+    def of_finite(self, args, outs):
+        """Gives "all" or "any" of such flags its value; False where these are not the flags."""
+        flags = args[0] if args else None
+        if not self._flags or not isinstance(flags, self._kernels.torch.Tensor) or not self._kernels.large(flags):
+            return False
+        count, flag = self._flags.pop(flags.data_ptr(), (0, False))
+        if count != flags.numel() or flags.dtype != self._kernels.torch.bool:
+            return False
+        for out in outs:
+            if not self._kernels.large(out):
+                self._memory.alias(out).fill_(flag)
+                self._unknowns.note(out, KNOWN)
+        return True
 
     def positions(self, operation, args, kwargs, outs):
         """Positions in something unknown: within range, different within a row, even over the rows."""
