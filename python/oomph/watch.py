@@ -122,7 +122,12 @@ class Watcher:
         self.record.write()
 
     def _versions(self):
-        """Name cuDNN by the number that the library itself gives; nothing is loaded that torch has not loaded."""
+        """Name cuDNN by the number that the library itself gives, and what torch's kernels were built for.
+
+        Nothing is loaded that torch has not loaded. Torch counts the second question as a use of CUDA, after which a
+        forked child may not use it, so that it is not asked before the program itself uses CUDA.
+        """
+        self.record.architectures = (self.torch._C._cuda_getArchFlags() or "").split()
         native = getattr(self.torch._C, "_cudnn", None)
         if native is not None:
             self.record.frameworks["cudnn"] = format_cudnn(int(native.getVersionInt()))
@@ -312,7 +317,6 @@ def _owners(torch, record, config):
 def install(torch, record, config):
     """Attach to a torch that has just been imported."""
     record.frameworks["torch"] = str(torch.__version__)
-    record.architectures = (hook.guarded(lambda: torch._C._cuda_getArchFlags()) or "").split()
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):

@@ -60,6 +60,22 @@ class Start(support.RunCase):
         self.assertFalse(os.path.exists(os.path.join(self.user, "spawn")))
 
 
+class Forking(support.RunCase):
+    def test_a_child_may_be_the_first_to_use_cuda(self):
+        if self.python("import torch").returncode:
+            self.skipTest("torch is not installed")
+        out = self.passes(
+            """
+            import os, torch
+            if not os.fork():
+                print(torch._C._cuda_isInBadFork(), flush=True)
+                os._exit(0)
+            os.wait()
+            """
+        )
+        self.assertEqual(out, "False\n")
+
+
 class Notebook(support.RunCase):
     config = {"stop": {"mode": "steps", "steps": 3}}
 

@@ -10,10 +10,15 @@ use std::ptr;
 use oomph_ledger::{LEDGER_FILE, Ledger};
 
 const NOT_FOUND: c_int = 500;
-const NOT_SUPPORTED: c_int = 801;
 
 type ExportTable = unsafe extern "C" fn(*mut *const c_void, *const [u8; 16]) -> c_int;
-type IpcHandle = unsafe extern "C" fn(*mut [u8; 64], *mut c_void) -> c_int;
+/// The 64 bytes of a handle, which CUDA takes by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Shared([u64; 8]);
+type IpcHandle = unsafe extern "C" fn(*mut Shared, *mut c_void) -> c_int;
+type IpcOpen = unsafe extern "C" fn(*mut *mut c_void, Shared, u32) -> c_int;
+type IpcClose = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Rectangle = unsafe extern "C" fn(&[u64; 16]) -> c_int;
 type Allocate = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
 type Edges = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
@@ -58,8 +63,18 @@ fn refusals_are_named_and_answers_are_whole() {
         let handle: IpcHandle = common::function(library, "cudaIpcGetMemHandle");
         let mut pointer = ptr::null_mut();
         assert_eq!(allocate(&raw mut pointer, 4096), 0);
-        assert_eq!(handle(&mut [0; 64], pointer), NOT_SUPPORTED);
+        let (open, close): (IpcOpen, IpcClose) =
+            (common::function(library, "cudaIpcOpenMemHandle"), common::function(library, "cudaIpcCloseMemHandle"));
+        let mut shared = Shared([0; 8]);
+        assert_eq!(handle(&mut shared, pointer), 0);
         assert!(warnings().contains("CUDA IPC"), "{}", warnings());
+        let mut opened = ptr::null_mut();
+        assert_eq!(open(&raw mut opened, shared, 1), 201, "a process does not open its own");
+        // As it comes from another process: addresses of its own, of the same size, that nobody is charged for.
+        shared.0[1] += 1;
+        assert_eq!(open(&raw mut opened, shared, 1), 0);
+        assert!(!opened.is_null() && opened != pointer);
+        assert_eq!((close(opened), close(opened), close(pointer)), (0, 1, 1));
 
         // CUDA 13's shapes: without a runtime in the process, the newest is assumed.
         let edges: Edges = common::function(library, "cudaGraphGetEdges");
