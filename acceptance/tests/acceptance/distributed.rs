@@ -3,7 +3,8 @@
 //!
 //! DeepSpeed is built against an installed PyTorch, which no list of requirements can say. `OOMPH_DEEPSPEED` names a
 //! folder that holds it (`pip install --target FOLDER --no-build-isolation --no-deps deepspeed hjson ninja py-cpuinfo`);
-//! without one, what needs it is skipped.
+//! without one, what needs it is skipped. `OOMPH_MEGATRON` does the same for Megatron-Core (`pip install --target FOLDER
+//! --no-deps megatron-core`).
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -38,6 +39,7 @@ pub fn trials() -> Vec<Trial> {
             Some(folder) => some_ranks_are_as_all(&["zero.py", "--stage", "3"], Some(&folder), 0),
             None => Ok(()),
         }),
+        trial("megatron-rests-on-a-share", megatron_rests_on_a_share),
         trial("a-thousand-ranks", a_thousand_ranks),
         trial("llama-70b-on-64-cards", llama_70b_on_64_cards),
         trial("cards-of-one-process", cards_of_one_process),
@@ -46,9 +48,14 @@ pub fn trials() -> Vec<Trial> {
 
 /// Where DeepSpeed is, if it is anywhere.
 fn deepspeed() -> Option<String> {
-    let folder = std::env::var("OOMPH_DEEPSPEED").ok();
+    packages("DeepSpeed", "OOMPH_DEEPSPEED")
+}
+
+/// The folder of packages that a variable names.
+fn packages(name: &str, variable: &str) -> Option<String> {
+    let folder = std::env::var(variable).ok();
     if folder.is_none() {
-        eprintln!("distributed: DeepSpeed is not tried, because OOMPH_DEEPSPEED names no folder with it");
+        eprintln!("distributed: {name} is not tried, because {variable} names no folder with it");
     }
     folder
 }
@@ -161,6 +168,26 @@ fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>, segments: u64
         ensure!(whole.abs_diff(part) <= segments, "GPU {card}: {whole} with all ranks, {part} without");
     }
     Ok(())
+}
+
+/// Two tensor-parallel halves of a GPT of Megatron-Core, each of them twice: what a rank holds by the arithmetic of its
+/// layers, with what the allocator's large blocks are larger, and the same with some ranks as with all.
+fn megatron_rests_on_a_share() -> Result<()> {
+    let Some(folder) = packages("Megatron-Core", "OOMPH_MEGATRON") else { return Ok(()) };
+    let (width, halves, words, length) = (1024, 2, 32768, 256);
+    // Weights by columns and their biases are halved, those by rows keep a whole bias; two norms a layer and one at the end.
+    let columns = (3 + 4) * (width * width + width) / halves;
+    let rows = (1 + 4) * width * width / halves + 2 * width;
+    let own = 4 * (columns + rows + 4 * width) + 2 * width + 2 * words * width / halves + length * width;
+    let program = ["megatron_gpt.py", "--tensor-parallel", "2"];
+    let finished = job(Some("0,1,last"), 1, 4, &program, Some(&folder))?;
+    for rank in [0, 1, 3] {
+        let (found, resting) = (told(&finished, rank, "parameters")?, told(&finished, rank, "resting")?);
+        finished.ensure(found == own, format_args!("rank {rank} has {found} parameters, not {own}"))?;
+        let more = resting.checked_sub(12 * own).context("it rests on less than weights and Adam's states")?;
+        finished.ensure(more < 8 << 20, format_args!("rank {rank} rests on {more} bytes more"))?;
+    }
+    some_ranks_are_as_all(&program, Some(&folder), 0)
 }
 
 /// What goes through gloo, in the host's memory, comes out as if all the ranks ran: six sums and gatherings in each of two
