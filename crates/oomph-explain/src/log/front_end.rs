@@ -81,8 +81,21 @@ static FINDER: LazyLock<Option<(AhoCorasick, Vec<usize>)>> = LazyLock::new(|| {
     Some((AhoCorasick::new(words).ok()?, owners))
 });
 
-/// The outermost program that the text around a failure shows, other than the library itself.
-pub(crate) fn of(text: &[u8], library: &str) -> Option<&'static str> {
+/// The first of the libraries above, which many programs are made of and whose warnings stand in many logs.
+const FIRST_LIBRARY: &str = "deepspeed";
+
+/// The outermost program that the text behind a failure shows, or that before it; an application rather than a library.
+pub(crate) fn around(behind: &[u8], before: &[u8], library: &str) -> Option<&'static str> {
+    let first_library = TRACES.iter().position(|(name, _)| *name == FIRST_LIBRARY).unwrap_or(TRACES.len());
+    let is_application = |name: &&str| TRACES[..first_library].iter().any(|(known, _)| known == name);
+    let found = [of(behind, library), of(before, library)];
+    let mut found = found.into_iter().flatten();
+    let first = found.next()?;
+    Some(if is_application(&first) { first } else { found.find(is_application).unwrap_or(first) })
+}
+
+/// The outermost program that a text shows, other than the library itself.
+fn of(text: &[u8], library: &str) -> Option<&'static str> {
     let (finder, owners) = FINDER.as_ref()?;
     let mut best: Option<usize> = None;
     for hit in finder.find_overlapping_iter(text) {
@@ -95,4 +108,20 @@ pub(crate) fn of(text: &[u8], library: &str) -> Option<&'static str> {
         }
     }
     best.map(|owner| TRACES[owner].0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_before_a_failure_outranks_a_library_behind_it() {
+        let (webui, warning) =
+            (b"sd_hijack.py, line 12".as_slice(), b"site-packages/timm/layers: FutureWarning".as_slice());
+        assert_eq!(around(warning, webui, "pytorch"), Some("automatic1111"));
+        assert_eq!(around(webui, warning, "pytorch"), Some("automatic1111"));
+        assert_eq!(around(warning, b"", "pytorch"), Some("timm"));
+        assert_eq!(around(b"vllm", webui, "pytorch"), Some("vllm"), "of two applications the one behind");
+        assert_eq!(around(b"", b"nothing known", "pytorch"), None);
+    }
 }

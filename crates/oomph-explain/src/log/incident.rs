@@ -189,8 +189,7 @@ impl Session {
         // The program around it shows in the same lines; a long window would name whoever printed last.
         let near = tail(place.before(), 24 << 10);
         let behind = &place.from()[..place.from().len().min(4 << 10)];
-        let front_end =
-            front_end::of(behind, &pattern.framework).into_iter().chain(front_end::of(near, &pattern.framework)).next();
+        let front_end = front_end::around(behind, near, &pattern.framework);
         Draft {
             pattern,
             verdict: pattern.verdict,
