@@ -134,9 +134,10 @@ class Record:
     def _warn_caught(self, oom):
         site = oom.get("site")
         place = "%s:%d" % (site["file"], site["line"]) if site else "an unknown line"
+        phase = "" if oom["phase"] == "other" else " in the %s phase" % oom["phase"]
         self.warn(
-            "The program caught an out-of-memory error at %s (%.2f GiB asked for in the %s phase, step %d) and went on."
-            % (place, oom["requested_bytes"] / 2.0**30, oom["phase"], oom["step"])
+            "The program caught an out-of-memory error at %s (%.2f GiB asked for%s, step %d) and went on."
+            % (place, oom["requested_bytes"] / 2.0**30, phase, oom["step"])
         )
 
     def as_dict(self):

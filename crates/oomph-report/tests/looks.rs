@@ -458,6 +458,7 @@ fn a_framework_that_tells_only_what_it_allocated() {
     };
     let report = DryRunReport { devices: vec![device(0, peak)], ..fits() };
     let text = render_dry_run(&report, Style { width: 80, colour: false, unicode: true });
-    assert!(text.contains("allocated 1.95 GiB") && text.contains("context, other 3.91 GiB"), "{text}");
+    assert!(text.contains("allocated 1.95 GiB") && text.contains("rest of its pool, other 3.42 GiB"), "{text}");
+    assert!(text.contains("context 500.00 MiB"), "{text}");
     assert!(text.contains("free 5.90 GiB"), "{text}");
 }

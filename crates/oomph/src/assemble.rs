@@ -526,9 +526,13 @@ fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observation) -> Vec<C
     };
     let bytes = need(peak);
     let seen = card.description(device.index as usize).capacity_bytes;
+    // What was refused, and survived, would not have been had on a smaller card either; what else it would do there was
+    // not seen.
+    let least = if used.iter().all(|(device, _)| device.caught_ooms.is_empty()) { 0 } else { seen };
     let allocated = peak.allocated_bytes.unwrap_or(0);
     Catalogue::builtin()
         .smallest_that_hold(bytes)
+        .filter(|gpu| gpu.capacity_bytes >= least)
         .filter(|gpu| run.hooks.reports.iter().all(|hook| architectures::run_on(&hook.architectures, gpu)))
         .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
         .filter_map(|gpu| {

@@ -119,11 +119,24 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
     let room = u64::try_from(room).unwrap_or(0);
     let text = format!(" {} to spare on {}", size(room), place(device, report.devices.len()));
     page.paragraph(0, 2, &[(Ink::Good, "fits:"), (Ink::Strong, &text)]);
+    caught(page, report);
     if device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity) {
         let doubt = size(device.peak.high_bytes - device.peak.process_bytes);
         let text = format!(" it is close. What had to be modelled may be {doubt} more, which this card does not have");
         page.paragraph(0, 2, &[(Ink::Care, "careful:"), (Ink::Plain, &text)]);
     }
+}
+
+/// A server that answers a request with an error goes on, and so does a search for the largest batch: what a card refused
+/// is in none of the figures.
+fn caught(page: &mut Page, report: &DryRunReport) {
+    let Some(oom) = report.devices.iter().flat_map(|device| &device.caught_ooms).next_back() else { return };
+    let asked = if oom.requested_bytes > 0 { format!(" of {}", size(oom.requested_bytes)) } else { String::new() };
+    let site = oom.site.as_ref().map(|site| format!(" at {}:{}", clean(&site.file), site.line)).unwrap_or_default();
+    let text = format!(
+        " the program caught an out-of-memory error{asked}{site} and went on. What it asked for there is not in these figures"
+    );
+    page.paragraph(0, 2, &[(Ink::Care, "careful:"), (Ink::Plain, &text)]);
 }
 
 fn place(device: &DeviceReport, devices: usize) -> String {
