@@ -169,6 +169,13 @@ const ROWS: &[Row] = &[
     },
     Row { name: "two-processes", program: &["two_processes.py"], ..FITS },
     Row { name: "shared-tensor", program: &["shared_tensor.py"], also: &[Prints("received", "1073741824")], ..FITS },
+    Row {
+        name: "toolkit-by-path",
+        program: &["toolkit_by_path.py"],
+        verdict: Verdict::NoGpuUse,
+        also: &[Prints("found_before", "0"), Prints("found_after", "1")],
+        ..FITS
+    },
     Row { name: "cpu-only", program: &["cpu_only.py"], verdict: Verdict::NoGpuUse, ..FITS },
     Row { name: "fails-by-itself", program: &["fails.py"], verdict: Verdict::Failed(7), ..FITS },
 ];
