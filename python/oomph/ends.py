@@ -26,7 +26,8 @@ def install(watcher):
 def _safely(function, *args):
     try:
         function(*args)
-    except Exception:
+    except (Exception, KeyboardInterrupt):
+        # A second Ctrl-C while the record is written is the program's no more than the record is.
         pass
 
 
