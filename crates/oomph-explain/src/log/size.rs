@@ -31,16 +31,14 @@ pub(crate) fn parse_gib(number: &str) -> Option<u64> {
 
 fn scale(unit: &str) -> Option<u64> {
     let lower = unit.to_ascii_lowercase();
-    let letter = match lower.as_str() {
-        "" | "b" | "byte" | "bytes" => return Some(1),
-        _ => lower.as_bytes()[0],
-    };
-    let rest = &lower[1..];
-    if !matches!(rest, "" | "b" | "ib") {
-        return None;
+    if matches!(lower.as_str(), "" | "b" | "byte" | "bytes") {
+        return Some(1);
     }
-    let power = b"kmgtpe".iter().position(|known| *known == letter)? as u32 + 1;
-    Some(1u64 << (10 * power))
+    // Not cut by bytes: where a log is garbled, what follows a figure may begin with any character.
+    let mut letters = lower.chars();
+    let letter = letters.next()?;
+    let power = "kmgtpe".find(letter)? as u32 + 1;
+    matches!(letters.as_str(), "" | "b" | "ib").then_some(1u64 << (10 * power))
 }
 
 /// The regular expression that `{size}` stands for in the tables: a figure with its unit.
@@ -77,7 +75,7 @@ mod tests {
         ] {
             assert_eq!(parse(figure), Some(bytes), "{figure}");
         }
-        for nothing in ["", "GiB", "12 apples", "1.2.3 GiB", "-4 GiB", "3 Zib"] {
+        for nothing in ["", "GiB", "12 apples", "1.2.3 GiB", "-4 GiB", "3 Zib", "3 éGiB", "3 éb", "3 k\u{e9}"] {
             assert_eq!(parse(nothing), None, "{nothing}");
         }
     }
