@@ -14,6 +14,8 @@ pub(crate) struct Utf8<R> {
     raw: Vec<u8>,
     /// Text that was not yet handed on.
     text: Vec<u8>,
+    /// How many bytes the reader gave.
+    taken: u64,
     ended: bool,
 }
 
@@ -26,7 +28,12 @@ enum Encoding {
 
 impl<R: Read> Utf8<R> {
     pub fn new(reader: R) -> Self {
-        Self { reader, encoding: None, raw: Vec::new(), text: Vec::new(), ended: false }
+        Self { reader, encoding: None, raw: Vec::new(), text: Vec::new(), taken: 0, ended: false }
+    }
+
+    /// How many bytes the reader gave: those of the log itself, not of its text.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Reads until the two bytes are there that a mark has.
@@ -56,7 +63,9 @@ impl<R: Read> Utf8<R> {
         self.raw.resize(held + BLOCK, 0);
         let read = self.reader.read(&mut self.raw[held..]);
         self.raw.truncate(held + read.as_ref().map_or(0, |read| *read));
-        self.ended |= read? == 0;
+        let read = read?;
+        self.taken += read as u64;
+        self.ended |= read == 0;
         Ok(())
     }
 
@@ -77,7 +86,11 @@ impl<R: Read> Utf8<R> {
 impl<R: Read> Read for Utf8<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let unit = match self.encoding()? {
-            Encoding::Bytes if self.text.is_empty() => return self.reader.read(buffer),
+            Encoding::Bytes if self.text.is_empty() => {
+                let read = self.reader.read(buffer)?;
+                self.taken += read as u64;
+                return Ok(read);
+            }
             Encoding::Bytes | Encoding::Utf16LittleEndian => u16::from_le_bytes,
             Encoding::Utf16BigEndian => u16::from_be_bytes,
         };
@@ -116,7 +129,9 @@ mod tests {
             .into_iter()
             .map(|size| {
                 let mut text = Vec::new();
-                Utf8::new(Pieces(bytes, size)).read_to_end(&mut text).unwrap();
+                let mut reader = Utf8::new(Pieces(bytes, size));
+                reader.read_to_end(&mut text).unwrap();
+                assert_eq!(reader.taken(), bytes.len() as u64);
                 String::from_utf8_lossy(&text).into_owned()
             })
             .collect()

@@ -62,7 +62,8 @@ pub fn explain(reader: impl Read, options: &Options) -> io::Result<Report> {
     let mut reader = encoding::Utf8::new(reader);
     let mut scanner = scan::Scanner::new(options.most_failures);
     while scanner.read_from(&mut reader)? {}
-    Ok(scanner.finish())
+    // The scanner was given text, which UTF-16 is shorter or longer than.
+    Ok(Report { bytes: reader.taken(), ..scanner.finish() })
 }
 
 /// Reads a log that is in memory.

@@ -16,7 +16,7 @@ pub struct Report {
     pub settings: RunSettings,
     /// Lines read.
     pub lines: u64,
-    /// Bytes read.
+    /// Bytes read, as they were: of a log in UTF-16, twice its characters or so.
     pub bytes: u64,
     /// Failures beyond those that are kept.
     pub left_out: u64,
