@@ -7,7 +7,7 @@ each on a multiple of 32 bytes.
 import struct
 
 # Value types and tensor types by their numbers in the specification; of a tensor type the elements and bytes of a block.
-UINT32, FLOAT32, STRING = 4, 6, 8
+UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9
 BLOCKS = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q4_0": (2, 32, 18), "Q8_0": (8, 32, 34)}
 ALIGNMENT = 32
 
@@ -16,9 +16,31 @@ def _text(value):
     return struct.pack("<Q", len(value)) + value.encode()
 
 
+def _packed(kind, value):
+    return _text(value) if kind == STRING else struct.pack({UINT32: "<I", INT32: "<i", FLOAT32: "<f"}[kind], value)
+
+
 def _pair(key, kind, value):
-    packed = _text(value) if kind == STRING else struct.pack("<I" if kind == UINT32 else "<f", value)
-    return _text(key) + struct.pack("<I", kind) + packed
+    return _text(key) + struct.pack("<I", kind) + _packed(kind, value)
+
+
+def _array(key, kind, values):
+    head = struct.pack("<IIQ", ARRAY, kind, len(values))
+    return _text(key) + head + b"".join(_packed(kind, value) for value in values)
+
+
+def _vocabulary(size):
+    """Three marks, the 256 bytes, and words: what a server needs to answer in text."""
+    words = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    words += [f"word{number}" for number in range(len(words), size)]
+    # The specification's types of a token: 1 normal, 2 unknown, 3 control, 6 a byte.
+    kinds = [2, 3, 3] + [6] * 256 + [1] * (size - 259)
+    return [
+        _pair("tokenizer.ggml.model", STRING, "llama"),
+        _array("tokenizer.ggml.tokens", STRING, words),
+        _array("tokenizer.ggml.scores", FLOAT32, [-float(number) for number in range(size)]),
+        _array("tokenizer.ggml.token_type", INT32, kinds),
+    ]
 
 
 def tensors(shape, kind):
@@ -36,11 +58,12 @@ def tensors(shape, kind):
             yield f"blk.{layer}.{name}.weight", size, of
 
 
-def write(path, shape, kind):
-    """Writes the file of a `shape`, its matrices of the type `kind`. Without a vocabulary: tokens are numbers."""
+def write(path, shape, kind, *, words=False):
+    """Writes the file of a `shape`, its matrices of the type `kind`; tokens are numbers where it shall have no words."""
+    vocabulary = _vocabulary(shape["vocabulary"]) if words else [_pair("tokenizer.ggml.model", STRING, "no_vocab")]
     pairs = [
         _pair("general.architecture", STRING, "llama"),
-        _pair("tokenizer.ggml.model", STRING, "no_vocab"),
+        *vocabulary,
         _pair("llama.vocab_size", UINT32, shape["vocabulary"]),
         _pair("llama.block_count", UINT32, shape["layers"]),
         _pair("llama.context_length", UINT32, shape["context"]),

@@ -24,7 +24,7 @@ pub fn trials() -> Vec<Trial> {
         ("streams-pass-through", streams_pass_through),
         ("failure-passes-through", failure_passes_through),
         ("report-goes-to-a-file", report_goes_to_a_file),
-        ("ctrl-c-leaves-nothing", ctrl_c_leaves_nothing),
+        ("ctrl-c-leaves-nothing", ctrl_c_leaves_nothing_but_the_answer),
         ("sigterm-leaves-nothing", sigterm_leaves_nothing),
         ("sigkill-leaves-nothing", sigkill_leaves_nothing),
         ("timeout-leaves-nothing", timeout_leaves_nothing),
@@ -96,23 +96,29 @@ fn report_goes_to_a_file() -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C reaches all processes of the terminal's group at once.
-fn ctrl_c_leaves_nothing() -> Result<()> {
-    interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT), Duration::ZERO)
+/// Ctrl-C reaches all processes of the terminal's group at once. It is how one ends a server, so that the answer is
+/// told as far as it came.
+fn ctrl_c_leaves_nothing_but_the_answer() -> Result<()> {
+    let finished = interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT), Duration::ZERO)?;
+    finished.ensure(finished.status.code() == Some(130), "the exit status is not that of Ctrl-C")?;
+    for words in ["fits: ", "was interrupted", "a peak may be yet to come"] {
+        finished.ensure(contains(&finished.stdout, words.as_bytes()), format!("the answer does not say {words:?}"))?;
+    }
+    Ok(())
 }
 
 /// A supervisor ends oomph alone, and oomph ends its children.
 fn sigterm_leaves_nothing() -> Result<()> {
-    interrupted("sigterm", |started| started.signal(libc::SIGTERM), Duration::ZERO)
+    interrupted("sigterm", |started| started.signal(libc::SIGTERM), Duration::ZERO).map(drop)
 }
 
 /// Nobody can catch SIGKILL, so a second process of oomph ends the program, a little later.
 fn sigkill_leaves_nothing() -> Result<()> {
-    interrupted("sigkill", |started| started.signal(libc::SIGKILL), Duration::from_secs(10))
+    interrupted("sigkill", |started| started.signal(libc::SIGKILL), Duration::from_secs(10)).map(drop)
 }
 
 /// Interrupts a run, which may take so long after oomph's own end until nothing of it is left.
-fn interrupted(marker: &str, interrupt: fn(&Started), patience: Duration) -> Result<()> {
+fn interrupted(marker: &str, interrupt: fn(&Started), patience: Duration) -> Result<Finished> {
     let marker = format!("OOMPH_ACCEPTANCE_MARKER={marker}-{}", std::process::id());
     let (name, value) = marker.split_once('=').context("the marker is an assignment")?;
     let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--until-exit"]).with(TORCH_2_15).env(name, value);
@@ -139,7 +145,8 @@ fn interrupted(marker: &str, interrupt: fn(&Started), patience: Duration) -> Res
     }
     finished.ensure(!Path::new(run_folder).exists(), format!("{run_folder} was left behind"))?;
     let left = processes_with(&marker);
-    finished.ensure(left.is_empty(), format!("processes were left behind: {left:#?}"))
+    finished.ensure(left.is_empty(), format!("processes were left behind: {left:#?}"))?;
+    Ok(finished)
 }
 
 /// Waits until the program has written the file, which it does once it trains.

@@ -1,14 +1,15 @@
 //! Programs that serve models: what they say of their memory, against the device's own books.
 //!
-//! llama.cpp runs always, because its wheel is small. `OOMPH_FRAMEWORKS` names, with commas, what else runs: `vllm`
+//! llama.cpp's library runs always, because its wheel is small; its own programs run where `OOMPH_LLAMA_CPP` names the
+//! folder that has them (`llama-server`, `llama-fit-params`, and the CUDA backend). `OOMPH_FRAMEWORKS` names, with commas, what else runs: `vllm`
 //! (8 GB of packages), `static-runtime` (CTranslate2 and CuPy, which bring a CUDA runtime of their own).
 
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
-use crate::check;
 use crate::run::{Finished, Run, Torch, Turn};
+use crate::{binary, check};
 
 const MIB: u64 = 1 << 20;
 /// What the driver takes of a card for a block of its own, in bytes.
@@ -30,6 +31,12 @@ pub fn trials() -> Vec<Trial> {
         trial("llama-cpp-does-not-fit", llama_cpp_does_not_fit),
         trial("llama-cpp-library-of-a-binary", llama_cpp_library_of_a_binary),
     ];
+    match std::env::var("OOMPH_LLAMA_CPP") {
+        Ok(programs) => trials.push(Trial::test("serving::llama-server-fits-itself-to-the-card", move || {
+            llama_server(&programs).map_err(|error| format!("{error:#}").into())
+        })),
+        Err(_) => eprintln!("serving: llama-server is not tried, because OOMPH_LLAMA_CPP names no folder with it"),
+    }
     if wanted("static-runtime") {
         trials.push(trial("static-runtime-is-named", static_runtime_is_named));
     }
@@ -166,6 +173,45 @@ fn llama_cpp_library_of_a_binary() -> Result<()> {
     let report = finished.report()?;
     finished.ensure(report["verdict"] == "oom", "3 GiB fit on 2")?;
     finished.ensure(report["devices"][0]["oom"]["requested_bytes"] == 3_u64 << 30, "the request is not told")
+}
+
+/// llama.cpp's server as Ollama starts it: `--fit` puts as many layers on the card as leave free what it keeps free, it
+/// answers a request, and what it says is left is what the card's books say.
+fn llama_server(programs: &str) -> Result<()> {
+    const KEPT_FREE: u64 = 1024 * MIB;
+    // A layer's weights in 4 bits and its part of the cache: 4 * 4096^2 + 3 * 4096 * 11008 weights of 18 bytes each 32,
+    // 4096 positions of keys and values of 4096 halves each.
+    const LAYER: u64 = (4 * 4096 * 4096 + 3 * 4096 * 11008) / 32 * 18 + 4096 * 2 * 4096 * 2;
+    let script = binary::programs().join("serving").join("llama_server.py");
+    for (memory, all) in [("4GiB", false), ("12GiB", true)] {
+        let run = Run::dry_run()?.args(["--gpu", "rtx-4090", "--vram", memory, "--format", "json", "--allow-writes"]);
+        let line = format!("python3 {} {programs} {}", script.display(), run.folder().display());
+        let finished = run.args(["--", "sh", "-c", &line]).finish()?;
+        let report = finished.report()?;
+        check::contract(&report)?;
+        finished.ensure(report["verdict"] == "fits", "it does not fit")?;
+        finished.ensure(finished.printed_number("predicted")? == 8, "the request did not end as it should")?;
+
+        let fitted = finished.printed("fitted")?;
+        let layers = fitted.rsplit(' ').next().context("nothing was fitted")?;
+        let offloaded = format!("offloaded {}/33 layers to GPU", if all { "33" } else { layers });
+        let said = String::from_utf8_lossy(&finished.stderr).into_owned();
+        finished.ensure(said.contains(&offloaded), format_args!("{fitted:?}, but not {offloaded:?}"))?;
+
+        let device = &report["devices"][0];
+        let capacity = device["capacity_bytes"].as_u64().context("a card without a limit")?;
+        let free = capacity - device["peak"]["process_bytes"].as_u64().context("no peak")?;
+        finished.ensure(
+            free >= KEPT_FREE && (all || free < KEPT_FREE + LAYER),
+            format_args!("{free} bytes are free, where {KEPT_FREE} shall be, and a layer is {LAYER}"),
+        )?;
+        // The last of its tables is of what it has: `- CUDA0 (RTX 4090) | total = free + (...`.
+        let table =
+            said.lines().rev().find(|line| line.contains("- CUDA0 (")).context("it says nothing of its memory")?;
+        let left = table.split('=').nth(1).and_then(|part| part.split_whitespace().next()).context(table.to_owned())?;
+        finished.ensure(left == (free / MIB).to_string(), format_args!("{free} bytes are free; it says {table}"))?;
+    }
+    Ok(())
 }
 
 /// The file that brings the runtime is named, and what would work.

@@ -171,7 +171,11 @@ fn assigned(text: &str, name: &str) -> Option<String> {
 #[non_exhaustive]
 pub enum Problem {
     /// No torch, and nothing else that uses GPUs.
-    #[error("the Python at {} has no torch; add --with torch, or activate the environment that has it", python.display())]
+    #[error(
+        "the Python at {} has no torch; add --with torch, activate the environment that has it, or, for a script that \
+         only starts other programs, run sh -c '...'",
+        python.display()
+    )]
     NoTorch {
         /// The interpreter.
         python: PathBuf,

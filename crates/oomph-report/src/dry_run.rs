@@ -118,6 +118,8 @@ pub enum Stopped {
     Timeout,
     /// An out-of-memory error ended the program.
     Oom,
+    /// The user interrupted it (Ctrl-C), as one does with a server.
+    Interrupted,
 }
 
 /// One virtual card and what the program did on it.

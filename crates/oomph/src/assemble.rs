@@ -48,12 +48,21 @@ pub struct Observation {
     pub warnings: Vec<String>,
     /// The exit status, as a shell shows it.
     pub exit_status: i32,
-    /// Whether its time was up.
-    pub timed_out: bool,
+    /// What ended it before it was done.
+    pub cut: Option<Cut>,
     /// How long it ran.
     pub elapsed: Duration,
     /// The end of its standard error, where that was captured.
     pub stderr_tail: String,
+}
+
+/// Why a run was ended before it was done. What it took until then is known all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Its time was up.
+    TimeUp,
+    /// The user, or the system, sent a signal: a server goes on until somebody does.
+    Interrupted,
 }
 
 /// Makes the answer, without `command` and `next`. `probe` is the second run on cards without a limit.
@@ -132,7 +141,7 @@ pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
 /// The verdict, and the processes that an out-of-memory error ended for the whole program.
 fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
     let reports = &run.hooks.reports;
-    let ended_well = run.exit_status == 0 && !run.timed_out;
+    let ended_well = run.exit_status == 0 && run.cut.is_none();
     let dead: BTreeSet<u32> =
         reports.iter().filter(|hook| hook.oom.as_ref().is_some_and(|oom| oom.fatal)).map(|hook| hook.pid).collect();
     // A rank that died can make the others wait for it until the time is up. A program that ended well although a
@@ -141,7 +150,7 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
         return (Verdict::Oom, dead);
     }
     let used = run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0));
-    if run.timed_out || run.exit_status == 0 {
+    if run.cut.is_some() || run.exit_status == 0 {
         return (if used { Verdict::Fits } else { Verdict::NoGpuUse }, BTreeSet::new());
     }
     if unexplained_refusal(run) { (Verdict::Oom, BTreeSet::new()) } else { (Verdict::Failed, BTreeSet::new()) }
@@ -190,8 +199,10 @@ fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
     if verdict == Verdict::Oom {
         return Stopped::Oom;
     }
-    if run.timed_out {
-        return Stopped::Timeout;
+    match run.cut {
+        Some(Cut::TimeUp) => return Stopped::Timeout,
+        Some(Cut::Interrupted) => return Stopped::Interrupted,
+        None => {}
     }
     let said = run.hooks.reports.iter().find_map(|hook| hook.stopped.as_deref());
     match said {
@@ -408,7 +419,7 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
 fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, warnings: &mut Vec<String>) {
     let (verdict, _) = judge(probe);
     // What died on a card without a limit may have died before its peak.
-    let early = verdict != Verdict::Fits || probe.timed_out;
+    let early = verdict != Verdict::Fits || probe.cut.is_some();
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
         let (mut needed, _, _) = peak(index, card, probe);
         if device.pool.is_some() {
@@ -438,7 +449,7 @@ fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, 
         }
     }
     if early {
-        let why = if probe.timed_out { "was not done when its time was up" } else { "failed as well" };
+        let why = if probe.cut.is_some() { "was not done when its time was up" } else { "failed as well" };
         warnings.push(format!(
             "the second run, on cards without a limit, {why}, so the program may need more than is said"
         ));
@@ -473,8 +484,15 @@ fn weaknesses(
         warnings.push(format!("what the hook wrote to {} cannot be read", path.display()));
     }
     warnings.extend(cards.iter().filter_map(|card| architectures::missing(&run.hooks.reports, &card.gpu)));
-    if run.timed_out {
-        warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
+    match run.cut {
+        Some(Cut::TimeUp) => {
+            warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
+        }
+        Some(Cut::Interrupted) => warnings.push(
+            "the program was interrupted: its figures are of what it did until then, and a peak may be yet to come"
+                .into(),
+        ),
+        None => {}
     }
     if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
         warnings.push(format!(

@@ -101,7 +101,7 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
         refusals: Vec::new(),
         warnings: vec![],
         exit_status,
-        timed_out: false,
+        cut: None,
         elapsed: Duration::from_millis(5100),
         stderr_tail: String::new(),
     }
@@ -244,13 +244,23 @@ fn a_process_that_sees_one_card_calls_it_the_first() {
 fn the_time_was_up() {
     let cards = [card("rtx-3060")];
     let mut late = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook(7, &[(0, 700, 700)])], 143);
-    late.timed_out = true;
+    late.cut = Some(Cut::TimeUp);
     let report = assemble(&cards, &late, None);
     assert_eq!((report.verdict, report.stopped), (Verdict::Fits, Stopped::Timeout));
     assert_eq!(report.warnings.len(), 1);
     // One rank died and the others waited for it.
     late.hooks.reports = vec![died(hook(7, &[(0, 700, 700)]), true)];
     assert_eq!(assemble(&cards, &late, None).verdict, Verdict::Oom);
+}
+
+#[test]
+fn what_was_interrupted_is_told_as_far_as_it_came() {
+    let cards = [card("rtx-3060")];
+    let mut server = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook(7, &[(0, 700, 700)])], 130);
+    server.cut = Some(Cut::Interrupted);
+    let report = assemble(&cards, &server, None);
+    assert_eq!((report.verdict, report.stopped, report.exit_status), (Verdict::Fits, Stopped::Interrupted, 130));
+    assert!(report.warnings.iter().any(|warning| warning.contains("interrupted")), "{:?}", report.warnings);
 }
 
 #[test]

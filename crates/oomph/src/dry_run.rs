@@ -9,13 +9,16 @@ use anyhow::Result;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
-use crate::assemble::{assemble, worst};
+use crate::assemble::{Observation, assemble, worst};
 use crate::cards::Card;
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
 use crate::program::Program;
 use crate::stage::{Ended, Stage};
 use crate::{activity, export, output, whose};
+
+/// The signal of Ctrl-C.
+const SIGINT: i32 = 2;
 
 /// A source file longer than this is not searched for a line.
 const LONGEST_SOURCE: u64 = 8 << 20;
@@ -43,16 +46,23 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Format::Text => Output::Inherit,
         Format::Json => Output::StdoutToStderr,
     };
+    let mut signal = None;
     let mut first = match stage.observe(&program.cards, output, args.snapshot.as_deref())? {
         Ended::Observed(observation) => observation,
-        Ended::Interrupted(signal) => return Ok(interrupted(signal)),
+        // A server goes on until it is interrupted, so that this is how one asks for its answer.
+        Ended::Interrupted(SIGINT, Some(seen)) if used_a_gpu(&seen) => {
+            signal = Some(SIGINT);
+            seen
+        }
+        Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
     };
     if first.memory.is_empty() && (args.snapshot.is_some() || args.trace.is_some()) {
         first.warnings.push("no process used the GPU, so no recording was written".into());
     }
     let mut report = assemble(&program.cards, &first, None);
     let limited = program.cards.iter().any(|card| !card.unbounded);
-    if report.verdict == Verdict::Oom && !args.no_probe && limited {
+    let mut probed = !args.no_probe;
+    if report.verdict == Verdict::Oom && probed && limited && signal.is_none() {
         output::tell(
             "oomph: it does not fit; running it once more on cards without a limit, to learn what it needs",
             quiet,
@@ -60,7 +70,12 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         let cards: Vec<Card> = program.cards.iter().map(Card::without_limit).collect();
         match stage.observe(&cards, Output::Discard, None)? {
             Ended::Observed(probe) => report = assemble(&program.cards, &first, Some(&probe)),
-            Ended::Interrupted(signal) => return Ok(interrupted(signal)),
+            // What the first run showed is known.
+            Ended::Interrupted(SIGINT, _) => {
+                signal = Some(SIGINT);
+                probed = false;
+            }
+            Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
         }
     }
     for device in &mut report.devices {
@@ -72,7 +87,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }
     report.activity = activity::tell(&first.activities, !report.frameworks.is_empty());
     report.command = program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    report.next = next_steps(program, !args.no_probe, &report);
+    report.next = next_steps(program, probed, &report);
     for device in &mut report.devices {
         for site in device.oom.iter_mut().chain(&mut device.caught_ooms).filter_map(|oom| oom.site.as_mut()) {
             site.text = source_line(&stage.directory, site);
@@ -86,11 +101,19 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     // The empty line sets the answer off from the program's output.
     let text = || format!("\n{}", render_dry_run(&report, output::style()));
     output::answer(&report, args.format, args.report.as_deref(), text)?;
+    if let Some(signal) = signal {
+        return Ok(interrupted(signal));
+    }
     Ok(ExitCode::from(match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
         Verdict::Oom => status::DOES_NOT_FIT,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
+}
+
+/// Whether a program came as far as the memory of a card.
+fn used_a_gpu(run: &Observation) -> bool {
+    run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0))
 }
 
 /// The exit status of a run that a signal ended.

@@ -12,7 +12,7 @@ use oomph_launch::{
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
-use crate::assemble::Observation;
+use crate::assemble::{Cut, Observation};
 use crate::cards::Card;
 use crate::failure::hinted;
 use crate::program::Program;
@@ -59,8 +59,8 @@ pub struct Scene<'a> {
 pub enum Ended {
     /// With something to tell.
     Observed(Box<Observation>),
-    /// By a signal to oomph.
-    Interrupted(i32),
+    /// By a signal to oomph, with what was seen until then, where that could be read.
+    Interrupted(i32, Option<Box<Observation>>),
 }
 
 impl Stage {
@@ -197,9 +197,14 @@ impl Stage {
     /// # Errors
     /// When its books cannot be read.
     pub fn left_by(folder: &RunFolder, outcome: Outcome, keep: Option<&Path>) -> Result<Ended> {
-        if let Some(signal) = outcome.interrupted {
-            return Ok(Ended::Interrupted(signal));
+        let interrupted = outcome.interrupted;
+        match (interrupted, Self::observed_in(folder, outcome, keep)) {
+            (Some(signal), seen) => Ok(Ended::Interrupted(signal, seen.ok().map(Box::new))),
+            (None, seen) => Ok(Ended::Observed(Box::new(seen?))),
         }
+    }
+
+    fn observed_in(folder: &RunFolder, outcome: Outcome, keep: Option<&Path>) -> Result<Observation> {
         let path = folder.ledger();
         let ledger = Ledger::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let histories = folder.histories();
@@ -210,7 +215,12 @@ impl Stage {
             let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
             whose::keep(&histories, &ranks, path)?;
         }
-        Ok(Ended::Observed(Box::new(Observation {
+        let cut = match (outcome.interrupted, outcome.timed_out) {
+            (Some(_), _) => Some(Cut::Interrupted),
+            (None, true) => Some(Cut::TimeUp),
+            (None, false) => None,
+        };
+        Ok(Observation {
             ledger,
             hooks,
             memory,
@@ -218,9 +228,9 @@ impl Stage {
             refusals: folder.refusals(),
             warnings,
             exit_status: outcome.exit.shell_status(),
-            timed_out: outcome.timed_out,
+            cut,
             elapsed: outcome.elapsed,
             stderr_tail: outcome.stderr_tail,
-        })))
+        })
     }
 }

@@ -442,6 +442,7 @@ fn run(page: &mut Page, report: &DryRunReport) {
         Stopped::Exit => format!("ended by itself{steps}"),
         Stopped::Timeout => format!("stopped{steps}, the time being up,"),
         Stopped::Oom => format!("died{steps}"),
+        Stopped::Interrupted => format!("was interrupted{steps}"),
     };
     let mut frameworks: Vec<(&String, &String)> = report.frameworks.iter().collect();
     // The framework itself goes before the libraries under it.

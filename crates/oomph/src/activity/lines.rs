@@ -11,6 +11,10 @@ use oomph_report::Site;
 /// Cargo downloads, wherever its folder is.
 const FOREIGN: [&str; 5] = ["/include/", "/rustc/", "/rustlib/", "/registry/src/", "/git/checkouts/"];
 
+/// How the files of libraries are called that are shipped without debug information and take memory for their users:
+/// llama.cpp's, whose buffers hold weights in the types of its model files.
+const LIBRARIES: [&str; 1] = ["libggml"];
+
 /// Looks up lines, one file read once.
 #[derive(Default)]
 pub struct Lines {
@@ -38,7 +42,12 @@ impl Lines {
             self.libraries.insert(place.clone());
             return Some(place);
         }
-        frames.first().map(|frame| self.function(frame))
+        let first = frames.first()?;
+        let place = self.function(first);
+        if LIBRARIES.iter().any(|library| file_name(&first.module).starts_with(library)) {
+            self.libraries.insert(place.clone());
+        }
+        Some(place)
     }
 
     /// Whether a place is a library's: nothing of the program's own led there, as far as is known.
@@ -160,6 +169,9 @@ mod tests {
         assert_eq!(lines.of(&[named, frame("/nowhere/prog", Some("main"))]).unwrap(), "plate::step() in prog");
         assert_eq!(lines.of(&[frame("/nowhere/prog", None)]).unwrap(), "prog+0x10");
         assert_eq!(lines.of(&[]), None);
+        let buffer = lines.of(&[frame("/nowhere/libggml-cuda.so", Some("alloc_buffer"))]).unwrap();
+        assert_eq!(buffer, "alloc_buffer in libggml-cuda.so");
+        assert!(lines.is_library(&buffer) && !lines.is_library("prog+0x10"));
     }
 
     #[test]

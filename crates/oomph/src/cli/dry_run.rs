@@ -23,6 +23,9 @@ Examples:
   Without a limit: the peak, and the cards that hold it:
       oomph dry-run -- python generate.py
 
+  A server: send it a request, then end it with Ctrl-C:
+      oomph dry-run --gpu rtx-4090 -- llama-server -m model.gguf
+
   For a script:
       oomph dry-run --gpu l4 --format json -- python train.py > answer.json
 
@@ -36,7 +39,7 @@ Exit status:
   1    it does not fit
   2    wrong usage, or something that is needed is missing or cannot be read
   3    the program failed for another reason
-  130  ended by Ctrl-C (143: by SIGTERM)";
+  130  ended by Ctrl-C, with the answer as far as it came (143: by SIGTERM)";
 
 /// What `oomph dry-run` takes.
 #[derive(Debug, Args)]

@@ -100,7 +100,7 @@ pub fn run(
         Scene { changes, cards, output, timeout: stage.program.timeout, history: false, keep: None, give_up: None };
     output::tell(&format!("oomph: the program with fix {number}: {}", row.titles.join(" + ")), quiet);
     let report = match stage.perform(&scene)? {
-        Ended::Interrupted(signal) => return Ok(interrupted(signal)),
+        Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
         Ended::Observed(run) => assemble(cards, &run, None),
     };
     let (word, status) = match report.verdict {

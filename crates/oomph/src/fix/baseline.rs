@@ -117,6 +117,6 @@ impl Baseline<'_> {
 pub fn observed(ended: Ended) -> Result<Observation, Stop> {
     match ended {
         Ended::Observed(run) => Ok(*run),
-        Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
+        Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
     }
 }

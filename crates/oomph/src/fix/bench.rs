@@ -256,7 +256,7 @@ impl VirtualBench<'_> {
         };
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
         match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
-            Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
+            Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => {
                 let mut tried = judge(&changes, &assemble(self.cards, &run, None), &run);
                 if let Ran::Failed(why) = &tried.ran
@@ -314,7 +314,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation) -> Tried {
         refused.push((wanted.id.clone(), why));
     }
     let ran = match report.verdict {
-        Verdict::Fits if !run.timed_out => Ran::Fits(peak(report)),
+        Verdict::Fits if run.cut.is_none() => Ran::Fits(peak(report)),
         Verdict::Oom => Ran::TooMuch,
         Verdict::Fits => Ran::Failed("it was not done when the time was up".into()),
         Verdict::Failed => {

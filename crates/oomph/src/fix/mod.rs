@@ -235,7 +235,7 @@ fn least(
     tell("the least that it needs with everything applied");
     let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
     let report = assemble(unlimited, &run, None);
-    Ok((report.verdict == Verdict::Fits && !run.timed_out).then(|| bench::peak(&report)))
+    Ok((report.verdict == Verdict::Fits && run.cut.is_none()).then(|| bench::peak(&report)))
 }
 
 /// What the hook says of the program: the run without a limit has seen all of it. What the program was holding on to is

@@ -66,7 +66,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
     let run = |cards: &[Card]| -> Result<std::result::Result<oomph_report::DryRunReport, i32>> {
         let observation = match stage.run(&changes, cards, None)? {
             Ended::Observed(observation) => observation,
-            Ended::Interrupted(signal) => return Ok(Err(signal)),
+            Ended::Interrupted(signal, _) => return Ok(Err(signal)),
         };
         let report = assemble(cards, &observation, None);
         match report.verdict {

@@ -177,7 +177,7 @@ impl Bench<'_> {
         let changes = self.knobs.changes(setting);
         let ended = self.runner.run(&changes, &self.program.cards, self.program.timeout).map_err(Stop::Failed)?;
         match ended {
-            Ended::Interrupted(signal) => Err(Stop::Interrupted(signal)),
+            Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => Ok(Tried {
                 setting: setting.clone(),
                 report: assemble(&self.program.cards, &run, None),
