@@ -10,13 +10,11 @@ JOINED_BYTES = 64 << 20
 def read_back(kernels, operation, args, kwargs):
     """`.item()`: the value is in memory already; what matters is whether anyone computed it."""
     source = args[0]
-    if (
-        kernels.on_device(source)
-        and source.dtype not in kernels.floats
-        and kernels.usable(source)
-        and kernels.unknowns.level(source) in (GUESS, UNKNOWN)
-    ):
-        kernels.warn.branched()
+    if kernels.on_device(source) and kernels.usable(source) and kernels.unknowns.level(source) in (GUESS, UNKNOWN):
+        if source.dtype in kernels.floats:
+            kernels.warn.read()
+        else:
+            kernels.warn.branched()
     return operation.call(*args, **kwargs)
 
 

@@ -32,9 +32,14 @@ def _level(kernels, *tensors):
             worst = max(worst, UNKNOWN if level == BLANK else level)
             if tensor.numel() > _READ_AT_MOST:
                 worst = UNKNOWN
-    if worst:
-        kernels.warn.selected()
     return worst
+
+
+#: What is taken for a size that depends on values, as the report says it.
+_ALL = "all are taken, the most there can be"
+_ONCE = "each is taken once, and the peak may differ"
+_NONE = "none are taken, as of healthy input"
+_GUESSED = "a guess is taken for it, and the peak may differ"
 
 
 def _few_outliers():
@@ -85,12 +90,17 @@ def _positions(kernels, mask, expected=None):
     if level <= GUESS:
         found = kernels.memory.alias(mask).nonzero()
         count = found.size(0)
+        if level:
+            kernels.warn.selected(_GUESSED)
     elif expected is not None:
+        # A program that assigns so many counts on as many, so that there is nothing to guess.
         count = expected
     elif _few_outliers():
         count = 0
+        kernels.warn.selected(_NONE)
     else:
         count = mask.numel()
+        kernels.warn.selected(_ALL)
     # CUDA writes one row per dimension and hands out the transpose.
     rows = torch.empty((dims, count), dtype=torch.int64, device=mask.device)
     if not kernels.large(rows):
@@ -207,6 +217,8 @@ def unique(kernels, operation, args, kwargs):
     named = dict(zip(operation.arguments, args))
     named.update(kwargs)
     level = _level(kernels, source)
+    if level:
+        kernels.warn.selected(_GUESSED if level <= GUESS else _ALL)
     # CUDA sorts a copy, and with the inverse asked for, the positions with it.
     scratch = [torch.empty(source.size(), dtype=source.dtype, device=source.device)]
     if named.get("return_inverse"):
@@ -240,10 +252,10 @@ def repeat_interleave(kernels, operation, args, kwargs):
     if level <= GUESS:
         made = operation.host_call(kernels.memory.alias(source), **kwargs)
         if level:
-            kernels.warn.selected()
+            kernels.warn.selected(_GUESSED)
         return _place(kernels, source, made, level)
     if wanted is None:
-        kernels.warn.selected()
+        kernels.warn.selected(_ONCE)
         wanted = source.numel()
     return _blank(kernels, source, (wanted,), source.dtype)
 
@@ -258,6 +270,9 @@ def bincount(kernels, operation, args, kwargs):
     named.update(kwargs)
     weights = named.get("weights")
     level = _level(kernels, source)
+    if level:
+        # As long as the largest value, which is no smaller than what is asked for.
+        kernels.warn.selected(_GUESSED)
     if level <= GUESS and not kernels.large(source):
         host = [kernels.arithmetic.host(one) for one in args]
         made = operation.host_call(*host, **{name: kernels.arithmetic.host(one) for name, one in kwargs.items()})
@@ -320,6 +335,8 @@ def nms(kernels, operation, args, kwargs):
         return _native(operation, args, kwargs)
     torch = kernels.torch
     level = _level(kernels, boxes, scores)
+    if level:
+        kernels.warn.selected(_GUESSED if level <= GUESS else _ALL)
     if level <= GUESS:
         host = [kernels.arithmetic.host(one) for one in args]
         made = operation.host_call(*host, **kwargs)

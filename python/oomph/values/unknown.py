@@ -10,6 +10,7 @@ import sys
 import threading
 
 from oomph import sites
+from oomph.values import decisions
 
 #: The value is what a real GPU would have computed.
 KNOWN = 0
@@ -76,16 +77,28 @@ def _whole(tensor):
 def user_line():
     """The innermost line of the user's own code as `file:line`, or None (as in a backward thread)."""
     site = sites.site_of_frame(sys._getframe(1))
-    if site is None:
-        return None
-    shown = site["file"]
+    return None if site is None else _shown(site["file"], site["line"])
+
+
+def _shown(file, line):
+    """A place as it is told: from the working directory where the file lies below it."""
     try:
-        near = os.path.relpath(shown)
+        near = os.path.relpath(file)
         if not near.startswith(os.pardir):
-            shown = near
+            file = near
     except (OSError, ValueError):
         pass
-    return "%s:%d" % (shown, site["line"])
+    return "%s:%d" % (file, line)
+
+
+def _generates():
+    """Whether tokens are being drawn by one of the loops that end at an end of text or at a limit."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if "/transformers/generation/" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Warner:
@@ -95,18 +108,42 @@ class Warner:
         self._record = record
         self._said = set()
         self._hushed = threading.local()
+        #: The places in code objects whose reading of numbers was looked at.
+        self._read_at = set()
 
     def hush(self, by):
         """Says nothing of what this thread does until called again with the opposite number."""
         self._hushed.depth = getattr(self._hushed, "depth", 0) + by
 
-    def selected(self):
-        """The size of a result depends on something unknown."""
-        self._say("the number of selected elements depends on a value that was never computed")
+    def selected(self, taken):
+        """The size of a result depends on something unknown; `taken` says what was taken for it."""
+        self._say("the number of selected elements depends on a value that was never computed", taken)
 
     def branched(self):
         """The host read a number or a flag that is unknown."""
-        self._say("the program reads a number or a flag that was never computed")
+        if _generates():
+            # Guessed tokens stay clear of both ends of a vocabulary.
+            self._say("tokens are drawn that were never computed, none of them an end of text",
+                      "the generation runs to its limit, which takes the most")
+        else:
+            self._say("the program reads a number or a flag that was never computed",
+                      "it reads as 0 or as no, and the peak may differ")
+
+    def read(self):
+        """The host read a number of a type that losses have. Most are only printed."""
+        if getattr(self._hushed, "depth", 0):
+            return
+        frame = sys._getframe(1)
+        while frame is not None and sites.is_own_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        place = frame and (frame.f_code, frame.f_lasti)
+        if not place or place in self._read_at:
+            return
+        self._read_at.add(place)
+        asked = decisions.asked_at(frame)
+        if asked is not None:
+            self._say("whether the program goes on hangs on a number that was never computed and reads as 0",
+                      "it may go on longer than here", _shown(*asked))
 
     def routed(self, routing):
         """Rows were sent to a few of some columns, as tokens are to experts, by a choice that was not computed."""
@@ -115,10 +152,10 @@ class Warner:
         else:
             self._say("which expert gets which token was never computed; each gets as many", "--routing worst tells the most")
 
-    def _say(self, what, so="the peak may differ"):
+    def _say(self, what, so, where=None):
         if getattr(self._hushed, "depth", 0):
             return
-        key = (user_line() or "in backward", what)
+        key = (where or user_line() or "in backward", what)
         if key in self._said:
             return
         self._said.add(key)
