@@ -57,6 +57,9 @@ fn heat(way: &str) -> Result<()> {
     let mut run = run.program(&["acceptance/programs/cuda/build.py", "heat.cu", program, way, "2048", "100"]);
     let finished = run.finish()?;
     let report = finished.report()?;
+    // It is compiled for compute capability 8.0, with text for what is newer.
+    let holds = |gpu: &str| report["fits_on"].as_array().into_iter().flatten().any(|known| known == gpu);
+    finished.ensure(holds("rtx-3060") && holds("rtx-5090") && !holds("rtx-2060"), "the wrong cards can run it")?;
     let allocations = &report["activity"]["allocations"];
     same(&finished, "allocations", &allocations["calls"])?;
     same(&finished, "frees", &allocations["frees"])?;

@@ -131,4 +131,6 @@ pub enum NoteKind {
     Warning = 1,
     /// The name of a function that the virtual GPU does not support and that the program called.
     Unsupported = 2,
+    /// What a file was compiled for whose kernels were launched: `sm_80 sm_90 compute_90 in libfoo.so`.
+    Code = 3,
 }

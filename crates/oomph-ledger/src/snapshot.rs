@@ -159,6 +159,7 @@ impl Ledger {
             let kind = match kind {
                 1 => NoteKind::Warning,
                 2 => NoteKind::Unsupported,
+                3 => NoteKind::Code,
                 // The process died between taking the note's place and filling it.
                 _ => continue,
             };
@@ -196,6 +197,13 @@ impl Ledger {
     #[must_use]
     pub fn unsupported_calls(&self) -> Vec<&str> {
         self.notes_of(NoteKind::Unsupported)
+    }
+
+    /// What each file was compiled for whose kernels were launched: its architectures as nvcc calls them, and its name.
+    #[must_use]
+    pub fn code(&self) -> Vec<(Vec<&str>, &str)> {
+        let notes = self.notes_of(NoteKind::Code).into_iter().filter_map(|note| note.split_once(" in "));
+        notes.map(|(architectures, file)| (architectures.split(' ').collect(), file)).collect()
     }
 
     fn notes_of(&self, kind: NoteKind) -> Vec<&str> {

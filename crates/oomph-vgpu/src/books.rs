@@ -363,13 +363,16 @@ pub fn holders(device: usize) -> Vec<(u32, u64)> {
 /// Leaves a note in the ledger; beyond [`MAX_NOTES`] it is dropped.
 pub fn note(kind: NoteKind, text: &str) {
     let Some(books) = books() else { return };
-    let index = books.word(HeaderWord::Notes as usize).fetch_add(1, Ordering::Relaxed) as usize;
-    if index >= MAX_NOTES {
-        return;
-    }
     let mut length = text.len().min(NOTE_BYTES - 2);
     while !text.is_char_boundary(length) {
         length -= 1;
+    }
+    if is_noted(books, kind, &text.as_bytes()[..length]) {
+        return;
+    }
+    let index = books.word(HeaderWord::Notes as usize).fetch_add(1, Ordering::Relaxed) as usize;
+    if index >= MAX_NOTES {
+        return;
     }
     // SAFETY: the record lies inside the mapping, its place was taken by this call alone, and one byte is left for the
     // terminator, which is there because the file starts as zeros.
@@ -378,4 +381,20 @@ pub fn note(kind: NoteKind, text: &str) {
         ptr::copy_nonoverlapping(text.as_ptr(), at.add(1), length);
         at.cast::<c_void>().cast::<u8>().write_volatile(kind as u8);
     }
+}
+
+/// Whether another process of the job has said the same: there is room for few notes. One that is being written now is
+/// not seen, and is only said twice.
+fn is_noted(books: &Books, kind: NoteKind, text: &[u8]) -> bool {
+    let noted = (books.word(HeaderWord::Notes as usize).load(Ordering::Relaxed) as usize).min(MAX_NOTES);
+    (0..noted).any(|index| {
+        // SAFETY: the record lies inside the mapping, and its bytes may be anything.
+        unsafe {
+            let at = books.base.as_ptr().add(note_offset(index)).cast::<u8>();
+            let same = |(offset, byte): (usize, &u8)| at.add(1 + offset).read_volatile() == *byte;
+            at.read_volatile() == kind as u8
+                && text.iter().enumerate().all(same)
+                && at.add(1 + text.len()).read_volatile() == 0
+        }
+    })
 }

@@ -1,10 +1,12 @@
-//! Which cards a framework's kernels run on.
+//! Which cards a program's kernels run on.
 //!
-//! A wheel of PyTorch holds machine code for some generations of cards (`sm_75`), and at most the text of its kernels for
-//! the newest (`compute_120`), which the driver compiles. A card without either has the memory and not the code.
+//! A program holds machine code for some generations of cards (`sm_75`), and at most the text of its kernels for the
+//! newest (`compute_120`), which the driver compiles. A card without either has the memory and not the code. PyTorch says
+//! itself what it was built for, before a kernel is launched; of other files the virtual GPU sees it at a launch.
 
 use oomph_gpu::Gpu;
-use oomph_launch::HookReport;
+
+use crate::assemble::Observation;
 
 /// One generation that kernels were built for.
 struct Built {
@@ -35,33 +37,43 @@ impl Built {
 }
 
 /// Whether kernels that were built for `architectures` run on a card; true where nothing is known of them.
-pub fn run_on(architectures: &[String], gpu: &Gpu) -> bool {
+fn run_on<S: AsRef<str>>(architectures: &[S], gpu: &Gpu) -> bool {
     let capability = gpu.compute_capability();
-    let mut known = architectures.iter().filter_map(|name| Built::parse(name)).peekable();
+    let mut known = architectures.iter().filter_map(|name| Built::parse(name.as_ref())).peekable();
     known.peek().is_none() || known.any(|built| built.runs_on((capability.major, capability.minor)))
 }
 
-/// The sentence for a card that a framework of the run has no kernels for.
-pub fn missing(hooks: &[HookReport], gpu: &Gpu) -> Option<String> {
-    let hook = hooks.iter().find(|hook| !run_on(&hook.architectures, gpu))?;
-    let torch = hook.frameworks.get("torch").map_or("this build", String::as_str);
+/// Whether all that a run launched kernels of has code for a card.
+pub fn all_run_on(run: &Observation, gpu: &Gpu) -> bool {
+    without_code(run, gpu).is_none()
+}
+
+/// The sentence for a card that something of the run has no kernels for.
+pub fn missing(run: &Observation, gpu: &Gpu) -> Option<String> {
+    let what = without_code(run, gpu)?;
     let capability = gpu.compute_capability();
     Some(format!(
-        "torch {torch} has no kernels for {} (compute capability {}.{}), so that the program would end there with \"no \
-         kernel image is available\", whatever its memory: a build for an older CUDA may have them",
+        "{what} has no kernels for {} (compute capability {}.{}), so that the program would end there with \"no kernel \
+         image is available\", whatever its memory: another build may have them",
         gpu.name, capability.major, capability.minor
     ))
+}
+
+/// What has no code for a card: PyTorch with its version, or a file.
+fn without_code(run: &Observation, gpu: &Gpu) -> Option<String> {
+    if let Some(hook) = run.hooks.reports.iter().find(|hook| !run_on(&hook.architectures, gpu)) {
+        return Some(format!("torch {}", hook.frameworks.get("torch").map_or("of this build", String::as_str)));
+    }
+    run.ledger.code().into_iter().find(|(built, _)| !run_on(built, gpu)).map(|(_, file)| file.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use oomph_gpu::Catalogue;
 
-    use super::*;
-
     fn runs(architectures: &[&str], gpu: &str) -> bool {
         let names: Vec<String> = architectures.iter().map(|&name| name.to_owned()).collect();
-        run_on(&names, Catalogue::builtin().get(gpu).expect("a card of the catalogue"))
+        super::run_on(&names, Catalogue::builtin().get(gpu).expect("a card of the catalogue"))
     }
 
     #[test]

@@ -483,7 +483,7 @@ fn weaknesses(
     for path in &run.hooks.unreadable {
         warnings.push(format!("what the hook wrote to {} cannot be read", path.display()));
     }
-    warnings.extend(cards.iter().filter_map(|card| architectures::missing(&run.hooks.reports, &card.gpu)));
+    warnings.extend(cards.iter().filter_map(|card| architectures::missing(run, &card.gpu)));
     match run.cut {
         Some(Cut::TimeUp) => {
             warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
@@ -551,7 +551,7 @@ fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observation) -> Vec<C
     Catalogue::builtin()
         .smallest_that_hold(bytes)
         .filter(|gpu| gpu.capacity_bytes >= least)
-        .filter(|gpu| run.hooks.reports.iter().all(|hook| architectures::run_on(&hook.architectures, gpu)))
+        .filter(|gpu| architectures::all_run_on(run, gpu))
         .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
         .filter_map(|gpu| {
             let contexts = gpu.context.expected_bytes.saturating_mul(contexts);

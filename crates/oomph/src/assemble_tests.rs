@@ -281,6 +281,20 @@ fn what_weakens_the_answer_is_told_once() {
 }
 
 #[test]
+fn a_card_without_code_for_what_was_launched_does_not_hold_it() {
+    let cards = [card("gtx-1060-3gb")];
+    let notes = [
+        (NoteKind::Code, "sm_75 sm_80 sm_90 compute_90 in libsolver.so"),
+        (NoteKind::Code, "compute_50 in a tool in a folder"),
+    ];
+    let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &notes), vec![], 0), None);
+    let holds = |gpu: &str| report.fits_on.iter().any(|known| known == gpu);
+    assert!(holds("rtx-2060") && holds("rtx-5090") && !holds("gtx-1060-3gb") && !holds("v100-16gb"));
+    let [warning] = report.warnings.as_slice() else { panic!("{:?}", report.warnings) };
+    assert!(warning.starts_with("libsolver.so has no kernels for NVIDIA GeForce GTX 1060 3GB"), "{warning}");
+}
+
+#[test]
 fn ordinary_cards_are_not_crowded_out() {
     let cards = [card("rtx-4090")];
     let books = ledger(&cards, &[17_000], &[(7, 0, 17_000, 0)], &[]);

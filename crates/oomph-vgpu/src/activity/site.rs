@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::loaded;
 
 static FOLLOWING: AtomicBool = AtomicBool::new(false);
 
@@ -110,7 +113,7 @@ extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
     if address == 0 || walk.left == 0 {
         return END_OF_STACK;
     }
-    if own().is_some_and(|(first, last)| (first..last).contains(&address)) {
+    if own().is_some_and(|own| own.contains(&address)) {
         return NO_REASON;
     }
     let Some(slot) = walk.stack.get_mut(walk.found) else { return END_OF_STACK };
@@ -119,39 +122,10 @@ extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
     NO_REASON
 }
 
-/// The addresses of this library's code.
-fn own() -> Option<(usize, usize)> {
-    static OWN: OnceLock<Option<(usize, usize)>> = OnceLock::new();
-    *OWN.get_or_init(|| {
-        let mut search = Search { address: visit as *const () as usize, found: None };
-        // SAFETY: `consider` has the type that is called, and the argument outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(consider), (&raw mut search).cast()) };
-        search.found
-    })
-}
-
-struct Search {
-    address: usize,
-    found: Option<(usize, usize)>,
-}
-
-unsafe extern "C" fn consider(info: *mut libc::dl_phdr_info, _size: usize, argument: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description of one object, and the argument is the `Search` of `own`.
-    let (info, search) = unsafe { (&*info, &mut *argument.cast::<Search>()) };
-    if info.dlpi_phdr.is_null() {
-        return 0;
-    }
-    // SAFETY: the loader says where the headers are and how many.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
-        let first = info.dlpi_addr as usize + header.p_vaddr as usize;
-        let range = (first, first + header.p_memsz as usize);
-        if (range.0..range.1).contains(&search.address) {
-            search.found = Some(range);
-            return 1;
-        }
-    }
-    0
+/// The addresses of this library.
+fn own() -> Option<&'static Range<usize>> {
+    static OWN: OnceLock<Option<Range<usize>>> = OnceLock::new();
+    OWN.get_or_init(|| loaded::file_of(visit as *const () as usize).map(|file| file.range)).as_ref()
 }
 
 /// Where an address lies, for somebody who has the files.

@@ -8,7 +8,7 @@ use crate::driver::attributes;
 use crate::module::{self, Attributes};
 use crate::runtime::{answer, fail, put};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{capture, device};
+use crate::{capture, device, registered};
 
 /// What `<<<...>>>` pushed and the stub of the kernel pops.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ pub unsafe fn __cudaPopCallConfiguration(
 }
 
 pub unsafe fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut c_void {
-    unsafe { module::register(wrapper) }
+    unsafe { registered::register(wrapper) }
 }
 
 pub unsafe fn __cudaRegisterFunction(
@@ -62,7 +62,7 @@ pub unsafe fn __cudaRegisterFunction(
     _grid: *mut c_void,
     _warp_size: *mut c_int,
 ) {
-    module::register_kernel(binary, function.cast());
+    registered::register_kernel(binary, function.cast());
 }
 
 pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void) -> u32 {
@@ -71,7 +71,7 @@ pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void)
 }
 
 pub unsafe fn __cudaLaunchKernel(
-    _kernel: *mut c_void,
+    kernel: *mut c_void,
     _grid: Bytes12,
     _block: Bytes12,
     _arguments: *mut *mut c_void,
@@ -79,12 +79,13 @@ pub unsafe fn __cudaLaunchKernel(
     stream: *mut c_void,
 ) -> u32 {
     device::bind_thread();
+    registered::launched(kernel);
     capture::launched(stream);
     SUCCESS
 }
 
 pub unsafe fn cudaLaunchKernel(
-    _function: *const c_void,
+    function: *const c_void,
     _grid: Bytes12,
     _block: Bytes12,
     _arguments: *mut *mut c_void,
@@ -92,6 +93,7 @@ pub unsafe fn cudaLaunchKernel(
     stream: *mut c_void,
 ) -> u32 {
     device::bind_thread();
+    registered::launched(function);
     capture::launched(stream);
     SUCCESS
 }
@@ -118,12 +120,13 @@ pub struct LaunchConfiguration {
 
 pub unsafe fn cudaLaunchKernelExC(
     configuration: *const LaunchConfiguration,
-    _function: *const c_void,
+    function: *const c_void,
     _arguments: *mut *mut c_void,
 ) -> u32 {
     if configuration.is_null() {
         return fail(INVALID_VALUE);
     }
+    registered::launched(function);
     capture::launched(unsafe { (*configuration).stream });
     SUCCESS
 }
