@@ -15,7 +15,7 @@ def install(watcher):
     """Put guarded wrappers around every door through which a Python process leaves."""
     import atexit
 
-    atexit.register(watcher.record.write)
+    atexit.register(safely, watcher.record.write)
     _wrap_excepthook(watcher)
     _wrap_thread_excepthook(watcher)
     _wrap_exits(watcher)
@@ -23,7 +23,8 @@ def install(watcher):
     hook.on_import("multiprocessing.process", lambda module: _wrap_bootstrap(module, watcher))
 
 
-def _safely(function, *args):
+def safely(function, *args):
+    """Call what must neither fail nor be interrupted before the eyes of the user."""
     try:
         function(*args)
     except (Exception, KeyboardInterrupt):
@@ -35,7 +36,7 @@ def _wrap_excepthook(watcher):
     previous = sys.excepthook
 
     def excepthook(kind, value, tb):
-        _safely(watcher.failed, value)
+        safely(watcher.failed, value)
         try:
             # The program's traceback is shown as it would be without us.
             tb = sites.without_own_frames(tb)
@@ -53,7 +54,7 @@ def _wrap_thread_excepthook(watcher):
         return
 
     def excepthook(args, /):
-        _safely(watcher.failed, args.exc_value)
+        safely(watcher.failed, args.exc_value)
         previous(args)
 
     threading.excepthook = excepthook
@@ -65,12 +66,12 @@ def _wrap_exits(watcher):
     original_now = os._exit
 
     def exit(status=None, /):
-        _safely(watcher.leaving, status)
+        safely(watcher.leaving, status)
         original_exit(status)
 
     def _exit(status):
-        _safely(watcher.leaving, status)
-        _safely(watcher.finish)
+        safely(watcher.leaving, status)
+        safely(watcher.finish)
         original_now(status)
 
     exit.__doc__, _exit.__doc__ = original_exit.__doc__, original_now.__doc__
@@ -87,7 +88,7 @@ def _wrap_ipython(module, watcher):
         error = sys.exc_info()[1]
         if isinstance(error, notebook.PeakSeen):
             return None
-        _safely(watcher.failed, error)
+        safely(watcher.failed, error)
         return original(self, *args, **kwargs)
 
     shell.showtraceback = showtraceback
@@ -101,8 +102,8 @@ def _wrap_bootstrap(module, watcher):
 
     def _bootstrap(self, *args, **kwargs):
         status = original(self, *args, **kwargs)
-        _safely(watcher.leaving, status)
-        _safely(watcher.finish)
+        safely(watcher.leaving, status)
+        safely(watcher.finish)
         return status
 
     process._bootstrap = _bootstrap
@@ -163,7 +164,7 @@ def stop(record, reason):
         record.stopped = reason
         record.write()
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            _safely(getattr(stream, "flush", lambda: None))
+            safely(getattr(stream, "flush", lambda: None))
         if not stay:
             _end_children()
     finally:

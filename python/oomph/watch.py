@@ -322,7 +322,7 @@ def install(torch, record, config):
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
         hook.guarded(attach)
     ends.install(watcher)
-    atexit.register(watcher.leave_history)
+    atexit.register(ends.safely, watcher.leave_history)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)
     hook.in_new_run(watcher.new_run)

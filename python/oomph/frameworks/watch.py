@@ -38,7 +38,7 @@ class FrameworkWatcher:
         # A process that is killed leaves what was written last.
         sampler = threading.Thread(target=self._sample, name="oomph", daemon=True)
         sampler.start()
-        atexit.register(self._end, sampler)
+        atexit.register(ends.safely, self._end, sampler)
 
     def peaks(self):
         """The framework's peaks: {device: (reserved or None, allocated)}; empty while it has not used a card."""
