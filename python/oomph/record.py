@@ -43,6 +43,8 @@ class Record:
         self.steps = 0
         self.oom = None
         self.oom_at_step = None
+        self.refusal = None
+        """The newest refusal of the allocator's that no exception has told of."""
         self.warnings = []
         self.peaks = {}
         self.remedies = []
@@ -119,6 +121,26 @@ class Record:
                 self._warn_caught(self.oom)
             self.oom = facts
             self.oom_at_step = self.steps
+
+    def note_refusal(self, facts):
+        """Write that the allocator is about to raise an error, in case the process does not live to tell.
+
+        PyTorch asks for a workspace, is refused, and tries another way of its own: then no error reaches the program.
+        """
+        with self._lock:
+            self.refusal = facts
+            before, self.oom = self.oom, facts
+            try:
+                self.write()
+            finally:
+                self.oom = before
+
+    def refusal_was_raised(self):
+        """An exception has told of the last refusal."""
+        with self._lock:
+            if self.refusal is not None:
+                facts, self.refusal = self.refusal, None
+                self.note_oom(facts)
 
     def mark_fatal(self, message=None, site=None):
         """Say that the last out-of-memory error ended the program."""

@@ -242,7 +242,11 @@ def where(grad_enabled=True):
     stacks = sys._current_frames()
     own = threading.get_ident()
     main = threading.main_thread().ident
-    here = stacks.pop(own, None)
+    # The frame that stands there for this thread is this call's own. Kept in one of its variables it would refer to
+    # itself, and keep what the program holds in its frames until the garbage is collected: a program that goes on after
+    # an out-of-memory error would find its tensors still there.
+    stacks.pop(own, None)
+    here = sys._getframe().f_back
     phase = phase_of_stack(_pairs(here), grad_enabled)
     site = site_of_frame(here)
     if phase in ("backward", "optimizer", "load", "generate") or (phase and own == main):
@@ -266,7 +270,8 @@ def requested_of(message):
     """The size that a message says was asked for, in bytes; 0 when it names none."""
     import re
 
-    found = re.search(r"[Tt]ried to allocate ([0-9.]+) ?(bytes|[KMGT]i?B)", message)
+    # The second is what PyTorch says with cudaMallocAsync.
+    found = re.search(r"(?:[Tt]ried to allocate|\bRequested +:) ([0-9.]+) ?(bytes|[KMGT]i?B)", message)
     if not found:
         return 0
     scale = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}[found.group(2)[0].lower()]

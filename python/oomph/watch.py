@@ -24,6 +24,10 @@ class Watcher:
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
         self.ready = None
+        self._observes = True
+        """Whether the allocator tells of what it was refused."""
+        self._hears = False
+        """Whether the errors that follow are heard of as well."""
         self._outer = threading.local()
 
     def forked(self):
@@ -114,12 +118,27 @@ class Watcher:
             attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:
                 attach(self.out_of_memory)
-            self._versions()
         except Exception:
-            pass
+            # cudaMallocAsync has no observers. What it was refused is told by its errors.
+            self._observes = False
+        hook.guarded(self.hear_errors)
+        hook.guarded(self._versions)
         if self.owners is not None:
             hook.guarded(self.owners.started)
         self.record.write()
+
+    def hear_errors(self):
+        """Learn of each out-of-memory error that Python code gets to see, whether it is caught or not."""
+        kind = getattr(self.torch, "OutOfMemoryError", None) or self.torch.cuda.OutOfMemoryError
+        raised = self._raised
+        previous = kind.__init__
+
+        def __init__(error, *args):
+            previous(error, *args)
+            hook.guarded(raised, error)
+
+        kind.__init__ = __init__
+        self._hears = True
 
     def _versions(self):
         """Name cuDNN by the number that the library itself gives, and what torch's kernels were built for.
@@ -137,11 +156,36 @@ class Watcher:
     def out_of_memory(self, device, requested, total, free):
         """The allocator's observer: called before the exception is raised, in whatever thread asked for memory."""
         try:
-            self._note_oom(int(device), int(requested), int(free), None)
+            facts = self._oom(int(device), int(requested), int(free), None)
+            if self.record.program is not None:
+                hook.guarded(self.record.program.out_of_memory)
+            if self._hears:
+                self.record.note_refusal(facts)
+            else:
+                self.record.note_oom(facts)
+                self.record.write()
+            if self.owners is not None:
+                self.owners.out_of_memory()
         except Exception:
             pass
 
-    def _note_oom(self, device, requested, free, error):
+    def _raised(self, error):
+        """An out-of-memory error was made, and is about to reach Python code."""
+        if self._observes:
+            self.record.refusal_was_raised()
+        elif self._usable():
+            self.record.note_oom(self._oom_by_itself(error))
+            self.record.write()
+
+    def _oom_by_itself(self, error):
+        """What is known of an error that no observer was told of."""
+        device = free = 0
+        if self._usable():
+            device = self.torch.cuda.current_device()
+            free = int(self.torch.cuda.mem_get_info(device)[0])
+        return self._oom(device, sites.requested_of(sites.message_of(error)), free, error)
+
+    def _oom(self, device, requested, free, error):
         torch = self.torch
         phase, site = sites.where(grad_enabled=torch.is_grad_enabled())
         allocated = reserved = 0
@@ -153,39 +197,29 @@ class Watcher:
             "CUDA out of memory. Tried to allocate %.2f MiB. GPU %d has %.2f MiB free."
             % (requested / 2.0**20, device, free / 2.0**20)
         )
-        self.record.note_oom(
-            {
-                "device": device,
-                "requested_bytes": requested,
-                "allocated_bytes": int(allocated),
-                "reserved_bytes": int(reserved),
-                "free_bytes": free,
-                "message": message,
-                "step": self.record.steps + 1,
-                "phase": phase,
-                "site": site,
-                "fatal": False,
-            }
-        )
-        if self.record.program is not None:
-            hook.guarded(self.record.program.out_of_memory)
-        self.record.write()
-        if self.owners is not None:
-            self.owners.out_of_memory()
+        return {
+            "device": device,
+            "requested_bytes": requested,
+            "allocated_bytes": int(allocated),
+            "reserved_bytes": int(reserved),
+            "free_bytes": free,
+            "message": message,
+            "step": self.record.steps + 1,
+            "phase": phase,
+            "site": site,
+            "fatal": False,
+        }
 
     def failed(self, error):
         """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""
         cause = sites.find_oom(error)
         if cause is not None:
             site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
+            self.record.refusal_was_raised()
             known = self.record.oom
             if known is None or known["fatal"]:
                 # The allocator was not asked: the driver or a library ran out of memory by itself.
-                device = free = 0
-                if self._usable():
-                    device = self.torch.cuda.current_device()
-                    free = int(self.torch.cuda.mem_get_info(device)[0])
-                self._note_oom(device, sites.requested_of(sites.message_of(cause)), free, cause)
+                self.record.note_oom(self._oom_by_itself(cause))
             self.record.mark_fatal(sites.message_of(cause), site)
         elif not self.config["random_weights"] and weights.are_missing(error):
             self.record.warn(

@@ -1,9 +1,12 @@
 """Sites, phases, recognition of errors and the rule for stopping, on stacks and sources made by hand."""
 
+import gc
+import json
 import os
 import sys
 import types
 import unittest
+import weakref
 
 import support  # noqa: F401  (puts the package on the path)
 from oomph import record, sites, stop, watch
@@ -207,6 +210,53 @@ class Watching(support.RunCase):
             watcher.failed(error)
         self.assertTrue(rec.oom["fatal"])
         self.assertEqual((rec.oom["free_bytes"], rec.oom["site"]["function"]), (11, "test_error_outside_the_allocator"))
+
+    def test_a_look_at_the_stack_keeps_nothing_of_it(self):
+        # Without the collector: what would stay until its next round is what a program that goes on runs into.
+        class Held:
+            pass
+
+        def work():
+            held = Held()
+            sites.where()
+            return weakref.ref(held)
+
+        gc.disable()
+        try:
+            self.assertIsNone(work()())
+        finally:
+            gc.enable()
+
+    def test_a_refusal_that_no_error_tells_of_was_passed_over_by_torch_itself(self):
+        torch, rec, watcher = self.watcher()
+        torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
+        watcher.hear_errors()
+        watcher.out_of_memory(0, 5 << 30, 0, 0)
+        # It is written, in case that the process dies now, and forgotten when it has not.
+        self.assertEqual(self.written(rec)["oom"]["requested_bytes"], 5 << 30)
+        rec.write()
+        self.assertIsNone(self.written(rec)["oom"])
+        self.assertEqual(rec.warnings, [])
+
+        watcher.out_of_memory(0, 6 << 30, 0, 0)
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        except torch.OutOfMemoryError:
+            pass
+        rec.write()
+        written = self.written(rec)
+        self.assertEqual((written["oom"]["requested_bytes"], written["oom"]["fatal"]), (6 << 30, False))
+        self.assertIn("caught an out-of-memory error", written["warnings"][0])
+
+        watcher.out_of_memory(0, 7 << 30, 0, 0)
+        error = torch.OutOfMemoryError("CUDA out of memory.")
+        watcher.failed(error)
+        written = self.written(rec)
+        self.assertEqual((written["oom"]["requested_bytes"], written["oom"]["fatal"]), (7 << 30, True))
+
+    def written(self, rec):
+        with open(os.path.join(rec.folder, "hook", "%d.json" % os.getpid())) as file:
+            return json.load(file)
 
 
 if __name__ == "__main__":

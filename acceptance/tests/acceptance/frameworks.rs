@@ -48,6 +48,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("candle", "kept-graphs-grow-by-the-byte", rust_frameworks::candle_graphs_are_kept),
     ("candle", "a-full-card-is-told-with-the-line-and-the-need", rust_frameworks::candle_oom),
     ("burn", "figures-are-the-program-s-own", rust_frameworks::burn_fits),
+    ("burn", "a-full-card-is-warned-of", rust_frameworks::burn_full_card),
 ];
 
 /// One test for each of the table; those that were not asked for say so and pass.

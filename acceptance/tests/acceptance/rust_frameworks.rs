@@ -94,6 +94,16 @@ pub fn burn_fits() -> Result<()> {
     same(&finished, "read_bytes", &transfers["to_host"]["bytes"])
 }
 
+/// CubeCL's thread dies of a full card and burn's program ends with 0, so that the report warns of what was refused.
+pub fn burn_full_card() -> Result<()> {
+    let (program, toolkit) = built("burn_mlp")?;
+    let options = ["--gpu", "rtx-4090", "--vram", "1GiB"];
+    let (finished, report) = run(&program, &toolkit, &options, &["4096", "32768", "2"])?;
+    let warned = report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let said = warned.filter(|warning| warning.contains("the card refused") && warning.contains("it does not fit"));
+    finished.ensure(report["verdict"] == "oom" || said.count() == 1, format!("nothing is said: {report:#}"))
+}
+
 /// Parameters and what the optimizer keeps of them were on the card at once, and the card was charged for them.
 fn holds_its_state(finished: &Finished, report: &Value) -> Result<()> {
     let state = finished.printed_number("parameter_bytes")? + finished.printed_number("state_bytes")?;

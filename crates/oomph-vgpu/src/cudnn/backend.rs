@@ -25,7 +25,7 @@ pub(super) const PLAN: i32 = 5;
 const VARIANT_PACK: i32 = 16;
 
 pub(super) const ATTR_HEURISTICS_RESULTS: i32 = 202;
-const ATTR_HEURISTICS_MODE: i32 = 200;
+pub(super) const ATTR_HEURISTICS_MODE: i32 = 200;
 const ATTR_HEURISTICS_DEVICEPROP: i32 = 204;
 const ATTR_CONFIG_WORKSPACE: i32 = 303;
 pub(super) const ATTR_PLAN_CONFIG: i32 = 401;
@@ -34,7 +34,7 @@ const ATTR_PLAN_DEVICEPROP: i32 = 407;
 const ATTR_ENGINE_DEVICEPROP: i32 = 1307;
 
 /// `CUDNN_HEUR_MODE_FALLBACK`: engines that always work, for when no other does.
-const MODE_FALLBACK: i32 = 2;
+pub(super) const MODE_FALLBACK: i32 = 2;
 /// Where they stand among those that heuristics propose.
 const LAST_RESORT: u8 = 128;
 

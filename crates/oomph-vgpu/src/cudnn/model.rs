@@ -9,7 +9,10 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use super::backend::{ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG, ATTR_PLAN_WORKSPACE, TYPE_DESCRIPTOR, TYPE_INT64};
+use super::backend::{
+    ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG, ATTR_PLAN_WORKSPACE, MODE_FALLBACK,
+    TYPE_DESCRIPTOR, TYPE_INT64,
+};
 use super::object::{self, BAD_PARAM, Object, SUCCESS, put};
 use super::{props, tensor};
 
@@ -144,7 +147,8 @@ pub unsafe fn get(
                 let child = unsafe { elements.cast::<*mut c_void>().read_unaligned() };
                 // SAFETY: as above; the descriptor to be filled is not the one that is read.
                 if let Some(child) = unsafe { object::get::<Descriptor>(child) } {
-                    child.bytes = own.bytes;
+                    // The engines of last resort need no workspace: PyTorch comes to them where none could be had.
+                    child.bytes = if name == ATTR_HEURISTICS_RESULTS && own.is_last_resort() { 0 } else { own.bytes };
                 }
             }
             // SAFETY: the caller's promise.
@@ -198,6 +202,12 @@ pub unsafe fn finalize(descriptor: *mut c_void) -> u32 {
 }
 
 impl Descriptor {
+    /// Whether heuristics are asked for the engines that always work.
+    fn is_last_resort(&self) -> bool {
+        let mode = self.attributes.get(&ATTR_HEURISTICS_MODE);
+        mode.is_some_and(|mode| mode.bytes.starts_with(&MODE_FALLBACK.to_ne_bytes()))
+    }
+
     /// Takes over what a part knows.
     fn learn(&mut self, kind: i32, bytes: u64, converted: bool) {
         let convolution = (CONVOLUTION_FORWARD..=CONVOLUTION_BACKWARD_DATA).contains(&self.kind);
@@ -269,6 +279,27 @@ mod tests {
             assert_eq!(count, 0, "there are no knobs");
             for descriptor in [heuristics, config, plan] {
                 assert_eq!(destroy(descriptor), SUCCESS);
+            }
+        }
+    }
+
+    #[test]
+    fn the_engines_of_last_resort_need_no_workspace() {
+        let (heuristics, config, graph) = (make(4), make(3), make(15));
+        let enumeration = 8;
+        for (mode, expected) in [(0_i32, 120), (MODE_FALLBACK, 0)] {
+            // SAFETY: as above.
+            unsafe {
+                if let Some(graph) = object::get::<Descriptor>(graph) {
+                    graph.bytes = 120;
+                }
+                assert_eq!(set(heuristics, 201, 15, 1, (&raw const graph).cast()), SUCCESS);
+                assert_eq!(set(heuristics, ATTR_HEURISTICS_MODE, enumeration, 1, (&raw const mode).cast()), SUCCESS);
+                let mut configs = [config];
+                let (mut count, mut workspace) = (0, -1_i64);
+                assert_eq!(get(heuristics, 202, 15, 1, &raw mut count, configs.as_mut_ptr().cast()), SUCCESS);
+                assert_eq!(get(config, 303, 3, 1, &raw mut count, (&raw mut workspace).cast()), SUCCESS);
+                assert_eq!(workspace, expected);
             }
         }
     }
