@@ -157,9 +157,10 @@ class Record:
         site = oom.get("site")
         place = "%s:%d" % (site["file"], site["line"]) if site else "an unknown line"
         phase = "" if oom["phase"] == "other" else " in the %s phase" % oom["phase"]
+        size = "%.2f GiB" % (oom["requested_bytes"] / 2.0**30) if oom["requested_bytes"] else "some memory"
         self.warn(
-            "The program caught an out-of-memory error at %s (%.2f GiB asked for%s, step %d) and went on."
-            % (place, oom["requested_bytes"] / 2.0**30, phase, oom["step"])
+            "The program caught an out-of-memory error at %s (%s asked for%s, step %d) and went on."
+            % (place, size, phase, oom["step"])
         )
 
     def as_dict(self):

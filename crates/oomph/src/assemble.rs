@@ -77,7 +77,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         let Some(device) = devices.get_mut(index) else { continue };
         if fatal.contains(&hook.pid) {
             // Of several ranks that died, the first tells the story.
-            device.oom.get_or_insert_with(|| oom_of(oom));
+            device.oom.get_or_insert_with(|| oom_of(oom, hook.pid, run));
         } else {
             if oom.fatal {
                 warnings.push(format!(
@@ -85,7 +85,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
                     hook.pid
                 ));
             }
-            device.caught_ooms.push(oom_of(oom));
+            device.caught_ooms.push(oom_of(oom, hook.pid, run));
         }
     }
     if verdict == Verdict::Oom && devices.iter().all(|device| device.oom.is_none()) {
@@ -357,9 +357,12 @@ fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<Strin
     }
 }
 
-fn oom_of(oom: &HookOom) -> Oom {
+/// The framework's error. Where its own words do not tell the size (PyTorch 2.3 with cudaMallocAsync), it is that of the
+/// process's last refusal.
+fn oom_of(oom: &HookOom, pid: u32, run: &Observation) -> Oom {
+    let refused = run.refusals.iter().find(|refusal| refusal.pid == pid).map_or(0, |refusal| refusal.bytes);
     Oom {
-        requested_bytes: oom.requested_bytes,
+        requested_bytes: if oom.requested_bytes > 0 { oom.requested_bytes } else { refused },
         allocated_bytes: oom.allocated_bytes,
         reserved_bytes: oom.reserved_bytes,
         free_bytes: Some(oom.free_bytes),
