@@ -71,13 +71,14 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
     let mut warnings = Vec::new();
     let mut devices: Vec<DeviceReport> =
         cards.iter().enumerate().map(|(index, card)| device(index, card, run, &mut warnings)).collect();
+    let refused_on = |card: usize| run.ledger.devices().get(card).map_or(0, |books| books.refused_bytes);
     for hook in &run.hooks.reports {
         let Some(oom) = &hook.oom else { continue };
         let index = device_map(hook, &run.ledger).get(&oom.device).copied().unwrap_or(oom.device as usize);
         let Some(device) = devices.get_mut(index) else { continue };
         if fatal.contains(&hook.pid) {
             // Of several ranks that died, the first tells the story.
-            device.oom.get_or_insert_with(|| oom_of(oom, hook.pid, run));
+            device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
         } else {
             if oom.fatal {
                 warnings.push(format!(
@@ -85,7 +86,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
                     hook.pid
                 ));
             }
-            device.caught_ooms.push(oom_of(oom, hook.pid, run));
+            device.caught_ooms.push(oom_of(oom, refused_on(index)));
         }
     }
     if verdict == Verdict::Oom && devices.iter().all(|device| device.oom.is_none()) {
@@ -357,10 +358,9 @@ fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<Strin
     }
 }
 
-/// The framework's error. Where its own words do not tell the size (PyTorch 2.3 with cudaMallocAsync), it is that of the
-/// process's last refusal.
-fn oom_of(oom: &HookOom, pid: u32, run: &Observation) -> Oom {
-    let refused = run.refusals.iter().find(|refusal| refusal.pid == pid).map_or(0, |refusal| refusal.bytes);
+/// The framework's error. Where its own words do not tell the size (PyTorch 2.3 with cudaMallocAsync), it is `refused`:
+/// what the card refused last.
+fn oom_of(oom: &HookOom, refused: u64) -> Oom {
     Oom {
         requested_bytes: if oom.requested_bytes > 0 { oom.requested_bytes } else { refused },
         allocated_bytes: oom.allocated_bytes,

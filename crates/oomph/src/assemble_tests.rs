@@ -285,11 +285,8 @@ fn an_error_that_does_not_tell_its_size_has_that_of_the_refusal() {
     let cards = [card("rtx-3060")];
     let mut hook = died(hook(7, &[(0, 700, 700)]), false);
     hook.oom.as_mut().expect("it ran out of memory").requested_bytes = 0;
-    let mut first = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook], 0);
-    let refusal = |pid, bytes| oomph_launch::activity::Refusal { pid, bytes, ..Default::default() };
-    first.refusals = vec![refusal(8, 1), refusal(7, 640 * MIB)];
-    let report = assemble(&cards, &first, None);
-    assert_eq!(report.devices[0].caught_ooms[0].requested_bytes, 640 * MIB);
+    let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 1)], &[]), vec![hook], 0), None);
+    assert_eq!(report.devices[0].caught_ooms[0].requested_bytes, 512 * MIB);
 }
 
 #[test]
