@@ -114,9 +114,10 @@ fn evaluation_results() -> Result<()> {
     Ok(())
 }
 
-/// Several images decoded at a time: slicing, which is free, comes before moving models about.
+/// Several images decoded at a time: slicing, which is free, comes before moving models about. The card is so small
+/// because PyTorch goes on with less workspace where cuDNN's first wish does not fit: with 50 MiB more it fits as it is.
 fn vae_slicing_before_offload() -> Result<()> {
-    let (finished, report) = fixed(&["--vram", "1400MiB", "--fixes", "2"], &["acceptance/programs/fixes/images.py"])?;
+    let (finished, report) = fixed(&["--vram", "1000MiB", "--fixes", "2"], &["acceptance/programs/fixes/images.py"])?;
     sound(&report)?;
     let first = ids(&fixes(&report)?[0]);
     finished.ensure(first.contains(&"vae-slicing".to_owned()), format!("{first:?} comes first"))?;
