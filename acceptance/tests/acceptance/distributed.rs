@@ -2,9 +2,9 @@
 //! some ranks run, against the same jobs run whole.
 //!
 //! DeepSpeed is built against an installed PyTorch, which no list of requirements can say. `OOMPH_DEEPSPEED` names a
-//! folder that holds it (`pip install --target FOLDER --no-build-isolation --no-deps deepspeed hjson ninja py-cpuinfo`);
-//! without one, what needs it is skipped. `OOMPH_MEGATRON` does the same for Megatron-Core (`pip install --target FOLDER
-//! --no-deps megatron-core`).
+//! folder that holds it (`pip install --target FOLDER --no-build-isolation --no-deps deepspeed hjson ninja py-cpuinfo einops
+//! msgpack`); without one, what needs it is skipped. `OOMPH_MEGATRON` does the same for Megatron-Core (`pip install
+//! --target FOLDER --no-deps megatron-core`).
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
