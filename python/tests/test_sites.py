@@ -254,6 +254,16 @@ class Watching(support.RunCase):
         written = self.written(rec)
         self.assertEqual((written["oom"]["requested_bytes"], written["oom"]["fatal"]), (7 << 30, True))
 
+    def test_without_an_observer_the_errors_themselves_are_noted(self):
+        torch, rec, watcher = self.watcher()
+        torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
+        torch.cuda.current_device, torch.cuda.mem_get_info = (lambda: 0), (lambda device: (11, 12))
+        watcher._observes = False
+        watcher.hear_errors()
+        torch.OutOfMemoryError("Currently allocated     : 1.75 GiB\nRequested               : 256.00 MiB")
+        found = self.written(rec)["oom"]
+        self.assertEqual((found["requested_bytes"], found["free_bytes"], found["fatal"]), (256 << 20, 11, False))
+
     def written(self, rec):
         with open(os.path.join(rec.folder, "hook", "%d.json" % os.getpid())) as file:
             return json.load(file)

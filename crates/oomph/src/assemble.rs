@@ -150,11 +150,15 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
     if !ended_well && !dead.is_empty() {
         return (Verdict::Oom, dead);
     }
-    let used = run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0));
     if run.cut.is_some() || run.exit_status == 0 {
-        return (if used { Verdict::Fits } else { Verdict::NoGpuUse }, BTreeSet::new());
+        return (if used_a_gpu(run) { Verdict::Fits } else { Verdict::NoGpuUse }, BTreeSet::new());
     }
     if unexplained_refusal(run) { (Verdict::Oom, BTreeSet::new()) } else { (Verdict::Failed, BTreeSet::new()) }
+}
+
+/// Whether a program came as far as the memory of a card.
+pub fn used_a_gpu(run: &Observation) -> bool {
+    run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0))
 }
 
 /// Whether the card refused something to a process of which no framework told how it ended. Where one did, refusals

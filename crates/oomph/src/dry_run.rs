@@ -9,7 +9,7 @@ use anyhow::Result;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
-use crate::assemble::{Observation, assemble, worst};
+use crate::assemble::{assemble, used_a_gpu, worst};
 use crate::cards::Card;
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
@@ -61,8 +61,8 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }
     let mut report = assemble(&program.cards, &first, None);
     let limited = program.cards.iter().any(|card| !card.unbounded);
-    let mut probed = !args.no_probe;
-    if report.verdict == Verdict::Oom && probed && limited && signal.is_none() {
+    let mut probed = !args.no_probe && signal.is_none();
+    if report.verdict == Verdict::Oom && probed && limited {
         output::tell(
             "oomph: it does not fit; running it once more on cards without a limit, to learn what it needs",
             quiet,
@@ -109,11 +109,6 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Verdict::Oom => status::DOES_NOT_FIT,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
-}
-
-/// Whether a program came as far as the memory of a card.
-fn used_a_gpu(run: &Observation) -> bool {
-    run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0))
 }
 
 /// The exit status of a run that a signal ended.
