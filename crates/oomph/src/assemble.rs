@@ -7,29 +7,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oomph_gpu::Catalogue;
 use oomph_launch::{HookOom, HookReport, HookReports};
-use oomph_ledger::{Kind, Ledger};
+use oomph_ledger::Ledger;
 use oomph_report::{
-    CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, Oom, Peak, Phase, Pool,
-    Site, Stopped, Verdict, WorstCard,
+    CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site, Stopped, Verdict, WorstCard,
 };
 
+use crate::activity;
 use crate::cards::Card;
 use crate::whose::ProcessMemory;
-use crate::{activity, architectures, pool};
 
-/// How many of the smallest cards are named in the text.
-const SMALLEST: usize = 5;
-/// How many of them may be slices of cards, laptops' cards or modules.
-const SMALLEST_SPECIAL: usize = 2;
+mod holding;
+mod peaks;
+mod probe;
+mod weaknesses;
+
+use holding::{holding, smallest};
+use peaks::device;
+use probe::add_probe;
+use weaknesses::weaknesses;
 
 /// How many of the largest compiled programs are reported.
 const MOST_COMPILED: usize = 8;
-
-/// Processes count as being on a card at the same time while their peaks add up to no more than this part of the
-/// card's peak beyond it, in percent: two that run together seldom peak in the very same instant.
-const TOGETHER_PERCENT: u64 = 105;
 
 /// What a run left behind.
 #[derive(Clone, Debug)]
@@ -246,122 +245,6 @@ pub fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
     seen.into_iter().zip(used).collect()
 }
 
-/// A process on one card.
-struct Share {
-    peak_bytes: u64,
-    context_bytes: u64,
-    /// Reserved, if it said, and allocated, where a framework told.
-    framework: Option<(Option<u64>, u64)>,
-    /// Its pool, where it is not PyTorch's.
-    pool: Option<Pool>,
-}
-
-/// The processes on a card, largest first.
-fn shares(index: usize, run: &Observation) -> Vec<Share> {
-    let mut shares: Vec<Share> = run
-        .ledger
-        .processes()
-        .iter()
-        .filter_map(|process| {
-            let books = process.devices.get(index).filter(|books| books.peak_bytes > 0)?;
-            let framework = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).find_map(|hook| {
-                let map = device_map(hook, &run.ledger);
-                let device = hook.devices.iter().find(|device| map.get(&device.index) == Some(&index))?;
-                let told = (device.reserved_peak_bytes, device.allocated_peak_bytes);
-                Some((told, pool::of(hook, device.index)))
-            });
-            Some(Share {
-                peak_bytes: books.peak_bytes,
-                context_bytes: books.at_peak(Kind::Context),
-                framework: framework.map(|(told, _)| told),
-                pool: framework.and_then(|(_, pool)| pool),
-            })
-        })
-        .collect();
-    shares.sort_by_key(|share| std::cmp::Reverse(share.peak_bytes));
-    shares
-}
-
-/// The peak of a card and how many processes were on it at once.
-///
-/// The processes that were on the card at its fullest are taken to be the largest ones whose peaks add up to about
-/// the card's peak: all of them for ranks that share a card, one for stages that follow each other.
-fn peak(index: usize, card: &Card, run: &Observation) -> (Peak, u32, u32) {
-    let shares = shares(index, run);
-    let on_card = run.ledger.devices().get(index).map_or(0, |device| device.peak_bytes);
-    let process_bytes = shares.first().map_or(0, |largest| largest.peak_bytes).max(on_card);
-    let limit = u128::from(process_bytes) * u128::from(TOGETHER_PERCENT) / 100;
-    let mut sum = 0_u128;
-    let together: Vec<&Share> = shares
-        .iter()
-        .filter(|share| {
-            let fits = sum + u128::from(share.peak_bytes) <= limit;
-            if fits {
-                sum += u128::from(share.peak_bytes);
-            }
-            fits
-        })
-        .collect();
-    let context_bytes = together.iter().fold(0_u64, |sum, share| sum.saturating_add(share.context_bytes));
-    let context_bytes = context_bytes.min(process_bytes);
-    let told: Vec<(Option<u64>, u64)> = together.iter().filter_map(|share| share.framework).collect();
-    let framework_bytes = process_bytes - context_bytes;
-    let reserved: Option<u64> =
-        told.iter().map(|share| share.0).try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)));
-    let reserved = reserved.filter(|_| !told.is_empty()).map(|bytes| bytes.min(framework_bytes));
-    let allocated = told.iter().map(|share| share.1).fold(0, u64::saturating_add);
-    let allocated = (!told.is_empty()).then(|| allocated.min(reserved.unwrap_or(framework_bytes)));
-    let contexts = u64::try_from(together.iter().filter(|share| share.context_bytes > 0).count()).unwrap_or(0);
-    let cost = &card.gpu.context;
-    let below = cost.expected_bytes.saturating_sub(cost.low_bytes).saturating_mul(contexts);
-    let above = cost.high_bytes.saturating_sub(cost.expected_bytes).saturating_mul(contexts);
-    let peak = Peak {
-        process_bytes,
-        reserved_bytes: reserved,
-        allocated_bytes: allocated,
-        context_bytes,
-        other_bytes: process_bytes - context_bytes - reserved.unwrap_or(0),
-        low_bytes: process_bytes.saturating_sub(below),
-        high_bytes: process_bytes.saturating_add(above),
-    };
-    (peak, u32::try_from(shares.len()).unwrap_or(u32::MAX), u32::try_from(contexts).unwrap_or(u32::MAX))
-}
-
-fn device(index: usize, card: &Card, run: &Observation, warnings: &mut Vec<String>) -> DeviceReport {
-    let (peak, processes, contexts) = peak(index, card, run);
-    if processes > 1 && contexts < processes {
-        warnings.push(format!(
-            "{processes} processes used GPU {index} one after another or at different times; the figures are those of \
-             its fullest moment"
-        ));
-    }
-    let cost = &card.gpu.context;
-    let times = |bytes: u64| bytes.saturating_mul(contexts.into());
-    let modelled = (contexts > 0).then(|| ModelledTerm {
-        what: "context".into(),
-        bytes: peak.context_bytes,
-        low_bytes: times(cost.low_bytes),
-        high_bytes: times(cost.high_bytes),
-        source: cost.source.clone(),
-    });
-    DeviceReport {
-        index: u32::try_from(index).unwrap_or(u32::MAX),
-        gpu: card.label.clone(),
-        capacity_bytes: card.capacity_bytes(),
-        peak,
-        oom: None,
-        gpu_name: card.gpu.name.clone(),
-        processes,
-        needed: None,
-        needed_is_minimum: false,
-        modelled: modelled.into_iter().collect(),
-        caught_ooms: Vec::new(),
-        whose: None,
-        // Of several processes with pools on one card, the largest tells how they are.
-        pool: shares(index, run).into_iter().find_map(|share| share.pool),
-    }
-}
-
 /// The framework's error. Where its own words do not tell the size (PyTorch 2.3 with cudaMallocAsync), it is `refused`:
 /// what the card refused last.
 fn oom_of(oom: &HookOom, refused: u64) -> Oom {
@@ -421,174 +304,6 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
         site,
         would_need_bytes: None,
     });
-}
-
-fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, warnings: &mut Vec<String>) {
-    let (verdict, _) = judge(probe);
-    // What died on a card without a limit may have died before its peak.
-    let early = verdict != Verdict::Fits || probe.cut.is_some();
-    for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
-        let (mut needed, _, _) = peak(index, card, probe);
-        if device.pool.is_some() {
-            needed = pool::without_slack(&needed);
-        }
-        // The first run reached its own peak and asked for more, so the need is no less than that.
-        if let Some(oom) = &device.oom {
-            let least = device.peak.process_bytes.max(card_use(device, oom).saturating_add(oom.requested_bytes));
-            if early && needed.process_bytes < least {
-                let more = least - needed.process_bytes;
-                needed.process_bytes = least;
-                needed.low_bytes = needed.low_bytes.saturating_add(more);
-                needed.high_bytes = needed.high_bytes.saturating_add(more);
-                needed.other_bytes = needed.other_bytes.saturating_add(more);
-            }
-        }
-        if needed.process_bytes == 0 {
-            continue;
-        }
-        device.needed = Some(needed);
-        device.needed_is_minimum = early;
-        let seen = card.description(index).capacity_bytes;
-        let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);
-        let least = for_the_pool.and_then(|(pool, allocated)| pool::least_capacity(pool, seen, allocated)).unwrap_or(0);
-        if let Some(oom) = &mut device.oom {
-            oom.would_need_bytes = Some(needed.process_bytes.max(least));
-        }
-    }
-    if early {
-        let why = if probe.cut.is_some() { "was not done when its time was up" } else { "failed as well" };
-        warnings.push(format!(
-            "the second run, on cards without a limit, {why}, so the program may need more than is said"
-        ));
-    }
-}
-
-/// What was in use when the error came, without what can be given back, in bytes.
-fn card_use(device: &DeviceReport, oom: &Oom) -> u64 {
-    let framework = oom.allocated_bytes.or(device.peak.allocated_bytes).unwrap_or(0);
-    framework.saturating_add(device.peak.context_bytes).saturating_add(device.peak.other_bytes)
-}
-
-/// What weakens the answer.
-fn weaknesses(
-    run: &Observation,
-    verdict: Verdict,
-    devices: &[DeviceReport],
-    cards: &[Card],
-    warnings: &mut Vec<String>,
-) {
-    warnings.extend(run.hooks.reports.iter().flat_map(|hook| hook.warnings.iter().cloned()));
-    warnings.extend(run.warnings.iter().cloned());
-    warnings.extend(run.ledger.warnings().into_iter().map(str::to_owned));
-    let unsupported = run.ledger.unsupported_calls();
-    if !unsupported.is_empty() {
-        warnings.push(format!(
-            "the program called what the virtual GPU does not support, and was told so: {}",
-            unsupported.join(", ")
-        ));
-    }
-    for path in &run.hooks.unreadable {
-        warnings.push(format!("what the hook wrote to {} cannot be read", path.display()));
-    }
-    warnings.extend(cards.iter().filter_map(|card| architectures::missing(run, &card.gpu)));
-    match run.cut {
-        Some(Cut::TimeUp) => {
-            warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
-        }
-        Some(Cut::Interrupted) => warnings.push(
-            "the program was interrupted: its figures are of what it did until then, and a peak may be yet to come"
-                .into(),
-        ),
-        None => {}
-    }
-    if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
-        warnings.push(format!(
-            "a card refused {} allocations before the program failed, so lack of memory may be behind it after all",
-            run.ledger.refusals()
-        ));
-    }
-    // A library may keep the error to itself: CubeCL's thread goes on, and what it computes from there on is nothing.
-    if verdict == Verdict::Fits && unexplained_refusal(run) {
-        let last = run.refusals.first().map(|refusal| oomph_gpu::size::format(refusal.bytes));
-        let last = last.map(|size| format!(", the last of {size},")).unwrap_or_default();
-        warnings.push(format!(
-            "the card refused {} allocations{last} and the program went on and ended well: unless it is made to do with \
-             less, it does not fit; see what it takes on a card with more (--vram)",
-            run.ledger.refusals()
-        ));
-    }
-    for (device, card) in devices.iter().zip(cards) {
-        let low = card.gpu.capacity_low_bytes;
-        if verdict == Verdict::Fits && !card.unbounded && device.peak.process_bytes > low {
-            warnings.push(format!(
-                "some drivers report only {} for this card, which would not be enough on GPU {}",
-                oomph_gpu::size::format(low),
-                device.index
-            ));
-        }
-    }
-}
-
-/// The catalogue's cards that hold what every card of the run had to hold, in the catalogue's order.
-fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observation) -> Vec<CardThatHolds> {
-    let used: Vec<(&DeviceReport, &Card)> =
-        devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
-    let lean = |device: &DeviceReport| {
-        let need = device.need()?;
-        Some(if device.pool.is_some() { pool::without_slack(&need) } else { need })
-    };
-    let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| lean(device)).collect();
-    // A card that nobody asked for more than it had tells what it needs; one that died and was not probed does not.
-    let Some(needs) = needs else { return Vec::new() };
-    let need = |peak: &Peak| peak.process_bytes.saturating_sub(peak.context_bytes);
-    let all = used.iter().zip(&needs).map(|((device, card), peak)| (device, peak, card));
-    let Some(most) = all.max_by_key(|(_, peak, _)| need(peak)) else { return Vec::new() };
-    // Every process that was on the card brings a context of its own, and those cost differently on different cards.
-    let (device, peak, card) = most;
-    let contexts = match peak.context_bytes.checked_div(card.gpu.context.expected_bytes) {
-        Some(contexts @ 1..) => contexts.min(device.processes.max(1).into()),
-        _ => 1,
-    };
-    let bytes = need(peak);
-    let seen = card.description(device.index as usize).capacity_bytes;
-    // What was refused, and survived, would not have been had on a smaller card either; what else it would do there was
-    // not seen.
-    let least = if used.iter().all(|(device, _)| device.caught_ooms.is_empty()) { 0 } else { seen };
-    let allocated = peak.allocated_bytes.unwrap_or(0);
-    Catalogue::builtin()
-        .smallest_that_hold(bytes)
-        .filter(|gpu| gpu.capacity_bytes >= least)
-        .filter(|gpu| architectures::all_run_on(run, gpu))
-        .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
-        .filter_map(|gpu| {
-            let contexts = gpu.context.expected_bytes.saturating_mul(contexts);
-            let spare_bytes = gpu.capacity_bytes.checked_sub(bytes.checked_add(contexts)?)?;
-            Some(CardThatHolds {
-                gpu: gpu.id.clone(),
-                gpu_name: gpu.name.clone(),
-                kind: gpu.kind,
-                capacity_bytes: gpu.capacity_bytes,
-                spare_bytes,
-            })
-        })
-        .collect()
-}
-
-/// Some of the smallest cards. Slices, laptops' cards and modules come in so many sizes that they would crowd out what
-/// can be bought or rented as a card.
-fn smallest(holding: Vec<CardThatHolds>) -> Vec<CardThatHolds> {
-    let (mut ordinary, mut special) = (0, 0);
-    let mut chosen = holding;
-    chosen.retain(|card| {
-        let (count, most) = if card.kind.is_card() {
-            (&mut ordinary, SMALLEST - SMALLEST_SPECIAL)
-        } else {
-            (&mut special, SMALLEST_SPECIAL)
-        };
-        *count += 1;
-        *count <= most
-    });
-    chosen
 }
 
 #[cfg(test)]

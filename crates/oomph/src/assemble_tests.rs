@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
+use oomph_gpu::Catalogue;
 use oomph_launch::activity::Refusal;
 use oomph_launch::{HookDevice, HookSite};
 use oomph_ledger::{
-    DeviceWord, HeaderWord, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset, process_device_word,
-    process_word,
+    DeviceWord, HeaderWord, Kind, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
+    process_device_word, process_word,
 };
 
+use super::holding::{SMALLEST, SMALLEST_SPECIAL};
 use super::*;
 
 const MIB: u64 = 1 << 20;

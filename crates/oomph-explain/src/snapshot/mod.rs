@@ -9,7 +9,7 @@
 //!    hook left its `names`, inferred with a confidence where not.
 //! 4. `groups`, `host`, `pinned`, `causes`, `what_if`: what follows from that.
 //!
-//! [`diff`], [`check`] and [`ranks`] compare explanations.
+//! [`diff`], [`check`] and [`ranks`] compare explanations; [`requests`] gives what a replay takes.
 
 mod causes;
 mod check;
@@ -25,6 +25,7 @@ mod owners;
 mod phases;
 mod pinned;
 mod ranks;
+mod requests;
 mod rows;
 mod segments;
 mod stacks;
@@ -45,6 +46,7 @@ pub use explanation::{
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
 pub use ranks::{Holding, Rank, RankComparison, ranks};
+pub use requests::{Requests, requests};
 
 use layout::Layout;
 use lifetimes::Position;

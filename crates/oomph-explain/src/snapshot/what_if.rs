@@ -1,13 +1,11 @@
 //! The same program under other settings and on other cards, by replay.
 
-use oomph_allocator::{Capacity, Model, Replay, Script, Settings, Start, Version};
+use oomph_allocator::{Capacity, Model, Replay, Settings, Start, Version};
 use oomph_trace::SourceKind;
 
 use super::diff::growth;
-use super::explanation::{PhaseKind, SmallestCard, WhatIf};
-use super::lifetimes::{Lifetime, NEVER, Position};
-use super::owners::CUBLAS_WORKSPACES;
-use super::stacks::Signs;
+use super::explanation::{SmallestCard, WhatIf};
+use super::requests::Scripts;
 use super::{Card, Options, Scene};
 
 /// Settings that are worth a try, as a user would write them. The defaults are tried as well where they are not what the
@@ -35,12 +33,6 @@ pub(super) const UNCLEAR: &str = "cannot be told: the replay does not fail where
 /// What is said of a row that only smaller workspaces can save.
 const PERHAPS: &str = "may survive: cuDNN takes smaller workspaces when memory is short";
 
-/// What is given back right after it was taken dies so many events after its birth, at most: two events tell of a free.
-const ONE_CALL: Position = 2;
-
-/// Workspaces up to this many bytes come from the pool of small blocks, which rarely is what is missing.
-const LARGEST_SMALL: u64 = 1 << 20;
-
 /// A difference below this share of the peak is none.
 const NOTICEABLE: f64 = 0.01;
 
@@ -51,7 +43,7 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
     if !options.what_if || device.events.is_empty() || scene.trace.source == SourceKind::VirtualGpu {
         return (Vec::new(), None);
     }
-    let scripts = Scripts::of(scene);
+    let scripts = Scripts::of(scene.timeline, scene.facts, scene.phases, scene.settings);
     if scripts.firm.is_empty() {
         return (Vec::new(), None);
     }
@@ -98,81 +90,6 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
         }
     }
     (rows, smallest(&runs[0], options, scene))
-}
-
-/// The requests of the recording.
-struct Scripts {
-    /// As they were made: a request that cannot be met ends the program.
-    firm: Script,
-    /// The same, except that cuDNN's convolutions can do without their workspaces; `None` for a program without any.
-    yielding: Option<Script>,
-}
-
-impl Scripts {
-    fn of(scene: &Scene) -> Self {
-        let mut firm = Script::new(scene.timeline.device, scene.settings);
-        firm.take_beside(&cublas_handles(scene));
-        let workspaces = workspaces_of_convolutions(scene);
-        let yielding = (!workspaces.is_empty()).then(|| {
-            let mut script = firm.clone();
-            script.let_do_without(|event| workspaces.binary_search(&(event as Position)).is_ok());
-            script
-        });
-        Self { firm, yielding }
-    }
-}
-
-/// The events, in order, that allocate a workspace for one of cuDNN's convolutions.
-///
-/// PyTorch asks cuDNN for algorithms, best first, and takes the next one when there is no memory for the workspace of the
-/// first (`try_plans` in `Conv_v8.cpp`), so that running out of memory there does not end the program. Such a workspace
-/// lives for one call in which nothing else is allocated. Autograd's threads have no Python frames, so that in a backward
-/// pass every such block counts where the program has convolutions; cuBLAS, which does not try again, is known by its
-/// sizes.
-fn workspaces_of_convolutions(scene: &Scene) -> Vec<Position> {
-    if !scene.facts.has(Signs::CONVOLUTION) {
-        return Vec::new();
-    }
-    let is_one = |block: &&Lifetime| {
-        let signs = scene.facts.get(block.stack).signs;
-        let in_backward = || scene.phases.birth(block.birth).kind == PhaseKind::Backward;
-        block.birth > 0
-            && block.requested > LARGEST_SMALL
-            && block.death.saturating_sub(block.birth) <= ONE_CALL
-            && !CUBLAS_WORKSPACES.contains(&block.requested)
-            && (signs.any(Signs::CONVOLUTION) || !signs.any(Signs::PYTHON) && in_backward())
-    };
-    scene.timeline.lifetimes.iter().filter(is_one).map(|block| block.birth - 1).collect()
-}
-
-/// The driver hands out memory in these steps, in bytes.
-const GRANULE: u64 = 2 << 20;
-
-/// The events after which PyTorch makes a handle of cuBLAS, and what a handle takes of the card, in bytes.
-///
-/// PyTorch makes one for each thread that multiplies matrices: the program's own, and autograd's. `cublasCreate` takes
-/// its default workspace from the driver, until PyTorch brings one of its own of the same size, and does not have
-/// the cache given back first: on a card that is full of cache it fails with `CUBLAS_STATUS_ALLOC_FAILED`. The first
-/// workspace of each side tells where; where blocks stood before the recording, the handles may have been there too.
-fn cublas_handles(scene: &Scene) -> Vec<(usize, u64)> {
-    let lifetimes = &scene.timeline.lifetimes;
-    if lifetimes.iter().any(|block| block.birth == 0) {
-        return Vec::new();
-    }
-    let first = |of_autograd: bool| {
-        let mut of_side = lifetimes.iter().filter(|block| {
-            let signs = scene.facts.get(block.stack).signs;
-            let autograd = signs.any(Signs::BACKWARD) || !signs.any(Signs::PYTHON);
-            CUBLAS_WORKSPACES.contains(&block.requested)
-                && autograd == of_autograd
-                && (block.released == NEVER || block.death.saturating_sub(block.birth) <= ONE_CALL)
-        });
-        let block = of_side.next()?;
-        Some((usize::try_from(block.birth - 1).ok()?, block.requested.next_multiple_of(GRANULE)))
-    };
-    let mut handles: Vec<(usize, u64)> = [first(false), first(true)].into_iter().flatten().collect();
-    handles.sort_unstable();
-    handles
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.

@@ -1,0 +1,75 @@
+//! The cards of the catalogue that hold a program.
+
+use oomph_gpu::Catalogue;
+use oomph_report::{CardThatHolds, DeviceReport, Peak};
+
+use super::Observation;
+use crate::cards::Card;
+use crate::{architectures, pool};
+
+/// How many of the smallest cards are named in the text.
+pub(super) const SMALLEST: usize = 5;
+/// How many of them may be slices of cards, laptops' cards or modules.
+pub(super) const SMALLEST_SPECIAL: usize = 2;
+
+/// The catalogue's cards that hold what every card of the run had to hold, in the catalogue's order.
+pub(super) fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observation) -> Vec<CardThatHolds> {
+    let used: Vec<(&DeviceReport, &Card)> =
+        devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
+    let lean = |device: &DeviceReport| {
+        let need = device.need()?;
+        Some(if device.pool.is_some() { pool::without_slack(&need) } else { need })
+    };
+    let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| lean(device)).collect();
+    // A card that nobody asked for more than it had tells what it needs; one that died and was not probed does not.
+    let Some(needs) = needs else { return Vec::new() };
+    let need = |peak: &Peak| peak.process_bytes.saturating_sub(peak.context_bytes);
+    let all = used.iter().zip(&needs).map(|((device, card), peak)| (device, peak, card));
+    let Some(most) = all.max_by_key(|(_, peak, _)| need(peak)) else { return Vec::new() };
+    // Every process that was on the card brings a context of its own, and those cost differently on different cards.
+    let (device, peak, card) = most;
+    let contexts = match peak.context_bytes.checked_div(card.gpu.context.expected_bytes) {
+        Some(contexts @ 1..) => contexts.min(device.processes.max(1).into()),
+        _ => 1,
+    };
+    let bytes = need(peak);
+    let seen = card.description(device.index as usize).capacity_bytes;
+    // What was refused, and survived, would not have been had on a smaller card either; what else it would do there was
+    // not seen.
+    let least = if used.iter().all(|(device, _)| device.caught_ooms.is_empty()) { 0 } else { seen };
+    let allocated = peak.allocated_bytes.unwrap_or(0);
+    Catalogue::builtin()
+        .smallest_that_hold(bytes)
+        .filter(|gpu| gpu.capacity_bytes >= least)
+        .filter(|gpu| architectures::all_run_on(run, gpu))
+        .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
+        .filter_map(|gpu| {
+            let contexts = gpu.context.expected_bytes.saturating_mul(contexts);
+            let spare_bytes = gpu.capacity_bytes.checked_sub(bytes.checked_add(contexts)?)?;
+            Some(CardThatHolds {
+                gpu: gpu.id.clone(),
+                gpu_name: gpu.name.clone(),
+                kind: gpu.kind,
+                capacity_bytes: gpu.capacity_bytes,
+                spare_bytes,
+            })
+        })
+        .collect()
+}
+
+/// Some of the smallest cards. Slices, laptops' cards and modules come in so many sizes that they would crowd out what
+/// can be bought or rented as a card.
+pub(super) fn smallest(holding: Vec<CardThatHolds>) -> Vec<CardThatHolds> {
+    let (mut ordinary, mut special) = (0, 0);
+    let mut chosen = holding;
+    chosen.retain(|card| {
+        let (count, most) = if card.kind.is_card() {
+            (&mut ordinary, SMALLEST - SMALLEST_SPECIAL)
+        } else {
+            (&mut special, SMALLEST_SPECIAL)
+        };
+        *count += 1;
+        *count <= most
+    });
+    chosen
+}

@@ -1,0 +1,67 @@
+//! What weakens an answer, one sentence each.
+
+use oomph_report::{DeviceReport, Verdict};
+
+use super::{Cut, Observation, unexplained_refusal};
+use crate::architectures;
+use crate::cards::Card;
+
+/// What weakens the answer.
+pub(super) fn weaknesses(
+    run: &Observation,
+    verdict: Verdict,
+    devices: &[DeviceReport],
+    cards: &[Card],
+    warnings: &mut Vec<String>,
+) {
+    warnings.extend(run.hooks.reports.iter().flat_map(|hook| hook.warnings.iter().cloned()));
+    warnings.extend(run.warnings.iter().cloned());
+    warnings.extend(run.ledger.warnings().into_iter().map(str::to_owned));
+    let unsupported = run.ledger.unsupported_calls();
+    if !unsupported.is_empty() {
+        warnings.push(format!(
+            "the program called what the virtual GPU does not support, and was told so: {}",
+            unsupported.join(", ")
+        ));
+    }
+    for path in &run.hooks.unreadable {
+        warnings.push(format!("what the hook wrote to {} cannot be read", path.display()));
+    }
+    warnings.extend(cards.iter().filter_map(|card| architectures::missing(run, &card.gpu)));
+    match run.cut {
+        Some(Cut::TimeUp) => {
+            warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
+        }
+        Some(Cut::Interrupted) => warnings.push(
+            "the program was interrupted: its figures are of what it did until then, and a peak may be yet to come"
+                .into(),
+        ),
+        None => {}
+    }
+    if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
+        warnings.push(format!(
+            "a card refused {} allocations before the program failed, so lack of memory may be behind it after all",
+            run.ledger.refusals()
+        ));
+    }
+    // A library may keep the error to itself: CubeCL's thread goes on, and what it computes from there on is nothing.
+    if verdict == Verdict::Fits && unexplained_refusal(run) {
+        let last = run.refusals.first().map(|refusal| oomph_gpu::size::format(refusal.bytes));
+        let last = last.map(|size| format!(", the last of {size},")).unwrap_or_default();
+        warnings.push(format!(
+            "the card refused {} allocations{last} and the program went on and ended well: unless it is made to do with \
+             less, it does not fit; see what it takes on a card with more (--vram)",
+            run.ledger.refusals()
+        ));
+    }
+    for (device, card) in devices.iter().zip(cards) {
+        let low = card.gpu.capacity_low_bytes;
+        if verdict == Verdict::Fits && !card.unbounded && device.peak.process_bytes > low {
+            warnings.push(format!(
+                "some drivers report only {} for this card, which would not be enough on GPU {}",
+                oomph_gpu::size::format(low),
+                device.index
+            ));
+        }
+    }
+}
