@@ -18,6 +18,7 @@ _DEFAULTS = {
     "remedies": [],
     "ranks": None,
     "routing": "balanced",
+    "unknown_sizes": "most",
 }
 
 config = dict(_DEFAULTS)
@@ -293,7 +294,7 @@ def _settle_vllm():
 def _install_values(torch, rec):
     from oomph import values
 
-    values.install(torch, config["values"], rec, config["routing"])
+    values.install(torch, config["values"], rec, config["routing"], config["unknown_sizes"])
 
 
 def _install_undrawn(torch):

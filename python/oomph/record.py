@@ -46,6 +46,8 @@ class Record:
         self.refusal = None
         """The newest refusal of the allocator's that no exception has told of."""
         self.warnings = []
+        self.unknown_sizes = {}
+        """Sizes that hang on values that were never computed, by operation and place."""
         self.peaks = {}
         self.remedies = []
         """Callables that each give the report of one remedy."""
@@ -75,6 +77,19 @@ class Record:
         with self._lock:
             if sentence not in self.warnings and len(self.warnings) < 50:
                 self.warnings.append(sentence)
+
+    def note_unknown_size(self, operation, site, most, taken):
+        """Remember that a result could have any number of elements up to `most`, and that `taken` stand for them."""
+        with self._lock:
+            key = (operation, site and (site["file"], site["line"]))
+            known = self.unknown_sizes.get(key)
+            if known is None:
+                if len(self.unknown_sizes) < 50:
+                    self.unknown_sizes[key] = {
+                        "operation": operation, "site": site, "low": 0, "high": most, "taken": taken,
+                    }
+            elif most > known["high"]:
+                known.update(high=most, taken=taken)
 
     def add_memory(self, peaks):
         """Count the pools of a framework beside PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
@@ -181,6 +196,7 @@ class Record:
                 "devices": [self._device(index, peaks[index]) for index in sorted(peaks)],
                 "oom": self.oom,
                 "warnings": warnings,
+                "unknown_sizes": list(self.unknown_sizes.values()),
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
                 "compiled": list(self.compiled),

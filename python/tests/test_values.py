@@ -16,8 +16,9 @@ except ImportError:
 
 if torch is not None:
     from oomph import values
-    from oomph.values import unknown
+    from oomph.values import dynamic, unknown
     from oomph.values.kernels import Kernels
+    from oomph.values.operations import OPENED
 
 
 class Heard:
@@ -25,9 +26,18 @@ class Heard:
 
     def __init__(self):
         self.sentences = []
+        self.sizes = []
 
     def warn(self, sentence):
         self.sentences.append(sentence)
+
+    def note_unknown_size(self, operation, site, most, taken):
+        self.sizes.append((operation, most, taken))
+
+
+#: Operators that count on the device. On a GPU without arithmetic they would read memory that nothing wrote.
+COUNTING = ("aten::nonzero", "aten::nonzero.out", "aten::masked_select", "aten::masked_select.out", "aten::_unique2",
+            "aten::masked_scatter_backward", "aten::unique_consecutive")
 
 
 def forgetful(kernels, operation):
@@ -55,6 +65,15 @@ def forgetful(kernels, operation):
     return call
 
 
+def counts(name):
+    """Stands for an operator that would count on the device."""
+
+    def call(*args, **kwargs):
+        raise AssertionError("%s would take its size from memory that nothing wrote" % name)
+
+    return call
+
+
 if torch is not None:
 
     class ForgetfulKernels(Kernels):
@@ -67,9 +86,9 @@ if torch is not None:
         def on_device(self, tensor):
             return tensor.device.type == "cpu"
 
-        def _operation(self, name):
-            operation = super()._operation(name)
-            operation.call = forgetful(self, operation)
+        def operation(self, name):
+            operation = super().operation(name)
+            operation.call = forgetful(self, operation) if name not in COUNTING else counts(name)
             return operation
 
 
@@ -85,7 +104,7 @@ def setUpModule():
         session = values.install(torch, "small", heard)
         torch.zeros(1, device="cuda")
     else:
-        session = values._Session(torch, "small", heard, "balanced")
+        session = values._Session(torch, "small", heard, "balanced", "most")
         session.begin(ForgetfulKernels(torch, "small", unknown.Warner(heard)))
         if session.kernels is None:
             raise AssertionError(heard.sentences)
@@ -98,6 +117,7 @@ DEVICE = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 class Case(unittest.TestCase):
     def setUp(self):
         heard.sentences.clear()
+        heard.sizes.clear()
         session.kernels.warn._said.clear()
         session.enter()
         self.addCleanup(session.leave)
@@ -176,6 +196,40 @@ class Small(Case):
         self.assertFalse(torch.equal(x, x + 1))
         self.assertEqual(heard.sentences, [])
 
+    def test_sizes_of_results_that_the_caller_gives(self):
+        x = torch.tensor([3, 0, 5], device=DEVICE)
+        out = torch.empty(0, dtype=torch.int64, device=DEVICE)
+        self.assertIs(torch.nonzero(x, out=out), out)
+        self.assertEqual(self.read(out), [[0], [2]])
+        self.assertEqual(self.read(torch.masked_select(x, x > 0, out=torch.empty(7, dtype=torch.int64, device=DEVICE))), [3, 5])
+        bins = torch.empty(2, device=DEVICE)
+        torch.histc(torch.tensor([1.0, 2.0, 1.0], device=DEVICE), 2, out=bins)
+        self.assertEqual(self.read(bins), [2.0, 1.0])
+
+    def test_backward_of_scattering_through_a_mask(self):
+        mask = torch.tensor([True, False, True], device=DEVICE)
+        source = torch.tensor([5.0, 6.0, 7.0], device=DEVICE, requires_grad=True)
+        (torch.zeros(3, device=DEVICE).masked_scatter(mask, source) * torch.tensor([1.0, 2.0, 3.0], device=DEVICE)).sum().backward()
+        self.assertEqual(self.read(source.grad), [1.0, 3.0, 0.0])
+
+    def test_places_in_the_storage_are_left_to_the_device(self):
+        x = torch.zeros(6, device=DEVICE)
+        out = torch.as_strided_scatter(x, torch.ones(2, device=DEVICE), (2,), (1,), 1)
+        self.assertEqual(out.shape, (6,))
+
+    def test_nothing_that_counts_is_left_to_the_device(self):
+        """PyTorch marks the operators whose shape depends on values."""
+        left = []
+        for name in torch._C._dispatch_get_all_op_names():
+            if not name.startswith("aten::") or not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"):
+                continue
+            base, _, overload = name.partition(".")
+            tags = torch._C._get_operation_overload(base, overload)[2]
+            if torch.Tag.dynamic_output_shape in tags and dynamic.function_for(name[6:]) is None:
+                left.append(name)
+        left = [name for name in left if name[6:].partition(".")[0] not in OPENED]
+        self.assertEqual(left, [])
+
     def test_assignment_through_masks(self):
         x = torch.arange(4, device=DEVICE)
         mask = x > 1
@@ -244,7 +298,7 @@ class Small(Case):
     def test_what_older_pytorch_lacks(self):
         # Before 2.4 no kernel can call past itself, and 2.1 reads the names of keys with the older function alone.
         kernels = session.kernels
-        operation = kernels._operation("aten::isin.Tensor_Tensor")
+        operation = kernels.operation("aten::isin.Tensor_Tensor")
         with unittest.mock.patch.object(torch._C, "_dispatch_find_schema_or_throw", return_value=object()):
             kernel = kernels._opened(operation)
         self.assertFalse(hasattr(kernel, "with_keyset"))
@@ -411,6 +465,40 @@ class Unknown(Case):
         leaf[mask].sum().backward()
         self.assertEqual(leaf.grad.shape, (300, 300))
         self.assertEqual(heard.sentences, [])
+
+    def test_an_expanded_mask_is_counted_once(self):
+        mask = torch.zeros(300, 300, dtype=torch.bool, device=DEVICE)
+        mask[7, 8] = True
+        wide = mask.expand(1024, 300, 300)
+        self.assertGreater(wide.numel(), dynamic._READ_AT_MOST)
+        self.assertEqual(wide.nonzero().shape, (1024, 3))
+        self.assertEqual(heard.sentences, [])
+
+    def test_backward_of_scattering_takes_no_more_than_the_source_had(self):
+        known = torch.arange(300, device=DEVICE) < 10
+        for mask, many in ((known, 20), (self.big()[:, 0] > 0, 10), (self.big() > 0, 300)):
+            grad = torch.ones((), device=DEVICE).expand(mask.shape)
+            self.assertEqual(torch.ops.aten.masked_scatter_backward(grad, mask, (many,)).shape, (many,))
+        self.assertEqual(heard.sizes, [("masked_scatter_backward", 10, 10), ("masked_scatter_backward", 300, 300)])
+
+    def test_the_same_mask_is_counted_alike_forwards_and_backwards(self):
+        hidden = self.big().requires_grad_()
+        mask = hidden.detach()[:, 0] > 0
+        taken = hidden[mask]
+        back = torch.zeros(300, device=DEVICE).masked_scatter(mask, taken.sum(1))
+        back.sum().backward()
+        self.assertEqual((taken.shape, hidden.grad.shape), ((300, 300), (300, 300)))
+        self.assertEqual({(most, taken) for _, most, taken in heard.sizes}, {(300, 300)})
+
+    def test_both_ends_of_an_unknown_size(self):
+        x = self.big()
+        session.kernels.unknown_sizes = "least"
+        self.addCleanup(setattr, session.kernels, "unknown_sizes", "most")
+        self.assertEqual((x > 0).nonzero().shape, (1, 2))
+        values, inverse = x.unique(return_inverse=True)
+        self.assertEqual((values.shape, inverse.shape), ((1,), (300, 300)))
+        self.assertEqual(x[:0].nonzero().shape, (0, 2))
+        self.assertEqual(heard.sizes, [("nonzero", 90000, 1), ("_unique2", 90000, 1)])
 
     def test_a_healthy_run_is_assumed(self):
         large = self.big()

@@ -155,6 +155,7 @@ const ROWS: &[Row] = &[
     // The program compares the generator with itself; all but the fourth shape are large, and all but the second whole.
     Row { name: "undrawn-weights", program: &["undrawn.py"], torch: BOTH, also: &[Prints("undrawn", "24")], ..FITS },
     Row { name: "bool-mask", program: &["bool_mask.py"], also: &[Prints("kept", "50")], ..FITS },
+    Row { name: "masked-loss", program: &["masked_loss.py"], also: &[Prints("counted", "1024")], ..FITS },
     Row {
         name: "dataloader-fork",
         program: &["dataloader_workers.py", "--start", "fork"],

@@ -15,11 +15,13 @@ import types
 _installed = None
 
 
-def install(torch, mode, record, routing="balanced"):
+def install(torch, mode, record, routing="balanced", unknown_sizes="most"):
     """Arranges for small tensors (`mode` "small") or all tensors ("all-host") to have values.
 
     `routing` says which experts get the tokens where the router's choice was not computed: "balanced" for the same
     number each, "worst" for the same few experts all of them.
+
+    `unknown_sizes` says which end is taken of a size that hangs on values that were not computed: "most" or "least".
 
     `record.warn(sentence)` hears of every line where the program depends on a value that was never computed.
     """
@@ -29,7 +31,7 @@ def install(torch, mode, record, routing="balanced"):
     if not hasattr(torch._C, "_dispatch_tls_set_dispatch_key_included") or not hasattr(torch.version, "cuda"):
         record.warn("Values are not computed: PyTorch %s is too old for it." % torch.__version__)
         return None
-    _installed = _Session(torch, mode, record, routing)
+    _installed = _Session(torch, mode, record, routing, unknown_sizes)
     _installed.wait()
     return _installed
 
@@ -43,10 +45,11 @@ def prepare():
 class _Session:
     """The kernels of one process, and the threads that use them."""
 
-    def __init__(self, torch, mode, record, routing):
+    def __init__(self, torch, mode, record, routing, unknown_sizes):
         self.torch = torch
         self.mode = mode
         self.routing = routing
+        self.unknown_sizes = unknown_sizes
         self.record = record
         self.kernels = None
         self.prepared = None
@@ -81,7 +84,7 @@ class _Session:
         from oomph.values import unknown
         from oomph.values.kernels import Kernels
 
-        kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record), self.routing)
+        kernels = Kernels(self.torch, self.mode, unknown.Warner(self.record), self.routing, self.unknown_sizes)
         kernels.register()
         return kernels
 

@@ -1,14 +1,17 @@
 """Operations whose result has a size that depends on values.
 
 CUDA's own kernels would read that size back from memory that nothing wrote.  So it is worked out on the host first, and
-the result is made of that size.  Where the values are unknown the guess is the largest result there can be: every
-element selected, every value distinct.  Too much memory is the safe side of a prediction, and the report says so.
+the result is made of that size.  Where the values are unknown the result is the largest there can be: every element
+selected, every value distinct.  Too much memory is the safe side of a prediction.  The record gets both ends of each
+such size, and a run at the other end (`unknown_sizes` "least") shows whether the verdict depends on it.
 """
+
+import math
 
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
 
-#: Above this many elements a mask is not read even where its values are known (an expanded mask is read element by
-#: element, and a host does some hundred million a second).
+#: Above this many elements a tensor is not read even where its values are known (an expanded one is read element by
+#: element, and a host does some hundred million a second). Masks are counted without their expanded dimensions.
 _READ_AT_MOST = 1 << 26
 
 
@@ -37,6 +40,8 @@ def _level(kernels, *tensors):
 
 #: What is taken for a size that depends on values, as the report says it.
 _ALL = "all are taken, the most there can be"
+_ONE = "one is taken, next to the least there can be"
+_DISTINCT = "each value is taken to be another, the most there can be"
 _ONCE = "each is taken once, and the peak may differ"
 _NONE = "none are taken, as of healthy input"
 _GUESSED = "a guess is taken for it, and the peak may differ"
@@ -78,34 +83,35 @@ def _blank(kernels, like, shape, dtype, level=UNKNOWN):
     return out
 
 
-def _positions(kernels, mask, expected=None):
-    """`nonzero` of a tensor on the device, with CUDA's strides, on the device."""
+def _positions(kernels, operation, mask, expected=None, at_most=None):
+    """`nonzero` of a tensor on the device, with CUDA's strides, on the device.
+
+    `expected` is the count where the program fixes it, `at_most` a bound that the program sets. Both hold only where
+    the mask itself cannot be counted.
+    """
     torch = kernels.torch
     dims = mask.dim()
-    level = _level(kernels, mask)
+    level = _level_of(kernels, mask)
+    level = UNKNOWN if level == BLANK else level
     # CUDA counts first and then selects; both need a few bytes of scratch memory.
     scratch = torch.empty((1,), dtype=torch.int32, device=mask.device)
     del scratch
-    count = None
     if level <= GUESS:
-        found = kernels.memory.alias(mask).nonzero()
-        count = found.size(0)
+        count = _counted(kernels, mask)
         if level:
             kernels.warn.selected(_GUESSED)
     elif expected is not None:
         # A program that assigns so many counts on as many, so that there is nothing to guess.
         count = expected
-    elif _few_outliers():
-        count = 0
-        kernels.warn.selected(_NONE)
     else:
-        count = mask.numel()
-        kernels.warn.selected(_ALL)
+        most = mask.numel() if at_most is None else min(at_most, mask.numel())
+        count = _taken(kernels, operation, most)
     # CUDA writes one row per dimension and hands out the transpose.
     rows = torch.empty((dims, count), dtype=torch.int64, device=mask.device)
     if not kernels.large(rows):
         if level <= GUESS:
-            kernels.memory.alias(rows).copy_(found.t())
+            if count:
+                kernels.memory.alias(rows).copy_(kernels.memory.alias(mask).nonzero().t())
             kernels.unknowns.note(rows, level)
         else:
             host = kernels.memory.alias(rows)
@@ -119,15 +125,38 @@ def _positions(kernels, mask, expected=None):
     return rows.t()
 
 
+def _counted(kernels, mask):
+    """How many elements of a mask are set. A dimension that is expanded holds the same everywhere and is read once."""
+    seen, times = kernels.memory.alias(mask), 1
+    for dim, (size, stride) in enumerate(zip(mask.size(), mask.stride())):
+        if stride == 0 and size > 1:
+            seen, times = seen.narrow(dim, 0, 1), times * size
+    return int(seen.count_nonzero()) * times
+
+
+def _taken(kernels, operation, most, what=_ALL):
+    """How many of at most `most` elements are taken to be in a result whose size was never computed.
+
+    The low end is one element: none at all takes no less memory, and much code refuses an empty tensor.
+    """
+    if _few_outliers():
+        kernels.warn.selected(_NONE)
+        return 0
+    least = kernels.unknown_sizes == "least"
+    taken = min(1, most) if least else most
+    kernels.warn.unknown_size(operation.base, most, taken, _ONE if least else what)
+    return taken
+
+
 def nonzero(kernels, operation, args, kwargs):
     """`nonzero`, and with it `argwhere` and one-argument `where`."""
     source = args[0]
     if not _ready(kernels, source):
         return _native(operation, args, kwargs)
-    return _positions(kernels, source)
+    return _positions(kernels, operation, source)
 
 
-def _without_masks(kernels, subject, indices, values=None):
+def _without_masks(kernels, operation, subject, indices, values=None):
     """Indices in which every mask on the device is replaced by the positions it selects."""
     torch = kernels.torch
     masks = (torch.bool, torch.uint8)
@@ -143,7 +172,7 @@ def _without_masks(kernels, subject, indices, values=None):
             # What is assigned says how much is selected.
             length = values.size(len(made))
             expected = length if length != 1 else None
-        rows = _positions(kernels, one, expected)
+        rows = _positions(kernels, operation, one, expected)
         made.extend(rows.select(1, dim) for dim in range(one.dim()))
     return made
 
@@ -160,7 +189,7 @@ def index(kernels, operation, args, kwargs):
     """Indexing with masks."""
     subject, indices = args[0], args[1]
     if _ready(kernels, subject):
-        made = _without_masks(kernels, subject, indices)
+        made = _without_masks(kernels, operation, subject, indices)
         if made is not None:
             args = (subject, made) + tuple(args[2:])
     out = _native(operation, args, kwargs)
@@ -174,7 +203,7 @@ def index_put(kernels, operation, args, kwargs):
     if _ready(kernels, subject):
         made = None
         if not _one_value(kernels, indices, values, accumulate):
-            made = _without_masks(kernels, subject, indices, values)
+            made = _without_masks(kernels, operation, subject, indices, values)
         if made is not None:
             args = (subject, made) + tuple(args[2:])
     out = _native(operation, args, kwargs)
@@ -191,21 +220,44 @@ def masked_select(kernels, operation, args, kwargs):
         subject, mask = subject.reshape(1), mask.reshape(1)
     shape = torch.broadcast_shapes(subject.size(), mask.size())
     wide, over = subject.expand(shape), mask.expand(shape)
-    if kernels.large(over) or kernels.large(wide):
-        rows = _positions(kernels, over)
-        return torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
     level = _level(kernels, mask)
     worst = max(level, kernels.unknowns.level(subject))
-    rows = _positions(kernels, over)
-    out = torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
-    if not kernels.large(out) and out.numel():
-        if level <= GUESS:
-            memory = kernels.memory
-            memory.alias(out).copy_(torch.masked_select(memory.alias(wide), memory.alias(over)))
-            kernels.unknowns.note(out, worst)
-        else:
-            kernels.standins.fill(out, UNKNOWN)
+    out = _selected(kernels, operation, wide, over)
+    if kernels.large(out) or not out.numel():
+        return out
+    if worst <= GUESS:
+        memory = kernels.memory
+        memory.alias(out).copy_(torch.masked_select(memory.alias(wide), memory.alias(over)))
+        kernels.unknowns.note(out, worst)
+    else:
+        kernels.standins.fill(out, UNKNOWN)
     return out
+
+
+def _selected(kernels, operation, wide, over, at_most=None):
+    """What a mask selects, of its own shape, as CUDA makes it; without its values."""
+    rows = _positions(kernels, operation, over, at_most=at_most)
+    return kernels.torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
+
+
+def masked_scatter_backward(kernels, operation, args, kwargs):
+    """What the source of `masked_scatter` gets: as many elements as were taken from it, filled up with zeros."""
+    grad, mask, sizes = args
+    if not _ready(kernels, grad, mask):
+        return _native(operation, args, kwargs)
+    torch = kernels.torch
+    wanted = math.prod(sizes)
+    shape = torch.broadcast_shapes(grad.size(), mask.size())
+    wide, over = grad.expand(shape), mask.expand(shape)
+    if over.dim() == 0:
+        wide, over = wide.reshape(1), over.reshape(1)
+    # No more was selected in the forward than the source had.
+    out = _selected(kernels, operation, wide, over, at_most=wanted)
+    if out.numel() < wanted:
+        zeros = torch.zeros((wanted - out.numel(),), dtype=out.dtype, device=out.device)
+        out = torch.cat((out, zeros))
+        del zeros
+    return kernels.finish(operation, args, kwargs, out.view(sizes))
 
 
 def unique(kernels, operation, args, kwargs):
@@ -217,8 +269,8 @@ def unique(kernels, operation, args, kwargs):
     named = dict(zip(operation.arguments, args))
     named.update(kwargs)
     level = _level(kernels, source)
-    if level:
-        kernels.warn.selected(_GUESSED if level <= GUESS else _ALL)
+    if level == GUESS:
+        kernels.warn.selected(_GUESSED)
     # CUDA sorts a copy, and with the inverse asked for, the positions with it.
     scratch = [torch.empty(source.size(), dtype=source.dtype, device=source.device)]
     if named.get("return_inverse"):
@@ -229,10 +281,14 @@ def unique(kernels, operation, args, kwargs):
         del scratch
         return out
     dim = named.get("dim")
-    count = source.numel() if dim is None else source.size(dim)
-    shape = (count,) if dim is None else source.size()
+    most = source.numel() if dim is None else source.size(dim)
+    count = _taken(kernels, operation, most, _DISTINCT)
+    shape = [count]
+    if dim is not None:
+        shape = list(source.size())
+        shape[dim] = count
     out = [_blank(kernels, source, shape, source.dtype)]
-    inverse = source.size() if dim is None else (count,)
+    inverse = source.size() if dim is None else (most,)
     for name in ("return_inverse", "return_counts"):
         if name == "return_counts" and name not in operation.arguments:
             break
@@ -335,15 +391,16 @@ def nms(kernels, operation, args, kwargs):
         return _native(operation, args, kwargs)
     torch = kernels.torch
     level = _level(kernels, boxes, scores)
-    if level:
-        kernels.warn.selected(_GUESSED if level <= GUESS else _ALL)
+    if level == GUESS:
+        kernels.warn.selected(_GUESSED)
     if level <= GUESS:
         host = [kernels.arithmetic.host(one) for one in args]
         made = operation.host_call(*host, **kwargs)
         return _place(kernels, boxes, made, level)
-    out = torch.empty((boxes.size(0),), dtype=torch.int64, device=boxes.device)
+    count = _taken(kernels, operation, boxes.size(0))
+    out = torch.empty((count,), dtype=torch.int64, device=boxes.device)
     if not kernels.large(out):
-        kernels.memory.alias(out).copy_(torch.arange(boxes.size(0), dtype=torch.int64, device="cpu"))
+        kernels.memory.alias(out).copy_(torch.arange(count, dtype=torch.int64, device="cpu"))
         kernels.unknowns.note(out, GUESS)
     return out
 
@@ -357,6 +414,7 @@ ATEN = {
     "_index_put_impl_": index_put,
     "_unsafe_index_put": index_put,
     "masked_select": masked_select,
+    "masked_scatter_backward": masked_scatter_backward,
     "_unique": unique,
     "_unique2": unique,
     "unique_dim": unique,
@@ -368,3 +426,42 @@ ATEN = {
 }
 
 OTHERS = {"torchvision::nms": nms}
+
+#: Of these only the arguments are exchanged, so that what writes to a given tensor is dealt with like the others.
+_BY_ARGUMENTS = (index, index_put)
+
+
+def function_for(name):
+    """What deals with an operator of ATEN, named like `index.Tensor_out`; None where its size is known beforehand."""
+    found = ATEN.get(name)
+    base, _, overload = name.partition(".")
+    if found is not None or not overload.endswith("out"):
+        return found
+    plain = base + (overload[:-4] and "." + overload[:-4])
+    found = ATEN.get(plain)
+    return found if found is None or found in _BY_ARGUMENTS else _writing(found, "aten::" + plain)
+
+
+def _writing(function, name):
+    """The form of an operation that writes its results to the caller's tensors, which take on their sizes."""
+    plain = None
+
+    def written(kernels, operation, args, kwargs):
+        nonlocal plain
+        if not _ready(kernels, args[0]):
+            return _native(operation, args, kwargs)
+        if plain is None:
+            plain = kernels.operation(name)
+        given = {argument for _, argument in operation.mutated}
+        into = [kwargs[argument] for argument in operation.arguments if argument in given]
+        rest = {argument: value for argument, value in kwargs.items() if argument not in given}
+        made = function(kernels, plain, args, rest)
+        for out, one in zip(into, made if isinstance(made, tuple) else (made,)):
+            if out.size() != one.size():
+                out.resize_(one.size())
+            if out.numel() and not kernels.large(out):
+                kernels.memory.alias(out).copy_(kernels.memory.alias(one))
+                kernels.unknowns.change(out, kernels.unknowns.level(one))
+        return into[0] if len(into) == 1 else tuple(into)
+
+    return written

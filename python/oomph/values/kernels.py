@@ -37,11 +37,12 @@ class Kernels:
     #: Whether a tensor lives on the virtual GPU.  Tests put something else here.
     on_device = staticmethod(operator.attrgetter("is_cuda"))
 
-    def __init__(self, torch, mode, warn, routing="balanced"):
+    def __init__(self, torch, mode, warn, routing="balanced", unknown_sizes="most"):
         native = torch._C
         self.torch = torch
         self.warn = warn
         self.routing = routing
+        self.unknown_sizes = unknown_sizes
         everything = mode == "all-host"
         self.limit = (1 << 62) if everything else SMALL
         self.limit_bytes = (1 << 62) if everything else SMALL_BYTES
@@ -141,7 +142,7 @@ class Kernels:
             if name in self._others or not native._dispatch_has_kernel(name):
                 continue
             self._others.add(name)
-            self._put(self._library(name), name, self._special(maker, self._operation(name)))
+            self._put(self._library(name), name, self._special(maker, self.operation(name)))
 
     def register_other(self, space, named):
         """Lets one operator through that has just got a kernel for every backend."""
@@ -169,20 +170,20 @@ class Kernels:
             # PyTorch before 2.4 does not know the last argument.
             library.impl(name, self.key, kernel)
 
-    def _operation(self, name):
+    def operation(self, name):
         return Operation(self.torch, name)
 
     def _kernel_for(self, name):
         base = name.split("::", 1)[1].split(".", 1)[0]
-        maker = dynamic.ATEN.get(name[6:])
+        maker = dynamic.function_for(name[6:])
         if maker is not None:
-            return self._special(maker, self._operation(name))
+            return self._special(maker, self.operation(name))
         if base in UNTOUCHED or base.startswith(UNTOUCHED_PREFIXES):
             return None
         if base in OPENED:
-            return self._opened(self._operation(name))
+            return self._opened(self.operation(name))
         if base in BLANKS or base in _SPECIAL:
-            operation = self._operation(name)
+            operation = self.operation(name)
             if base in BLANKS and not operation.mutated:
                 return self._blank(operation)
             if base in _SPECIAL and not operation.out:
@@ -192,7 +193,7 @@ class Kernels:
         if name == "aten::cat":
             return self._joining(self._generic(name))
         if base in FINITENESS:
-            operation = self._operation(name)
+            operation = self.operation(name)
             if not operation.out:
                 return self._special(_compared, operation)
         return self._generic(name)
@@ -210,7 +211,7 @@ class Kernels:
         def prepare():
             # There are two thousand operators, of which a program uses a hundred.
             nonlocal operation, call, quickly, quickly_all
-            operation = self._operation(name)
+            operation = self.operation(name)
             call, quickly = operation.call, quick.after(self, operation)
             quickly_all = quick.after_several(self, operation)
 

@@ -15,7 +15,9 @@ UNTOUCHED_PREFIXES = ("_nested_", "_sparse", "sparse_", "_jagged", "_padded_dens
 #: Operations whose CPU form differs or does not exist: their results are unknown.
 _NOT_COMPUTED = ("cudnn_", "_cudnn", "_flash_attention", "_scaled_dot_product_flash", "_scaled_dot_product_efficient",
                  "_scaled_dot_product_cudnn", "_scaled_dot_product_fused", "_efficient_attention", "_thnn_fused",
-                 "_fused_rms", "_flash", "_triton", "_grouped_mm", "_scaled_grouped", "_weight_int", "_cslt")
+                 "_fused_rms", "_flash", "_triton", "_grouped_mm", "_scaled_grouped", "_weight_int", "_cslt",
+                 # These take places in the storage, which for the CPU's look at device memory is all memory.
+                 "as_strided_")
 #: Operations whose own code reads values back: what they are made of is seen and computed.  True for those that end in
 #: a kernel of their own as well.  Of linear algebra these are the ones that look at the library's status codes.
 OPENED = {"multinomial": True, "_ctc_loss": True, "normal": False, "isin": False, "allclose": False,

@@ -119,6 +119,17 @@ class Warner:
         """The size of a result depends on something unknown; `taken` says what was taken for it."""
         self._say("the number of selected elements depends on a value that was never computed", taken)
 
+    def unknown_size(self, operation, most, taken, words):
+        """A result could have any size up to `most` elements; `taken` of them are, which `words` say."""
+        self.selected(words)
+        if getattr(self._hushed, "depth", 0):
+            return
+        try:
+            self._record.note_unknown_size(operation, sites.site_of_frame(sys._getframe(1)), most, taken)
+        except Exception:
+            # A broken report must not end the user's program.
+            pass
+
     def branched(self):
         """The host read a number or a flag that is unknown."""
         if _generates():
