@@ -1,23 +1,20 @@
 """`--random-weights`: a model whose weights are not on disk is built from its config by `from_pretrained` itself.
 
-The missing checkpoint is made, not the model: a folder in the run's scratch with the config and a safetensors file
-that has the right names, types and shapes, but a hole where the numbers would be. The library's own `from_pretrained`
+The missing checkpoint is made, not the model: a folder in the run's scratch with the config and safetensors files
+that have the right names, types and shapes, but holes where the numbers would be. The library's own `from_pretrained`
 then loads that folder, so that types, device maps, quantization, tied weights and memory are what they would have been.
-A hole takes no disk, however large the model.
+Holes take no disk, however large the model.
 """
 
 import contextlib
 import copy
-import ctypes
 import functools
 import json
 import os
 import re
-import struct
 import threading
 
-REAL_BYTES = 64 << 20
-"""Checkpoints up to this size hold real random numbers; in larger ones only what has one dimension is written."""
+from oomph import hollow
 
 _MISSING = re.compile(
     r"no file named|not appear to have (a )?file|couldn.t connect|couldn.t find|cannot find|can.t load|not found|"
@@ -46,12 +43,8 @@ _NO_CONFIG = (
     "nor the network has it."
 )
 
-_MADV_RANDOM = 1
-
 _record = None
 _said = set()
-_sparse = set()
-"""The checkpoints that consist of holes, by path."""
 _lock = threading.RLock()
 _count = 0
 
@@ -256,8 +249,7 @@ def _for_transformers(cls, name, args, kwargs):
     for place in {folder, inner}:
         config.to_json_file(os.path.join(place, "config.json"), use_diff=False)
     _copy_companions(name, kwargs, inner)
-    variant = own.get("variant")
-    _write(torch, os.path.join(inner, "model.%ssafetensors" % (variant + "." if variant else "")), tensors)
+    hollow.write(torch, inner, "model", tensors, own.get("variant"))
     changed = dict(own)
     changed.update(rest)
     changed["config"] = config
@@ -403,9 +395,7 @@ def _for_diffusers(cls, name, args, kwargs):
     os.makedirs(inner, exist_ok=True)
     with open(os.path.join(inner, "config.json"), "w") as file:
         json.dump({key: value for key, value in config.items() if key != "_name_or_path"}, file)
-    variant = kwargs.get("variant")
-    file_name = "diffusion_pytorch_model.%ssafetensors" % (variant + "." if variant else "")
-    _write(torch, os.path.join(inner, file_name), _tensors(model, torch))
+    hollow.write(torch, inner, "diffusion_pytorch_model", _tensors(model, torch), kwargs.get("variant"))
     changed["local_files_only"] = True
     if changed.get("use_safetensors") is False:
         changed["use_safetensors"] = None
@@ -482,78 +472,3 @@ def _folder(name):
     folder = os.path.join(os.path.realpath(run), "scratch", ".weights", "%d-%d" % (os.getpid(), _count), base)
     os.makedirs(folder, exist_ok=True)
     return folder
-
-
-def _read_sparsely(torch, path):
-    """Let this checkpoint be mapped without reading ahead.
-
-    Libraries look at a number here and there, and around each the kernel would fill megabytes of memory with zeros.
-    """
-    storage = getattr(torch, "UntypedStorage", None)
-    if storage is None:
-        return
-    _sparse.add(path)
-    if len(_sparse) > 1:
-        return
-    original = storage.from_file
-
-    def from_file(filename, *args, **kwargs):
-        mapped = original(filename, *args, **kwargs)
-        if str(filename) in _sparse:
-            with contextlib.suppress(Exception):
-                address, size = mapped.data_ptr(), mapped.nbytes()
-                ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_RANDOM)
-        return mapped
-
-    storage.from_file = from_file
-
-
-def _write(torch, path, tensors):
-    """Write a safetensors file in which whatever is large is a hole."""
-    from oomph import savers
-
-    _read_sparsely(torch, path)
-
-    types = dict(savers._DTYPES)
-    types.update(float8_e4m3fnuz="F8_E4M3FNUZ", float8_e5m2fnuz="F8_E5M2FNUZ", float8_e8m0fnu="F8_E8M0")
-    sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()}
-    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    everything = sum(sizes.values()) <= REAL_BYTES
-    header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name in order:
-        kind = types[str(tensors[name].dtype).split(".")[-1]]
-        shape = list(tensors[name].shape)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + sizes[name]]}
-        at += sizes[name]
-    text = json.dumps(header, separators=(",", ":")).encode("utf-8")
-    text += b" " * (-len(text) % 8)
-    generator = torch.Generator("cpu")
-    generator.manual_seed(0)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for name in order:
-            numbers = None
-            if everything or tensors[name].dim() <= 1 or tensors[name].device.type != "meta":
-                numbers = _numbers(torch, name, tensors[name], generator)
-            if numbers is None:
-                file.seek(sizes[name], os.SEEK_CUR)
-            else:
-                file.write(savers._bytes_of(numbers, sizes[name]))
-        file.flush()
-        file.truncate(8 + len(text) + at)
-
-
-def _numbers(torch, name, tensor, generator):
-    """Plausible numbers: buffers as they are, scales of norms one, biases zero, matrices small and random."""
-    if tensor.device.type != "meta":
-        return tensor if tensor.device.type == "cpu" else None
-    if not tensor.dtype.is_floating_point:
-        return None
-    with torch.device("cpu"):
-        if tensor.dim() > 1:
-            numbers = torch.empty(tensor.shape, dtype=torch.float32).normal_(0.0, 0.02, generator=generator)
-        elif name.endswith("bias"):
-            return None
-        else:
-            numbers = torch.ones(tensor.shape, dtype=torch.float32)
-        return numbers.to(tensor.dtype)

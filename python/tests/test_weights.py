@@ -139,6 +139,52 @@ class Transformers(WeightsCase):
         self.assertGreater(size, 200 << 20)
         self.assertLess(used, 4 << 20)
 
+    def checkpoints(self):
+        """The files of weights that were made, by name, with their sizes."""
+        found = {}
+        for folder, _, files in os.walk(os.path.join(self.run_folder, "scratch", ".weights")):
+            found.update((name, os.path.getsize(os.path.join(folder, name))) for name in files if "safetensors" in name)
+        return found
+
+    def test_no_file_is_as_large_as_the_model(self):
+        # The system refuses to map a file that is larger than the machine's memory.
+        self.folder("model", dict(LLAMA, hidden_size=1024, intermediate_size=4096, num_hidden_layers=6))
+        out = self.runs(
+            """
+            from oomph import hollow
+            hollow.SHARD_BYTES = 64 << 20
+            from transformers import AutoModelForCausalLM
+
+            model = AutoModelForCausalLM.from_pretrained("model", dtype="float32")
+            print(sum(parameter.numel() * 4 for parameter in model.parameters()), model.model.norm.weight.sum().item())
+            """
+        )
+        size, ones = out.split()
+        shards = self.checkpoints()
+        index = shards.pop("model.safetensors.index.json")
+        self.assertGreater(index, 0)
+        self.assertGreater(len(shards), 4)
+        self.assertIn("model-00001-of-%05d.safetensors" % len(shards), shards)
+        self.assertLess(max(shards.values()), 65 << 20)
+        # The embedding is tied, and is in the checkpoint once.
+        self.assertAlmostEqual(sum(shards.values()) / int(size), 1, places=2)
+        self.assertEqual(float(ones), 1024)
+
+    def test_shards_of_a_variant(self):
+        self.folder("model", LLAMA)
+        self.runs(
+            """
+            from oomph import hollow
+            hollow.SHARD_BYTES = 64 << 10
+            from transformers import AutoModelForCausalLM
+
+            AutoModelForCausalLM.from_pretrained("model", variant="fp16")
+            """
+        )
+        shards = self.checkpoints()
+        self.assertIn("model.safetensors.index.fp16.json", shards)
+        self.assertIn("model.fp16-00001-of-%05d.safetensors" % (len(shards) - 1), shards)
+
     def test_cache(self):
         snapshot = "hf/hub/models--org--tiny/snapshots/" + "a" * 40
         self.folder(snapshot, LLAMA)
