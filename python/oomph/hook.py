@@ -9,6 +9,7 @@ import sys
 
 _DEFAULTS = {
     "stop": {"mode": "peak-stable", "steps": 3},
+    "follow": True,
     "values": "off",
     "allow_writes": False,
     "random_weights": False,
@@ -191,6 +192,8 @@ def install():
     guarded(_install_ranks)
     if not config["allow_writes"]:
         guarded(_install_harmless, folder)
+    if config["follow"]:
+        guarded(_prepare_loops)
     on_import("torch", _torch_imported)
     if config["values"] not in ("off", "all-host"):
         on_import("numpy", _install_joined)
@@ -198,6 +201,12 @@ def install():
     before_import("vllm", _settle_vllm)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _prepare_loops():
+    from oomph.loops import attach
+
+    attach.prepare()
 
 
 def _install_frameworks():
@@ -271,6 +280,7 @@ def _torch_imported(torch):
     from oomph import record, watch
 
     rec = record.current()
+    # Before what else wraps the same functions of torch.
     guarded(watch.install, torch, rec, config)
     if not config["allow_writes"]:
         from oomph import savers

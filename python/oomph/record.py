@@ -55,6 +55,8 @@ class Record:
         """What the program is (`oomph.program.Program`), once a framework is there."""
         self.current_memory = None
         """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the watcher of PyTorch."""
+        self.phases = self.course = None
+        """The phases of the program and its loops (`oomph.phases`, `oomph.loops`), once they are followed."""
         self.limits = {}
         """How much of a device a framework may take by its own settings: {device: {"bytes": n, "scales": how}}."""
         self.preallocates = False
@@ -67,10 +69,15 @@ class Record:
         """Begin anew in a forked child: what the parent saw is the parent's."""
         frameworks, architectures = self.frameworks, self.architectures
         memory, remedies, program = self.current_memory, self.remedies, self.program
+        phases, course = self.phases, self.course
         self._lock = threading.RLock()
         self._begin()
         self.frameworks, self.architectures = dict(frameworks), architectures
         self.current_memory, self.remedies, self.program = memory, remedies, program
+        self.phases, self.course = phases, course
+        for followed in (phases, course):
+            if followed is not None:
+                followed.forked()
 
     def warn(self, sentence):
         """Add one sentence for the report; the same sentence is kept once."""
@@ -201,6 +208,8 @@ class Record:
                 "program": self._program(),
                 "compiled": list(self.compiled),
                 "architectures": list(self.architectures),
+                "phases": _listed(self.phases),
+                "loops": _listed(self.course),
             }
 
     def _device(self, index, peaks):
@@ -243,6 +252,13 @@ class Record:
         """Write the file unless this process never did anything worth reporting, like a data loading worker."""
         if self._written or self.steps or self.oom or self.all_peaks():
             self.write()
+
+
+def _listed(followed):
+    try:
+        return followed.as_list() if followed is not None else []
+    except Exception:
+        return []
 
 
 def current():

@@ -24,6 +24,9 @@ class Watcher:
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
         self.ready = None
+        self.course = None
+        """The loops of the program, where they are followed."""
+        self.gauge = None
         self._observes = True
         """Whether the allocator tells of what it was refused."""
         self._hears = False
@@ -92,10 +95,19 @@ class Watcher:
 
         def reset(*args):
             record.refresh_peaks()
+            if self.gauge is not None:
+                hook.guarded(self.gauge.program_resets, *args)
             return original(*args)
 
         reset.__name__ = reset.__qualname__ = name
         return reset
+
+    def follow(self):
+        """Follow the program's loops and phases."""
+        from oomph.loops import attach
+
+        self.course, phases = attach.install(self.torch, self.record, self.config, self._usable)
+        self.gauge = self.course.meter
 
     # -- the first use of a device -----------------------------------------------------------------------------
 
@@ -123,6 +135,8 @@ class Watcher:
             self._observes = False
         hook.guarded(self.hear_errors)
         hook.guarded(self._versions)
+        if self.gauge is not None and self._observes:
+            hook.guarded(self.gauge.attach)
         if self.owners is not None:
             hook.guarded(self.owners.started)
         self.record.write()
@@ -314,8 +328,12 @@ class Watcher:
             self.record.steps = self.counter.steps
             if self.owners is not None:
                 self.owners.iteration_ended(self.counter.steps)
+            if self.course is not None:
+                self.course.stepped()
             peaks = self.record.refresh_peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
+            if reason == "peak-stable" and self.course is not None and self.course.may_go_on():
+                reason = None
             if reason == "peak-stable":
                 self.ready = self.ready or ends.Agreement(hook.run_folder())
                 if not self.ready.all_ready(self.counter.steps):
@@ -359,6 +377,8 @@ def install(torch, record, config):
     atexit.register(ends.safely, watcher.leave_history)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)
+    if config["follow"]:
+        hook.guarded(watcher.follow)
     hook.in_new_run(watcher.new_run)
     hook.on_import("vllm.v1.worker.gpu_worker", lambda module: _watch_vllm(module, watcher))
     return watcher

@@ -48,9 +48,10 @@ pub use cache::CacheDir;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
-    AppliedRemedy, AppliedState, HookBlocks, HookCompiled, HookConfig, HookDevice, HookHistory, HookKept, HookLimit,
-    HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPipeline, HookProgram, HookRemedy, HookReport,
-    HookReports, HookSite, HookTrainer, HookTrainerArguments, LimitScales, Routing, Stop, StopMode, Values,
+    AppliedRemedy, AppliedState, HookBlocks, HookCompiled, HookConfig, HookDevice, HookFollowedLoop, HookGrowth,
+    HookHistory, HookHolder, HookKept, HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase,
+    HookPipeline, HookProgram, HookRemedy, HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments,
+    HookUnreached, LimitScales, Routing, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;

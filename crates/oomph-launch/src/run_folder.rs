@@ -382,7 +382,8 @@ mod tests {
 
     fn config() -> HookConfig {
         HookConfig {
-            stop: Stop { mode: StopMode::Steps, steps: 2 },
+            stop: Stop { mode: StopMode::Steps, steps: 2, budget_seconds: None },
+            follow: true,
             values: Values::Small,
             allow_writes: false,
             random_weights: false,

@@ -49,7 +49,8 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
     for name in ["plain", "Jane Doe's: cache"] {
         let runtime = files.unpack(&CacheDir::at(place.path().join(name)).unwrap()).unwrap();
         let config = HookConfig {
-            stop: Stop { mode: StopMode::Exit, steps: 0 },
+            stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
+            follow: true,
             values: Values::Off,
             allow_writes: false,
             random_weights: false,

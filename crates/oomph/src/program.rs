@@ -70,9 +70,9 @@ impl Program {
             (Some(0), _) => {
                 return Err(hinted("--steps 0 would stop before anything happened", "the least is --steps 1"));
             }
-            (Some(steps), _) => Stop { mode: StopMode::Steps, steps },
-            (None, true) => Stop { mode: StopMode::Exit, steps: STABLE_STEPS },
-            (None, false) => Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS },
+            (Some(steps), _) => Stop { mode: StopMode::Steps, steps, budget_seconds: None },
+            (None, true) => Stop { mode: StopMode::Exit, steps: STABLE_STEPS, budget_seconds: None },
+            (None, false) => Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS, budget_seconds: None },
         };
         Ok(Self {
             cards,

@@ -87,8 +87,8 @@ fn without_a_name_the_installed_cards_are_taken_and_else_there_is_no_limit() {
 #[test]
 fn the_end_of_a_run() {
     let stop = |words: &[&str]| planned(&[words, &["--", "x"]].concat()).map(|plan| plan.stop);
-    assert_eq!(stop(&[]).ok(), Some(Stop { mode: StopMode::PeakStable, steps: 3 }));
-    assert_eq!(stop(&["--steps", "7"]).ok(), Some(Stop { mode: StopMode::Steps, steps: 7 }));
+    assert_eq!(stop(&[]).ok(), Some(Stop { mode: StopMode::PeakStable, steps: 3, budget_seconds: None }));
+    assert_eq!(stop(&["--steps", "7"]).ok(), Some(Stop { mode: StopMode::Steps, steps: 7, budget_seconds: None }));
     assert_eq!(stop(&["--until-exit"]).ok().map(|stop| stop.mode), Some(StopMode::Exit));
     assert!(stop(&["--steps", "0"]).is_err());
     assert!(Cli::try_parse_from(["oomph", "dry-run", "--steps", "1", "--until-exit", "--", "x"]).is_err());

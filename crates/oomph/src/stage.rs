@@ -105,7 +105,8 @@ impl Stage {
     /// When the run cannot be set up.
     pub fn perform_for_real(&self, changes: &Changes, output: Output) -> Result<ExitCode> {
         let folder = RunFolder::create(&HookConfig {
-            stop: Stop { mode: StopMode::Exit, steps: 0 },
+            stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
+            follow: false,
             values: Values::Off,
             allow_writes: true,
             random_weights: false,
@@ -154,6 +155,7 @@ impl Stage {
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             stop: program.stop,
+            follow: true,
             values: program.values,
             allow_writes: program.allow_writes,
             random_weights: program.random_weights,

@@ -125,6 +125,8 @@ class Program:
         if module.training and self.torch.is_grad_enabled():
             self._training = True
         guarded(self._see_model, module)
+        if self.record.phases is not None:
+            self.record.phases.model_called()
 
     def _see_model(self, model):
         if len(self.models) >= _MOST_MODELS:

@@ -10,6 +10,8 @@ import sys
 import threading
 import types
 
+from oomph import mainscript
+
 _exit = os._exit
 
 
@@ -81,8 +83,8 @@ def _run(request):
     except SystemExit:
         raise
     except BaseException as error:
-        _show(error)
-        raise SystemExit(_status(error)) from None
+        mainscript.show(error)
+        raise SystemExit(mainscript.status(error)) from None
     raise SystemExit(0)
 
 
@@ -92,40 +94,4 @@ def _run_script(script, main):
     main.__cached__ = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     main.__spec__ = None
-    try:
-        with io.open_code(path) as file:
-            text = file.read()
-    except OSError as error:
-        sys.stderr.write(
-            "%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, error.errno, error.strerror)
-        )
-        raise SystemExit(2) from None
-    exec(compile(text, path, "exec", dont_inherit=True), main.__dict__)
-
-
-def _show(error):
-    """Print what the interpreter would have printed: the traceback without the frames that led to the program."""
-    own = os.path.dirname(os.path.abspath(__file__))
-    trace = error.__traceback__
-    while trace is not None and (
-        trace.tb_frame.f_code.co_filename.startswith(own) or trace.tb_frame.f_code.co_filename == "<string>"
-    ):
-        trace = trace.tb_next
-    error.__traceback__ = trace
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
-    try:
-        sys.excepthook(type(error), error, trace)
-    except SystemExit:
-        raise
-    except BaseException:
-        sys.__excepthook__(type(error), error, trace)
-
-
-def _status(error):
-    if isinstance(error, KeyboardInterrupt):
-        import signal
-
-        sys.stdout.flush()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    return 1
+    mainscript.execute(mainscript.read(path), path, main.__dict__)

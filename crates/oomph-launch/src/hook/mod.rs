@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod followed;
 mod program;
 
+pub use followed::{HookFollowedLoop, HookGrowth, HookHolder, HookPhase, HookUnreached};
 pub use program::{
     HookBlocks, HookKept, HookLoader, HookLoop, HookModel, HookOptimizer, HookPipeline, HookProgram, HookTrainer,
     HookTrainerArguments,
@@ -18,6 +20,9 @@ pub use program::{
 pub struct HookConfig {
     /// When the run has seen enough.
     pub stop: Stop,
+    /// Whether the program's loops and phases are followed; not in a run on a real card.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub follow: bool,
     /// Which small results are computed for real.
     pub values: Values,
     /// Whether files are written where the program says.
@@ -38,6 +43,14 @@ pub struct HookConfig {
     /// Which experts get the tokens where the router's choice was not computed.
     #[serde(default, skip_serializing_if = "Routing::is_balanced")]
     pub routing: Routing,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// Where the tokens of a mixture of experts go when nothing computed the router's choice.
@@ -116,13 +129,16 @@ pub struct Stop {
     pub mode: StopMode,
     /// For how many optimizer steps.
     pub steps: u32,
+    /// How many seconds loops that cannot be shortened go on; `None` is the hook's own choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_seconds: Option<u32>,
 }
 
 /// What a run waits for before it is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopMode {
-    /// The peak of reserved memory has not moved for that many steps.
+    /// The program ends, its loops being shortened once the peak of reserved memory has not moved for that many steps.
     PeakStable,
     /// That many steps were made.
     Steps,
@@ -174,6 +190,12 @@ pub struct HookReport {
     pub program: Option<HookProgram>,
     /// What the framework's kernels were built for, such as `sm_90`; empty where it does not tell.
     pub architectures: Vec<String>,
+    /// The parts of the program that were seen, with the peak of each, in the order in which they came first.
+    pub phases: Vec<HookPhase>,
+    /// Loops that were shortened, or whose memory grows with each iteration.
+    pub loops: Vec<HookFollowedLoop>,
+    /// What the program would do that the run did not reach.
+    pub unreached: Vec<HookUnreached>,
 }
 
 /// The peaks of one device as the framework counts them.
@@ -286,7 +308,8 @@ mod tests {
     #[test]
     fn hook_json_is_what_the_contract_says() {
         let config = HookConfig {
-            stop: Stop { mode: StopMode::PeakStable, steps: 3 },
+            stop: Stop { mode: StopMode::PeakStable, steps: 3, budget_seconds: None },
+            follow: true,
             values: Values::AllHost,
             allow_writes: false,
             random_weights: true,

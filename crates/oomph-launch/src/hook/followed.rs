@@ -1,0 +1,85 @@
+//! What the hook saw of the program as it followed it: phases, loops, and what it did not reach.
+
+use serde::{Deserialize, Serialize};
+
+use super::HookDevice;
+
+/// The peaks of one phase of the program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookPhase {
+    /// `load`, `forward`, `backward`, `optimizer`, `evaluation`, `generation`, `saving`, `text encoding`, `denoising` or
+    /// `decoding`.
+    pub phase: String,
+    /// How often it was entered.
+    pub times: u64,
+    /// Its peaks on each device that was in use.
+    pub devices: Vec<HookDevice>,
+}
+
+/// A loop that was shortened, or whose memory grows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookFollowedLoop {
+    /// The file that it stands in; empty where that is not known.
+    pub file: String,
+    /// Its line, counted from 1.
+    pub line: u32,
+    /// `training`, `epochs`, `evaluation` or `other`.
+    pub kind: String,
+    /// The iterations that were run.
+    pub iterations: u64,
+    /// The iterations that there are; `None` where that is not known.
+    pub of: Option<u64>,
+    /// Whether some were left out.
+    pub shortened: bool,
+    /// How its memory grows, if it does.
+    pub growth: Option<HookGrowth>,
+}
+
+/// Memory that grows with each iteration of a loop, summed over the devices of the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookGrowth {
+    /// How much an iteration adds.
+    pub bytes_per_iteration: u64,
+    /// What was allocated at the end of the last iteration that was run.
+    pub held_bytes: u64,
+    /// The peak of allocated memory within that iteration.
+    pub peak_bytes: u64,
+    /// What the peak would be in the last iteration of the loop; `None` where its length is not known.
+    pub at_end_bytes: Option<u64>,
+    /// The optimizer steps that had been made by then.
+    pub steps: u64,
+    /// What holds the memory, where it was found.
+    pub holder: Option<HookHolder>,
+    /// Allocations that had been made on the fullest device before and after the last iteration that was looked at: what
+    /// was allocated between them and is still there is what grows.
+    pub allocations: Option<(u64, u64)>,
+    /// That device.
+    pub device: u32,
+}
+
+/// A thing in the program that holds on to memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookHolder {
+    /// Its name, such as `losses` or `self.history`.
+    pub name: String,
+    /// `list`, `dict`, `sum`, `graph`, `hook` or the name of its type.
+    pub kind: String,
+    /// Where the program adds to it: the file.
+    pub file: String,
+    /// The line, counted from 1; 0 where it is not known.
+    pub line: u32,
+}
+
+/// Something that the program would do and the run did not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookUnreached {
+    /// The phase: `evaluation`, `saving`, or another.
+    pub phase: String,
+    /// What shows that the program has it, in a clause.
+    pub why: String,
+}

@@ -1,0 +1,90 @@
+"""Joins the loops of a program to torch: what is counted, what memory is left, and who decides among ranks."""
+
+import sys
+
+from oomph import hook, meter, phases, quiet
+from oomph.loops import sources
+from oomph.loops.course import Course
+from oomph.loops.loop import ForLoop, WhileLoop
+
+_UNLIMITED = 2 << 40
+"""What the virtual GPU says of a card without a limit, in bytes (`oomph_ledger::UNBOUNDED_CAPACITY`)."""
+
+_course = None
+_compiling = lambda: False
+
+
+def loop(iterable, line, distinct=None):
+    """What a `for` of the user's goes through: its own iterable, or one that reports to the course."""
+    if _course is None or _compiling() or not _course.follows_here():
+        return iterable
+    return ForLoop(_course, iterable, sys._getframe(1).f_code.co_filename, line, distinct)
+
+
+def goes_on(line, place):
+    """Part of the condition of a `while` of the user's: False ends it."""
+    if _course is None or _compiling() or not _course.follows_here():
+        return True
+    return _goes_on(line, place)
+
+
+def _goes_on(line, place):
+    frame = sys._getframe(2)
+    key = id(frame), place
+    found = None
+    for one in reversed(_course.stack):
+        if isinstance(one, WhileLoop) and one.key == key:
+            found = one
+            break
+    if found is None:
+        found = WhileLoop(_course, frame.f_code.co_filename, line)
+        found.key = key
+        found.begin()
+        return True
+    if _course.iteration_ended(found):
+        _course.end(found)
+        return False
+    return True
+
+
+def now(value, line):
+    """The condition of a branch that is taken every so often."""
+    if _course is None or _compiling() or not _course.follows_here():
+        return value
+    return _course.now(value, (sys._getframe(1).f_code.co_filename, line))
+
+
+def prepare():
+    """Before the program's first line: have its source instrumented."""
+    sources.install(loop, goes_on, now)
+
+
+def install(torch, record, config, usable):
+    """Follow the loops of a program from now on; gives the course and the phases."""
+    global _course, _compiling
+    compiler = getattr(torch, "compiler", None)
+    _compiling = getattr(compiler, "is_compiling", None) or _compiling
+    gauge = meter.Meter(torch, usable)
+    course = Course(gauge, config["stop"])
+    course.headroom = lambda: _headroom(torch, gauge)
+    calm = quiet.Quiet(torch)
+    found = phases.Phases(gauge)
+    course.on_iteration = found.iteration_ended
+    phases.attach(torch, found, calm, hook.on_import)
+    found.on_backward = course.ran_backward
+    hook.in_new_run(lambda: course.configure(config["stop"]))
+    record.phases, record.course = found, course
+    _course = course
+    return course, found
+
+
+def _headroom(torch, gauge):
+    """What the fullest card has left for the framework: free on the card, or reserved and not allocated."""
+    least = None
+    for device, (reserved, allocated) in gauge.read().items():
+        free, total = torch.cuda.mem_get_info(device)
+        if total >= _UNLIMITED:
+            continue
+        left = free + reserved - allocated
+        least = left if least is None else min(least, left)
+    return least

@@ -1,0 +1,266 @@
+"""The loops that a program is in, and the decision to end one early.
+
+There is one `Course` in a process. The loops of the main thread lie on its stack, outermost first. A loop reports each
+iteration that ends; the course reads the memory then, and says whether the loop may end.
+"""
+
+import threading
+import time
+
+from oomph.loops.loop import EPOCHS, OTHER, TRAINING, LibraryLoop
+from oomph.loops.progress import FLAT, GROWING, UNKNOWN, fills_after
+
+_QUICK = 0.0002
+"""An iteration shorter than this, in seconds, without an optimizer step cannot have run a model."""
+_CHEAP = 1.0
+"""What is left of a loop runs on when it takes no more than this many seconds."""
+_CLOSING = 3
+"""Iterations in which conditions that hold every so often are taken to hold, before a loop ends."""
+
+
+class Course:
+    """All loops of a process, and what they have in common."""
+
+    def __init__(self, meter, stop):
+        self.meter = meter
+        self.whole = meter.open()
+        """The peaks of the whole run."""
+        self.configure(stop)
+        self.stack = []
+        self._around = None
+        self.ended = []
+        """Loops that were shortened or whose memory grows, once they have ended."""
+        self.steps = self.backwards = 0
+        self.loops_ended = 0
+        """Loops that trained and have ended: the program goes on."""
+        self._settled_at = None
+        self._settled_steps = 0
+        self.fresh = True
+        """No loop has trained yet."""
+        self.headroom = lambda: None
+        """Gives the bytes that the fullest card has left for the framework, or None for cards without a limit."""
+        self.on_growth = None
+        """Called with a loop when its memory is seen to grow, and again an iteration later, to find what holds it."""
+        self.on_iteration = None
+        """Called with a loop whose iteration has ended, before the memory is read."""
+        self.agree = lambda loop, ends: ends
+        """Has the ranks of a job decide alike."""
+        self._thread = threading.main_thread().ident
+
+    def configure(self, stop):
+        """Take over what the launcher says of the end of a run."""
+        self.ends_loops = stop.get("mode") == "peak-stable"
+        self.stable = max(1, int(stop.get("steps", 3)))
+        self.budget = float(stop.get("budget_seconds") or 60.0)
+
+    def forked(self):
+        """Begin anew in a forked child, whose loops are its own."""
+        self.stack, self.ended, self._around = [], [], None
+        self.steps = self.backwards = 0
+        self.fresh = True
+        self._thread = threading.get_ident()
+
+    def follows_here(self):
+        """Whether loops of this thread are followed."""
+        return threading.get_ident() == self._thread
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def stepped(self):
+        """An optimizer has stepped, which counts as an iteration's step."""
+        self.steps += 1
+        if not self.stack and self.follows_here():
+            # Nothing is known of the loop around it, which cannot be ended; whether its memory grows can be seen.
+            self._around = LibraryLoop(self, "", 0, endable=False)
+            self._around.begin()
+        elif self._around is not None and self.stack[-1:] == [self._around]:
+            self.iteration_ended(self._around)
+
+    def ran_backward(self):
+        """A backward pass begins."""
+        self.backwards += 1
+
+    def may_go_on(self):
+        """Whether a run whose peak has settled goes on, because its loops will end or its time is not up."""
+        now = time.perf_counter()
+        if self._settled_at is None or self._settled_steps < self.loops_ended:
+            self._settled_at, self._settled_steps = now, self.loops_ended
+        return now - self._settled_at <= self.budget
+
+    # -- loops -------------------------------------------------------------------------------------------------
+
+    def begin(self, loop):
+        """A loop is entered."""
+        self.stack.append(loop)
+
+    def end(self, loop):
+        """A loop has ended, by itself or early."""
+        if loop not in self.stack:
+            return
+        while self.stack.pop() is not loop:
+            pass
+        # A loop that was left by `break` has made steps in an iteration that did not end.
+        unfinished = self.steps - loop.steps - loop.child_steps
+        for outer in self.stack:
+            outer.child_steps += unfinished
+        if loop.progress is None:
+            return
+        if loop.window is not None:
+            self.meter.close(loop.window)
+            loop.window = None
+        if loop.training:
+            self.fresh = False
+            self.loops_ended += 1
+        if self.stack:
+            parent = self.stack[-1]
+            if loop.training or loop.epochs:
+                parent.child_trained = True
+            if loop.growth is not None:
+                parent.child_growth += loop.growth["bytes_per_iteration"] * (loop.remaining() or 0)
+        if loop.is_shortened() or loop.growth is not None:
+            self.ended.append(loop)
+
+    def iteration_ended(self, loop):
+        """An iteration has ended; say whether the loop has shown all that it does, and may end."""
+        now = time.perf_counter()
+        took = now - loop.at
+        steps = self.steps - loop.steps
+        if loop not in self.stack:
+            return False
+        if loop.progress is None:
+            if took < _QUICK and not steps or not self.meter.usable() or not self.follows_here():
+                loop.quick += 1
+                loop.at = now
+                return False
+            loop.prepare()
+        loop.progress.iterations += 1
+        if took < _QUICK and not steps:
+            loop.at = now
+            return False
+        loop.at = now
+        while self.stack[-1] is not loop:
+            self.end(self.stack[-1])
+        ends = self._read(loop, steps)
+        loop.begin_iteration()
+        return ends
+
+    def _read(self, loop, steps):
+        if steps > loop.child_steps:
+            loop.training += 1
+        elif steps:
+            loop.epochs += loop.child_trained
+            loop.training += not loop.child_trained
+        for outer in self.stack[:-1]:
+            outer.child_steps += steps - loop.child_steps
+        if self.on_iteration is not None:
+            self.on_iteration(loop)
+        now = self.meter.read()
+        ends = False
+        # Between the steps of an accumulation gradients come and go.
+        if now and (steps or not loop.training):
+            held = sum(allocated for _, allocated in now.values())
+            loop.progress.read(held, sum(reserved for reserved, _ in self.whole.peaks.values()))
+            if self.ends_loops:
+                ends = self.agree(loop, self._has_shown(loop, held))
+        if loop.window is not None:
+            loop.window.clear()
+        return ends
+
+    # -- the decision --------------------------------------------------------------------------------------------
+
+    def _has_shown(self, loop, held):
+        kind = loop.kind
+        if kind == OTHER or kind != TRAINING and not loop.endable:
+            return False
+        progress = loop.progress
+        trend, rate = progress.trend_of_epochs() if kind == EPOCHS else progress.trend()
+        if trend == GROWING:
+            return self._grows(loop, rate, held)
+        if trend == UNKNOWN:
+            return False
+        if kind == EPOCHS:
+            if progress.unmoved < 1 or self.steps <= self.stable:
+                return False
+        else:
+            if progress.unmoved < self.stable:
+                return False
+            left = loop.remaining()
+            if left is not None and left * loop.pace() <= _CHEAP:
+                return False
+        return self._close(loop)
+
+    def _close(self, loop):
+        """Before a loop ends, what it does every so often is done once."""
+        if not loop.endable:
+            return False
+        pending = not all(loop.periodic.values())
+        if loop.closing:
+            loop.closing -= 1
+            if loop.closing and pending:
+                return False
+        elif pending and not loop.closed:
+            loop.closing = _CLOSING
+            return False
+        loop.closing = 0
+        loop.closed = True
+        return True
+
+    def _grows(self, loop, rate, held):
+        """Memory grows: go on to where the card is full if that is near, else say when it would be."""
+        if loop.window is None:
+            loop.window = self.meter.open()
+            self._tell_of_growth(loop)
+            return False
+        if loop.growth is None:
+            loop.growth = {}
+            self._tell_of_growth(loop)
+        if loop.kind == EPOCHS:
+            # What inner loops that were shortened would have added stays as what they did add stays.
+            rate += loop.child_growth
+        left = loop.remaining()
+        peak = sum(allocated for _, allocated in loop.window.peaks.values())
+        loop.growth.update(
+            bytes_per_iteration=int(rate), held_bytes=int(held), peak_bytes=int(max(peak, held)), steps=self.steps,
+            at_end_bytes=None if left is None else int(max(peak, held) + rate * left),
+        )  # fmt: skip
+        headroom = self.headroom()
+        fills = None if headroom is None else fills_after(rate, headroom)
+        if fills is not None and (left is None or fills < left):
+            # It dies here: let it, and the step, the line and the traceback are the real ones.
+            runs_on = fills * loop.pace() <= self.budget
+        else:
+            runs_on = left is not None and left * loop.pace() <= min(self.budget / 4, 10.0)
+        return not runs_on and self._close(loop)
+
+    def _tell_of_growth(self, loop):
+        if self.on_growth is not None:
+            self.on_growth(loop)
+
+    # -- conditions that hold every so often ---------------------------------------------------------------------
+
+    def now(self, value, place):
+        """The value of a condition such as `step % 500 == 0`, which is taken to hold once before its loop ends."""
+        loop = self.stack[-1] if self.stack else None
+        if loop is None or loop.progress is None:
+            return value
+        if not value and loop.closing and not loop.periodic.get(place):
+            value = True
+        loop.periodic[place] = loop.periodic.get(place, False) or bool(value)
+        return value
+
+    # -- the report --------------------------------------------------------------------------------------------
+
+    def as_list(self):
+        """The loops that were shortened or grow, in the form of ARCHITECTURE.md."""
+        found = {}
+        for loop in self.ended + [loop for loop in self.stack if loop.progress is not None and loop.growth]:
+            one = {
+                "file": loop.file, "line": loop.line, "kind": loop.kind, "iterations": loop.iterations(), "of": loop.total,
+                "shortened": loop.is_shortened(), "growth": loop.growth,
+            }  # fmt: skip
+            key = loop.file, loop.line
+            known = found.get(key)
+            # Of a loop that is run in each epoch, the run that says most speaks for all.
+            if known is None or (one["growth"] is not None, one["iterations"]) >= (known["growth"] is not None, known["iterations"]):
+                found[key] = one
+        return list(found.values())

@@ -1,0 +1,92 @@
+"""How long a loop would be, and whether its values are alike, from the object that it iterates over."""
+
+import operator
+
+_MOST_LISTED = 64
+"""A list of at most this many things is taken for a choice of different ones: sizes, folds, files."""
+
+
+def length_of(iterable, depth=0):
+    """How many iterations a loop over `iterable` makes; None where nothing tells."""
+    if depth > 6:
+        return None
+    try:
+        return len(iterable)
+    except Exception:
+        pass
+    inner = inner_of(iterable)
+    if inner is not None:
+        return length_of(inner, depth + 1)
+    total = getattr(iterable, "total", None)
+    if isinstance(total, int):
+        return total
+    try:
+        hint = operator.length_hint(iterable, -1)
+    except Exception:
+        return None
+    return hint if hint >= 0 else None
+
+
+def inner_of(iterable):
+    """What an `enumerate`, a progress bar or a generator method goes through, or None."""
+    if isinstance(iterable, enumerate):
+        return _reduced(iterable)
+    if isinstance(iterable, zip):
+        return _reduced(iterable)
+    frame = getattr(iterable, "gi_frame", None)
+    if frame is not None:
+        # A loader whose `__iter__` is a generator, such as Accelerate's.
+        return frame.f_locals.get("self")
+    found = getattr(iterable, "iterable", None)
+    return found if found is not iterable else None
+
+
+def _reduced(iterable):
+    """The first iterator inside an `enumerate` or a `zip`; copying it would not advance it, and is not done."""
+    try:
+        inner = iterable.__reduce__()[1][0]
+        return inner[0] if isinstance(inner, tuple) and inner else inner
+    except Exception:
+        return None
+
+
+def counted_range(iterable):
+    """The range that a loop counts through, below progress bars; None where its values are more than numbers.
+
+    A range that begins late or goes in strides is one of sizes or offsets, whose iterations differ.
+    """
+    for _ in range(4):
+        if isinstance(iterable, range):
+            return iterable if abs(iterable.step) == 1 and iterable.start in (0, 1) else None
+        inner = inner_of(iterable)
+        if inner is None or isinstance(iterable, (enumerate, zip)):
+            return None
+        iterable = inner
+    return None
+
+
+def source_of(iterable):
+    """What a loop goes through, below `enumerate`, progress bars and generator methods."""
+    for _ in range(6):
+        inner = inner_of(iterable)
+        if inner is None:
+            break
+        iterable = inner
+    return iterable
+
+
+def gives_batches(iterable):
+    """Whether a loop over `iterable` goes through a loader of batches, of any library."""
+    source = source_of(iterable)
+    if isinstance(source, (list, tuple, dict, set, range, str, bytes)):
+        return False
+    name = type(source).__name__
+    return name.endswith(("Loader", "LoaderIter")) or (hasattr(source, "batch_size") and hasattr(source, "dataset"))
+
+
+def may_differ(iterable):
+    """Whether the values of a loop are chosen ones, each of which may need another amount of memory."""
+    source = source_of(iterable)
+    if isinstance(source, range):
+        return counted_range(iterable) is None
+    return isinstance(source, (list, tuple, set, frozenset, dict, str, bytes)) and len(source) <= _MOST_LISTED

@@ -1,0 +1,195 @@
+"""One loop of the program: what it goes through, and what its iterations have shown."""
+
+import time
+
+from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
+from oomph.loops.progress import Progress
+
+TRAINING, EPOCHS, EVALUATION, OTHER = "training", "epochs", "evaluation", "other"
+
+_MOST_VALUES = 20000
+"""Values of a counting loop that are looked at for ones that differ."""
+
+
+class Loop:
+    """A loop that reports its iterations to a course."""
+
+    batches = False
+    """Whether it goes through a loader of batches."""
+    endable = True
+    """Whether it can be ended before its time."""
+    total = None
+    """How many iterations it makes; None where that is not known."""
+    progress = None
+    """What its iterations have shown, from the first one on that took any time."""
+
+    def __init__(self, course, file, line):
+        self.course = course
+        self.file = file
+        self.line = line
+        self.began = False
+
+    def begin(self):
+        """The loop is entered."""
+        course = self.course
+        self.began = True
+        self.backwards_before = course.backwards
+        self.steps_before = course.steps
+        self.quick = 0
+        self.begin_iteration()
+        self.began_at = self.at
+        course.begin(self)
+
+    def begin_iteration(self):
+        """The next iteration begins."""
+        self.steps = self.course.steps
+        self.child_steps = 0
+        self.child_trained = False
+        self.child_growth = 0
+        self.at = time.perf_counter()
+
+    def prepare(self):
+        """The first iteration that took any time has ended."""
+        self.progress = Progress(skip=2 if self.course.fresh else 1)
+        self.progress.iterations = self.quick
+        self.training = self.epochs = 0
+        self.skipped = 0
+        self.closing = 0
+        self.closed = False
+        self.window = None
+        self.growth = None
+        self.periodic = {}
+
+    @property
+    def kind(self):
+        """What the loop is, by what its iterations did."""
+        if self.training:
+            return TRAINING
+        if self.epochs:
+            return EPOCHS
+        # Backward passes without a step are an accumulation.
+        return EVALUATION if self.batches and self.course.backwards == self.backwards_before else OTHER
+
+    def iterations(self):
+        """Iterations that have ended."""
+        return self.progress.iterations if self.progress is not None else self.quick
+
+    def remaining(self):
+        """Iterations that are left; None where the length is not known."""
+        return None if self.total is None else max(0, self.total - self.iterations() - self.skipped)
+
+    def pace(self):
+        """Seconds of an iteration."""
+        return (self.at - self.began_at) / max(1, self.iterations())
+
+    def is_shortened(self):
+        """Whether some of its iterations were left out."""
+        return self.skipped > 0 or self.closed and self.remaining() != 0
+
+
+class ForLoop(Loop):
+    """The iterator that a `for` of the user's goes through in place of its own."""
+
+    def __init__(self, course, iterable, file, line, distinct):
+        Loop.__init__(self, course, file, line)
+        self._source = iter(iterable)
+        self._iterable = iterable
+        self._distinct = distinct
+        self._values = None
+        self._seen = {}
+        self._over = False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._over:
+            raise StopIteration
+        if not self.began:
+            self.begin()
+        elif self.course.iteration_ended(self) and not self._jump():
+            self._end()
+            raise StopIteration
+        try:
+            return next(self._source)
+        except StopIteration:
+            self._end()
+            raise
+
+    def prepare(self):
+        Loop.prepare(self)
+        iterable, self._iterable = self._iterable, None
+        self.total = length_of(iterable)
+        self.batches = gives_batches(iterable)
+        self.endable = not may_differ(iterable)
+        self._values = counted_range(iterable) if self._distinct is not None else None
+        if self._values is None:
+            self._distinct = None
+        else:
+            for position in range(self.quick + 1):
+                self._note(position)
+
+    # -- values that differ --------------------------------------------------------------------------------------
+
+    def _note(self, position):
+        if position < len(self._values):
+            self._seen[self._shown(position)] = True
+
+    def _shown(self, position):
+        """Which of the conditions in the loop's body hold for a value."""
+        try:
+            return tuple(bool(one) for one in self._distinct(self._values[position]))
+        except Exception:
+            self._distinct = None
+            return ()
+
+    def _jump(self):
+        """Go to the next value for which other conditions hold than for those that were run; say whether there is one."""
+        if self._distinct is None:
+            return False
+        here = self.iterations() + self.skipped
+        for position in range(here, min(len(self._values), here + _MOST_VALUES)):
+            if self._shown(position) in self._seen or self._distinct is None:
+                continue
+            for _ in range(position - here):
+                if next(self._source, self) is self:
+                    return False
+            self.skipped += position - here
+            self._note(position)
+            self.progress.jumped()
+            self.closed = False
+            return True
+        return False
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _end(self):
+        if not self._over:
+            self._over = True
+            # Loading workers go with the iterator, as they do when a loop ends by itself.
+            self._source = self._iterable = self._distinct = None
+            if self.began:
+                self.course.end(self)
+
+    def __del__(self):
+        # The body has left the loop by `break`, `return` or an exception.
+        try:
+            self._end()
+        except Exception:
+            pass
+
+
+class WhileLoop(Loop):
+    """A `while` of the user's whose condition can be made to fail."""
+
+
+class LibraryLoop(Loop):
+    """A loop inside a library, whose adapter reports its iterations and ends it in the library's own way."""
+
+    def __init__(self, course, file, line, total=None, batches=False, endable=True):
+        Loop.__init__(self, course, file, line)
+        self.total, self.batches, self.endable = total, batches, endable
+
+    def ended(self):
+        """An iteration has ended; say whether the loop should end."""
+        return self.course.iteration_ended(self)

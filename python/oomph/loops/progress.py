@@ -1,0 +1,98 @@
+"""What the iterations of one loop have shown: whether its memory has settled, or grows, and by how much.
+
+This module imports nothing of torch. Memory comes in as plain numbers, so the rules can be tested without a GPU.
+"""
+
+UNKNOWN, FLAT, GROWING = "unknown", "flat", "growing"
+
+_KEPT = 48
+"""Readings that are kept; a trend needs no more."""
+_NOISE = 1024
+"""Differences between iterations below this many bytes count as equal: counters and scalars of a step."""
+_SPREAD = 0.02
+"""Growth counts as constant when it varies by no more than this part of it."""
+_LONG = 12
+"""Readings after which a loop whose memory goes up and down is judged by its trend."""
+
+
+class Progress:
+    """The iterations of one loop, as far as they count.
+
+    `skip` leading readings are left out of the trend: the first iterations make optimizer states and buffers.
+    """
+
+    def __init__(self, skip):
+        self.iterations = 0
+        self.readings = 0
+        self._skip = skip
+        self._held = []
+        self._epochs = []
+        self._peak = None
+        self.unmoved = 0
+        """Readings that have left the peak of reserved memory where it was."""
+
+    def iterate(self):
+        """An iteration has ended."""
+        self.iterations += 1
+
+    def read(self, held, peak):
+        """An iteration that counts has ended with `held` bytes allocated; `peak` is the reserved peak so far."""
+        self.readings += 1
+        if peak == self._peak:
+            self.unmoved += 1
+        else:
+            self._peak, self.unmoved = peak, 0
+        self._epochs = (self._epochs + [held])[-4:]
+        if self.readings > self._skip:
+            self._held.append(held)
+            del self._held[:-_KEPT]
+
+    def jumped(self):
+        """What follows may differ from what was seen: begin the judgement anew."""
+        self.unmoved = 0
+        self._held.clear()
+        self._epochs.clear()
+
+    def trend(self):
+        """(UNKNOWN, 0), (FLAT, 0) or (GROWING, bytes per reading)."""
+        held = self._held
+        if len(held) < 3:
+            return UNKNOWN, 0
+        steps = [after - before for before, after in zip(held, held[1:])]
+        last = steps[-3:]
+        if all(abs(step) <= _NOISE for step in steps[-2:]) and abs(sum(last)) <= 2 * _NOISE:
+            small = sum(last) / len(last)
+            # A scalar a step, 512 bytes in PyTorch's allocator, still adds up over a long run.
+            return (GROWING, small) if len(last) == 3 and min(last) > 0 else (FLAT, 0)
+        if len(last) == 3 and min(last) > 0 and max(last) - min(last) <= max(_NOISE, _SPREAD * sum(last) / 3):
+            return GROWING, sum(last) / 3
+        if len(held) >= _LONG:
+            third = len(held) // 3
+            early, late = held[:third], held[-third:]
+            if min(late) > max(early):
+                return GROWING, (_median(late) - _median(early)) / float(len(held) - third)
+            return FLAT, 0
+        return UNKNOWN, 0
+
+
+    def trend_of_epochs(self):
+        """As `trend`, of whole epochs: nothing is left out, and two that are alike are enough."""
+        held = self._epochs
+        steps = [after - before for before, after in zip(held, held[1:])]
+        if not steps:
+            return UNKNOWN, 0
+        if steps[-1] <= _NOISE:
+            return FLAT, 0
+        if len(steps) >= 2 and min(steps[-2:]) > _NOISE:
+            return GROWING, sum(steps[-2:]) / 2
+        return (UNKNOWN, 0) if len(steps) < 3 else (FLAT, 0)
+
+
+def _median(values):
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def fills_after(rate, headroom):
+    """In how many more readings a card with `headroom` bytes left is full; None when it never is."""
+    return None if rate <= 0 else max(0, int(headroom // rate))

@@ -1,0 +1,107 @@
+"""Where the user's source is compiled, so that its loops can be instrumented: scripts, modules, cells of notebooks.
+
+The interpreter compiles a script itself, before any code of ours is asked. It says so in an audit event, in which the
+script is run instead; the process then ends with the status with which the script ended.
+"""
+
+import builtins
+import sys
+from _frozen_importlib_external import SourceFileLoader
+
+from oomph import hook, mainscript, sites
+from oomph.loops import rewrite
+
+_EXTRA = ("/site-packages/recipes/",)
+"""Scripts that are installed like libraries and are programs all the same: torchtune's recipes."""
+
+
+def is_followed(path):
+    """Whether loops of this file are the program's."""
+    return sites.is_user_file(path) or any(part in path for part in _EXTRA)
+
+
+def instrumented(source, path):
+    """Code of a file with its loops instrumented; None where the file is compiled as ever."""
+    try:
+        return rewrite.instrument(source, path) if is_followed(path) else None
+    except Exception:
+        return None
+
+
+def install(loop, goes_on, now):
+    """Have the loops of the user's code call these functions."""
+    for name, function in ((rewrite.LOOP, loop), (rewrite.GOES_ON, goes_on), (rewrite.NOW, now)):
+        setattr(builtins, name, function)
+    _instrument_modules()
+    mainscript.compiled = _compile_script
+    _run_scripts()
+    hook.on_import("IPython.core.interactiveshell", _instrument_cells)
+
+
+def _compile_script(text, path, mode, dont_inherit=True):
+    code = instrumented(text, path)
+    return code if code is not None else compile(text, path, mode, dont_inherit=dont_inherit)
+
+
+def _instrument_modules():
+    plain = SourceFileLoader.get_code
+
+    def get_code(self, fullname):
+        try:
+            path = self.get_filename(fullname)
+            code = instrumented(self.get_data(path), path) if path.endswith(".py") and is_followed(path) else None
+        except Exception:
+            code = None
+        return code if code is not None else plain(self, fullname)
+
+    SourceFileLoader.get_code = get_code
+
+
+def _run_scripts():
+    """Run the script that the interpreter is about to run, once."""
+    waiting = [True]
+
+    def run_script(event, arguments):
+        if event == "cpython.run_file" and waiting:
+            waiting.clear()
+            _run_main(str(arguments[0]))
+
+    # Without it the interpreter would neither trace nor profile what runs inside the event.
+    run_script.__cantrace__ = True
+    sys.addaudithook(run_script)
+
+
+def _run_main(path):
+    import os
+
+    if not is_followed(path) or not os.path.isfile(path):
+        return
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError:
+        return
+    code = instrumented(text, path)
+    if code is None:
+        return
+    main = sys.modules["__main__"]
+    main.__file__ = path
+    main.__cached__ = None
+    main.__loader__ = SourceFileLoader("__main__", path)
+    mainscript.execute(text, path, main.__dict__)
+    raise SystemExit(0)
+
+
+def _instrument_cells(module):
+    """A cell of a notebook is parsed by IPython, which hands the tree to one method before it compiles it."""
+    original = module.InteractiveShell.transform_ast
+
+    def transform_ast(self, node):
+        node = original(self, node)
+        try:
+            rewrite.rewrite(node)
+        except Exception:
+            pass
+        return node
+
+    module.InteractiveShell.transform_ast = transform_ast

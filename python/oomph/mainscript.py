@@ -1,0 +1,59 @@
+"""Running a script as the interpreter runs it: its text compiled as `__main__`, its end as Python's own."""
+
+import io
+import os
+import sys
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+
+compiled = compile
+"""Makes code of a script's text: `compile(text, path, mode, dont_inherit=True)`; loops may be instrumented on the way."""
+
+
+def read(path):
+    """The text of a script; a script that cannot be read ends the process with the interpreter's words."""
+    try:
+        with io.open_code(path) as file:
+            return file.read()
+    except OSError as error:
+        sys.stderr.write("%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, error.errno, error.strerror))
+        raise SystemExit(2) from None
+
+
+def execute(text, path, namespace):
+    """Execute a script's text in the names of `__main__`; raises the SystemExit with which it ends."""
+    try:
+        exec(compiled(text, path, "exec", dont_inherit=True), namespace)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        show(error)
+        raise SystemExit(status(error)) from None
+
+
+def show(error):
+    """Print what the interpreter would have printed: the traceback without the frames that led to the program."""
+    trace = error.__traceback__
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename.startswith(_OWN) or trace.tb_frame.f_code.co_filename == "<string>"
+    ):
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit:
+        raise
+    except BaseException:
+        sys.__excepthook__(type(error), error, trace)
+
+
+def status(error):
+    """The exit status after an exception that nothing caught; an interrupt ends the process by its signal."""
+    if isinstance(error, KeyboardInterrupt):
+        import signal
+
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 1

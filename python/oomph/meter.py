@@ -1,0 +1,107 @@
+"""Peaks of PyTorch's allocator within intervals of our own, without changing what the program sees of them.
+
+PyTorch keeps one peak since the last reset. To know the peak of an interval the counter is reset at the interval's
+ends, and whoever asks through torch is given the larger of the present peak and those before our own resets.
+"""
+
+_BYTES = ("reserved_bytes", "allocated_bytes")
+
+
+class Window:
+    """The peaks of an interval: {device: [reserved, allocated]}, in bytes."""
+
+    def __init__(self):
+        self.peaks = {}
+
+    def fold(self, device, reserved, allocated):
+        """Count what was reached on a device."""
+        known = self.peaks.get(device)
+        if known is None:
+            self.peaks[device] = [reserved, allocated]
+        else:
+            if reserved > known[0]:
+                known[0] = reserved
+            if allocated > known[1]:
+                known[1] = allocated
+
+    def clear(self):
+        """Begin anew."""
+        self.peaks = {}
+
+
+class Meter:
+    """Reads the allocator's counters of the devices that are in use."""
+
+    def __init__(self, torch, usable):
+        self.torch = torch
+        self.usable = usable
+        """Says whether CUDA is initialised in this process."""
+        self.on = False
+        self._native = torch._C
+        self._stats = torch._C._cuda_memoryStats
+        self._reset = torch._C._cuda_resetPeakMemoryStats
+        self._kept = {}
+        """The peaks before our own resets since the program's last: {device: {statistic: {pool: bytes}}}."""
+        self._used = set()
+        self._windows = []
+
+    def attach(self):
+        """Put the program's view over torch's own functions."""
+        native = self._native
+        native._cuda_memoryStats = self._seen_by_program
+        self.on = True
+
+    def _seen_by_program(self, device):
+        stats = self._stats(device)
+        for name, pools in self._kept.get(device, {}).items():
+            for pool, peak in pools.items():
+                entry = stats[name][pool]
+                if entry["peak"] < peak:
+                    entry["peak"] = peak
+        return stats
+
+    def program_resets(self, device=None):
+        """The program resets its peaks: fold the present ones, and forget those that were kept."""
+        self.read(reset=False)
+        if device is None:
+            self._kept.clear()
+        else:
+            self._kept.pop(device, None)
+
+    def open(self):
+        """A window that sees all that is read from now on."""
+        window = Window()
+        self._windows.append(window)
+        return window
+
+    def close(self, window):
+        """The window need see no more."""
+        self._windows.remove(window)
+
+    def read(self, reset=True):
+        """Fold the present peaks into all windows; give {device: (reserved now, allocated now)}."""
+        now = {}
+        if not self.on or not self.usable():
+            return now
+        self._used.add(self._native._cuda_getDevice())
+        for device in self._used:
+            stats = self._stats(device)
+            reserved, allocated = (stats[name]["all"] for name in _BYTES)
+            now[device] = reserved["current"], allocated["current"]
+            for window in self._windows:
+                window.fold(device, reserved["peak"], allocated["peak"])
+            if reset:
+                self._keep(device, stats)
+                self._reset(device)
+        return now
+
+    def _keep(self, device, stats):
+        kept = self._kept.setdefault(device, {})
+        for name, pools in stats.items():
+            # What is no statistic of pools is a plain number.
+            if isinstance(pools, dict) and "all" in pools:
+                known = kept.setdefault(name, {})
+                for pool, entry in pools.items():
+                    peak = entry["peak"]
+                    if peak > known.get(pool, 0):
+                        known[pool] = peak

@@ -1,0 +1,231 @@
+"""The phases of a program and the peak of each: loading, forward, backward, optimizer, evaluation, and others.
+
+Time is cut into intervals. An interval gets its name from the event that ends it: what ends with the begin of a backward
+pass was a forward pass. Inside an evaluation, a generation or a saving the name is that of the whole.
+"""
+
+import contextlib
+import functools
+import sys
+import threading
+import time
+
+LOAD, FORWARD, BACKWARD, OPTIMIZER = "load", "forward", "backward", "optimizer"
+EVALUATION, GENERATION, SAVING = "evaluation", "generation", "saving"
+ENCODING, DENOISING, DECODING = "text encoding", "denoising", "decoding"
+
+_BRIEF = 0.0005
+"""An interval shorter than this, in seconds, is joined to the one before where both have the same name."""
+
+
+class Phases:
+    """The peaks of a process by phase."""
+
+    def __init__(self, meter):
+        self._meter = meter
+        self._window = meter.open()
+        self._found = {}
+        self._last = None
+        self._at = 0.0
+        self._around = []
+        self._thread = threading.main_thread().ident
+        self.trains = False
+        """A backward pass has run: what comes after `model.eval()` is an evaluation."""
+        self._evaluates = False
+        self._called = False
+        self._backward = 0
+        self.on_backward = lambda: None
+        """Called when a backward pass of the program's begins."""
+
+    def forked(self):
+        """Begin anew in a forked child."""
+        self._found, self._last, self._around = {}, None, []
+        self._thread = threading.get_ident()
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    def close(self, name):
+        """The present interval ends, and was `name` unless something around it says more."""
+        if not self._meter.on or threading.get_ident() != self._thread:
+            return
+        name = self._around[-1] if self._around else EVALUATION if self._evaluates else name
+        now = time.perf_counter()
+        if name == self._last and now - self._at < _BRIEF:
+            return
+        self._meter.read()
+        self._fold(name)
+        self._last, self._at = name, now
+
+    def _fold(self, name):
+        found = self._found.setdefault(name, [0, {}])
+        found[0] += name != self._last
+        for device, (reserved, allocated) in self._window.peaks.items():
+            known = found[1].setdefault(device, [0, 0])
+            known[0], known[1] = max(known[0], reserved), max(known[1], allocated)
+        self._window.clear()
+
+    def model_called(self):
+        """A model is called for the first time: until now the program loaded."""
+        if not self._called:
+            self._called = True
+            self.close(LOAD)
+
+    def backward_begins(self):
+        """A backward pass begins; what led to it was a forward pass."""
+        self._backward += 1
+        if self._backward == 1:
+            self._evaluates = False
+            self.trains = self._called = True
+            self.on_backward()
+            self.close(FORWARD)
+
+    def backward_ended(self):
+        """A backward pass has ended."""
+        self._backward = max(0, self._backward - 1)
+        if not self._backward:
+            self.close(BACKWARD)
+
+    def mode_changed(self, training):
+        """The program called `model.train()` or `model.eval()`."""
+        if self.trains and self._evaluates == training:
+            self.close(EVALUATION if training else FORWARD)
+            self._evaluates = not training
+
+    def iteration_ended(self, loop):
+        """An iteration of a loop has ended; one without a backward pass, in a program that trains, evaluates."""
+        if loop.kind == "evaluation" and self.trains:
+            self.close(EVALUATION)
+
+    @contextlib.contextmanager
+    def during(self, name):
+        """Name all that happens inside."""
+        if threading.get_ident() != self._thread:
+            yield
+            return
+        self.close(FORWARD if self._called else LOAD)
+        self._around.append(name)
+        try:
+            yield
+        finally:
+            self.close(name)
+            self._around.pop()
+
+    def around(self, function, name):
+        """A function that does the same as a phase of its own."""
+
+        @functools.wraps(function)
+        def phase(*args, **kwargs):
+            if self._around and self._around[-1] == name:
+                return function(*args, **kwargs)
+            with self.during(name):
+                return function(*args, **kwargs)
+
+        return phase
+
+    # -- the report --------------------------------------------------------------------------------------------
+
+    def as_list(self):
+        """The phases in the order in which they came first, in the form of ARCHITECTURE.md."""
+        if self._meter.on and self._meter.usable():
+            self._meter.read(reset=False)
+            if self._window.peaks:
+                last = self._around[-1] if self._around else EVALUATION if self._evaluates else self._open_name()
+                self._fold(last)
+                self._last = last
+        return [
+            {
+                "phase": name,
+                "times": times,
+                "devices": [
+                    {"index": index, "reserved_peak_bytes": reserved, "allocated_peak_bytes": allocated}
+                    for index, (reserved, allocated) in sorted(devices.items())
+                ],
+            }
+            for name, (times, devices) in self._found.items()
+        ]
+
+    def _open_name(self):
+        """What the interval that nothing has ended is taken for."""
+        if self._backward:
+            return BACKWARD
+        return FORWARD if self._called else LOAD
+
+
+def attach(torch, phases, quiet, on_import):
+    """Hang the phases on torch and, once they are imported, on the libraries that generate and save."""
+    _watch_backward(torch, phases, quiet)
+    _watch_modes(torch, phases, quiet)
+    _watch_optimizers(phases, quiet)
+    torch.save = phases.around(torch.save, SAVING)
+    on_import("safetensors.torch", lambda module: _wrap(module, "save_file", phases, SAVING))
+    on_import("transformers.generation.utils", lambda module: _wrap(module.GenerationMixin, "generate", phases, GENERATION))
+    on_import("transformers.modeling_utils", lambda module: _wrap(module.PreTrainedModel, "save_pretrained", phases, SAVING))
+    on_import("transformers.trainer", lambda module: _watch_trainer(module.Trainer, phases))
+
+
+def _wrap(owner, name, phases, phase):
+    original = getattr(owner, name, None)
+    if original is not None:
+        setattr(owner, name, phases.around(original, phase))
+
+
+def _watch_trainer(trainer, phases):
+    for name, phase in (("evaluation_loop", EVALUATION), ("_save_checkpoint", SAVING), ("save_model", SAVING)):
+        _wrap(trainer, name, phases, phase)
+
+
+def _watch_backward(torch, phases, quiet):
+    """Every backward pass goes through one function of torch.autograd, or before 2.3 through the engine itself."""
+    autograd = torch.autograd
+    original = getattr(autograd, "_engine_run_backward", None)
+    if original is None:
+        return
+    begins, ended = quiet.around(phases.backward_begins), quiet.around(phases.backward_ended)
+
+    def run_backward(*args, **kwargs):
+        begins()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            ended()
+
+    run_backward.__name__ = run_backward.__qualname__ = "_engine_run_backward"
+    run_backward.__wrapped__ = original
+    autograd._engine_run_backward = autograd.graph._engine_run_backward = quiet.skip(run_backward)
+
+
+def _watch_modes(torch, phases, quiet):
+    module = torch.nn.Module
+    original = module.train
+    changed = quiet.around(phases.mode_changed)
+    depth = [0]
+
+    @functools.wraps(original)
+    def train(self, mode=True):
+        if depth[0]:
+            return original(self, mode)
+        depth[0] += 1
+        try:
+            result = original(self, mode)
+        finally:
+            depth[0] -= 1
+        if next(self.parameters(), None) is not None:
+            changed(bool(mode))
+        return result
+
+    module.train = train
+
+
+def _watch_optimizers(phases, quiet):
+    # Not an attribute of torch.optim: the package deletes the names of its submodules.
+    module = sys.modules["torch.optim.optimizer"]
+    for name in ("register_optimizer_step_pre_hook", "register_optimizer_step_post_hook"):
+        register = getattr(module, name, None)
+        if register is None:
+            continue
+        closes = quiet.around(phases.close)
+
+        def oomph_optimizer(optimizer, args, kwargs, closes=closes):
+            closes(OPTIMIZER)
+
+        register(quiet.skip(oomph_optimizer))
