@@ -3,7 +3,7 @@
 import sys
 
 from oomph import hook, meter, phases, quiet
-from oomph.loops import sources
+from oomph.loops import libraries, sources
 from oomph.loops.course import Course
 from oomph.loops.loop import ForLoop, WhileLoop
 
@@ -71,6 +71,7 @@ def install(torch, record, config, usable):
     found = phases.Phases(gauge)
     course.on_iteration = found.iteration_ended
     phases.attach(torch, found, calm, hook.on_import)
+    libraries.attach(course)
     found.on_backward = course.ran_backward
     hook.in_new_run(lambda: course.configure(config["stop"]))
     record.phases, record.course = found, course

@@ -12,10 +12,41 @@ from oomph.loops.progress import FLAT, GROWING, UNKNOWN, fills_after
 
 _QUICK = 0.0002
 """An iteration shorter than this, in seconds, without an optimizer step cannot have run a model."""
-_CHEAP = 1.0
+_CHEAP = 0.3
 """What is left of a loop runs on when it takes no more than this many seconds."""
 _CLOSING = 3
 """Iterations in which conditions that hold every so often are taken to hold, before a loop ends."""
+
+
+class LeftOut:
+    """What iterations that were left out would have added and would still be there."""
+
+    def __init__(self):
+        self.bytes = 0
+        self.steps = 0
+        self._runs = {}
+
+    def began(self, loop, held):
+        """The first iteration of a loop has ended with `held` bytes; what an earlier run of it added may be among them."""
+        loop.first_held = held
+        before = self._runs.pop((loop.file, loop.line), None)
+        if before is not None and held - before["first"] >= before["added"] / 2:
+            self.bytes += before["bytes"]
+            self.steps += before["steps"]
+
+    def ended(self, loop):
+        """A loop has ended; one whose memory grows is remembered until it is run again."""
+        if loop.growth and loop.is_shortened():
+            rate, left, run = loop.growth["bytes_per_iteration"], loop.remaining() or 0, loop.iterations()
+            self._runs[loop.file, loop.line] = {
+                "first": loop.first_held, "added": rate * run, "bytes": rate * left,
+                "steps": left * (self_steps(loop) // max(1, loop.training)),
+            }  # fmt: skip
+
+
+def self_steps(loop):
+    """Optimizer steps that were made in a loop."""
+    return loop.course.steps - loop.steps_before
 
 
 class Course:
@@ -31,12 +62,15 @@ class Course:
         self.ended = []
         """Loops that were shortened or whose memory grows, once they have ended."""
         self.steps = self.backwards = 0
+        self.left_out = LeftOut()
         self.loops_ended = 0
         """Loops that trained and have ended: the program goes on."""
         self._settled_at = None
         self._settled_steps = 0
         self.fresh = True
         """No loop has trained yet."""
+        self.most_steps = None
+        """The optimizer step after which a trainer ends whatever its loops say, by our count; None where there is none."""
         self.headroom = lambda: None
         """Gives the bytes that the fullest card has left for the framework, or None for cards without a limit."""
         self.on_growth = None
@@ -56,6 +90,7 @@ class Course:
     def forked(self):
         """Begin anew in a forked child, whose loops are its own."""
         self.stack, self.ended, self._around = [], [], None
+        self.left_out = LeftOut()
         self.steps = self.backwards = 0
         self.fresh = True
         self._thread = threading.get_ident()
@@ -113,10 +148,12 @@ class Course:
             self.loops_ended += 1
         if self.stack:
             parent = self.stack[-1]
-            if loop.training or loop.epochs:
+            # One step may be the end of an accumulation, which is part of the step around it.
+            if loop.training + loop.epochs > 1:
                 parent.child_trained = True
             if loop.growth is not None:
                 parent.child_growth += loop.growth["bytes_per_iteration"] * (loop.remaining() or 0)
+        self.left_out.ended(loop)
         if loop.is_shortened() or loop.growth is not None:
             self.ended.append(loop)
 
@@ -159,6 +196,8 @@ class Course:
         # Between the steps of an accumulation gradients come and go.
         if now and (steps or not loop.training):
             held = sum(allocated for _, allocated in now.values())
+            if not loop.progress.readings:
+                self.left_out.began(loop, held)
             loop.progress.read(held, sum(reserved for reserved, _ in self.whole.peaks.values()))
             if self.ends_loops:
                 ends = self.agree(loop, self._has_shown(loop, held))
@@ -218,16 +257,17 @@ class Course:
             # What inner loops that were shortened would have added stays as what they did add stays.
             rate += loop.child_growth
         left = loop.remaining()
-        peak = sum(allocated for _, allocated in loop.window.peaks.values())
+        missing = self.left_out.bytes
+        peak = max(held, sum(allocated for _, allocated in loop.window.peaks.values())) + missing
         loop.growth.update(
-            bytes_per_iteration=int(rate), held_bytes=int(held), peak_bytes=int(max(peak, held)), steps=self.steps,
-            at_end_bytes=None if left is None else int(max(peak, held) + rate * left),
+            bytes_per_iteration=int(rate), held_bytes=int(held + missing), peak_bytes=int(peak),
+            steps=self.steps + self.left_out.steps, at_end_bytes=None if left is None else int(peak + rate * left),
         )  # fmt: skip
         headroom = self.headroom()
-        fills = None if headroom is None else fills_after(rate, headroom)
+        fills = None if headroom is None else fills_after(rate, headroom - missing)
         if fills is not None and (left is None or fills < left):
             # It dies here: let it, and the step, the line and the traceback are the real ones.
-            runs_on = fills * loop.pace() <= self.budget
+            runs_on = not missing and fills * loop.pace() <= self.budget
         else:
             runs_on = left is not None and left * loop.pace() <= min(self.budget / 4, 10.0)
         return not runs_on and self._close(loop)
@@ -240,8 +280,10 @@ class Course:
 
     def now(self, value, place):
         """The value of a condition such as `step % 500 == 0`, which is taken to hold once before its loop ends."""
-        loop = self.stack[-1] if self.stack else None
-        if loop is None or loop.progress is None:
+        # Inside a loop over micro-batches it is the loop around it that ends.
+        known = [loop for loop in reversed(self.stack) if loop.progress is not None]
+        loop = next((loop for loop in known if loop.closing or loop.kind != OTHER), None)
+        if loop is None:
             return value
         if not value and loop.closing and not loop.periodic.get(place):
             value = True

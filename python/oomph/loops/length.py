@@ -1,6 +1,7 @@
 """How long a loop would be, and whether its values are alike, from the object that it iterates over."""
 
 import operator
+import sys
 
 _MOST_LISTED = 64
 """A list of at most this many things is taken for a choice of different ones: sizes, folds, files."""
@@ -36,9 +37,18 @@ def inner_of(iterable):
     frame = getattr(iterable, "gi_frame", None)
     if frame is not None:
         # A loader whose `__iter__` is a generator, such as Accelerate's.
-        return frame.f_locals.get("self")
+        return _own_object(frame)
     found = getattr(iterable, "iterable", None)
     return found if found is not iterable else None
+
+
+def _own_object(frame):
+    """The `self` of a generator's frame; the names beside it, a batch among them, are not kept alive."""
+    table = frame.f_locals
+    found = table.get("self")
+    if sys.version_info < (3, 13):
+        table.clear()
+    return found
 
 
 def _reduced(iterable):

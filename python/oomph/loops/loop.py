@@ -37,7 +37,8 @@ class Loop:
         self.steps_before = course.steps
         self.quick = 0
         self.begin_iteration()
-        self.began_at = self.at
+        # Time of the processor: what else runs on the machine must not change an answer.
+        self.began_at = time.process_time()
         course.begin(self)
 
     def begin_iteration(self):
@@ -58,6 +59,7 @@ class Loop:
         self.closed = False
         self.window = None
         self.growth = None
+        self.first_held = 0
         self.periodic = {}
 
     @property
@@ -76,11 +78,17 @@ class Loop:
 
     def remaining(self):
         """Iterations that are left; None where the length is not known."""
-        return None if self.total is None else max(0, self.total - self.iterations() - self.skipped)
+        left = None if self.total is None else max(0, self.total - self.iterations() - self.skipped)
+        most = self.course.most_steps
+        if most is not None and self.training:
+            steps = max(1, (self.course.steps - self.steps_before) // self.training)
+            by_steps = max(0, -(-(most - self.course.steps) // steps))
+            left = by_steps if left is None else min(left, by_steps)
+        return left
 
     def pace(self):
-        """Seconds of an iteration."""
-        return (self.at - self.began_at) / max(1, self.iterations())
+        """Seconds of processor time of an iteration."""
+        return (time.process_time() - self.began_at) / max(1, self.iterations())
 
     def is_shortened(self):
         """Whether some of its iterations were left out."""

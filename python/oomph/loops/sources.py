@@ -11,13 +11,18 @@ from _frozen_importlib_external import SourceFileLoader
 from oomph import hook, mainscript, sites
 from oomph.loops import rewrite
 
-_EXTRA = ("/site-packages/recipes/",)
-"""Scripts that are installed like libraries and are programs all the same: torchtune's recipes."""
+_TRAINERS = (
+    "/transformers/trainer.py", "/ultralytics/engine/trainer.py", "/ultralytics/engine/validator.py",
+    "/keras/src/backend/torch/trainer.py", "/fastai/learner.py", "/mmengine/runner/loops.py",
+)  # fmt: skip
+"""Files of libraries whose loops go over batches and epochs in the program's stead."""
+_RECIPES = "/site-packages/recipes/"
+"""Scripts that are installed like libraries and are programs all the same: torchtune's."""
 
 
 def is_followed(path):
     """Whether loops of this file are the program's."""
-    return sites.is_user_file(path) or any(part in path for part in _EXTRA)
+    return path.endswith(_TRAINERS) or _RECIPES in path or sites.is_user_file(path)
 
 
 def instrumented(source, path):
