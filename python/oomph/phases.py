@@ -21,8 +21,9 @@ _BRIEF = 0.0005
 class Phases:
     """The peaks of a process by phase."""
 
-    def __init__(self, meter):
+    def __init__(self, meter, compiling):
         self._meter = meter
+        self._compiling = compiling
         self._window = meter.open()
         self._found = {}
         self._last = None
@@ -115,12 +116,16 @@ class Phases:
 
         @functools.wraps(function)
         def phase(*args, **kwargs):
-            if self._around and self._around[-1] == name:
+            if self._compiling() or self._around and self._around[-1] == name:
                 return function(*args, **kwargs)
             with self.during(name):
                 return function(*args, **kwargs)
 
         return phase
+
+    def has_seen(self, name):
+        """Whether the program has been in a phase."""
+        return name in self._found
 
     # -- the report --------------------------------------------------------------------------------------------
 
@@ -161,6 +166,7 @@ def attach(torch, phases, quiet, on_import):
     on_import("transformers.generation.utils", lambda module: _wrap(module.GenerationMixin, "generate", phases, GENERATION))
     on_import("transformers.modeling_utils", lambda module: _wrap(module.PreTrainedModel, "save_pretrained", phases, SAVING))
     on_import("transformers.trainer", lambda module: _watch_trainer(module.Trainer, phases))
+    on_import("diffusers.pipelines.pipeline_utils", lambda module: _watch_pipelines(module.DiffusionPipeline, phases))
 
 
 def _wrap(owner, name, phases, phase):
@@ -172,6 +178,33 @@ def _wrap(owner, name, phases, phase):
 def _watch_trainer(trainer, phases):
     for name, phase in (("evaluation_loop", EVALUATION), ("_save_checkpoint", SAVING), ("save_model", SAVING)):
         _wrap(trainer, name, phases, phase)
+
+
+_PARTS = {
+    "unet": ("forward", DENOISING), "transformer": ("forward", DENOISING), "transformer_2": ("forward", DENOISING),
+    "prior": ("forward", DENOISING), "vae": ("decode", DECODING), "vqvae": ("decode", DECODING),
+}  # fmt: skip
+"""What the parts of a pipeline do, by the names that diffusers gives them."""
+
+
+def _watch_pipelines(pipeline, phases):
+    original = pipeline.register_modules
+    known = set()
+
+    def wrap_once(cls, method, phase):
+        if (cls, method) not in known:
+            known.add((cls, method))
+            _wrap(cls, method, phases, phase)
+
+    @functools.wraps(original)
+    def register_modules(self, **kwargs):
+        original(self, **kwargs)
+        wrap_once(type(self), "encode_prompt", ENCODING)
+        for name, part in kwargs.items():
+            if name in _PARTS and part is not None and not isinstance(part, tuple):
+                wrap_once(type(part), *_PARTS[name])
+
+    pipeline.register_modules = register_modules
 
 
 def _watch_backward(torch, phases, quiet):

@@ -55,7 +55,7 @@ class Record:
         """What the program is (`oomph.program.Program`), once a framework is there."""
         self.current_memory = None
         """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the watcher of PyTorch."""
-        self.phases = self.course = None
+        self.phases = self.course = self.unreached = None
         """The phases of the program and its loops (`oomph.phases`, `oomph.loops`), once they are followed."""
         self.limits = {}
         """How much of a device a framework may take by its own settings: {device: {"bytes": n, "scales": how}}."""
@@ -69,12 +69,12 @@ class Record:
         """Begin anew in a forked child: what the parent saw is the parent's."""
         frameworks, architectures = self.frameworks, self.architectures
         memory, remedies, program = self.current_memory, self.remedies, self.program
-        phases, course = self.phases, self.course
+        phases, course, unreached = self.phases, self.course, self.unreached
         self._lock = threading.RLock()
         self._begin()
         self.frameworks, self.architectures = dict(frameworks), architectures
         self.current_memory, self.remedies, self.program = memory, remedies, program
-        self.phases, self.course = phases, course
+        self.phases, self.course, self.unreached = phases, course, unreached
         for followed in (phases, course):
             if followed is not None:
                 followed.forked()
@@ -210,6 +210,7 @@ class Record:
                 "architectures": list(self.architectures),
                 "phases": _listed(self.phases),
                 "loops": _listed(self.course),
+                "unreached": _listed(self.unreached),
             }
 
     def _device(self, index, peaks):

@@ -332,9 +332,9 @@ class Watcher:
                 self.course.stepped()
             peaks = self.record.refresh_peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
-            if reason == "peak-stable" and self.course is not None and self.course.may_go_on():
-                reason = None
-            if reason == "peak-stable":
+            if reason == "peak-stable" and self.course is not None:
+                reason = None if self.course.may_go_on() else "budget"
+            if reason in ("peak-stable", "budget"):
                 self.ready = self.ready or ends.Agreement(hook.run_folder())
                 if not self.ready.all_ready(self.counter.steps):
                     reason = None

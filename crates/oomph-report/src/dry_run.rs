@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
+use crate::followed::{FollowedLoop, PhasePeak, Unreached};
 use crate::worst::WorstCard;
 
 /// The `gpu` of a device that had no limit.
@@ -88,6 +89,12 @@ pub struct DryRunReport {
     /// Which of several cards decides, and why; `null` where fewer than two were used.
     #[serde(default)]
     pub worst: Option<WorstCard>,
+    /// Loops of the program that were shortened, or whose memory grows.
+    #[serde(default)]
+    pub loops: Vec<FollowedLoop>,
+    /// What the program would do and the run did not reach.
+    #[serde(default)]
+    pub unreached: Vec<Unreached>,
 }
 
 /// The answer in one word.
@@ -120,6 +127,8 @@ pub enum Stopped {
     Oom,
     /// The user interrupted it (Ctrl-C), as one does with a server.
     Interrupted,
+    /// Its peak had settled, its loops could not be shortened, and the time for that was up.
+    Budget,
 }
 
 /// One virtual card and what the program did on it.
@@ -160,6 +169,9 @@ pub struct DeviceReport {
     /// The framework's pool, where it keeps one that is not PyTorch's: JAX, TensorFlow.
     #[serde(default)]
     pub pool: Option<Pool>,
+    /// The phases of the program with their peaks, in the order in which they came first.
+    #[serde(default)]
+    pub phases: Vec<PhasePeak>,
 }
 
 /// The memory of a card that a framework divides up by itself. It grows by doubling, and may be taken whole at the start,
@@ -277,6 +289,9 @@ pub struct Oom {
     /// What the card would have to hold for the program to run, contexts included, in bytes; `null` where it was not
     /// tried.
     pub would_need_bytes: Option<u64>,
+    /// Whether the error was not run into but follows from memory that grows with each iteration.
+    #[serde(default)]
+    pub forecast: bool,
 }
 
 /// A part of a program.
@@ -406,6 +421,7 @@ mod tests {
                     phase: Phase::Backward,
                     site: Some(Site { file: "a.py".into(), line: 1, function: "f".into(), text: None }),
                     would_need_bytes: None,
+                    forecast: false,
                 }),
                 gpu_name: String::new(),
                 processes: 1,
@@ -415,6 +431,7 @@ mod tests {
                 caught_ooms: vec![],
                 whose: None,
                 pool: None,
+                phases: Vec::new(),
             }],
             fits_on: vec![],
             activity: None,
@@ -424,6 +441,8 @@ mod tests {
             next: vec![],
             compiled: vec![],
             worst: None,
+            loops: Vec::new(),
+            unreached: Vec::new(),
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

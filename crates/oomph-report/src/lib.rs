@@ -16,6 +16,7 @@ mod compare;
 mod dry_run;
 mod explain;
 mod fix;
+mod followed;
 mod gpus;
 mod plan;
 mod text;
@@ -32,6 +33,7 @@ pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{
     Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange,
 };
+pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};
 pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,

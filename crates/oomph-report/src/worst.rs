@@ -105,6 +105,7 @@ mod tests {
             caught_ooms: vec![],
             whose: None,
             pool: None,
+            phases: Vec::new(),
         }
     }
 

@@ -80,6 +80,7 @@ fn found() -> FixReport {
                 phase: Phase::Forward,
                 site: Some(site),
                 would_need_bytes: None,
+                forecast: false,
             }),
         },
         fixes: vec![

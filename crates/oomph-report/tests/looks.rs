@@ -51,6 +51,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         caught_ooms: vec![],
         whose: None,
         pool: None,
+        phases: Vec::new(),
     }
 }
 
@@ -89,6 +90,8 @@ fn fits() -> DryRunReport {
         next: vec![],
         compiled: vec![],
         worst: None,
+        loops: Vec::new(),
+        unreached: Vec::new(),
     }
 }
 
@@ -109,6 +112,7 @@ fn oom() -> DryRunReport {
             text: Some("    loss.backward()".into()),
         }),
         would_need_bytes: Some(15_864 * MIB),
+        forecast: false,
     });
     dying.needed = Some(peak(15_000, 15_564));
     let mut report = fits();
@@ -380,6 +384,7 @@ fn with_warnings() {
         phase: Phase::Other,
         site: Some(Site { file: "auto.py".into(), line: 7, function: "search".into(), text: None }),
         would_need_bytes: None,
+        forecast: false,
     }];
     looks("warnings", &report);
 }

@@ -13,9 +13,9 @@ use oomph_report::{
     CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site, Stopped, Verdict, WorstCard,
 };
 
-use crate::activity;
 use crate::cards::Card;
 use crate::whose::ProcessMemory;
+use crate::{activity, followed};
 
 mod holding;
 mod peaks;
@@ -94,6 +94,8 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
     if let (Verdict::Oom, Some(probe)) = (verdict, probe) {
         add_probe(&mut devices, cards, probe, &mut warnings);
     }
+    let loops = followed::loops(run, &devices);
+    let verdict = followed::judge(verdict, &mut devices, &loops);
     weaknesses(run, verdict, &devices, cards, &mut warnings);
     let holding =
         if matches!(verdict, Verdict::Fits | Verdict::Oom) { holding(&devices, cards, run) } else { Vec::new() };
@@ -116,6 +118,8 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         next: Vec::new(),
         compiled: compiled(&run.hooks),
         worst: None,
+        loops,
+        unreached: followed::unreached(run),
     }
 }
 
@@ -210,6 +214,7 @@ fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
     }
     let said = run.hooks.reports.iter().find_map(|hook| hook.stopped.as_deref());
     match said {
+        Some("budget") if verdict != Verdict::Failed => Stopped::Budget,
         Some("peak-stable") if verdict != Verdict::Failed => Stopped::PeakStable,
         Some("steps") if verdict != Verdict::Failed => Stopped::Steps,
         _ => Stopped::Exit,
@@ -271,6 +276,7 @@ fn oom_of(oom: &HookOom, refused: u64) -> Oom {
             text: None,
         }),
         would_need_bytes: None,
+        forecast: false,
     }
 }
 
@@ -303,6 +309,7 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
         phase: Phase::Other,
         site,
         would_need_bytes: None,
+        forecast: false,
     });
 }
 

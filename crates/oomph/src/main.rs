@@ -23,6 +23,7 @@ mod explain;
 mod export;
 mod failure;
 mod fix;
+mod followed;
 mod fork_runner;
 mod gpus;
 mod output;

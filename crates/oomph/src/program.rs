@@ -72,7 +72,11 @@ impl Program {
             }
             (Some(steps), _) => Stop { mode: StopMode::Steps, steps, budget_seconds: None },
             (None, true) => Stop { mode: StopMode::Exit, steps: STABLE_STEPS, budget_seconds: None },
-            (None, false) => Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS, budget_seconds: None },
+            (None, false) => {
+                let budget = args.budget.as_deref().map(|text| duration("--budget", text)).transpose()?;
+                let budget_seconds = budget.map(|budget| u32::try_from(budget.as_secs()).unwrap_or(u32::MAX));
+                Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS, budget_seconds }
+            }
         };
         Ok(Self {
             cards,
@@ -118,7 +122,11 @@ impl Program {
             words.extend(["--with".into(), quoted(requirement)]);
         }
         match self.stop.mode {
-            StopMode::PeakStable => {}
+            StopMode::PeakStable => {
+                if let Some(seconds) = self.stop.budget_seconds {
+                    words.extend(["--budget".into(), format!("{seconds}s")]);
+                }
+            }
             StopMode::Steps => words.extend(["--steps".into(), self.stop.steps.to_string()]),
             StopMode::Exit => words.push("--until-exit".into()),
         }

@@ -3,9 +3,11 @@
 import sys
 
 from oomph import hook, meter, phases, quiet
-from oomph.loops import libraries, sources
+from oomph.loops import agreement, libraries, sources
 from oomph.loops.course import Course
 from oomph.loops.loop import ForLoop, WhileLoop
+from oomph.loops.unreached import Unreached
+from oomph.loops.witness import Witness
 
 _UNLIMITED = 2 << 40
 """What the virtual GPU says of a card without a limit, in bytes (`oomph_ledger::UNBOUNDED_CAPACITY`)."""
@@ -68,15 +70,24 @@ def install(torch, record, config, usable):
     course = Course(gauge, config["stop"])
     course.headroom = lambda: _headroom(torch, gauge)
     calm = quiet.Quiet(torch)
-    found = phases.Phases(gauge)
+    found = phases.Phases(gauge, _compiling)
     course.on_iteration = found.iteration_ended
+    course.witness = lambda: Witness(torch)
     phases.attach(torch, found, calm, hook.on_import)
     libraries.attach(course)
+    record.unreached = Unreached(found)
+    record.unreached.attach(hook.on_import)
+    course.agree = agreement.Lazily(torch, hook.run_folder())
     found.on_backward = course.ran_backward
-    hook.in_new_run(lambda: course.configure(config["stop"]))
+    hook.in_new_run(lambda: _begin_again(torch, course, config))
     record.phases, record.course = found, course
     _course = course
     return course, found
+
+
+def _begin_again(torch, course, config):
+    course.configure(config["stop"])
+    course.agree = agreement.Lazily(torch, hook.run_folder())
 
 
 def _headroom(torch, gauge):

@@ -40,13 +40,8 @@ class LeftOut:
             rate, left, run = loop.growth["bytes_per_iteration"], loop.remaining() or 0, loop.iterations()
             self._runs[loop.file, loop.line] = {
                 "first": loop.first_held, "added": rate * run, "bytes": rate * left,
-                "steps": left * (self_steps(loop) // max(1, loop.training)),
+                "steps": left * loop.steps_of_one(),
             }  # fmt: skip
-
-
-def self_steps(loop):
-    """Optimizer steps that were made in a loop."""
-    return loop.course.steps - loop.steps_before
 
 
 class Course:
@@ -58,6 +53,8 @@ class Course:
         """The peaks of the whole run."""
         self.configure(stop)
         self.stack = []
+        self._runs = {}
+        """How often each loop was entered, by file and line."""
         self._around = None
         self.ended = []
         """Loops that were shortened or whose memory grows, once they have ended."""
@@ -73,8 +70,8 @@ class Course:
         """The optimizer step after which a trainer ends whatever its loops say, by our count; None where there is none."""
         self.headroom = lambda: None
         """Gives the bytes that the fullest card has left for the framework, or None for cards without a limit."""
-        self.on_growth = None
-        """Called with a loop when its memory is seen to grow, and again an iteration later, to find what holds it."""
+        self.witness = None
+        """Makes an object whose `look()`, called at the ends of iterations, finds what holds memory that grows."""
         self.on_iteration = None
         """Called with a loop whose iteration has ended, before the memory is read."""
         self.agree = lambda loop, ends: ends
@@ -126,6 +123,8 @@ class Course:
 
     def begin(self, loop):
         """A loop is entered."""
+        place = loop.file, loop.line
+        loop.run = self._runs[place] = self._runs.get(place, 0) + 1
         self.stack.append(loop)
 
     def end(self, loop):
@@ -187,6 +186,9 @@ class Course:
         elif steps:
             loop.epochs += loop.child_trained
             loop.training += not loop.child_trained
+        if steps and loop.training + loop.epochs == 1:
+            # Until its first step an accumulation looks like an evaluation.
+            loop.progress.begin_again()
         for outer in self.stack[:-1]:
             outer.child_steps += steps - loop.child_steps
         if self.on_iteration is not None:
@@ -248,11 +250,14 @@ class Course:
         """Memory grows: go on to where the card is full if that is near, else say when it would be."""
         if loop.window is None:
             loop.window = self.meter.open()
-            self._tell_of_growth(loop)
+            loop.witness = self.witness() if self.witness is not None else None
+        if loop.witness is not None and not loop.witness.is_done():
+            loop.witness.look()
+            # It takes three iterations to tell what stays of the first.
             return False
-        if loop.growth is None:
-            loop.growth = {}
-            self._tell_of_growth(loop)
+        loop.growth = loop.growth or {}
+        if loop.witness is not None:
+            loop.growth.update(loop.witness.seen())
         if loop.kind == EPOCHS:
             # What inner loops that were shortened would have added stays as what they did add stays.
             rate += loop.child_growth
@@ -271,10 +276,6 @@ class Course:
         else:
             runs_on = left is not None and left * loop.pace() <= min(self.budget / 4, 10.0)
         return not runs_on and self._close(loop)
-
-    def _tell_of_growth(self, loop):
-        if self.on_growth is not None:
-            self.on_growth(loop)
 
     # -- conditions that hold every so often ---------------------------------------------------------------------
 
@@ -301,8 +302,13 @@ class Course:
                 "shortened": loop.is_shortened(), "growth": loop.growth,
             }  # fmt: skip
             key = loop.file, loop.line
-            known = found.get(key)
             # Of a loop that is run in each epoch, the run that says most speaks for all.
-            if known is None or (one["growth"] is not None, one["iterations"]) >= (known["growth"] is not None, known["iterations"]):
+            if key not in found or _says(one) >= _says(found[key]):
                 found[key] = one
         return list(found.values())
+
+
+def _says(one):
+    """How much the run of a loop has to say: how far its memory would have grown, how long it went on."""
+    growth = one["growth"] or {}
+    return bool(growth), growth.get("at_end_bytes") or 0, one["iterations"]

@@ -120,7 +120,7 @@ def _lightning_training(cls, course):
             trainer.val_check_batch = every
 
     cls.on_advance_end = on_advance_end
-    _around(cls, "on_run_start", after=lambda self: _begin(self, course, self.max_batches, batches=True))
+    _around(cls, "on_run_start", after=lambda self: _begin(self, course, self.trainer.num_training_batches, batches=True))
     run = cls.run
 
     @functools.wraps(run)

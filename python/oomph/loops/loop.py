@@ -58,7 +58,7 @@ class Loop:
         self.closing = 0
         self.closed = False
         self.window = None
-        self.growth = None
+        self.growth = self.witness = None
         self.first_held = 0
         self.periodic = {}
 
@@ -81,10 +81,13 @@ class Loop:
         left = None if self.total is None else max(0, self.total - self.iterations() - self.skipped)
         most = self.course.most_steps
         if most is not None and self.training:
-            steps = max(1, (self.course.steps - self.steps_before) // self.training)
-            by_steps = max(0, -(-(most - self.course.steps) // steps))
+            by_steps = max(0, -(-(most - self.course.steps) // max(1, self.steps_of_one())))
             left = by_steps if left is None else min(left, by_steps)
         return left
+
+    def steps_of_one(self):
+        """Optimizer steps of an iteration that trains."""
+        return (self.course.steps - self.steps_before) // max(1, self.training)
 
     def pace(self):
         """Seconds of processor time of an iteration."""

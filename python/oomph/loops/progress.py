@@ -31,10 +31,6 @@ class Progress:
         self.unmoved = 0
         """Readings that have left the peak of reserved memory where it was."""
 
-    def iterate(self):
-        """An iteration has ended."""
-        self.iterations += 1
-
     def read(self, held, peak):
         """An iteration that counts has ended with `held` bytes allocated; `peak` is the reserved peak so far."""
         self.readings += 1
@@ -46,6 +42,12 @@ class Progress:
         if self.readings > self._skip:
             self._held.append(held)
             del self._held[:-_KEPT]
+
+    def begin_again(self):
+        """What was seen so far was of another kind."""
+        self.readings = 0
+        self._peak = None
+        self.jumped()
 
     def jumped(self):
         """What follows may differ from what was seen: begin the judgement anew."""

@@ -51,11 +51,11 @@ pub struct HookGrowth {
     pub at_end_bytes: Option<u64>,
     /// The optimizer steps that had been made by then.
     pub steps: u64,
-    /// What holds the memory, where it was found.
-    pub holder: Option<HookHolder>,
-    /// Allocations that had been made on the fullest device before and after the last iteration that was looked at: what
-    /// was allocated between them and is still there is what grows.
-    pub allocations: Option<(u64, u64)>,
+    /// What holds the memory, as far as it was found.
+    pub holders: Vec<HookHolder>,
+    /// Allocations that had been made on the fullest device at the ends of three iterations in a row: what was allocated
+    /// between the first two and is still there at the third is what grows.
+    pub allocations: Vec<u64>,
     /// That device.
     pub device: u32,
 }

@@ -3,6 +3,7 @@
 use super::activity;
 use super::bar::{Part, draw};
 use super::explain_snapshot;
+use super::followed;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
 use crate::dry_run::{
@@ -32,6 +33,7 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     if report.verdict != Verdict::NoGpuUse {
         devices(&mut page, report);
     }
+    followed::loops(&mut page, report);
     run(&mut page, report);
     compiled(&mut page, report);
     smallest(&mut page, report);
@@ -53,6 +55,12 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             };
             let step = oom.and_then(|oom| oom.step).map(|step| format!(" in step {step}"));
             let phase = oom.and_then(|oom| phase(oom.phase));
+            if let Some(oom) = oom.filter(|oom| oom.forecast) {
+                let step = oom.step.map_or_else(|| " before its loop ends".into(), |step| format!(" in step {step}"));
+                let text = format!(" its memory grows, and the card would be full{step} (forecast, not run)");
+                page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
+                return;
+            }
             let mut text = match (step, phase) {
                 (Some(step), Some(phase)) => format!(" it dies{step}, {phase}"),
                 (Some(step), None) => format!(" it dies{step}"),
@@ -213,6 +221,9 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     }
     if let Some(oom) = &device.oom {
         death(page, device, oom);
+    }
+    if devices <= 2 {
+        followed::phases(page, device);
     }
     if let (Some(whose), true) = (&device.whose, devices <= 2) {
         owners(page, whose);
@@ -443,6 +454,7 @@ fn run(page: &mut Page, report: &DryRunReport) {
         Stopped::Timeout => format!("stopped{steps}, the time being up,"),
         Stopped::Oom => format!("died{steps}"),
         Stopped::Interrupted => format!("was interrupted{steps}"),
+        Stopped::Budget => format!("stopped{steps} with a stable peak, in a loop that cannot be shortened,"),
     };
     let mut frameworks: Vec<(&String, &String)> = report.frameworks.iter().collect();
     // The framework itself goes before the libraries under it.

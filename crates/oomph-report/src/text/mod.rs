@@ -8,6 +8,7 @@ mod explain;
 mod explain_log;
 mod explain_snapshot;
 mod fix;
+mod followed;
 mod gpus;
 mod page;
 mod plan;

@@ -5,7 +5,7 @@ use oomph_report::{DeviceReport, ModelledTerm, Peak, Pool};
 
 use super::{Observation, device_map};
 use crate::cards::Card;
-use crate::pool;
+use crate::{followed, pool};
 
 /// Processes count as being on a card at the same time while their peaks add up to no more than this part of the
 /// card's peak beyond it, in percent: two that run together seldom peak in the very same instant.
@@ -124,5 +124,6 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         whose: None,
         // Of several processes with pools on one card, the largest tells how they are.
         pool: shares(index, run).into_iter().find_map(|share| share.pool),
+        phases: followed::phases(index, run),
     }
 }

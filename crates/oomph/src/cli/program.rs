@@ -20,13 +20,18 @@ pub struct ProgramArgs {
     #[arg(long, value_name = "PKG")]
     pub with: Vec<String>,
 
-    /// Stop after N optimizer steps [default: when the peak has not moved for 3 steps]
+    /// Stop after N optimizer steps [default: run to the end, with loops shortened once their memory has settled]
     #[arg(long, value_name = "N", conflicts_with = "until_exit")]
     pub steps: Option<u32>,
 
-    /// Let the program run to its end
+    /// Let the program run to its end, with every iteration of its loops
     #[arg(long)]
     pub until_exit: bool,
+
+    /// How long a loop that cannot be shortened goes on after its peak has settled, and how long memory that grows is
+    /// followed (90s, 10m) [default: 1m]
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["until_exit", "steps"])]
+    pub budget: Option<String>,
 
     /// Stop after this time (90s, 10m, 1h30m)
     #[arg(long, value_name = "DURATION")]

@@ -1,0 +1,81 @@
+//! What following a program to its end has shown: its phases, its loops, and what it did not reach.
+
+use serde::{Deserialize, Serialize};
+
+/// The peaks of one phase of the program on one card, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhasePeak {
+    /// `load`, `forward`, `backward`, `optimizer`, `evaluation`, `generation`, `saving`, `text encoding`, `denoising` or
+    /// `decoding`.
+    pub phase: String,
+    /// How often it was entered, the most of any process.
+    pub times: u64,
+    /// The framework's peak of allocated memory within the phase.
+    pub allocated_bytes: u64,
+    /// The framework's peak of reserved memory within the phase.
+    pub reserved_bytes: u64,
+}
+
+/// A loop of the program that was shortened, or whose memory grows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowedLoop {
+    /// The file, as the program named it; empty where it is not known.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u64,
+    /// `training`, `epochs`, `evaluation` or `other`.
+    pub kind: String,
+    /// The iterations that were run.
+    pub iterations: u64,
+    /// The iterations that there are; `null` where that is not known.
+    pub of: Option<u64>,
+    /// Whether some were left out.
+    pub shortened: bool,
+    /// How its memory grows with each iteration; `null` where it does not.
+    pub growth: Option<Growth>,
+}
+
+/// Memory that grows with each iteration of a loop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    /// The card's CUDA index.
+    pub device: u32,
+    /// What an iteration adds, in bytes.
+    pub bytes_per_iteration: u64,
+    /// The peak of allocated memory in the last iteration that was run, in bytes.
+    pub peak_bytes: u64,
+    /// What that peak would be in the loop's last iteration, in bytes; `null` where the loop's length is not known.
+    pub at_end_bytes: Option<u64>,
+    /// The iteration in which the card is full, counted from the loop's first; `null` for a card without a limit.
+    pub full_in_iteration: Option<u64>,
+    /// The optimizer step in which the card is full, counted from the program's first; `null` where no step is made in
+    /// the loop, or for a card without a limit.
+    pub full_in_step: Option<u64>,
+    /// What holds the memory, as far as it was found.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+    /// The line that allocates most of what grows; `null` where no recording shows it.
+    pub site: Option<crate::dry_run::Site>,
+}
+
+/// A thing in the program that holds on to memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its name, such as `losses` or `self.history`.
+    pub name: String,
+    /// What is held: `loss-history`, `graph-history`, `results`, `running-total`, `hook` or `retained-graph`.
+    pub kind: String,
+    /// The file in which the program adds to it.
+    pub file: String,
+    /// The line, from 1; 0 where it is not known.
+    pub line: u64,
+}
+
+/// Something that the program would do and the run did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreached {
+    /// The phase, such as `evaluation`.
+    pub phase: String,
+    /// What shows that the program has it, in a clause.
+    pub why: String,
+}

@@ -1,0 +1,160 @@
+//! What the hook saw as it followed the program, put together for the report: phases, loops, growth, what was not reached.
+
+use std::collections::BTreeSet;
+
+use oomph_launch::{HookFollowedLoop, HookGrowth, HookHolder, HookReport};
+use oomph_report::{DeviceReport, FollowedLoop, Growth, Holder, Oom, Peak, Phase, PhasePeak, Unreached, Verdict};
+
+use crate::assemble::{Observation, device_map};
+
+/// The phases of the program on one card: of several processes, each phase's highest peak.
+pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
+    let mut phases: Vec<PhasePeak> = Vec::new();
+    for hook in &run.hooks.reports {
+        let map = device_map(hook, &run.ledger);
+        for phase in &hook.phases {
+            let Some(peaks) = phase.devices.iter().find(|device| map.get(&device.index) == Some(&index)) else {
+                continue;
+            };
+            let place = phases.iter().position(|known| known.phase == phase.phase).unwrap_or_else(|| {
+                phases.push(PhasePeak { phase: phase.phase.clone(), ..PhasePeak::default() });
+                phases.len() - 1
+            });
+            let known = &mut phases[place];
+            known.times = known.times.max(phase.times);
+            known.allocated_bytes = known.allocated_bytes.max(peaks.allocated_peak_bytes);
+            known.reserved_bytes = known.reserved_bytes.max(peaks.reserved_peak_bytes.unwrap_or(0));
+        }
+    }
+    phases
+}
+
+/// What the program would do and the run did not reach.
+pub fn unreached(run: &Observation) -> Vec<Unreached> {
+    let mut seen = BTreeSet::new();
+    let all = run.hooks.reports.iter().flat_map(|hook| &hook.unreached);
+    all.filter(|one| seen.insert((&one.phase, &one.why)))
+        .map(|one| Unreached { phase: one.phase.clone(), why: one.why.clone() })
+        .collect()
+}
+
+/// What a card would have to hold beyond its peak in this run, because iterations that grow were left out, in bytes.
+pub fn left_out_bytes(device: &DeviceReport, loops: &[FollowedLoop]) -> u64 {
+    let allocated = device.peak.allocated_bytes.unwrap_or(0);
+    let ends = loops.iter().filter_map(|one| one.growth.as_ref()).filter(|growth| growth.device == device.index);
+    ends.filter_map(|growth| growth.at_end_bytes).max().unwrap_or(0).saturating_sub(allocated)
+}
+
+/// The loops that were shortened or grow, of all processes.
+pub fn loops(run: &Observation, devices: &[DeviceReport]) -> Vec<FollowedLoop> {
+    let mut loops: Vec<FollowedLoop> = Vec::new();
+    for hook in &run.hooks.reports {
+        for one in &hook.loops {
+            let growth = one.growth.as_ref().map(|growth| growth_of(hook, one, growth, run, devices));
+            let known = loops.iter().position(|known| known.file == one.file && known.line == u64::from(one.line));
+            let followed = FollowedLoop {
+                file: one.file.clone(),
+                line: one.line.into(),
+                kind: one.kind.clone(),
+                iterations: one.iterations,
+                of: one.of,
+                shortened: one.shortened,
+                growth,
+            };
+            // The ranks of a job go through the same loops; the one that grows most speaks for all.
+            match known {
+                None => loops.push(followed),
+                Some(place) => {
+                    let end = |one: &FollowedLoop| one.growth.as_ref().map(|growth| growth.at_end_bytes);
+                    if end(&followed) > end(&loops[place]) {
+                        loops[place] = followed;
+                    }
+                }
+            }
+        }
+    }
+    loops
+}
+
+fn growth_of(
+    hook: &HookReport,
+    one: &HookFollowedLoop,
+    growth: &HookGrowth,
+    run: &Observation,
+    devices: &[DeviceReport],
+) -> Growth {
+    let map = device_map(hook, &run.ledger);
+    let index = map.get(&growth.device).copied().unwrap_or(growth.device as usize);
+    let device = devices.get(index);
+    let room = device.and_then(|device| room_for_allocated(device)).map(|most| most.saturating_sub(growth.peak_bytes));
+    let more = room.filter(|_| growth.bytes_per_iteration > 0).map(|room| room / growth.bytes_per_iteration + 1);
+    let steps_of_one = u64::from(one.kind == "training");
+    Growth {
+        device: u32::try_from(index).unwrap_or(u32::MAX),
+        bytes_per_iteration: growth.bytes_per_iteration,
+        peak_bytes: growth.peak_bytes,
+        at_end_bytes: growth.at_end_bytes,
+        full_in_iteration: more.map(|more| one.iterations.saturating_add(more)),
+        full_in_step: more.filter(|_| steps_of_one > 0).map(|more| growth.steps.saturating_add(more)),
+        holders: growth.holders.iter().map(holder).collect(),
+        site: None,
+    }
+}
+
+fn holder(holder: &HookHolder) -> Holder {
+    Holder { name: holder.name.clone(), kind: holder.kind.clone(), file: holder.file.clone(), line: holder.line.into() }
+}
+
+/// The most that the framework can have allocated on a card: all of it but the context and what libraries took.
+fn room_for_allocated(device: &DeviceReport) -> Option<u64> {
+    let others = device.peak.context_bytes.saturating_add(device.peak.other_bytes);
+    Some(device.capacity_bytes?.saturating_sub(others))
+}
+
+/// Adds what iterations that were left out would have taken. A program whose memory grows beyond the card before its loop
+/// ends does not fit, though the shortened run did.
+pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLoop]) -> Verdict {
+    if verdict != Verdict::Fits {
+        return verdict;
+    }
+    for device in devices.iter_mut() {
+        let more = left_out_bytes(device, loops);
+        if more > 0 {
+            device.needed = Some(grown(&device.peak, more));
+        }
+    }
+    let fatal = loops.iter().filter_map(|one| Some((one, one.growth.as_ref()?))).find(|(one, growth)| {
+        let last = one.of.filter(|_| growth.at_end_bytes.is_some());
+        growth.full_in_iteration.zip(last).is_some_and(|(full, last)| full <= last)
+    });
+    let Some((one, growth)) = fatal else { return verdict };
+    let Some(device) = devices.get_mut(growth.device as usize) else { return verdict };
+    device.oom = Some(Oom {
+        requested_bytes: growth.bytes_per_iteration,
+        allocated_bytes: device.peak.allocated_bytes,
+        reserved_bytes: device.peak.reserved_bytes,
+        free_bytes: None,
+        message: format!(
+            "memory grows by {} with each iteration; not run to the end",
+            oomph_gpu::size::format(growth.bytes_per_iteration)
+        ),
+        step: growth.full_in_step,
+        phase: if one.kind == "evaluation" { Phase::Eval } else { Phase::Other },
+        site: growth.site.clone(),
+        would_need_bytes: device.needed.map(|needed| needed.process_bytes),
+        forecast: true,
+    });
+    Verdict::Oom
+}
+
+/// A peak with more bytes allocated.
+fn grown(peak: &Peak, more: u64) -> Peak {
+    Peak {
+        process_bytes: peak.process_bytes.saturating_add(more),
+        reserved_bytes: peak.reserved_bytes.map(|bytes| bytes.saturating_add(more)),
+        allocated_bytes: peak.allocated_bytes.map(|bytes| bytes.saturating_add(more)),
+        low_bytes: peak.low_bytes.saturating_add(more),
+        high_bytes: peak.high_bytes.saturating_add(more),
+        ..*peak
+    }
+}

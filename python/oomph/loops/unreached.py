@@ -1,0 +1,73 @@
+"""What the program would do that the run has not reached: loaders that were made and never read, evaluations that are due."""
+
+import functools
+import os
+import weakref
+
+from oomph import hook, sites
+
+
+class Unreached:
+    """Remembers loaders and trainers until they have done their part."""
+
+    def __init__(self, phases):
+        self._phases = phases
+        self._loaders = []
+        self._trainer = None
+
+    def attach(self, moments_on_import):
+        """Wait for PyTorch's loaders and the Trainer of transformers."""
+        moments_on_import("torch.utils.data.dataloader", self._watch_loaders)
+        moments_on_import("transformers.trainer", self._watch_trainer)
+
+    def _watch_loaders(self, module):
+        loader, iterator = module.DataLoader, module._BaseDataLoaderIter
+        plain_init, plain_iter = loader.__init__, iterator.__init__
+        loaders = self._loaders
+
+        @functools.wraps(plain_init)
+        def __init__(self, *args, **kwargs):
+            plain_init(self, *args, **kwargs)
+            hook.guarded(remember, self)
+
+        def remember(self):
+            site = sites.site_of_frame(_caller())
+            if site is not None and len(loaders) < 64:
+                loaders.append((weakref.ref(self), site))
+
+        @functools.wraps(plain_iter)
+        def begin(self, loader, *args, **kwargs):
+            loaders[:] = [one for one in loaders if one[0]() not in (None, loader)]
+            plain_iter(self, loader, *args, **kwargs)
+
+        loader.__init__ = __init__
+        iterator.__init__ = begin
+
+    def _watch_trainer(self, module):
+        original = module.Trainer.__init__
+
+        @functools.wraps(original)
+        def __init__(trainer, *args, **kwargs):
+            original(trainer, *args, **kwargs)
+            self._trainer = weakref.ref(trainer)
+
+        module.Trainer.__init__ = __init__
+
+    def as_list(self):
+        """What is still to come, in the form of ARCHITECTURE.md."""
+        found = []
+        trainer = self._trainer() if self._trainer is not None else None
+        strategy = getattr(getattr(getattr(trainer, "args", None), "eval_strategy", None), "value", "no")
+        if trainer is not None and strategy != "no" and not self._phases.has_seen("evaluation"):
+            found.append({"phase": "evaluation", "why": "the Trainer evaluates (eval_strategy=%r) and had not yet" % strategy})
+        for reference, site in self._loaders:
+            if reference() is not None:
+                place = "%s:%d" % (os.path.basename(site["file"]), site["line"])
+                found.append({"phase": "a loader", "why": "the one made at %s was never read" % place})
+        return found
+
+
+def _caller():
+    import sys
+
+    return sys._getframe(3)

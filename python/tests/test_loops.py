@@ -1,0 +1,325 @@
+"""Loops: how source is instrumented, when a loop has shown what it does, and what is left out of it."""
+
+import itertools
+import sys
+import textwrap
+import unittest
+
+import support  # noqa: F401  (puts the package on the path)
+
+from oomph.loops import length, rewrite
+from oomph.loops.course import Course
+from oomph.loops.loop import ForLoop
+from oomph.loops.progress import FLAT, GROWING, UNKNOWN, Progress, fills_after
+
+MIB = 1 << 20
+
+
+class Trends(unittest.TestCase):
+    def read(self, values, skip=0, peak=lambda index: 7):
+        progress = Progress(skip)
+        for index, value in enumerate(values):
+            progress.read(value, peak(index))
+        return progress
+
+    def test_too_few_say_nothing(self):
+        self.assertEqual(self.read([5, 9]).trend(), (UNKNOWN, 0))
+
+    def test_what_stays_is_flat(self):
+        self.assertEqual(self.read([100 * MIB] * 4).trend(), (FLAT, 0))
+        self.assertEqual(self.read([100 * MIB] * 4).unmoved, 3)
+
+    def test_first_iterations_do_not_count(self):
+        self.assertEqual(self.read([0, 300 * MIB, 500 * MIB, 500 * MIB, 500 * MIB], skip=2).trend(), (FLAT, 0))
+
+    def test_constant_growth_and_small_growth(self):
+        self.assertEqual(self.read([index * 12 * MIB for index in range(4)]).trend(), (GROWING, 12 * MIB))
+        self.assertEqual(self.read([index * 512 for index in range(4)]).trend(), (GROWING, 512))
+
+    def test_lengths_that_vary_are_no_growth(self):
+        values = [(100 + 30 * (index * 7 % 5)) * MIB for index in range(14)]
+        self.assertEqual(self.read(values).trend(), (FLAT, 0))
+
+    def test_growth_below_variation_is_seen_in_the_long_run(self):
+        values = [(100 + 20 * index + 15 * (index * 7 % 5)) * MIB for index in range(14)]
+        trend, rate = self.read(values).trend()
+        self.assertEqual(trend, GROWING)
+        self.assertAlmostEqual(rate / MIB, 20, delta=4)
+
+    def test_epochs(self):
+        self.assertEqual(self.read([5 * MIB]).trend_of_epochs(), (UNKNOWN, 0))
+        self.assertEqual(self.read([5 * MIB, 5 * MIB]).trend_of_epochs(), (FLAT, 0))
+        self.assertEqual(self.read([5 * MIB, 9 * MIB]).trend_of_epochs(), (UNKNOWN, 0))
+        self.assertEqual(self.read([5 * MIB, 9 * MIB, 13 * MIB]).trend_of_epochs(), (GROWING, 4 * MIB))
+
+    def test_when_a_card_is_full(self):
+        self.assertEqual(fills_after(10, 95), 9)
+        self.assertIsNone(fills_after(0, 95))
+
+
+class Lengths(unittest.TestCase):
+    def test_through_enumerate_and_zip(self):
+        self.assertEqual(length.length_of(enumerate(range(9))), 9)
+        self.assertEqual(length.length_of(zip([1, 2, 3], range(9))), 3)
+        self.assertIsNone(length.length_of(itertools.count()))
+
+    def test_generators_name_their_loader_and_keep_nothing(self):
+        class DataLoader:
+            batch_size, dataset = 4, []
+
+            def __len__(self):
+                return 12
+
+            def __iter__(self):
+                batch = object()
+                yield batch
+                yield sys.getrefcount(batch)
+
+        iterator = iter(DataLoader())
+        next(iterator)
+        self.assertEqual(length.length_of(enumerate(iterator)), 12)
+        self.assertTrue(length.gives_batches(enumerate(iterator)))
+        # Only the generator's own frame and the call's argument refer to the batch.
+        self.assertEqual(next(iterator), 2)
+
+    def test_choices_are_not_alike(self):
+        self.assertTrue(length.may_differ([8, 16, 32]))
+        self.assertTrue(length.may_differ(range(8, 128, 8)))
+        self.assertFalse(length.may_differ(range(100)))
+        self.assertFalse(length.gives_batches([1, 2]))
+
+
+class FakeMeter:
+    """Memory as the test says: `held` and `peak` in bytes."""
+
+    on = True
+
+    def __init__(self):
+        self.held, self.peak = 0, 0
+        self.windows = []
+
+    def usable(self):
+        return True
+
+    def open(self):
+        from oomph.meter import Window
+
+        self.windows.append(Window())
+        return self.windows[-1]
+
+    def close(self, window):
+        self.windows.remove(window)
+
+    def read(self, reset=True):
+        self.peak = max(self.peak, self.held)
+        for window in self.windows:
+            window.fold(0, self.peak, self.held)
+        return {0: (self.peak, self.held)}
+
+
+class Program:
+    """Runs an instrumented program whose names are the test's."""
+
+    def __init__(self, text, room=None, **names):
+        self.meter = FakeMeter()
+        self.course = Course(self.meter, {"mode": "peak-stable", "steps": 3, "budget_seconds": 60})
+        self.course.headroom = lambda: None if room is None else room - self.meter.held
+        names.update({
+            rewrite.LOOP: lambda iterable, line, distinct=None: ForLoop(self.course, iterable, "program.py", line, distinct),
+            rewrite.NOW: lambda value, line: self.course.now(value, line),
+            "step": self.step, "batch": self.batch, "backward": self.course.ran_backward, "leak": self.leak, "did": [],
+        })  # fmt: skip
+        self.names = names
+        exec(rewrite.instrument(textwrap.dedent(text), "program.py"), names)
+        self.did = names["did"]
+
+    def batch(self):
+        """A forward pass that takes some time."""
+        import time
+
+        time.sleep(0.0005)
+        self.meter.held = max(self.meter.held, 64 * MIB)
+
+    def step(self):
+        self.batch()
+        self.course.stepped()
+
+    def leak(self, size=MIB):
+        self.batch()
+        self.meter.held += size
+
+
+class Loader:
+    """A loader of batches whose processing takes long enough to be worth shortening."""
+
+    batch_size = 4
+    dataset = ()
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+
+def slow(loop):
+    return 1.0
+
+
+class Shortened(unittest.TestCase):
+    def setUp(self):
+        from oomph.loops.loop import Loop
+
+        # The pace comes from the processor's clock, which a test would have to burn.
+        plain, Loop.pace = Loop.pace, slow
+        self.addCleanup(setattr, Loop, "pace", plain)
+
+    def test_epochs_end_early_and_what_follows_happens(self):
+        program = Program(
+            """
+            for epoch in range(40):
+                for x in loader:
+                    step(); did.append("t")
+                for x in loader:
+                    batch(); did.append("e")
+                did.append(epoch)
+            did.append("end")
+            """,
+            loader=Loader(1000),
+        )
+        self.assertEqual([one for one in program.did if isinstance(one, int)], [0, 1])
+        self.assertEqual(program.did[-1], "end")
+        self.assertLess(program.did.count("t"), 20)
+        self.assertLess(program.did.count("e"), 20)
+        kinds = {one["kind"] for one in program.course.as_list()}
+        self.assertEqual(kinds, {"epochs", "training", "evaluation"})
+
+    def test_an_epoch_that_differs_is_run(self):
+        program = Program(
+            """
+            for epoch in range(40):
+                if epoch == 25:
+                    did.append("unfrozen")
+                for x in loader:
+                    step()
+                did.append(epoch)
+            """,
+            loader=Loader(1000),
+        )
+        self.assertIn("unfrozen", program.did)
+        self.assertLess(len(program.did), 10)
+
+    def test_what_is_done_every_so_often_is_done_once(self):
+        program = Program(
+            """
+            count = 0
+            for x in loader:
+                step()
+                count += 1
+                if count % 500 == 0:
+                    did.append(count)
+            """,
+            loader=Loader(1000),
+        )
+        self.assertEqual(len(program.did), 1)
+        self.assertLess(program.names["count"], 20)
+
+    def test_a_choice_of_sizes_is_run_whole(self):
+        program = Program(
+            """
+            for size in [8, 16, 32, 64]:
+                for x in range(100):
+                    step()
+                did.append(size)
+            """
+        )
+        self.assertEqual(program.did, [8, 16, 32, 64])
+
+    def test_accumulation_is_not_ended_before_its_steps(self):
+        program = Program(
+            """
+            for i, x in enumerate(loader):
+                backward(); batch()
+                if (i + 1) % 32 == 0:
+                    step(); did.append(i)
+            """,
+            loader=Loader(1000),
+        )
+        self.assertEqual(program.did[:4], [31, 63, 95, 127])
+        self.assertLess(len(program.did), 12)
+
+    def test_layers_and_setting_up_are_left_alone(self):
+        program = Program(
+            """
+            for layer in iter(range(200)):
+                leak(); did.append(layer)
+            """
+        )
+        self.assertEqual(len(program.did), 200)
+
+
+class Growing(unittest.TestCase):
+    def setUp(self):
+        from oomph.loops.loop import Loop
+
+        plain, Loop.pace = Loop.pace, slow
+        self.addCleanup(setattr, Loop, "pace", plain)
+
+    def test_a_leak_that_fills_the_card_soon_is_followed(self):
+        from oomph.loops.loop import Loop
+
+        Loop.pace = lambda loop: 0.1
+        program = Program("for x in loader:\n    leak(MIB); step(); did.append(x)\n", room=264 * MIB, loader=Loader(400), MIB=MIB)
+        # The fake card refuses nothing, so the loop goes on to where it would be full, and beyond.
+        self.assertGreater(len(program.did), 190)
+
+    def test_a_leak_over_a_long_loop_is_extrapolated(self):
+        program = Program("for x in loader:\n    leak(MIB); step(); did.append(x)\n", loader=Loader(5000), MIB=MIB)
+        (found,) = program.course.as_list()
+        self.assertTrue(found["shortened"])
+        self.assertLess(len(program.did), 30)
+        self.assertEqual(found["growth"]["bytes_per_iteration"], MIB)
+        self.assertEqual(found["growth"]["at_end_bytes"], found["growth"]["peak_bytes"] + (5000 - len(program.did)) * MIB)
+
+    def test_what_an_earlier_epoch_left_out_is_counted(self):
+        program = Program(
+            """
+            for epoch in range(2):
+                for x in loader:
+                    leak(MIB); step()
+            """,
+            loader=Loader(5000), MIB=MIB,
+        )  # fmt: skip
+        grown = [one for one in program.course.as_list() if one["growth"] and one["kind"] == "training"]
+        self.assertAlmostEqual(grown[0]["growth"]["at_end_bytes"], (64 + 10000) * MIB, delta=80 * MIB)
+
+
+class Source(unittest.TestCase):
+    def changed(self, text):
+        return rewrite.instrument(textwrap.dedent(text), "x.py") is not None
+
+    def test_lines_stay_where_they_are(self):
+        code = rewrite.instrument("for x in y:\n    f(x)\n\nraise ValueError\n", "x.py")
+        names = {rewrite.LOOP: lambda iterable, *_: iterable, "y": [1], "f": lambda x: None}
+        try:
+            exec(code, names)
+        except ValueError as error:
+            self.assertEqual(error.__traceback__.tb_next.tb_lineno, 4)
+
+    def test_layers_are_not_looked_at(self):
+        self.assertFalse(self.changed("class A(nn.Module):\n    def forward(self, x):\n        for b in self.bs: x = b(x)\n"))
+        self.assertTrue(self.changed("class T(Trainer):\n    def run(self, x):\n        for b in self.bs: x = b(x)\n"))
+
+    def test_endless_loops_and_bare_ones_stay(self):
+        self.assertFalse(self.changed("while True:\n    f()\n"))
+        self.assertFalse(self.changed("for x in y:\n    z += x\n"))
+
+    def test_what_cannot_be_parsed_is_left_to_python(self):
+        self.assertIsNone(rewrite.instrument("for in", "x.py"))
+
+
+if __name__ == "__main__":
+    unittest.main()
