@@ -101,11 +101,15 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         if matches!(verdict, Verdict::Fits | Verdict::Oom) { holding(&devices, cards, run) } else { Vec::new() };
     let mut seen = BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
+    let stopped = stopped(run, verdict);
+    // What ended by itself has done all that it does.
+    let early = matches!(stopped, Stopped::Budget | Stopped::Steps | Stopped::Timeout | Stopped::Interrupted);
+    let unreached = if early { followed::unreached(run) } else { Vec::new() };
     DryRunReport {
         schema: DryRunSchema,
         verdict,
         exit_status: run.exit_status,
-        stopped: stopped(run, verdict),
+        stopped,
         steps: run.hooks.reports.iter().map(|hook| hook.optimizer_steps).max().unwrap_or(0),
         elapsed_seconds: (run.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
         frameworks: frameworks(&run.hooks),
@@ -119,7 +123,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         compiled: compiled(&run.hooks),
         worst: None,
         loops,
-        unreached: followed::unreached(run),
+        unreached,
     }
 }
 

@@ -34,9 +34,14 @@ pub fn phases(page: &mut Page, device: &DeviceReport) {
 
 /// Memory that grows, the loops that were shortened, and what was not reached.
 pub fn loops(page: &mut Page, report: &DryRunReport) {
+    // Where the program ran into the error, there is nothing left to forecast.
+    let has_died = report.oom_device().is_some_and(|(_, oom)| !oom.forecast);
     for (one, growth) in report.loops.iter().filter_map(|one| Some((one, one.growth.as_ref()?))) {
         page.gap();
         grows(page, one, growth);
+        if !has_died {
+            ends(page, one, growth);
+        }
     }
     let shortened: Vec<String> = report.loops.iter().filter(|one| one.shortened).map(run_of).collect();
     if !shortened.is_empty() {
@@ -84,12 +89,16 @@ fn grows(page: &mut Page, one: &FollowedLoop, growth: &Growth) {
     }
     page.paragraph(0, 2, &[(Ink::Bad, "memory grows:"), (Ink::Strong, &text)]);
     for holder in &growth.holders {
-        page.paragraph(2, 4, &[(Ink::Plain, "held by "), (Ink::Strong, &held(holder))]);
+        page.paragraph(2, 4, &[(Ink::Plain, "held by"), (Ink::Strong, &format!(" {}", held(holder)))]);
     }
     if let Some(site) = &growth.site {
         let text = format!("allocated at {}:{} in {}", clean(&site.file), site.line, clean(&site.function));
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
+}
+
+/// When the card would be full, and what the loop would hold at its end.
+fn ends(page: &mut Page, one: &FollowedLoop, growth: &Growth) {
     let full = match (growth.full_in_step, growth.full_in_iteration) {
         (Some(step), _) => Some(format!("the card is full in step {step}")),
         (None, Some(iteration)) => Some(format!("the card is full in iteration {iteration}")),
