@@ -123,6 +123,10 @@ class Phases:
 
         return phase
 
+    def is_evaluating(self):
+        """Whether the program trains and is in an evaluation now."""
+        return self.trains and (self._evaluates or EVALUATION in self._around)
+
     def has_seen(self, name):
         """Whether the program has been in a phase."""
         return name in self._found

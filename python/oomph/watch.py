@@ -202,6 +202,9 @@ class Watcher:
     def _oom(self, device, requested, free, error):
         torch = self.torch
         phase, site = sites.where(grad_enabled=torch.is_grad_enabled())
+        if phase in ("forward", "other") and self._evaluates():
+            # A validation without `no_grad` looks like training.
+            phase = "eval"
         allocated = reserved = 0
         if self._usable():
             stats = torch._C._cuda_memoryStats(device)
@@ -218,11 +221,15 @@ class Watcher:
             "reserved_bytes": int(reserved),
             "free_bytes": free,
             "message": message,
-            "step": self.record.steps + 1,
+            "step": self.record.steps + 1 + (self.course.skipped_steps if self.course is not None else 0),
             "phase": phase,
             "site": site,
             "fatal": False,
         }
+
+    def _evaluates(self):
+        course, phases = self.course, self.record.phases
+        return course is not None and (course.is_evaluating() or phases.is_evaluating())
 
     def failed(self, error):
         """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""

@@ -23,7 +23,6 @@ class LeftOut:
 
     def __init__(self):
         self.bytes = 0
-        self.steps = 0
         self._runs = {}
 
     def began(self, loop, held):
@@ -32,7 +31,6 @@ class LeftOut:
         before = self._runs.pop((loop.file, loop.line), None)
         if before is not None and held - before["first"] >= before["added"] / 2:
             self.bytes += before["bytes"]
-            self.steps += before["steps"]
 
     def ended(self, loop):
         """A loop has ended; one whose memory grows is remembered until it is run again."""
@@ -40,7 +38,6 @@ class LeftOut:
             rate, left, run = loop.growth["bytes_per_iteration"], loop.remaining() or 0, loop.iterations()
             self._runs[loop.file, loop.line] = {
                 "first": loop.first_held, "added": rate * run, "bytes": rate * left,
-                "steps": left * loop.steps_of_one(),
             }  # fmt: skip
 
 
@@ -60,6 +57,8 @@ class Course:
         """Loops that were shortened or whose memory grows, once they have ended."""
         self.steps = self.backwards = 0
         self.left_out = LeftOut()
+        self.skipped_steps = 0
+        """Optimizer steps that the whole program would have made by now and that were left out."""
         self.loops_ended = 0
         """Loops that trained and have ended: the program goes on."""
         self._settled_at = None
@@ -88,6 +87,7 @@ class Course:
         """Begin anew in a forked child, whose loops are its own."""
         self.stack, self.ended, self._around = [], [], None
         self.left_out = LeftOut()
+        self.skipped_steps = 0
         self.steps = self.backwards = 0
         self.fresh = True
         self._thread = threading.get_ident()
@@ -153,8 +153,18 @@ class Course:
             if loop.growth is not None:
                 parent.child_growth += loop.growth["bytes_per_iteration"] * (loop.remaining() or 0)
         self.left_out.ended(loop)
+        if loop.is_shortened():
+            self.skip(loop, loop.remaining() or 0)
         if loop.is_shortened() or loop.growth is not None:
             self.ended.append(loop)
+
+    def skip(self, loop, iterations):
+        """Iterations of a loop are left out, with the steps that they would have made."""
+        made = self.steps - loop.steps_before + self.skipped_steps - loop.skipped_before
+        if loop.training:
+            self.skipped_steps += iterations * loop.steps_of_one()
+        elif loop.epochs:
+            self.skipped_steps += iterations * (made // max(1, loop.iterations()))
 
     def iteration_ended(self, loop):
         """An iteration has ended; say whether the loop has shown all that it does, and may end."""
@@ -207,6 +217,11 @@ class Course:
             loop.window.clear()
         return ends
 
+    def is_evaluating(self):
+        """Whether the program has trained and is in a loop over batches without a backward pass."""
+        known = [loop for loop in self.stack if loop.progress is not None or loop.is_over_batches()]
+        return bool(self.backwards and known) and known[-1].backwards_before == self.backwards and known[-1].is_over_batches()
+
     # -- the decision --------------------------------------------------------------------------------------------
 
     def _has_shown(self, loop, held):
@@ -250,6 +265,7 @@ class Course:
         """Memory grows: go on to where the card is full if that is near, else say when it would be."""
         if loop.window is None:
             loop.window = self.meter.open()
+            loop.grows_since = time.process_time()
             loop.witness = self.witness() if self.witness is not None else None
         if loop.witness is not None and not loop.witness.is_done():
             loop.witness.look()
@@ -266,15 +282,17 @@ class Course:
         peak = max(held, sum(allocated for _, allocated in loop.window.peaks.values())) + missing
         loop.growth.update(
             bytes_per_iteration=int(rate), held_bytes=int(held + missing), peak_bytes=int(peak),
-            steps=self.steps + self.left_out.steps, at_end_bytes=None if left is None else int(peak + rate * left),
+            steps=self.steps + self.skipped_steps, at_end_bytes=None if left is None else int(peak + rate * left),
         )  # fmt: skip
         headroom = self.headroom()
         fills = None if headroom is None else fills_after(rate, headroom - missing)
         if fills is not None and (left is None or fills < left):
             # It dies here: let it, and the step, the line and the traceback are the real ones.
             runs_on = not missing and fills * loop.pace() <= self.budget
+        elif left is not None:
+            runs_on = left * loop.pace() <= min(self.budget / 4, 10.0)
         else:
-            runs_on = left is not None and left * loop.pace() <= min(self.budget / 4, 10.0)
+            runs_on = time.process_time() - loop.grows_since <= self.budget / 4
         return not runs_on and self._close(loop)
 
     # -- conditions that hold every so often ---------------------------------------------------------------------

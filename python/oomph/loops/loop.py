@@ -35,6 +35,7 @@ class Loop:
         self.began = True
         self.backwards_before = course.backwards
         self.steps_before = course.steps
+        self.skipped_before = course.skipped_steps
         self.quick = 0
         self.begin_iteration()
         # Time of the processor: what else runs on the machine must not change an answer.
@@ -71,6 +72,10 @@ class Loop:
             return EPOCHS
         # Backward passes without a step are an accumulation.
         return EVALUATION if self.batches and self.course.backwards == self.backwards_before else OTHER
+
+    def is_over_batches(self):
+        """Whether it goes through a loader of batches, also before its first iteration has ended."""
+        return self.batches
 
     def iterations(self):
         """Iterations that have ended."""
@@ -140,6 +145,9 @@ class ForLoop(Loop):
             for position in range(self.quick + 1):
                 self._note(position)
 
+    def is_over_batches(self):
+        return self.batches or self._iterable is not None and gives_batches(self._iterable)
+
     # -- values that differ --------------------------------------------------------------------------------------
 
     def _note(self, position):
@@ -165,6 +173,7 @@ class ForLoop(Loop):
             for _ in range(position - here):
                 if next(self._source, self) is self:
                     return False
+            self.course.skip(self, position - here)
             self.skipped += position - here
             self._note(position)
             self.progress.jumped()

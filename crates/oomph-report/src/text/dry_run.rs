@@ -115,10 +115,13 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
     let tightest = report
         .devices
         .iter()
-        .filter_map(|device| Some((device, i128::from(device.capacity_bytes?) - i128::from(device.peak.process_bytes))))
+        .filter_map(|device| {
+            Some((device, i128::from(device.capacity_bytes?) - i128::from(device.need()?.process_bytes)))
+        })
         .min_by_key(|(_, room)| *room);
     let Some((device, room)) = tightest else {
-        let most = report.devices.iter().map(|device| device.peak.process_bytes).max().unwrap_or(0);
+        let needs = report.devices.iter().filter_map(DeviceReport::need);
+        let most = needs.map(|peak| peak.process_bytes).max().unwrap_or(0);
         let each = if report.devices.len() > 1 { " on the fullest card" } else { "" };
         let text = format!(" {} of GPU memory{each}", size(most));
         page.paragraph(0, 2, &[(Ink::Good, "needs"), (Ink::Strong, &text)]);
@@ -126,7 +129,8 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
     };
     let room = u64::try_from(room).unwrap_or(0);
     let text = format!(" {} to spare on {}", size(room), place(device, report.devices.len()));
-    page.paragraph(0, 2, &[(Ink::Good, "fits:"), (Ink::Strong, &text)]);
+    let word = if report.unreached.is_empty() { "fits:" } else { "fits as far as it ran:" };
+    page.paragraph(0, 2, &[(Ink::Good, word), (Ink::Strong, &text)]);
     caught(page, report);
     if device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity) {
         let doubt = size(device.peak.high_bytes - device.peak.process_bytes);
