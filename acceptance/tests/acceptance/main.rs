@@ -7,6 +7,8 @@
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod answers;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod by_hand;
@@ -70,6 +72,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(distributed::trials());
     trials.extend(plan::trials());
     trials.extend(serving::trials());
+    trials.extend(answers::trials());
     trials
 }
 
