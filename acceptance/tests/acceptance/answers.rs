@@ -6,6 +6,7 @@
 //! import; then all of them run in it. With `OOMPH_ANSWERS_READINGS=FILE` in addition each program runs with `--until-exit` as
 //! well, and what both answered is added to FILE.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ struct Program {
     #[serde(default)]
     options: Vec<String>,
     #[serde(default)]
-    env: std::collections::BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 /// What whole runs have shown of one program.
@@ -89,8 +90,11 @@ pub fn trials() -> Vec<Trial> {
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         all.program.into_iter().partition(|program| python.is_some() || program.ci);
     if !elsewhere.is_empty() {
+        let packages: BTreeSet<&str> =
+            elsewhere.iter().flat_map(|program| &program.packages).map(String::as_str).collect();
+        let packages = packages.into_iter().collect::<Vec<_>>().join(", ");
         eprintln!(
-            "acceptance: the answers for {} programs are not asked for; {PYTHON}=PYTHON does so",
+            "acceptance: the answers for {} programs are not asked for; {PYTHON}=PYTHON does so, with {packages} installed",
             elsewhere.len()
         );
     }
@@ -102,7 +106,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn hold(program: &Program, python: Option<&str>) -> Result<()> {
-    let truth = truth(program)?.context("runs.csv has no run on the card that is asked about")?;
+    let truth = truth(program)?.context("runs.csv has no run on this card: truth.py makes one")?;
     let finished = run(program, python, &[])?;
     let answer = answer(&finished)?;
     let held = compare(&truth, &answer);
