@@ -199,6 +199,7 @@ def install():
         on_import("numpy", _install_joined)
     guarded(_install_frameworks)
     before_import("vllm", _settle_vllm)
+    on_import("vllm", _vllm_imported)
     if config["random_weights"]:
         guarded(_install_weights)
 
@@ -296,9 +297,15 @@ def _torch_imported(torch):
 
 
 def _settle_vllm():
+    from oomph import vllm
+
+    vllm.settle()
+
+
+def _vllm_imported(module):
     from oomph import record, vllm
 
-    vllm.settle(record.current())
+    vllm.imported(record.current())
 
 
 def _install_values(torch, rec):

@@ -1,10 +1,41 @@
-"""Stopping in a notebook: the kernel stays, and what is left of the cells is passed over.
+"""Notebooks: which cell a line is in, and how a run is stopped.
+
+When a run is stopped, the kernel stays, and what is left of the cells is passed over.
 
 A kernel that went away would be an error to whatever runs the notebook (`jupyter nbconvert --execute`, papermill), and
 the run would count as failed.
 """
 
+import re
 import sys
+
+_CELL = re.compile(r"<ipython-input-(\d+)-|/ipykernel_\d+/\d+\.py$")
+
+
+def cell_of(filename):
+    """The number of the cell that code of this file was typed into, as in `In [5]`; None for what is no cell.
+
+    IPython itself knows it; an old IPython has it in the name of the file, and ipykernel a temporary file for each cell.
+    """
+    found = _CELL.search(filename)
+    if found is None:
+        return None
+    shell = sys.modules.get("IPython.core.interactiveshell")
+    try:
+        compiler = shell.InteractiveShell.instance().compile if shell.InteractiveShell.initialized() else None
+        number = getattr(compiler, "_filename_map", {}).get(filename)
+    except Exception:
+        number = None
+    if number is None and found.group(1):
+        number = found.group(1)
+    return int(number) if number else None
+
+
+def line_of(filename, line):
+    """The text of a line of a cell, which is in no file; None where it is not known."""
+    import linecache
+
+    return linecache.getline(filename, line).strip() or None
 
 
 class PeakSeen(BaseException):

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 
+from oomph import ranks
+
 # The overlay replaces the public names of these; the record is written with the originals.
 from io import open as _open
 
@@ -16,6 +18,11 @@ _mkdir = os.makedirs
 
 _MIN_INTERVAL = 0.2
 _current = None
+
+
+def _number(name):
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None
 
 
 def _rank():
@@ -79,9 +86,11 @@ class Record:
             if followed is not None:
                 followed.forked()
 
-    def warn(self, sentence):
-        """Add one sentence for the report; the same sentence is kept once."""
+    def warn(self, sentence, instead_of=None):
+        """Add one sentence for the report, perhaps in place of an earlier one; the same sentence is kept once."""
         with self._lock:
+            if instead_of in self.warnings:
+                self.warnings.remove(instead_of)
             if sentence not in self.warnings and len(self.warnings) < 50:
                 self.warnings.append(sentence)
 
@@ -197,6 +206,8 @@ class Record:
                 "pid": os.getpid(),
                 "argv": [str(argument) for argument in getattr(sys, "argv", None) or []],
                 "rank": _rank(),
+                "ranks_run": ranks.running() or [],
+                "world_size": _number("WORLD_SIZE"),
                 "frameworks": dict(self.frameworks),
                 "stopped": self.stopped,
                 "optimizer_steps": self.steps,

@@ -1,12 +1,15 @@
-"""Reading stacks: which line of the user's, which phase of training, is this an out-of-memory error.
+"""Reading stacks: which line of the user's and of the library, which module, which phase, is this an out-of-memory error.
 
 Everything works on frames and code objects alone and imports nothing of torch, so it can be used inside the
 allocator's observer and tested on stacks that were made by hand.
 """
 
 import os
+import re
 import sys
 import sysconfig
+
+from oomph import module_path, notebook
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _OOM_TEXTS = (
@@ -69,11 +72,34 @@ def is_own_file(filename):
     return filename.startswith(_OWN)
 
 
+_MACHINERY = (
+    "/torch/nn/modules/module.py", "/torch/autograd/", "/torch/_tensor.py", "/torch/_ops.py", "/torch/overrides.py",
+    "/torch/utils/", "/torch/_dynamo/", "/torch/optim/optimizer.py", "/torch/cuda/", "/torch/_jit_internal.py",
+    "/accelerate/hooks.py",
+)  # fmt: skip
+"""Code of libraries that only passes a call on: its lines say nothing of what is computed."""
+
+
+def is_library_file(filename):
+    """Say whether code of this file is a library's and computes something: not Python's own, and no mere wrapper."""
+    if is_user_file(filename) or is_own_file(filename) or filename.startswith("<"):
+        return False
+    path = filename.replace("\\", "/")
+    if "/site-packages/" not in path and "/dist-packages/" not in path:
+        return False
+    return not any(part in path for part in _MACHINERY)
+
+
 def _site(code, line):
     filename = code.co_filename
+    cell = notebook.cell_of(filename)
     if not filename.startswith("<"):
         filename = os.path.abspath(filename)
-    return {"file": filename, "line": int(line or code.co_firstlineno), "function": code.co_name}
+    site = {"file": filename, "line": int(line or code.co_firstlineno), "function": code.co_name}
+    if cell is not None:
+        site["cell"] = cell
+        site["text"] = notebook.line_of(code.co_filename, site["line"])
+    return site
 
 
 def site_of_frame(frame):
@@ -83,6 +109,24 @@ def site_of_frame(frame):
             return _site(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def library_site_of_frame(frame):
+    """The innermost line of a library below the user's innermost line, or None.
+
+    A line outside of PyTorch says more than the one in PyTorch that it calls (`down_proj(...)` more than `F.linear`).
+    """
+    found = None
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if is_user_file(filename):
+            break
+        if is_library_file(filename):
+            if "-packages/torch/" not in filename.replace("\\", "/"):
+                return _site(frame.f_code, frame.f_lineno)
+            found = found or _site(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return found
 
 
 def site_of_traceback(tb):
@@ -170,7 +214,14 @@ def without_own_frames(tb):
 
 
 _LOAD_NAMES = ("from_pretrained", "load_state_dict", "from_single_file", "dispatch_model", "load_checkpoint_and_dispatch")
+_SAVE_NAMES = ("save_pretrained", "save_model", "_save_checkpoint", "save_checkpoint", "save_state")
 _EVAL_NAMES = ("evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "predict", "validation_step", "validate")
+_STEP_NAMES = ("training_step", "_inner_training_loop")
+_OWN_EVAL = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test)(?:_|$)")
+"""What programs call the functions in which they evaluate."""
+
+TRAINING_STEP = "training step"
+"""What a frame of a trainer's training step says: whatever runs in it evaluates nothing, with gradients or without."""
 
 
 def classify(filename, function):
@@ -190,39 +241,74 @@ def classify(filename, function):
         return "generate"
     if function == "generate" and ("/transformers/" in path or "/peft/" in path or "/vllm/" in path):
         return "generate"
+    if "/diffusers/" in path:
+        phase = _classify_pipeline(path, function)
+        if phase is not None:
+            return phase
     if function in _LOAD_NAMES:
         return "load"
-    if path.endswith("/torch/serialization.py") and "load" in function:
-        return "load"
+    if path.endswith("/torch/serialization.py"):
+        return "load" if "load" in function else "saving" if "save" in function else None
+    if function in _SAVE_NAMES:
+        return "saving"
     if path.endswith("/torch/nn/modules/module.py") and function in ("_apply", "to", "cuda", "half", "bfloat16", "float"):
         return "load"
     if function in _EVAL_NAMES:
         return "eval"
+    if function in _STEP_NAMES and "-packages/" in path:
+        return TRAINING_STEP
     if path.endswith("/torch/nn/modules/module.py") and function in ("_call_impl", "_wrapped_call_impl", "_slow_forward"):
         return "forward"
+    # A loss that is computed outside of any module.
+    return "forward" if path.endswith("/torch/nn/functional.py") else None
+
+
+def _classify_pipeline(path, function):
+    """The parts of a pipeline of diffusers: its prompt, its denoising loop, its decoder."""
+    if "/diffusers/models/autoencoders/" in path and function == "decode":
+        return "decoding"
+    if "/diffusers/pipelines/" in path:
+        if function.lstrip("_").startswith("encode_prompt") or "prompt_embeds" in function:
+            return "text-encoding"
+        if function == "__call__":
+            return "denoising"
     return None
 
 
-def phase_of_stack(frames, grad_enabled=True):
+def phase_of_stack(frames, grad_enabled=True, evaluates=True):
     """Name the phase of one stack, given as (filename, function) pairs from the innermost outwards.
 
     The innermost telling frame decides; a module call only counts when nothing around it says more, except that a
-    module called from a closure of an optimizer is a forward.
+    module called from a closure of an optimizer is a forward. Without gradients a forward is an evaluation where a frame
+    says so, or where none does and the model `evaluates` (a value or a callable): a reference model, a teacher or an
+    encoder is called without gradients in the middle of a training step.
     """
-    forward = False
+    forward = step = False
     for filename, function in frames:
         phase = classify(filename, function)
         if phase is None:
-            continue
-        if phase == "forward":
-            forward = True
-            continue
-        if phase == "optimizer" and forward:
+            if not grad_enabled and _OWN_EVAL.search(function) and is_user_file(filename):
+                return "eval"
+        elif phase == TRAINING_STEP:
+            step = True
             break
-        return phase
-    if forward:
-        return "forward" if grad_enabled else "eval"
-    return None
+        elif phase == "forward":
+            forward = True
+        elif phase == "denoising" and not forward:
+            # Outside of its models a pipeline moves latents and images about.
+            return None
+        elif phase == "optimizer" and forward:
+            break
+        else:
+            return phase
+    if step:
+        return "forward"
+    if forward and not grad_enabled:
+        return "eval" if (evaluates() if callable(evaluates) else evaluates) else "forward"
+    return "forward" if forward else None
+
+
+_SELF_EVIDENT = ("backward", "optimizer", "load", "saving", "generate", "text-encoding", "denoising", "decoding")
 
 
 def _pairs(frame):
@@ -231,8 +317,21 @@ def _pairs(frame):
         frame = frame.f_back
 
 
-def where(grad_enabled=True):
-    """Phase and site of what the process is doing now: a pair (phase, site or None).
+class Place:
+    """Where a process is: the phase, the innermost lines of the user and of a library, and the module at work."""
+
+    def __init__(self, phase, site, library_site, module, in_training_step=False):
+        self.phase = phase
+        self.in_training_step = in_training_step
+        """Whether a trainer's training step is on the stack, within which nothing is evaluated."""
+        self.site = site
+        self.library_site = library_site
+        self.module = module
+        """A `module_path.Called`, or None outside of any module."""
+
+
+def where(grad_enabled=True, trains=None):
+    """Say where the process is now, as a `Place`. `trains(model)` says whether an optimizer updates a model.
 
     The backward pass runs in threads of the autograd engine, which have no Python frames of the user's; then the
     thread that waits in `backward` tells. An activation that is recomputed in backward counts as backward.
@@ -247,23 +346,29 @@ def where(grad_enabled=True):
     # an out-of-memory error would find its tensors still there.
     stacks.pop(own, None)
     here = sys._getframe().f_back
-    phase = phase_of_stack(_pairs(here), grad_enabled)
+    module = module_path.called(here)
+    library = library_site_of_frame(here)
+
+    def evaluates():
+        return module is None or (not module.training and (trains is None or trains(module.root)))
+
+    phase = phase_of_stack(_pairs(here), grad_enabled, evaluates)
     site = site_of_frame(here)
-    if phase in ("backward", "optimizer", "load", "generate") or (phase and own == main):
-        return phase, site
+    if phase in _SELF_EVIDENT or (phase and own == main):
+        return Place(phase, site, library, module, any(classify(*pair) == TRAINING_STEP for pair in _pairs(here)))
     order = [stacks.pop(main, None)] + list(stacks.values())
     if site is None or phase is None or own != main:
         # Called from another thread than the program's own: look whether somebody waits for a backward pass.
         for frame in order:
             if frame is not None and phase_of_stack(_pairs(frame)) == "backward":
-                return "backward", site or site_of_frame(frame)
+                return Place("backward", site or site_of_frame(frame), library, module)
     if site is None:
         for frame in order:
             site = site_of_frame(frame) if frame is not None else None
             if site is not None:
-                phase = phase or phase_of_stack(_pairs(frame), grad_enabled)
+                phase = phase or phase_of_stack(_pairs(frame), grad_enabled, evaluates)
                 break
-    return phase or "other", site
+    return Place(phase or "other", site, library, module)
 
 
 def requested_of(message):

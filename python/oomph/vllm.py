@@ -14,12 +14,31 @@ SETTINGS = (
 """Variables of vLLM's own, the value for a dry run, and why."""
 
 
-def settle(record):
-    """Set what the user has not; vLLM has not been imported."""
-    record.frameworks.setdefault("vllm", _version())
-    for name, value, why in SETTINGS:
-        if name not in os.environ:
+SETTLED = "OOMPH_VLLM_SETTINGS"
+"""Names those that were set here and not by the user, for vLLM's own processes too."""
+
+
+def settle():
+    """Set what the user has not; vLLM has not been imported, and may be looked for only (TRL asks whether it is there)."""
+    ours = [name for name, _, _ in SETTINGS if name not in os.environ]
+    for name, value, _ in SETTINGS:
+        if name in ours:
             os.environ[name] = value
+    if ours:
+        os.environ[SETTLED] = ",".join(ours)
+
+
+def imported(record):
+    """The program has imported vLLM."""
+    record.frameworks.setdefault("vllm", _version())
+
+
+def ran(record):
+    """An engine of vLLM's works: say what was set for it."""
+    imported(record)
+    ours = os.environ.get(SETTLED, "").split(",")
+    for name, value, why in SETTINGS:
+        if name in ours:
             record.warn("vLLM ran with %s=%s: %s." % (name, value, why))
 
 
@@ -32,14 +51,15 @@ def _version():
         return "unknown"
 
 
-def watch_worker(module, finish):
-    """Have `finish()` called when a worker of the module `vllm.v1.worker.gpu_worker` is ready and when it goes."""
+def watch_worker(module, ready_to_serve, finish):
+    """Have both called when a worker of the module `vllm.v1.worker.gpu_worker` is ready, and `finish()` when it goes."""
     worker = module.Worker
     ready, shut_down = worker.compile_or_warm_up_model, getattr(worker, "shutdown", None)
 
     @functools.wraps(ready)
     def compile_or_warm_up_model(self, *args, **kwargs):
         result = ready(self, *args, **kwargs)
+        ready_to_serve()
         finish()
         return result
 

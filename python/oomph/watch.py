@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from oomph import ends, hook, quiet, sites, stop, weights
+from oomph import ends, hook, module_path, quiet, sites, stop, weights
 
 
 class Watcher:
@@ -201,8 +201,14 @@ class Watcher:
 
     def _oom(self, device, requested, free, error):
         torch = self.torch
-        phase, site = sites.where(grad_enabled=torch.is_grad_enabled())
-        if phase in ("forward", "other") and self._evaluates():
+        program = self.record.program
+        place = sites.where(torch.is_grad_enabled(), program.trains if program is not None else None)
+        called = place.module
+        if called is not None and place.phase == "backward":
+            called = module_path.of_recomputation(called)
+        module, model = called.names() if called is not None else (None, None)
+        phase = place.phase
+        if phase in ("forward", "other") and self._evaluates() and not place.in_training_step:
             # A validation without `no_grad` looks like training.
             phase = "eval"
         allocated = reserved = 0
@@ -223,7 +229,10 @@ class Watcher:
             "message": message,
             "step": self.record.steps + 1 + (self.course.skipped_steps if self.course is not None else 0),
             "phase": phase,
-            "site": site,
+            "site": place.site,
+            "library_site": place.library_site,
+            "module": module,
+            "model": model,
             "fatal": False,
         }
 
@@ -394,4 +403,4 @@ def install(torch, record, config):
 def _watch_vllm(module, watcher):
     from oomph import vllm
 
-    vllm.watch_worker(module, lambda: hook.guarded(watcher.finish))
+    vllm.watch_worker(module, lambda: vllm.ran(watcher.record), lambda: hook.guarded(watcher.finish))

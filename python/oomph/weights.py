@@ -45,6 +45,8 @@ _NO_CONFIG = (
 
 _record = None
 _said = set()
+_random = []
+"""The models whose weights are random, by the names that the program gave."""
 _lock = threading.RLock()
 _count = 0
 
@@ -125,7 +127,7 @@ def _wrap(cls, make):
             # The program asked for it without the restriction to the disk, so it gets the error of that.
             return _again(original, cls, name, args, given, error)
         folder, changed = substitute
-        _warn(name, "weights of %s are random: they are not on disk, so the model is built from its config." % name)
+        _say_random(name)
         error = None
         return _named(original(cls, folder, *args, **changed), name)
 
@@ -150,6 +152,23 @@ def _warn(name, sentence):
         _said.add(str(name))
         if _record is not None:
             _record.warn(sentence)
+
+
+def _say_random(name):
+    """Several models with random weights are one warning, which grows."""
+    if str(name) not in _said:
+        _said.add(str(name))
+        before = _random_sentence() if _random else None
+        _random.append(str(name))
+        if _record is not None:
+            _record.warn(_random_sentence(), instead_of=before)
+
+
+def _random_sentence():
+    if len(_random) == 1:
+        return "weights of %s are random: they are not on disk, so the model is built from its config." % _random[0]
+    names = "%s and %s" % (", ".join(_random[:-1]), _random[-1])
+    return "weights of %s are random: they are not on disk, so the models are built from their configs." % names
 
 
 def _named(result, name):

@@ -2,14 +2,16 @@
 
 import gc
 import json
+import linecache
 import os
 import sys
 import types
 import unittest
+import unittest.mock
 import weakref
 
 import support  # noqa: F401  (puts the package on the path)
-from oomph import record, sites, stop, watch
+from oomph import module_path, record, sites, stop, watch
 
 LIBRARY = os.path.join(os.path.dirname(os.__file__), "site-packages", "torch", "nn", "modules", "module.py")
 
@@ -107,6 +109,126 @@ class Phases(unittest.TestCase):
         self.assertEqual(self.phase(CALL, ("/v/site-packages/transformers/trainer.py", "evaluation_loop"), user), "eval")
         self.assertEqual(self.phase(("/v/site-packages/bitsandbytes/optim/optimizer.py", "step"), user), "optimizer")
         self.assertIsNone(self.phase(user))
+
+
+    def test_a_forward_without_gradients_in_a_training_step_is_no_evaluation(self):
+        trl = ("/v/site-packages/trl/trainer/dpo_trainer.py", "compute_ref_log_probs")
+        step = ("/v/site-packages/transformers/trainer.py", "training_step")
+        user = ("/home/u/train.py", "<module>")
+        self.assertEqual(self.phase(CALL, trl, step, user, grad_enabled=False), "forward")
+        self.assertEqual(self.phase(CALL, trl, ("/v/site-packages/transformers/trainer.py", "prediction_step"), step, user, grad_enabled=False), "eval")
+        # In a loop of the user's own, the model and the name of the function tell.
+        self.assertEqual(self.phase(CALL, user, grad_enabled=False, evaluates=lambda: False), "forward")
+        self.assertEqual(self.phase(CALL, ("/home/u/train.py", "run_validation"), user, grad_enabled=False, evaluates=False), "eval")
+        self.assertEqual(self.phase(("/home/u/train.py", "evaluate"), user, grad_enabled=False), "eval")
+        self.assertEqual(self.phase(CALL, ("/home/u/train.py", "retrieval"), user, grad_enabled=False, evaluates=False), "forward")
+
+    def test_phases_of_a_pipeline(self):
+        pipeline = "/v/site-packages/diffusers/pipelines/flux/pipeline_flux.py"
+        call = (pipeline, "__call__")
+        self.assertEqual(self.phase(CALL, (pipeline, "encode_prompt"), call, grad_enabled=False), "text-encoding")
+        self.assertEqual(self.phase(CALL, call, grad_enabled=False), "denoising")
+        decode = ("/v/site-packages/diffusers/models/autoencoders/autoencoder_kl.py", "decode")
+        self.assertEqual(self.phase(CALL, decode, call, grad_enabled=False), "decoding")
+        self.assertIsNone(self.phase(call, grad_enabled=False))
+
+    def test_saving_and_losses(self):
+        trainer = ("/v/site-packages/transformers/trainer.py", "_save_checkpoint")
+        self.assertEqual(self.phase(trainer, ("/v/site-packages/transformers/trainer.py", "_inner_training_loop")), "saving")
+        self.assertEqual(self.phase((T + "serialization.py", "save"), ("/home/u/train.py", "main")), "saving")
+        self.assertEqual(self.phase((T + "nn/functional.py", "cross_entropy"), ("/home/u/train.py", "main")), "forward")
+
+
+class LibraryLines(unittest.TestCase):
+    """The line of a library below the user's."""
+
+    def stack(self, *files):
+        """Run a stack of functions of these files, the user's first, and give the innermost one's frame's library line."""
+        function = lambda: sites.library_site_of_frame(sys._getframe(1))
+        for name in reversed(files):
+            function = run(name, "def forward():\n    return inner()\n", inner=function)["forward"]
+        return function()
+
+    def test_a_models_line_says_more_than_pytorchs(self):
+        model = "/v/site-packages/transformers/models/llama/modeling_llama.py"
+        found = self.stack("/home/u/train.py", model, T + "nn/modules/module.py", T + "nn/modules/linear.py")
+        self.assertEqual((found["file"], found["line"], found["function"]), (model, 2, "forward"))
+        # What only passes the call on is left out; PyTorch's own line is better than none.
+        found = self.stack("/home/u/train.py", T + "nn/modules/module.py", T + "nn/modules/linear.py")
+        self.assertEqual(found["file"], T + "nn/modules/linear.py")
+
+    def test_only_what_the_users_line_calls_counts(self):
+        self.assertIsNone(self.stack("/v/site-packages/torchrun/main.py", "/home/u/train.py"))
+        self.assertIsNone(self.stack("/home/u/train.py", T + "nn/modules/module.py"))
+
+
+class Cells(unittest.TestCase):
+    """Lines of notebooks."""
+
+    def test_the_number_of_a_cell(self):
+        from oomph import notebook
+
+        self.assertEqual(notebook.cell_of("<ipython-input-12-0a1b>"), 12)
+        for name in ("/tmp/ipykernel_7/99.py", "/home/u/train.py", "<stdin>"):
+            self.assertIsNone(notebook.cell_of(name))
+
+    def test_ipython_knows_the_cell_of_a_temporary_file(self):
+        from oomph import notebook
+
+        name = "/tmp/ipykernel_7/99.py"
+        compiler = types.SimpleNamespace(_filename_map={name: 5})
+        shell = types.SimpleNamespace(initialized=lambda: True, instance=lambda: types.SimpleNamespace(compile=compiler))
+        module = types.SimpleNamespace(InteractiveShell=shell)
+        linecache.cache[name] = (9, None, ["x = 1\n", "trainer.train()\n"], name)
+        with unittest.mock.patch.dict(sys.modules, {"IPython.core.interactiveshell": module}):
+            site = run(name, "\nfound = where(frame())\n", where=sites.site_of_frame, frame=lambda: sys._getframe(1))["found"]
+        self.assertEqual((site["cell"], site["line"], site["text"]), (5, 2, "trainer.train()"))
+
+
+class Modules(unittest.TestCase):
+    """Which module of which model a stack is in."""
+
+    class Part:
+        def __init__(self, **children):
+            self._modules = children
+            self.training = True
+
+        def named_modules(self, prefix=""):
+            yield prefix, self
+            for name, child in self._modules.items():
+                yield from child.named_modules(prefix + "." + name if prefix else name)
+
+        def parameters(self):
+            return iter(())
+
+    class Model(Part):
+        pass
+
+    class DistributedDataParallel(Part):
+        pass
+
+    def called(self, *modules):
+        """The modules that call each other on a stack, the outermost first."""
+        call = run(LIBRARY, "def _call_impl(self, inner):\n    return inner()\n")["_call_impl"]
+        function = lambda: module_path.called(sys._getframe())
+        for module in reversed(modules):
+            function = lambda module=module, inner=function: call(module, inner)
+        return function()
+
+    def test_a_module_has_its_path_in_the_model(self):
+        mlp = self.Part()
+        model = self.Model(model=self.Part(layers=self.Part(**{"17": self.Part(mlp=mlp)})))
+        self.assertEqual(self.called(model, mlp).names(), ("model.layers.17.mlp", "Model"))
+        wrapped = self.DistributedDataParallel(module=model)
+        self.assertEqual(self.called(wrapped, model, mlp).names(), ("model.layers.17.mlp", "Model"))
+        self.assertEqual(self.called(model).names(), (None, "Model"))
+        self.assertIsNone(self.called())
+
+    def test_a_model_in_training_mode_does_not_evaluate(self):
+        model = self.Model()
+        self.assertTrue(self.called(model).training)
+        model.training = False
+        self.assertFalse(self.called(model).training)
 
 
 class Optimizer:

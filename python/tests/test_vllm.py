@@ -27,9 +27,14 @@ class Settings(support.RunCase):
             """))
 
     def run_program(self, **env):
-        out = self.passes("import vllm; from oomph import record; record.current().write()", env=env)
+        out = self.passes("import vllm; from oomph import record, vllm; vllm.ran(record.current()); record.current().write()", env=env)
         [report] = self.records()
         return out, report
+
+    def test_are_not_said_of_what_was_only_looked_for(self):
+        self.passes("import importlib.util as util; util.find_spec('vllm'); from oomph import record; record.current().write()")
+        [report] = self.records()
+        self.assertEqual((report["warnings"], "vllm" in report["frameworks"]), ([], False))
 
     def test_are_set_and_said(self):
         out, report = self.run_program()
@@ -56,11 +61,11 @@ class Workers(unittest.TestCase):
             def shutdown(self):
                 told.append("gone")
 
-        vllm.watch_worker(types.SimpleNamespace(Worker=Worker), lambda: told.append("written"))
+        vllm.watch_worker(types.SimpleNamespace(Worker=Worker), lambda: told.append("ran"), lambda: told.append("written"))
         worker = Worker()
         self.assertEqual(worker.compile_or_warm_up_model(2.5), 2.5)
         worker.shutdown()
-        self.assertEqual(told, ["warm", "written", "written", "gone"])
+        self.assertEqual(told, ["warm", "ran", "written", "written", "gone"])
 
 
 if __name__ == "__main__":

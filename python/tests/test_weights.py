@@ -128,6 +128,20 @@ class Transformers(WeightsCase):
         sentence = "weights of model are random: they are not on disk, so the model is built from its config."
         self.assertEqual(out, "%r\n" % [sentence])
 
+    def test_several_models_are_one_warning(self):
+        for name in ("one", "two", "three"):
+            self.folder(name, LLAMA)
+        out = self.runs(
+            """
+            from transformers import AutoModel
+            for name in ("one", "two", "three", "one"):
+                AutoModel.from_pretrained(name)
+            print(record.current().warnings)
+            """
+        )
+        sentence = "weights of one, two and three are random: they are not on disk, so the models are built from their configs."
+        self.assertEqual(out, "%r\n" % [sentence])
+
     def test_large_takes_no_disk(self):
         self.folder("model", dict(LLAMA, hidden_size=2048, intermediate_size=8192))
         self.runs("from transformers import AutoModel; AutoModel.from_pretrained('model')")

@@ -148,6 +148,12 @@ pub struct DeviceReport {
     /// properties were used.
     #[serde(default)]
     pub gpu_name: String,
+    /// The identifier of the card that was named, where it was given another capacity (`--vram`) or none.
+    #[serde(default)]
+    pub like: Option<String>,
+    /// The card that this one is like: its rank of the job was not run but answered for.
+    #[serde(default)]
+    pub as_device: Option<u32>,
     /// How many processes had a context on this card.
     #[serde(default)]
     pub processes: u32,
@@ -292,11 +298,20 @@ pub struct Oom {
     /// Whether the error was not run into but follows from memory that grows with each iteration.
     #[serde(default)]
     pub forecast: bool,
+    /// The innermost line of a library below the user's that computes something.
+    #[serde(default)]
+    pub library_site: Option<Site>,
+    /// The module at work by its path in the model, such as `model.layers.17.mlp`; `null` for the model itself.
+    #[serde(default)]
+    pub module: Option<String>,
+    /// The class of the model that was called; `null` outside of any.
+    #[serde(default)]
+    pub model: Option<String>,
 }
 
 /// A part of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// A forward pass.
     Forward,
@@ -310,13 +325,21 @@ pub enum Phase {
     Eval,
     /// Generating.
     Generate,
+    /// Writing a checkpoint.
+    Saving,
+    /// A pipeline's prompt.
+    TextEncoding,
+    /// A pipeline's loop over the steps of its scheduler.
+    Denoising,
+    /// A pipeline's way from latents to images.
+    Decoding,
     /// Anything else, or not known.
     #[default]
     #[serde(other)]
     Other,
 }
 
-/// A line of the user's program.
+/// A line of the user's program, or of a library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// The file, as the program named it.
@@ -328,6 +351,9 @@ pub struct Site {
     /// The line's text, where the file could be read.
     #[serde(default)]
     pub text: Option<String>,
+    /// The number of the notebook's cell that the line is in, as in `In [5]`; the line counts from the cell's first.
+    #[serde(default)]
+    pub cell: Option<u64>,
 }
 
 /// A card that holds the program.
@@ -419,11 +445,16 @@ mod tests {
                     message: "out of memory".into(),
                     step: Some(1),
                     phase: Phase::Backward,
-                    site: Some(Site { file: "a.py".into(), line: 1, function: "f".into(), text: None }),
+                    site: Some(Site { file: "a.py".into(), line: 1, function: "f".into(), text: None, cell: None }),
                     would_need_bytes: None,
                     forecast: false,
+                    library_site: None,
+                    module: None,
+                    model: None,
                 }),
                 gpu_name: String::new(),
+                like: None,
+                as_device: None,
                 processes: 1,
                 needed: None,
                 needed_is_minimum: false,
@@ -453,7 +484,8 @@ mod tests {
             r#""other_bytes":0,"low_bytes":0,"high_bytes":0},"#,
             r#""oom":{"requested_bytes":1,"allocated_bytes":2,"reserved_bytes":null,"free_bytes":3,"#,
             r#""message":"out of memory","step":1,"phase":"backward","#,
-            r#""site":{"file":"a.py","line":1,"function":"f","text":null},"would_need_bytes":null},"#,
+            r#""site":{"file":"a.py","line":1,"function":"f","text":null,"cell":null},"would_need_bytes":null,"#,
+            r#""library_site":null,"module":null,"model":null},"#,
         );
         assert!(text.starts_with(contract), "{text}");
         assert_eq!(serde_json::from_str::<DryRunReport>(&text)?, report);

@@ -27,6 +27,15 @@ pub struct WorstCard {
 }
 
 impl WorstCard {
+    /// Whether it is another than the others in more than its number: it died, it holds more or less, or it is smaller.
+    #[must_use]
+    pub fn differs(&self, devices: &[DeviceReport]) -> bool {
+        let card = |index: u32| devices.iter().find(|device| device.index == index);
+        let capacities = card(self.index).zip(card(self.typical));
+        let smaller = capacities.is_some_and(|(worst, typical)| worst.capacity_bytes < typical.capacity_bytes);
+        smaller || self.difference_bytes.unsigned_abs() > NOTICEABLE
+    }
+
     /// Finds it among the cards that were used; `None` where those are fewer than two. `ranks` of it are left empty.
     #[must_use]
     pub fn of(devices: &[DeviceReport]) -> Option<Self> {
@@ -98,6 +107,8 @@ mod tests {
             peak: Peak { process_bytes: held * GIB, ..Peak::default() },
             oom: None,
             gpu_name: String::new(),
+            like: None,
+            as_device: None,
             processes: u32::from(held > 0),
             needed: None,
             needed_is_minimum: false,

@@ -51,7 +51,7 @@ fn attempt(remedy: &str, saves: Option<i64>) -> Attempt {
 }
 
 fn found() -> FixReport {
-    let site = Site { file: "train.py".into(), line: 53, function: "main".into(), text: None };
+    let site = Site { file: "train.py".into(), line: 53, function: "main".into(), text: None, cell: None };
     FixReport {
         schema: FixSchema,
         verdict: FixVerdict::Fixed,
@@ -81,6 +81,9 @@ fn found() -> FixReport {
                 site: Some(site),
                 would_need_bytes: None,
                 forecast: false,
+                library_site: None,
+                module: None,
+                model: None,
             }),
         },
         fixes: vec![

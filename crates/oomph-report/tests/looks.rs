@@ -9,7 +9,8 @@ use oomph_gpu::{Catalogue, Kind};
 use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
 use oomph_report::{
     CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep,
-    Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, render_dry_run, render_gpu, render_gpus,
+    Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, WorstCard, render_dry_run, render_gpu,
+    render_gpus,
 };
 
 const MIB: u64 = 1 << 20;
@@ -38,6 +39,8 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         peak,
         oom: None,
         gpu_name: "NVIDIA GeForce RTX 3060".into(),
+        like: None,
+        as_device: None,
         processes: 1,
         needed: None,
         needed_is_minimum: false,
@@ -110,9 +113,13 @@ fn oom() -> DryRunReport {
             line: 62,
             function: "main".into(),
             text: Some("    loss.backward()".into()),
+            cell: None,
         }),
         would_need_bytes: Some(15_864 * MIB),
         forecast: false,
+        library_site: None,
+        module: None,
+        model: None,
     });
     dying.needed = Some(peak(15_000, 15_564));
     let mut report = fits();
@@ -286,6 +293,31 @@ fn it_does_not_fit_and_nobody_probed() {
 }
 
 #[test]
+fn it_dies_inside_a_trainer() {
+    let mut report = oom();
+    if let Some(oom) = &mut report.devices[0].oom {
+        oom.phase = Phase::Forward;
+        oom.site = Some(Site {
+            file: "/tmp/ipykernel_7/123.py".into(),
+            line: 4,
+            function: "<module>".into(),
+            text: Some("trainer.train()".into()),
+            cell: Some(5),
+        });
+        oom.module = Some("model.layers.17.mlp".into());
+        oom.model = Some("Qwen2ForCausalLM".into());
+        oom.library_site = Some(Site {
+            file: "/env/lib/python3.12/site-packages/transformers/models/qwen2/modeling_qwen2.py".into(),
+            line: 46,
+            function: "forward".into(),
+            text: Some("down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))".into()),
+            cell: None,
+        });
+    }
+    looks("oom-trainer", &report);
+}
+
+#[test]
 fn it_does_not_fit_anywhere() {
     let mut report = oom();
     report.devices[0].needed = Some(peak(400_000, 410_000));
@@ -355,6 +387,32 @@ fn a_capacity_without_a_name() {
 }
 
 #[test]
+fn a_card_of_another_size() {
+    let mut report = fits();
+    report.devices[0].gpu = CUSTOM.into();
+    report.devices[0].like = Some("rtx-3060".into());
+    looks("custom-like", &report);
+}
+
+#[test]
+fn ranks_that_were_answered_for_are_not_called_unused() {
+    let mut report = fits();
+    report.devices = (0..8).map(|index| device(index, peak(4000, 5000))).collect();
+    for device in &mut report.devices[2..7] {
+        *device = DeviceReport { processes: 0, as_device: Some(1), ..device.clone() };
+    }
+    report.worst = WorstCard::of(&report.devices);
+    let text = render_dry_run(&report, NORMAL);
+    assert!(text.contains("\nGPU 2 to 6: not run, as GPU 1\n"), "{text}");
+    assert!(!text.contains("not used") && !text.contains("more, none"), "{text}");
+    // Cards that hold the same decide nothing.
+    assert!(!text.contains("decides"), "{text}");
+    report.devices[7].peak.process_bytes += 1 << 30;
+    report.worst = WorstCard::of(&report.devices);
+    assert!(render_dry_run(&report, NORMAL).contains("GPU 7 decides: it holds 1.00 GiB more"));
+}
+
+#[test]
 fn many_cards_and_one_of_them_is_full() {
     let mut report = oom();
     let dying = report.devices.remove(0);
@@ -382,9 +440,12 @@ fn with_warnings() {
         message: "CUDA out of memory.".into(),
         step: None,
         phase: Phase::Other,
-        site: Some(Site { file: "auto.py".into(), line: 7, function: "search".into(), text: None }),
+        site: Some(Site { file: "auto.py".into(), line: 7, function: "search".into(), text: None, cell: None }),
         would_need_bytes: None,
         forecast: false,
+        library_site: None,
+        module: None,
+        model: None,
     }];
     looks("warnings", &report);
 }
@@ -423,7 +484,8 @@ fn hostile_strings_cannot_steer_the_terminal() {
     report.devices[0].gpu_name = evil.into();
     if let Some(oom) = &mut report.devices[0].oom {
         oom.message = evil.into();
-        oom.site = Some(Site { file: evil.into(), line: 1, function: evil.into(), text: Some(evil.into()) });
+        oom.site =
+            Some(Site { file: evil.into(), line: 1, function: evil.into(), text: Some(evil.into()), cell: None });
     }
     let text = render_dry_run(&report, NORMAL);
     assert!(text.chars().all(|character| character == '\n' || !character.is_control()), "{text:?}");

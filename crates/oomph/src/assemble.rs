@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oomph_launch::{HookOom, HookReport, HookReports};
+use oomph_launch::{HookOom, HookReport, HookReports, HookSite};
 use oomph_ledger::Ledger;
 use oomph_report::{
     CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site, Stopped, Verdict, WorstCard,
@@ -91,6 +91,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
     if verdict == Verdict::Oom && devices.iter().all(|device| device.oom.is_none()) {
         oom_of_the_ledger(&mut devices, run, &mut warnings);
     }
+    answered_for(&mut devices, run);
     if let (Verdict::Oom, Some(probe)) = (verdict, probe) {
         add_probe(&mut devices, cards, probe, &mut warnings);
     }
@@ -124,6 +125,21 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         worst: None,
         loops,
         unreached,
+    }
+}
+
+/// Marks the cards of ranks that did not run with the card that they are like: that of the rank before them.
+fn answered_for(devices: &mut [DeviceReport], run: &Observation) {
+    let running = run.hooks.reports.iter().flat_map(|hook| &hook.ranks_run);
+    let Some(last) = running.max() else { return };
+    let world = run.hooks.reports.iter().filter_map(|hook| hook.world_size).max().unwrap_or(0).max(last + 1);
+    let mut like = None;
+    for device in devices {
+        if device.processes > 0 {
+            like = Some(device.index);
+        } else if device.index < world {
+            device.as_device = like;
+        }
     }
 }
 
@@ -271,16 +287,28 @@ fn oom_of(oom: &HookOom, refused: u64) -> Oom {
             "load" => Phase::Load,
             "eval" => Phase::Eval,
             "generate" => Phase::Generate,
+            "saving" => Phase::Saving,
+            "text-encoding" => Phase::TextEncoding,
+            "denoising" => Phase::Denoising,
+            "decoding" => Phase::Decoding,
             _ => Phase::Other,
         },
-        site: oom.site.as_ref().map(|site| Site {
-            file: site.file.clone(),
-            line: site.line.into(),
-            function: site.function.clone(),
-            text: None,
-        }),
+        site: oom.site.as_ref().map(site_of),
         would_need_bytes: None,
         forecast: false,
+        library_site: oom.library_site.as_ref().map(site_of),
+        module: oom.module.clone(),
+        model: oom.model.clone(),
+    }
+}
+
+fn site_of(site: &HookSite) -> Site {
+    Site {
+        file: site.file.clone(),
+        line: site.line.into(),
+        function: site.function.clone(),
+        text: site.text.clone(),
+        cell: site.cell.map(u64::from),
     }
 }
 
@@ -314,6 +342,9 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
         site,
         would_need_bytes: None,
         forecast: false,
+        library_site: None,
+        module: None,
+        model: None,
     });
 }
 

@@ -16,6 +16,8 @@ const NAMELESS: &str = "a100-80gb";
 pub struct Card {
     /// What the report calls it.
     pub label: String,
+    /// The identifier of the card that was named, where it has another capacity than that.
+    pub like: Option<String>,
     /// The card whose properties it has, with its own capacity.
     pub gpu: Gpu,
     /// Whether it has no limit.
@@ -24,8 +26,16 @@ pub struct Card {
 
 impl Card {
     fn of(gpu: &Gpu, vram: Option<u64>) -> Self {
-        let gpu = vram.map_or_else(|| gpu.clone(), |bytes| gpu.with_capacity(bytes));
-        Self { label: gpu.id.clone(), gpu, unbounded: false }
+        // A card of another size is no longer the one of that name.
+        match vram.filter(|bytes| *bytes != gpu.capacity_bytes) {
+            Some(bytes) => Self {
+                label: oomph_report::CUSTOM.into(),
+                like: Some(gpu.id.clone()),
+                gpu: gpu.with_capacity(bytes),
+                unbounded: false,
+            },
+            None => Self { label: gpu.id.clone(), like: None, gpu: gpu.clone(), unbounded: false },
+        }
     }
 
     /// What CUDA reports as its total, in bytes; `None` for a card without a limit.
@@ -141,7 +151,7 @@ fn nameless(catalogue: &Catalogue, vram: Option<u64>) -> Result<Card> {
     let gpu = catalogue.get(NAMELESS).context("the catalogue lacks its own default card")?;
     let card = Card::of(gpu, vram);
     Ok(match vram {
-        Some(_) => Card { label: oomph_report::CUSTOM.into(), ..card },
+        Some(_) => Card { label: oomph_report::CUSTOM.into(), like: None, ..card },
         None => Card { label: oomph_report::UNBOUNDED.into(), unbounded: true, ..card },
     })
 }

@@ -89,8 +89,12 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     report.command = program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     report.next = next_steps(program, probed, &report);
     for device in &mut report.devices {
-        for site in device.oom.iter_mut().chain(&mut device.caught_ooms).filter_map(|oom| oom.site.as_mut()) {
-            site.text = source_line(&stage.directory, site);
+        let ooms = device.oom.iter_mut().chain(&mut device.caught_ooms);
+        for site in ooms.flat_map(|oom| oom.site.iter_mut().chain(&mut oom.library_site)) {
+            // The text of a notebook's cell is in no file.
+            if site.cell.is_none() {
+                site.text = source_line(&stage.directory, site);
+            }
             // Debug information names files from the root; below the user's folder that is more than is needed.
             let below = Path::new(&site.file).strip_prefix(&stage.directory).ok().and_then(Path::to_str);
             if let Some(below) = below.map(str::to_owned) {

@@ -161,6 +161,14 @@ class Program:
         if len(self._optimizers) < 64 and not is_a(optimizer, "accelerate.optimizer", "AcceleratedOptimizer"):
             self._optimizers.append((weakref.ref(optimizer), facts_of_optimizer(optimizer)))
 
+    def trains(self, model):
+        """Say whether an optimizer updates a parameter of a model."""
+        updated = set()
+        for reference, _ in self._optimizers:
+            for group in getattr(reference(), "param_groups", None) or ():
+                updated.update(id(parameter) for parameter in group["params"])
+        return any(id(parameter) in updated for parameter in model.parameters())
+
     def _see_step(self, optimizer):
         self._training = True
         steps = self.record.steps

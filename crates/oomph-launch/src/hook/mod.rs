@@ -169,6 +169,10 @@ pub struct HookReport {
     pub argv: Vec<String>,
     /// Its rank among the processes of a distributed run.
     pub rank: Option<u32>,
+    /// The ranks of its job that run, where the others are answered for; else empty.
+    pub ranks_run: Vec<u32>,
+    /// How many ranks the job has, where that is known.
+    pub world_size: Option<u32>,
     /// Versions of what it imported, by name.
     pub frameworks: BTreeMap<String, String>,
     /// Why the hook ended the program, if it did: `peak-stable` or `steps`.
@@ -272,15 +276,22 @@ pub struct HookOom {
     pub message: String,
     /// The optimizer step in which it happened, counted from 1.
     pub step: u64,
-    /// `forward`, `backward`, `optimizer`, `load`, `eval`, `generate` or `other`.
+    /// `forward`, `backward`, `optimizer`, `load`, `eval`, `generate`, `saving`, `text-encoding`, `denoising`, `decoding`
+    /// or `other`.
     pub phase: String,
     /// The user's innermost line.
     pub site: Option<HookSite>,
+    /// The innermost line of a library below it that computes something.
+    pub library_site: Option<HookSite>,
+    /// The module at work by its path in the model, such as `model.layers.17.mlp`.
+    pub module: Option<String>,
+    /// The class of the model that was called.
+    pub model: Option<String>,
     /// Whether the error ended the program rather than being caught.
     pub fatal: bool,
 }
 
-/// A line of the user's program.
+/// A line of the user's program, or of a library.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookSite {
@@ -290,6 +301,10 @@ pub struct HookSite {
     pub line: u32,
     /// The function.
     pub function: String,
+    /// The number of the notebook's cell that the line is in; the line counts from the cell's first.
+    pub cell: Option<u32>,
+    /// The line's text, where no file has it.
+    pub text: Option<String>,
 }
 
 /// What all processes of a run left behind.

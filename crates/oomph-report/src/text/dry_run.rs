@@ -7,7 +7,7 @@ use super::followed;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
 use crate::dry_run::{
-    CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Pool, PoolScale, Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Pool, PoolScale, Site, Stopped, UNBOUNDED, Verdict, Whose,
 };
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
@@ -99,7 +99,7 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
 
 /// Which of several cards decides, and why.
 fn worst(page: &mut Page, report: &DryRunReport) {
-    let Some(worst) = &report.worst else { return };
+    let Some(worst) = report.worst.as_ref().filter(|worst| worst.differs(&report.devices)) else { return };
     let ranks: Vec<String> = worst.ranks.iter().map(u32::to_string).collect();
     let ranks = match ranks.as_slice() {
         [] => String::new(),
@@ -161,6 +161,16 @@ fn place(device: &DeviceReport, devices: usize) -> String {
     if devices > 1 { format!("GPU {}, {name}", device.index) } else { name }
 }
 
+/// A card's name in a sentence: `an RTX 3060`.
+fn with_article(name: &str) -> String {
+    let name = ["NVIDIA GeForce ", "NVIDIA "].iter().find_map(|maker| name.strip_prefix(maker)).unwrap_or(name);
+    let mut letters = name.chars();
+    let first = letters.next().unwrap_or(' ');
+    // A name in capitals is spelt out.
+    let vowels = if letters.next().is_some_and(char::is_lowercase) { "AEIOU" } else { "AEFHILMNORSX" };
+    format!("{} {name}", if vowels.contains(first) { "an" } else { "a" })
+}
+
 pub(super) fn phase(phase: Phase) -> Option<&'static str> {
     Some(match phase {
         Phase::Forward => "in the forward pass",
@@ -169,12 +179,17 @@ pub(super) fn phase(phase: Phase) -> Option<&'static str> {
         Phase::Load => "while loading the model",
         Phase::Eval => "during evaluation",
         Phase::Generate => "while generating",
+        Phase::Saving => "while saving",
+        Phase::TextEncoding => "while encoding the prompt",
+        Phase::Denoising => "while denoising",
+        Phase::Decoding => "while decoding the image",
         Phase::Other => return None,
     })
 }
 
 fn devices(page: &mut Page, report: &DryRunReport) {
-    let mut shown: Vec<&DeviceReport> = report.devices.iter().collect();
+    let (mut shown, alike): (Vec<&DeviceReport>, Vec<&DeviceReport>) =
+        report.devices.iter().partition(|device| device.as_device.is_none());
     if shown.len() > MOST_BARS {
         shown.sort_by_key(|device| {
             (device.oom.is_none(), std::cmp::Reverse(device.need().unwrap_or(device.peak).process_bytes))
@@ -186,7 +201,17 @@ fn devices(page: &mut Page, report: &DryRunReport) {
         page.gap();
         one_device(page, device, report.devices.len());
     }
-    let hidden = report.devices.len() - shown.len();
+    for group in alike.chunk_by(|one, next| next.index == one.index + 1 && next.as_device == one.as_device) {
+        let ([first, ..], [.., last], Some(like)) = (group, group, group[0].as_device) else { continue };
+        let cards = if first.index == last.index {
+            format!("GPU {}", first.index)
+        } else {
+            format!("GPU {} to {}", first.index, last.index)
+        };
+        page.gap();
+        page.paragraph(0, 2, &[(Ink::Strong, &cards), (Ink::Plain, &format!(": not run, as GPU {like}"))]);
+    }
+    let hidden = report.devices.len() - shown.len() - alike.len();
     if hidden > 0 {
         page.gap();
         page.paragraph(0, 2, &[(Ink::Faint, &format!("and {hidden} more, none of them fuller than these"))]);
@@ -197,7 +222,11 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     let mut title = vec![(Ink::Strong, place(device, devices))];
     let name = clean(&device.gpu_name);
     match (device.gpu.as_str(), device.capacity_bytes) {
-        (UNBOUNDED | CUSTOM, _) | (_, None) => title.push((Ink::Faint, format!(", otherwise like {name}"))),
+        (UNBOUNDED | CUSTOM, _) | (_, None) => {
+            if device.like.is_some() {
+                title.push((Ink::Faint, format!(", otherwise like {}", with_article(&name))));
+            }
+        }
         (gpu, Some(capacity)) => {
             if gpu != device.gpu_name && !device.gpu_name.is_empty() {
                 title.push((Ink::Faint, format!(" ({})", clean(gpu))));
@@ -390,21 +419,59 @@ fn compiled(page: &mut Page, report: &DryRunReport) {
     page.paragraph(0, 2, &[(Ink::Strong, "largest compiled program:"), (Ink::Plain, &text)]);
 }
 
-fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
-    if let Some(site) = &oom.site {
-        page.gap();
-        let place = format!(" {}:{}", clean(&site.file), site.line);
-        let function = match clean(&site.function) {
-            name if name.is_empty() => String::new(),
-            name => format!(" in {name}"),
-        };
-        page.paragraph(2, 4, &[(Ink::Plain, "at"), (Ink::Strong, &place), (Ink::Plain, &function)]);
-        if let Some(text) = &site.text {
-            let text = clean(text.trim());
-            let room = page.width().saturating_sub(6);
-            page.line(6, &[(Ink::Plain, &shortened(&text, room, page.unicode()))]);
-        }
+/// The user's line, the module of the model, and the library's line: for a trainer the first is always `trainer.train()`.
+fn place_of(page: &mut Page, oom: &Oom) {
+    if oom.site.is_none() && oom.library_site.is_none() && oom.model.is_none() {
+        return;
     }
+    page.gap();
+    if let Some(site) = &oom.site {
+        line_of(page, "at", site, Ink::Strong);
+    }
+    match (&oom.module, &oom.model) {
+        (Some(module), Some(model)) => {
+            let of = format!(" of {}", clean(model));
+            page.paragraph(
+                2,
+                4,
+                &[(Ink::Plain, "in"), (Ink::Strong, &format!(" {}", clean(module))), (Ink::Plain, &of)],
+            );
+        }
+        (None, Some(model)) => {
+            page.paragraph(2, 4, &[(Ink::Plain, "in"), (Ink::Strong, &format!(" {}", clean(model)))]);
+        }
+        (_, None) => {}
+    }
+    if let Some(site) = &oom.library_site {
+        line_of(page, if oom.model.is_some() { "by" } else { "in" }, site, Ink::Plain);
+    }
+}
+
+fn line_of(page: &mut Page, word: &str, site: &Site, ink: Ink) {
+    let place = match site.cell {
+        Some(cell) => format!(" cell [{cell}], line {}", site.line),
+        None => format!(" {}:{}", packaged(&clean(&site.file)), site.line),
+    };
+    let function = match clean(&site.function) {
+        // The level of the file itself is no function.
+        name if name.is_empty() || name.starts_with('<') => String::new(),
+        name => format!(" in {name}"),
+    };
+    page.paragraph(2, 4, &[(Ink::Plain, word), (ink, &place), (Ink::Plain, &function)]);
+    if let Some(text) = &site.text {
+        let text = clean(text.trim());
+        let room = page.width().saturating_sub(6);
+        page.line(6, &[(Ink::Plain, &shortened(&text, room, page.unicode()))]);
+    }
+}
+
+/// A file of a package is known by its place in it; where packages are installed is no news.
+fn packaged(file: &str) -> &str {
+    ["/site-packages/", "/dist-packages/"].iter().find_map(|folder| Some(file.rsplit_once(folder)?.1)).unwrap_or(file)
+}
+
+fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
+    place_of(page, oom);
     page.gap();
     let mut text = match oom.requested_bytes {
         0 => " a size that its error does not tell,".to_owned(),

@@ -75,7 +75,7 @@ impl Lines {
     /// The innermost line that is the program's own, with its function.
     pub fn own(&mut self, frames: &[CodePlace]) -> Option<Site> {
         let own = frames.iter().find_map(|frame| self.lines(frame).into_iter().find(|line| !line.foreign))?;
-        Some(Site { file: own.file, line: own.line, function: own.function, text: None })
+        Some(Site { file: own.file, line: own.line, function: own.function, text: None, cell: None })
     }
 
     /// The lines of a call, the innermost of what is inlined there first; none without debug information.

@@ -9,6 +9,8 @@ const CHURN: u64 = 100;
 const TRAFFIC: u64 = 16 << 20;
 /// A buffer is large from so many bytes on.
 const LARGE: u64 = 64 << 20;
+/// A line that copies so often does it in a loop.
+const LOOP: u64 = 8;
 /// Places that a sentence names.
 const PLACES: usize = 3;
 
@@ -29,7 +31,7 @@ pub fn remarks(
         own(never_freed(allocations, &pooled.allocations, library)),
         doubled(transfers),
         resent(transfers),
-        pageable(transfers),
+        own(pageable(transfers, library)),
         own(half_precision(allocations, &pooled.allocations, library)),
     ]
     .into_iter()
@@ -106,13 +108,21 @@ fn resent(transfers: &Transfers) -> Option<String> {
     ))
 }
 
-fn pageable(transfers: &Transfers) -> Option<String> {
-    let pageable = transfers.to_card.pageable_bytes + transfers.to_host.pageable_bytes;
+/// Only who copies in a loop can do something about it, and only there it costs something: page-locking takes as long as a
+/// copy or two.
+fn pageable(transfers: &Transfers, library: &dyn Fn(&str) -> bool) -> Option<String> {
+    let copies = transfers
+        .sites
+        .iter()
+        .filter(|site| site.traffic.pageable_bytes >= LARGE && site.traffic.calls >= LOOP && !library(&site.place));
+    let copies: Vec<_> = copies.collect();
+    let pageable: u64 = copies.iter().map(|site| site.traffic.pageable_bytes).sum();
+    let places = named(", at ", copies.iter().map(|site| &site.place), "");
     let all = transfers.to_card.bytes + transfers.to_host.bytes;
-    (pageable >= LARGE).then(|| {
+    (pageable > 0).then(|| {
         format!(
-            "{} of the {} between host and card went through ordinary memory: page-locked memory (cudaMallocHost, \
-             pin_memory=True) copies faster and beside kernels",
+            "{} of the {} between host and card went through ordinary memory{places}: page-locked memory \
+             (cudaMallocHost, pin_memory=True) copies faster and overlaps kernels",
             human(pageable),
             human(all)
         )
@@ -163,6 +173,8 @@ fn counted(count: u64, word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use oomph_report::activity::{Traffic, TransferSite};
+
     use super::*;
 
     fn site(place: &str, bytes: u64, held: u64) -> AllocationSite {
@@ -184,6 +196,28 @@ mod tests {
         let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
         let told = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
         assert_eq!(told, None);
+    }
+
+    #[test]
+    fn only_a_loop_of_the_programs_own_is_told_of_page_locked_memory() {
+        let copying = |place: &str, calls: u64, bytes: u64| TransferSite {
+            place: place.into(),
+            way: "to_card".into(),
+            traffic: Traffic { calls, bytes, pageable_bytes: bytes, ..Default::default() },
+        };
+        let transfers = Transfers {
+            to_card: Traffic { calls: 101, bytes: 3 << 30, ..Default::default() },
+            sites: vec![copying("load.cu:1", 1, 2 << 30), copying("loop.cu:2", 100, 1 << 30)],
+            ..Default::default()
+        };
+        let remark = pageable(&transfers, &|_| false).unwrap();
+        assert!(remark.starts_with("1.00 GiB of the 3.00 GiB"), "{remark}");
+        assert!(remark.contains("at loop.cu:2:"), "{remark}");
+        assert_eq!(pageable(&transfers, &|place| place == "loop.cu:2"), None);
+        // What a framework copies on the program's behalf is not its author's to change.
+        let none = (Allocations::default(), Pooled::default());
+        assert_eq!(remarks(&none.0, &none.1, &transfers, true, &|_| false), Vec::<String>::new());
+        assert_eq!(remarks(&none.0, &none.1, &transfers, false, &|_| false).len(), 1);
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         peak,
         oom: None,
         gpu_name: card.gpu.name.clone(),
+        like: card.like.clone(),
+        as_device: None,
         processes,
         needed: None,
         needed_is_minimum: false,
