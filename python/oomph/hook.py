@@ -20,6 +20,7 @@ _DEFAULTS = {
     "ranks": None,
     "routing": "balanced",
     "unknown_sizes": "most",
+    "batches": "longest",
 }
 
 config = dict(_DEFAULTS)
@@ -292,6 +293,7 @@ def _torch_imported(torch):
     if config["values"] != "all-host":
         guarded(_install_undrawn, torch)
     guarded(_install_program, torch, rec)
+    guarded(_install_batches, torch, rec)
     if config["remedies"]:
         guarded(_install_remedies, rec)
 
@@ -333,6 +335,12 @@ def _install_program(torch, rec):
 
     _moments = Moments(torch, rec)
     program.install(torch, rec, _moments)
+
+
+def _install_batches(torch, rec):
+    from oomph import batches
+
+    batches.install(torch, rec, config)
 
 
 def _install_remedies(rec):

@@ -60,6 +60,8 @@ class Record:
         """Callables that each give the report of one remedy."""
         self.program = None
         """What the program is (`oomph.program.Program`), once a framework is there."""
+        self.batches = None
+        """How the batches differ (`oomph.batches.Batches`), once a framework is there."""
         self.current_memory = None
         """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the watcher of PyTorch."""
         self.phases = self.course = self.unreached = None
@@ -217,6 +219,7 @@ class Record:
                 "unknown_sizes": list(self.unknown_sizes.values()),
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
+                "batches": self._batches(),
                 "compiled": list(self.compiled),
                 "architectures": list(self.architectures),
                 "phases": _listed(self.phases),
@@ -231,6 +234,12 @@ class Record:
         if self.preallocates:
             found["preallocates"] = True
         return found
+
+    def _batches(self):
+        try:
+            return self.batches.as_dict() if self.batches is not None else None
+        except Exception:
+            return None
 
     def _program(self):
         try:

@@ -342,6 +342,8 @@ class Watcher:
             if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
                 return
             self.record.steps = self.counter.steps
+            if self.record.batches is not None:
+                self.record.batches.stepped()
             if self.owners is not None:
                 self.owners.iteration_ended(self.counter.steps)
             if self.course is not None:

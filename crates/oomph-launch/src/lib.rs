@@ -48,10 +48,10 @@ pub use cache::CacheDir;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
-    AppliedRemedy, AppliedState, HookBlocks, HookCompiled, HookConfig, HookDevice, HookFollowedLoop, HookGrowth,
-    HookHistory, HookHolder, HookKept, HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase,
-    HookPipeline, HookProgram, HookRemedy, HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments,
-    HookUnreached, LimitScales, Routing, Stop, StopMode, Values,
+    AppliedRemedy, AppliedState, Batches, HookBatch, HookBatchRange, HookBatches, HookBlocks, HookCompiled, HookConfig,
+    HookDevice, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookKept, HookLimit, HookLoader, HookLoop,
+    HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram, HookRemedy, HookReport, HookReports,
+    HookSite, HookTrainer, HookTrainerArguments, HookUnreached, LimitScales, Routing, Stop, StopMode, Values,
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;

@@ -392,6 +392,7 @@ mod tests {
             remedies: Vec::new(),
             ranks: None,
             routing: Default::default(),
+            batches: Default::default(),
         }
     }
 

@@ -59,6 +59,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             remedies: Vec::new(),
             ranks: None,
             routing: Default::default(),
+            batches: Default::default(),
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

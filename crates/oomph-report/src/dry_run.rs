@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
+use crate::batches::Batches;
 use crate::followed::{FollowedLoop, PhasePeak, Unreached};
 use crate::worst::WorstCard;
 
@@ -83,6 +84,9 @@ pub struct DryRunReport {
     /// What one would run next.
     #[serde(default)]
     pub next: Vec<NextStep>,
+    /// How the batches that it trained on differ in size; `null` where they do not.
+    #[serde(default)]
+    pub batches: Option<Batches>,
     /// What XLA says that the largest compiled programs need, the largest first.
     #[serde(default)]
     pub compiled: Vec<CompiledProgram>,
@@ -470,6 +474,7 @@ mod tests {
             command: vec![],
             smallest: vec![],
             next: vec![],
+            batches: None,
             compiled: vec![],
             worst: None,
             loops: Vec::new(),

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activity;
+mod batches;
 mod clean;
 mod compare;
 mod dry_run;
@@ -23,6 +24,7 @@ mod text;
 mod tune;
 mod worst;
 
+pub use batches::{BatchPeak, BatchRange, Batches};
 pub use clean::clean;
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{

@@ -8,9 +8,9 @@ use oomph_explain::snapshot::{Group, Owner, OwnerRow, Source};
 use oomph_gpu::{Catalogue, Kind};
 use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
 use oomph_report::{
-    CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport, GpusSchema, ModelledTerm, NextStep,
-    Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, WorstCard, render_dry_run, render_gpu,
-    render_gpus,
+    BatchPeak, BatchRange, Batches, CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport,
+    GpusSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, WorstCard,
+    render_dry_run, render_gpu, render_gpus,
 };
 
 const MIB: u64 = 1 << 20;
@@ -91,6 +91,7 @@ fn fits() -> DryRunReport {
             card("rtx-3060", Kind::Consumer, 12_043, 4103),
         ],
         next: vec![],
+        batches: None,
         compiled: vec![],
         worst: None,
         loops: Vec::new(),
@@ -315,6 +316,49 @@ fn it_dies_inside_a_trainer() {
         });
     }
     looks("oom-trainer", &report);
+}
+
+/// Batches of different sizes, and one of the longest samples in step 3.
+fn batches() -> Batches {
+    Batches {
+        seen: BatchRange { min: 980, max: 2104, unit: "tokens".into() },
+        longest: Some(BatchPeak {
+            step: 3,
+            elements: 8192,
+            shape: Some(vec![8, 1024]),
+            peak_allocated: 6800 * MIB,
+            peak_reserved: 7256 * MIB,
+        }),
+        usual: Some(BatchPeak { peak_allocated: 3000 * MIB, peak_reserved: 3400 * MIB, ..BatchPeak::default() }),
+    }
+}
+
+#[test]
+fn batches_differ() {
+    let mut report = fits();
+    report.batches = Some(batches());
+    looks("batches", &report);
+    report.batches = Some(Batches { longest: None, usual: None, ..batches() });
+    let text = render_dry_run(&report, NORMAL);
+    assert!(text.contains("batches: of 980 to 2,104 tokens; a longer one needs more"), "{text}");
+}
+
+#[test]
+fn it_dies_on_the_longest_batch() {
+    let mut report = oom();
+    // Its step did not end, so that its peak is not known.
+    let mut died = batches();
+    died.longest = died.longest.map(|batch| BatchPeak { peak_allocated: 0, peak_reserved: 0, ..batch });
+    report.batches = Some(died);
+    if let Some(oom) = &mut report.devices[0].oom {
+        oom.step = Some(3);
+    }
+    looks("oom-longest", &report);
+    // A death in another step is not the longest batch's.
+    if let Some(oom) = &mut report.devices[0].oom {
+        oom.step = Some(2);
+    }
+    assert!(!render_dry_run(&report, NORMAL).contains("on a batch of the longest"));
 }
 
 #[test]

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oomph_launch::{HookOom, HookReport, HookReports, HookSite};
+use oomph_launch::{HookBatch, HookBatches, HookOom, HookReport, HookReports, HookSite};
 use oomph_ledger::Ledger;
 use oomph_report::{
-    CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site, Stopped, Verdict, WorstCard,
+    BatchPeak, BatchRange, Batches, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site,
+    Stopped, Verdict, WorstCard,
 };
 
 use crate::cards::Card;
@@ -121,6 +122,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         command: Vec::new(),
         smallest: smallest(holding),
         next: Vec::new(),
+        batches: batches(&run.hooks),
         compiled: compiled(&run.hooks),
         worst: None,
         loops,
@@ -201,6 +203,25 @@ fn unexplained_refusal(run: &Observation) -> bool {
 /// Whether a framework was there whose out-of-memory errors the hook knows.
 fn tells_its_end(hook: &HookReport) -> bool {
     ["torch", "jax", "tensorflow", "onnxruntime"].iter().any(|name| hook.frameworks.contains_key(*name))
+}
+
+/// How batches differ, by the process that saw the largest.
+fn batches(hooks: &HookReports) -> Option<Batches> {
+    let largest = |batches: &&HookBatches| batches.longest.as_ref().map_or(batches.seen.max, |batch| batch.elements);
+    let batches = hooks.reports.iter().filter_map(|hook| hook.batches.as_ref()).max_by_key(largest)?;
+    let peak = |batch: &HookBatch| BatchPeak {
+        step: batch.step,
+        elements: batch.elements,
+        shape: batch.shape.clone(),
+        peak_allocated: batch.peak_allocated,
+        peak_reserved: batch.peak_reserved,
+    };
+    let seen = &batches.seen;
+    Some(Batches {
+        seen: BatchRange { min: seen.min, max: seen.max, unit: seen.unit.clone() },
+        longest: batches.longest.as_ref().map(peak),
+        usual: batches.usual.as_ref().map(peak),
+    })
 }
 
 /// The largest compiled programs of any process.

@@ -19,7 +19,7 @@ const CONTEXT: u64 = 135 * MIB;
 
 fn card(name: &str) -> Card {
     let gpu = Catalogue::builtin().get(name).expect("the card is in the catalogue").clone();
-    Card { label: gpu.id.clone(), gpu, unbounded: false }
+    Card { label: gpu.id.clone(), like: None, gpu, unbounded: false }
 }
 
 /// A ledger as processes would leave it: `(pid, card, peak, refusals)`, in MiB, contexts included.
@@ -87,7 +87,7 @@ fn died(mut hook: HookReport, fatal: bool) -> HookReport {
         message: "CUDA out of memory.".into(),
         step: 1,
         phase: "backward".into(),
-        site: Some(HookSite { file: "a.py".into(), line: 3, function: "f".into() }),
+        site: Some(HookSite { file: "a.py".into(), line: 3, function: "f".into(), ..Default::default() }),
         fatal,
         ..HookOom::default()
     });

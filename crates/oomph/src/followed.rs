@@ -143,6 +143,9 @@ pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLo
         site: growth.site.clone(),
         would_need_bytes: device.needed.map(|needed| needed.process_bytes),
         forecast: true,
+        library_site: None,
+        module: None,
+        model: None,
     });
     Verdict::Oom
 }

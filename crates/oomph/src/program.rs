@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::nvml::{self, InstalledGpu};
-use oomph_launch::{Routing, Stop, StopMode, Values};
+use oomph_launch::{Batches, Routing, Stop, StopMode, Values};
 
 use crate::cards::{Card, capacity, cards};
 use crate::cli::{self, ProgramArgs};
@@ -36,6 +36,8 @@ pub struct Program {
     pub ranks: Option<String>,
     /// Where tokens go whose expert was not computed.
     pub routing: Routing,
+    /// Which batches are seen, where they differ in size.
+    pub batches: Batches,
     /// Whether missing weights are made up.
     pub random_weights: bool,
     /// Whether the program's writes go where it says.
@@ -95,6 +97,10 @@ impl Program {
                 cli::Routing::Balanced => Routing::Balanced,
                 cli::Routing::Worst => Routing::Worst,
             },
+            batches: match args.batches {
+                cli::Batches::Longest => Batches::Longest,
+                cli::Batches::Seen => Batches::Seen,
+            },
             random_weights: args.random_weights,
             allow_writes: args.allow_writes,
             history: true,
@@ -143,6 +149,9 @@ impl Program {
         }
         if self.routing == Routing::Worst {
             words.extend(["--routing".into(), "worst".into()]);
+        }
+        if self.batches == Batches::Seen {
+            words.extend(["--batches".into(), "seen".into()]);
         }
         if self.random_weights {
             words.push("--random-weights".into());

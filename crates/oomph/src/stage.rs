@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing, RunFolder,
-    Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, newest_cudnn, prepare,
+    Batches, CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing,
+    RunFolder, Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, newest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -115,6 +115,7 @@ impl Stage {
             remedies: changes.remedies.clone(),
             ranks: Some("all".into()),
             routing: Routing::Balanced,
+            batches: Batches::Longest,
         })?;
         let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared).hook_only(&self.runtime, &folder).output(output);
@@ -164,6 +165,7 @@ impl Stage {
             remedies: changes.remedies.clone(),
             ranks: program.ranks.clone(),
             routing: program.routing,
+            batches: program.batches,
         })?;
         if program.device_log {
             folder.log_devices()?;

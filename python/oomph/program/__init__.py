@@ -161,6 +161,10 @@ class Program:
         if len(self._optimizers) < 64 and not is_a(optimizer, "accelerate.optimizer", "AcceleratedOptimizer"):
             self._optimizers.append((weakref.ref(optimizer), facts_of_optimizer(optimizer)))
 
+    def has_optimizer(self):
+        """Say whether the program has made an optimizer."""
+        return bool(self._optimizers)
+
     def trains(self, model):
         """Say whether an optimizer updates a parameter of a model."""
         updated = set()

@@ -43,6 +43,26 @@ pub struct HookConfig {
     /// Which experts get the tokens where the router's choice was not computed.
     #[serde(default, skip_serializing_if = "Routing::is_balanced")]
     pub routing: Routing,
+    /// Which batches are seen, where their sizes differ.
+    #[serde(default, skip_serializing_if = "Batches::are_longest")]
+    pub batches: Batches,
+}
+
+/// Which batches of a training loader are seen, where they differ in size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Batches {
+    /// Those that come, and one of the longest samples.
+    #[default]
+    Longest,
+    /// Those that come.
+    Seen,
+}
+
+impl Batches {
+    fn are_longest(&self) -> bool {
+        *self == Self::Longest
+    }
 }
 
 fn yes() -> bool {
@@ -183,6 +203,8 @@ pub struct HookReport {
     pub devices: Vec<HookDevice>,
     /// The last out-of-memory error that the framework raised.
     pub oom: Option<HookOom>,
+    /// How the batches that it trained on differ, where they do.
+    pub batches: Option<HookBatches>,
     /// What XLA says that the largest compiled programs need, the largest first.
     pub compiled: Vec<HookCompiled>,
     /// One sentence each.
@@ -256,6 +278,46 @@ pub struct HookCompiled {
     pub temp_bytes: u64,
     /// The code.
     pub code_bytes: u64,
+}
+
+/// How the batches that a program trained on differ in size.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookBatches {
+    /// The batches that came from the program's own sampler.
+    pub seen: HookBatchRange,
+    /// The batch that was made of the longest samples, where there was one.
+    pub longest: Option<HookBatch>,
+    /// The peak of the batches before it.
+    pub usual: Option<HookBatch>,
+}
+
+/// The smallest and the largest batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookBatchRange {
+    /// Elements of the smallest.
+    pub min: u64,
+    /// Elements of the largest.
+    pub max: u64,
+    /// What was counted: `tokens` or `elements`.
+    pub unit: String,
+}
+
+/// A batch and the peak of its step; zeros where the step did not end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookBatch {
+    /// The optimizer step that it was part of, counted from 1.
+    pub step: u64,
+    /// Its elements.
+    pub elements: u64,
+    /// The shape of the tensor that was counted, where it was one.
+    pub shape: Option<Vec<u64>>,
+    /// The framework's peak of allocated memory up to then.
+    pub peak_allocated: u64,
+    /// The framework's peak of reserved memory up to then.
+    pub peak_reserved: u64,
 }
 
 /// An out-of-memory error as the framework raised it.
@@ -333,6 +395,7 @@ mod tests {
             remedies: Vec::new(),
             ranks: None,
             routing: Routing::Balanced,
+            batches: Batches::Longest,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

@@ -2,12 +2,14 @@
 
 use super::activity;
 use super::bar::{Part, draw};
+use super::batches;
 use super::explain_snapshot;
 use super::followed;
-use super::page::{Ink, Page, Style, shortened};
+use super::page::{Ink, Page, Style};
+use super::site;
 use crate::clean;
 use crate::dry_run::{
-    CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Pool, PoolScale, Site, Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Pool, PoolScale, Stopped, UNBOUNDED, Verdict, Whose,
 };
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
@@ -34,6 +36,7 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
         devices(&mut page, report);
     }
     followed::loops(&mut page, report);
+    batches::write(&mut page, report);
     run(&mut page, report);
     compiled(&mut page, report);
     smallest(&mut page, report);
@@ -67,6 +70,10 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 (None, Some(phase)) => format!(" it dies {phase}"),
                 (None, None) => " it dies of an allocation that the card refused".into(),
             };
+            let longest = report.batches.as_ref().and_then(|all| all.longest_in(oom?.step).map(|batch| (all, batch)));
+            if let Some((all, batch)) = longest {
+                text += &format!(", on a batch of the longest samples ({})", batches::extent(batch, &all.seen.unit));
+            }
             if let Some(device) = device {
                 text += &format!(", on {}", place(device, report.devices.len()));
             }
@@ -419,59 +426,8 @@ fn compiled(page: &mut Page, report: &DryRunReport) {
     page.paragraph(0, 2, &[(Ink::Strong, "largest compiled program:"), (Ink::Plain, &text)]);
 }
 
-/// The user's line, the module of the model, and the library's line: for a trainer the first is always `trainer.train()`.
-fn place_of(page: &mut Page, oom: &Oom) {
-    if oom.site.is_none() && oom.library_site.is_none() && oom.model.is_none() {
-        return;
-    }
-    page.gap();
-    if let Some(site) = &oom.site {
-        line_of(page, "at", site, Ink::Strong);
-    }
-    match (&oom.module, &oom.model) {
-        (Some(module), Some(model)) => {
-            let of = format!(" of {}", clean(model));
-            page.paragraph(
-                2,
-                4,
-                &[(Ink::Plain, "in"), (Ink::Strong, &format!(" {}", clean(module))), (Ink::Plain, &of)],
-            );
-        }
-        (None, Some(model)) => {
-            page.paragraph(2, 4, &[(Ink::Plain, "in"), (Ink::Strong, &format!(" {}", clean(model)))]);
-        }
-        (_, None) => {}
-    }
-    if let Some(site) = &oom.library_site {
-        line_of(page, if oom.model.is_some() { "by" } else { "in" }, site, Ink::Plain);
-    }
-}
-
-fn line_of(page: &mut Page, word: &str, site: &Site, ink: Ink) {
-    let place = match site.cell {
-        Some(cell) => format!(" cell [{cell}], line {}", site.line),
-        None => format!(" {}:{}", packaged(&clean(&site.file)), site.line),
-    };
-    let function = match clean(&site.function) {
-        // The level of the file itself is no function.
-        name if name.is_empty() || name.starts_with('<') => String::new(),
-        name => format!(" in {name}"),
-    };
-    page.paragraph(2, 4, &[(Ink::Plain, word), (ink, &place), (Ink::Plain, &function)]);
-    if let Some(text) = &site.text {
-        let text = clean(text.trim());
-        let room = page.width().saturating_sub(6);
-        page.line(6, &[(Ink::Plain, &shortened(&text, room, page.unicode()))]);
-    }
-}
-
-/// A file of a package is known by its place in it; where packages are installed is no news.
-fn packaged(file: &str) -> &str {
-    ["/site-packages/", "/dist-packages/"].iter().find_map(|folder| Some(file.rsplit_once(folder)?.1)).unwrap_or(file)
-}
-
 fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
-    place_of(page, oom);
+    site::write(page, oom);
     page.gap();
     let mut text = match oom.requested_bytes {
         0 => " a size that its error does not tell,".to_owned(),

@@ -2,6 +2,7 @@
 
 mod activity;
 mod bar;
+mod batches;
 mod compare;
 mod dry_run;
 mod explain;
@@ -12,6 +13,7 @@ mod followed;
 mod gpus;
 mod page;
 mod plan;
+mod site;
 mod tune;
 
 use oomph_gpu::Kind;

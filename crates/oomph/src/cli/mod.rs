@@ -16,7 +16,7 @@ pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
 pub use fix::{FixArgs, Prefer};
 pub use plan::{CacheArg, ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
-pub use program::{ProgramArgs, Routing, Values};
+pub use program::{Batches, ProgramArgs, Routing, Values};
 pub use tune::TuneArgs;
 
 const AFTER_HELP: &str = "\

@@ -45,6 +45,10 @@ pub struct ProgramArgs {
     #[arg(long, value_enum, default_value_t = Routing::Balanced)]
     pub routing: Routing,
 
+    /// Which batches are run where their sizes differ
+    #[arg(long, value_enum, default_value_t = Batches::Longest)]
+    pub batches: Batches,
+
     /// Where a pretrained model's weights are not on disk, build it from its config
     #[arg(long)]
     pub random_weights: bool,
@@ -72,6 +76,15 @@ pub enum Values {
     Small,
     /// All, in host memory (slow)
     AllHost,
+}
+
+/// Which batches of a training loader are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Batches {
+    /// Those that come, and in step 3 one of the longest samples
+    Longest,
+    /// Those that come
+    Seen,
 }
 
 /// Where the tokens of a mixture of experts go.

@@ -12,7 +12,7 @@ use super::script;
 use super::subject::{Found, Origin};
 use crate::assemble::assemble;
 use crate::cards::Card;
-use crate::cli::{PlanArgs, ProgramArgs, Routing, Values};
+use crate::cli::{Batches, PlanArgs, ProgramArgs, Routing, Values};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
@@ -54,6 +54,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
             timeout: None,
             values: Values::Small,
             routing: Routing::Balanced,
+            batches: Batches::Longest,
             random_weights: true,
             ranks: None,
             allow_writes: false,

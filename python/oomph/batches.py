@@ -1,0 +1,300 @@
+"""Batches of different sizes: what was seen, and one step on a batch of the longest samples.
+
+A program whose batches differ runs out of memory in step 3,482, when its longest samples meet. So once two steps are done, one
+batch of the training loader is replaced by one made of the longest samples, through the loader's own dataset and collate
+function. All other batches stay what they are, in their order.
+"""
+
+import functools
+import heapq
+import random
+import sys
+import time
+
+from oomph import hook
+
+_SCAN_SECONDS = 2.0
+_SCAN_FIRST = 32
+"""Samples that are looked at before a dataset counts as one whose samples are of one size."""
+_STEPS_BEFORE = 2
+"""Optimizer steps before the batch: by then the optimizer's state is there, and the usual peak is known."""
+_MOST_LEAVES = 256
+_PADDING_SAMPLERS = ("BatchSampler", "BatchSamplerShard")
+
+
+class Batches:
+    """Follows the batches of the loaders that a program trains on."""
+
+    def __init__(self, torch, record, longest=True, clock=time.perf_counter):
+        self.torch = torch
+        self.record = record
+        self.clock = clock
+        self.wanted = longest
+        self.seen = None
+        """The least and the most elements of a batch, and their unit."""
+        self.longest = None
+        self.usual = None
+        self._delivered = 0
+
+    def attach(self):
+        """Wait for PyTorch's loader."""
+        hook.on_import("torch.utils.data.dataloader", self._watch)
+
+    def new_run(self):
+        """Begin anew in a child of the fork server."""
+        self.wanted = hook.config["batches"] == "longest"
+
+    def _watch(self, module):
+        iterator = module._BaseDataLoaderIter
+        plain_init, plain_next = iterator.__init__, iterator.__next__
+        batches = self
+
+        @functools.wraps(plain_init)
+        def __init__(self, loader, *args, **kwargs):
+            self._oomph_batches = loader
+            plain_init(self, loader, *args, **kwargs)
+
+        @functools.wraps(plain_next)
+        def __next__(self):
+            batch = plain_next(self)
+            loader = self.__dict__.get("_oomph_batches")
+            if loader is None or not batches.trains():
+                return batch
+            changed = hook.guarded(batches.delivered, loader, batch, _runs_ahead(sys._getframe(1)))
+            return batch if changed is None else changed
+
+        iterator.__init__, iterator.__next__ = __init__, __next__
+
+    def trains(self):
+        """Say whether a batch that is fetched now is one to train on."""
+        program = self.record.program
+        return program is not None and program.has_optimizer() and self.torch.is_grad_enabled()
+
+    def delivered(self, loader, batch, ahead=False):
+        """A loader gives a batch; gives the batch of the longest samples to take its place, or None."""
+        self._delivered += 1
+        size, unit, _ = measured(self.torch, batch)
+        if not size:
+            return None
+        if self.seen is None:
+            self.seen = {"min": size, "max": size, "unit": unit}
+        self.seen["min"], self.seen["max"] = min(self.seen["min"], size), max(self.seen["max"], size)
+        if not self.wanted or self.record.steps < _STEPS_BEFORE:
+            return None
+        self.wanted = False
+        return self._replace(loader, ahead)
+
+    def _replace(self, loader, ahead):
+        batch = _undisturbed(self.torch, lambda: self.longest_batch(loader))
+        if batch is None:
+            return None
+        size, unit, shape = measured(self.torch, batch)
+        if size <= self.seen["max"] or unit != self.seen["unit"]:
+            return None
+        # A loader that runs ahead by one batch gives the one after the next step's.
+        each_step = self._delivered // max(1, self.record.steps)
+        self.usual = self._peaks()
+        self.longest = {
+            "step": self.record.steps + 1 + (1 if ahead and each_step <= 1 else 0), "elements": size, "shape": shape,
+            "peak_allocated": 0, "peak_reserved": 0,
+        }  # fmt: skip
+        return batch
+
+    def stepped(self):
+        """An optimizer step has ended: note the peak of the longest batch's."""
+        if self.longest is not None and self.record.steps == self.longest["step"]:
+            self.longest.update(self._peaks())
+
+    def _peaks(self):
+        peaks = list(self.record.refresh_peaks().values())
+        reserved, allocated = max(peaks, key=lambda pair: pair[0] or 0) if peaks else (0, 0)
+        return {"peak_allocated": allocated, "peak_reserved": reserved or 0}
+
+    def as_dict(self):
+        """What is known by now, in the form of ARCHITECTURE.md; None where all batches were of one size."""
+        if self.seen is None or (self.longest is None and self.seen["min"] == self.seen["max"]):
+            return None
+        return {"seen": self.seen, "longest": self.longest, "usual": self.usual}
+
+    # -- the longest samples -----------------------------------------------------------------------------------
+
+    def longest_batch(self, loader):
+        """A batch of the longest samples of a loader's dataset, or None where they are not to be had."""
+        sampler = getattr(loader, "batch_sampler", None)
+        size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+        # A sampler that fits its batches to the lengths would never put the longest together.
+        if type(sampler).__name__ not in _PADDING_SAMPLERS or not size:
+            return None
+        dataset = loader.dataset
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            return None
+        indices = _allowed(loader, sampler, len(dataset))
+        longest = self.longest_samples(dataset, indices, int(size))
+        if longest is None:
+            return None
+        fetch = getattr(dataset, "__getitems__", None)
+        samples = fetch(longest) if fetch is not None else [dataset[index] for index in longest]
+        batch = loader.collate_fn(samples)
+        if getattr(loader, "pin_memory", False) and self.torch.cuda.is_available():
+            batch = sys.modules["torch.utils.data._utils.pin_memory"].pin_memory(batch)
+        return batch
+
+    def longest_samples(self, dataset, indices, count):
+        """The indices of the `count` longest samples; None where samples are of one size or cannot be measured."""
+        lengths = hook.guarded(lengths_of_columns, dataset)
+        if lengths is not None:
+            found = [(lengths[index], index) for index in indices]
+        else:
+            found = self._scan(dataset, indices)
+        if not found or min(found)[0] == max(found)[0]:
+            return None
+        return [index for _, index in heapq.nlargest(count, found)]
+
+    def _scan(self, dataset, indices):
+        """Measure samples spread over a dataset, for a bounded time."""
+        end = self.clock() + _SCAN_SECONDS
+        found = []
+        for number, index in enumerate(_spread(indices)):
+            if number >= _SCAN_FIRST and (self.clock() > end or min(found)[0] == max(found)[0]):
+                break
+            found.append((extent(self.torch, dataset[index]), index))
+        return found
+
+
+def _runs_ahead(frame):
+    """Say whether the batch is fetched by Accelerate's loader, which looks one batch ahead."""
+    return frame.f_code.co_filename.replace("\\", "/").endswith("/accelerate/data_loader.py")
+
+
+def _allowed(loader, sampler, length):
+    """The samples that a loader draws from: those of its sampler, where that names them."""
+    while hasattr(sampler, "batch_sampler"):
+        sampler = sampler.batch_sampler
+    indices = getattr(getattr(sampler, "sampler", None), "indices", None)
+    return range(length) if indices is None else [int(index) for index in indices]
+
+
+def _spread(indices):
+    """The indices in an order in which any first part of them is spread over all."""
+    count = len(indices)
+    step = max(1, int(count * 0.618))
+    while _common_divisor(step, count) != 1:
+        step += 1
+    for number in range(count):
+        yield indices[number * step % count]
+
+
+def _common_divisor(a, b):
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def lengths_of_columns(dataset):
+    """The length of each sample of a `datasets.Dataset`, from its columns alone; None for any other dataset."""
+    names = getattr(dataset, "column_names", None)
+    if not names or not hasattr(dataset, "with_format"):
+        return None
+    import pyarrow
+    import pyarrow.compute
+
+    table = dataset.with_format("arrow")[:]
+    if "length" in names:
+        return table.column("length").to_pylist()
+    total = None
+    for name in names:
+        column = table.column(name)
+        kind = column.type
+        if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+            lengths = pyarrow.compute.list_value_length(column)
+        elif pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind):
+            lengths = pyarrow.compute.binary_length(column)
+        else:
+            continue
+        lengths = pyarrow.compute.cast(pyarrow.compute.fill_null(lengths, 0), pyarrow.int64())
+        total = lengths if total is None else pyarrow.compute.add(total, lengths)
+    return total.to_pylist() if total is not None else None
+
+
+def extent(torch, sample):
+    """How large a sample is: the elements of its tensors, arrays, sequences and texts together."""
+    total = 0
+    for leaf in _leaves(torch, sample):
+        if isinstance(leaf, str):
+            total += len(leaf)
+        elif isinstance(leaf, (list, tuple)):
+            total += len(leaf)
+        elif isinstance(leaf, torch.Tensor):
+            total += leaf.numel()
+        else:
+            size = getattr(leaf, "size", 0)
+            if isinstance(size, tuple) and len(size) == 2:
+                # An image of PIL's.
+                size = size[0] * size[1]
+            total += int(size) if isinstance(size, int) else 0
+    return total
+
+
+def measured(torch, batch):
+    """How many elements a batch has, in which unit, and its shape where one tensor decides.
+
+    Tokens where a batch has them, else the elements of its largest tensor.
+    """
+    tokens = [tensor for name, tensor in _named(torch, batch) if name.endswith("input_ids")]
+    if tokens:
+        shape = [int(length) for length in tokens[0].shape] if len(tokens) == 1 else None
+        return sum(tensor.numel() for tensor in tokens), "tokens", shape
+    tensors = [leaf for leaf in _leaves(torch, batch) if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        return 0, "elements", None
+    largest = max(tensors, key=lambda tensor: tensor.numel())
+    whole = not largest.is_floating_point() and largest.dim() == 2
+    return largest.numel(), "tokens" if whole else "elements", [int(length) for length in largest.shape]
+
+
+def _named(torch, batch):
+    items = batch.items() if hasattr(batch, "items") else ()
+    return [(name, value) for name, value in items if isinstance(name, str) and isinstance(value, torch.Tensor)]
+
+
+def _leaves(torch, value):
+    waiting, leaves = [value], []
+    while waiting and len(leaves) < _MOST_LEAVES:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor) or isinstance(value, str):
+            leaves.append(value)
+        elif hasattr(value, "items"):
+            waiting.extend(item for _, item in value.items())
+        elif isinstance(value, (list, tuple)):
+            if value and isinstance(value[0], (int, float)):
+                leaves.append(value)
+            else:
+                waiting.extend(value[:_MOST_LEAVES])
+        elif value is not None and not isinstance(value, (int, float, bool, bytes)):
+            leaves.append(value)
+    return leaves
+
+
+def _undisturbed(torch, function):
+    """Call a function and leave the random numbers that the program draws as they were."""
+    numpy = sys.modules.get("numpy")
+    state = torch.get_rng_state(), random.getstate(), numpy.random.get_state() if numpy is not None else None
+    try:
+        return function()
+    except Exception:
+        # A dataset that cannot be read in this order, or a collate function that wants other samples.
+        return None
+    finally:
+        torch.set_rng_state(state[0])
+        random.setstate(state[1])
+        if numpy is not None:
+            numpy.random.set_state(state[2])
+
+
+def install(torch, record, config):
+    """Attach to a torch that has just been imported."""
+    batches = Batches(torch, record, config["batches"] == "longest")
+    record.batches = batches
+    batches.attach()
+    hook.in_new_run(batches.new_run)
+    return batches
