@@ -91,8 +91,8 @@ class Batches:
         size, unit, shape = measured(self.torch, batch)
         if size <= self.seen["max"] or unit != self.seen["unit"]:
             return None
-        # A loader that runs ahead by one batch gives the one after the next step's.
-        each_step = self._delivered // max(1, self.record.steps)
+        # A loader that runs ahead by one batch gives the one after the next step's, unless that step takes several.
+        each_step = (self._delivered - 1 - ahead) // max(1, self.record.steps)
         self.usual = self._peaks()
         self.longest = {
             "step": self.record.steps + 1 + (1 if ahead and each_step <= 1 else 0), "elements": size, "shape": shape,

@@ -20,7 +20,7 @@ type Scenario = (&'static str, fn() -> Result<()>);
 
 /// All scenarios.
 pub fn trials() -> Vec<Trial> {
-    let all: [Scenario; 19] = [
+    let all: [Scenario; 22] = [
         ("streams-pass-through", streams_pass_through),
         ("failure-passes-through", failure_passes_through),
         ("report-goes-to-a-file", report_goes_to_a_file),
@@ -36,6 +36,9 @@ pub fn trials() -> Vec<Trial> {
         ("vram-sets-the-capacity", vram_sets_the_capacity),
         ("no-card-is-named", no_card_is_named),
         ("unknown-card", unknown_card),
+        ("longest-batch-decides", longest_batch_decides),
+        ("longest-batch-is-measured", longest_batch_is_measured),
+        ("validation-is-an-evaluation", validation_is_an_evaluation),
         ("missing-program", missing_program),
         ("python-without-torch", python_without_torch),
         ("routing-is-said-and-bounded", routing_is_said_and_bounded),
@@ -256,6 +259,14 @@ fn example_dies_at_16() -> Result<()> {
     finished.ensure(oom["step"] == 1, format!("{oom:#}"))?;
     let file = oom["site"]["file"].as_str().unwrap_or_default();
     finished.ensure(file.ends_with("finetune_gpt2.py"), format!("{oom:#}"))?;
+    // The user's line is `model(...)` wherever in the model it is.
+    let library = oom["library_site"]["file"].as_str().unwrap_or_default();
+    finished.ensure(library.contains("/transformers/"), format!("{oom:#}"))?;
+    finished.ensure(oom["model"] == "GPT2LMHeadModel", format!("{oom:#}"))?;
+    let module = oom["module"].as_str().unwrap_or_default();
+    finished.ensure(module.starts_with("transformer.h."), format!("{oom:#}"))?;
+    // Its author copies nothing in a loop.
+    finished.ensure(report["activity"]["remarks"].as_array().is_none_or(Vec::is_empty), format!("{report:#}"))?;
     finished.ensure(oom["would_need_bytes"].as_u64() > oom["reserved_bytes"].as_u64(), format!("{oom:#}"))?;
     finished.ensure(report["fits_on"].as_array().is_some_and(|cards| !cards.is_empty()), format!("{report:#}"))?;
     tell("example --batch-size 16", &finished);
@@ -303,6 +314,51 @@ fn no_card_is_named() -> Result<()> {
     finished.ensure(report["verdict"] == "fits", format!("{report:#}"))?;
     finished.ensure(device["capacity_bytes"].is_null(), format!("{device:#}"))?;
     finished.ensure(report["fits_on"].as_array().is_some_and(|cards| cards.len() > 20), format!("{report:#}"))
+}
+
+/// The usual batch has 64 tokens a sample, the longest eight samples have 1,024: they meet in step 20 at the earliest.
+fn longest_batch_decides() -> Result<()> {
+    let small = || Ok::<_, anyhow::Error>(Run::json("rtx-3060", TORCH_2_15)?.args(["--vram", "600MiB", "--no-probe"]));
+    let finished = small()?.program(&["ragged.py"]).finish()?;
+    let report = finished.report()?;
+    check::contract(&report)?;
+    finished.ensure(report["verdict"] == "oom", format!("{report:#}"))?;
+    finished.ensure(check::device(&report, 0)?["oom"]["step"] == 3, format!("{report:#}"))?;
+    let batches = &report["batches"];
+    finished.ensure(batches["longest"]["step"] == 3, format!("{batches:#}"))?;
+    finished.ensure(batches["longest"]["shape"] == serde_json::json!([8, 1024]), format!("{batches:#}"))?;
+    finished.ensure(batches["seen"]["max"].as_u64() <= Some(8 * 64), format!("{batches:#}"))?;
+
+    let finished = small()?.args(["--batches", "seen"]).program(&["ragged.py"]).finish()?;
+    let report = finished.report()?;
+    finished.ensure(report["verdict"] == "fits", format!("{report:#}"))?;
+    finished.ensure(report["batches"]["longest"].is_null(), format!("{report:#}"))
+}
+
+/// On a card that holds it, the step on the longest samples has the peak that the program has where they meet by themselves.
+fn longest_batch_is_measured() -> Result<()> {
+    let finished = Run::json("rtx-3060", TORCH_2_15)?.program(&["ragged.py"]).finish()?;
+    let early = finished.report()?;
+    let finished = Run::json("rtx-3060", TORCH_2_15)?
+        .args(["--batches", "seen", "--until-exit"])
+        .program(&["ragged.py"])
+        .finish()?;
+    let whole = finished.report()?;
+    let peak = &check::device(&whole, 0)?["peak"]["allocated_bytes"];
+    let longest = &early["batches"]["longest"];
+    finished.ensure(longest["peak_allocated"] == *peak, format!("{longest:#} and {peak}"))?;
+    let usual = early["batches"]["usual"]["peak_allocated"].as_u64();
+    finished.ensure(usual.is_some_and(|usual| usual > 0) && usual < peak.as_u64(), format!("{early:#}"))
+}
+
+/// A function of the program's own that evaluates.
+fn validation_is_an_evaluation() -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.args(["--vram", "2GiB", "--no-probe"]);
+    let finished = run.program(&["ragged.py", "--validate"]).finish()?;
+    let report = finished.report()?;
+    let device = check::device(&report, 0)?;
+    finished.ensure(device["oom"]["phase"] == "eval", format!("{report:#}"))?;
+    finished.ensure(device["gpu"] == "custom" && device["like"] == "rtx-3060", format!("{device:#}"))
 }
 
 fn unknown_card() -> Result<()> {

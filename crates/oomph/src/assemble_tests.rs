@@ -243,6 +243,42 @@ fn a_process_that_sees_one_card_calls_it_the_first() {
 }
 
 #[test]
+fn cards_of_ranks_that_were_answered_for_are_like_the_one_before() {
+    let cards: Vec<Card> = (0..5).map(|_| card("rtx-3060")).collect();
+    let on_card = [2000, 2000, 0, 2000, 0];
+    let books = ledger(&cards, &on_card, &[(7, 0, 2000, 0), (8, 1, 2000, 0), (9, 3, 2000, 0)], &[]);
+    let rank = |pid, index| HookReport { ranks_run: vec![0, 1, 3], ..hook(pid, &[(index, 1800, 1700)]) };
+    let report = assemble(&cards, &run(books, vec![rank(7, 0), rank(8, 1), rank(9, 3)], 0), None);
+    let like: Vec<Option<u32>> = report.devices.iter().map(|device| device.as_device).collect();
+    // The fifth card is not of the job.
+    assert_eq!(like, [None, None, Some(1), None, None]);
+}
+
+#[test]
+fn the_place_of_an_error_and_the_batches_are_handed_on() {
+    let cards = [card("rtx-3060")];
+    let mut dead = died(hook(7, &[(0, 10_000, 9000)]), true);
+    let oom = dead.oom.as_mut().unwrap();
+    oom.phase = "text-encoding".into();
+    oom.library_site = Some(HookSite { file: "lib.py".into(), line: 9, cell: Some(2), ..Default::default() });
+    oom.module = Some("encoder.block.3".into());
+    oom.model = Some("T5EncoderModel".into());
+    dead.batches = Some(HookBatches {
+        longest: Some(HookBatch { step: 1, elements: 64, ..Default::default() }),
+        ..Default::default()
+    });
+    let books = ledger(&cards, &[10_200], &[(7, 0, 10_200, 1)], &[]);
+    let report = assemble(&cards, &run(books, vec![dead], 1), None);
+    let oom = report.devices[0].oom.as_ref().unwrap();
+    assert_eq!((oom.phase, oom.module.as_deref()), (Phase::TextEncoding, Some("encoder.block.3")));
+    assert_eq!(oom.model.as_deref(), Some("T5EncoderModel"));
+    assert_eq!(oom.library_site.as_ref().map(|site| (site.line, site.cell)), Some((9, Some(2))));
+    let batches = report.batches.unwrap();
+    assert_eq!(batches.longest_in(Some(1)).map(|batch| batch.elements), Some(64));
+    assert_eq!(batches.longest_in(Some(2)), None);
+}
+
+#[test]
 fn the_time_was_up() {
     let cards = [card("rtx-3060")];
     let mut late = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook(7, &[(0, 700, 700)])], 143);

@@ -184,6 +184,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_card_of_another_size_no_longer_has_the_name() {
+        let card = |names: &[&str], vram| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            cards(&names, vram, || Ok(Vec::new())).unwrap().remove(0)
+        };
+        let small = card(&["rtx-3060"], Some(2 << 30));
+        assert_eq!((small.label.as_str(), small.like.as_deref()), (oomph_report::CUSTOM, Some("rtx-3060")));
+        assert_eq!(small.capacity_bytes(), Some(2 << 30));
+        let own = card(&["rtx-3060"], None);
+        assert_eq!((own.label.as_str(), own.like), ("rtx-3060", None));
+        // A size alone names no card.
+        assert_eq!(card(&[], Some(2 << 30)).like, None);
+    }
+
+    #[test]
     fn every_card_of_the_catalogue_can_be_described() {
         for gpu in Catalogue::builtin().iter() {
             let description = Card::of(gpu, None).description(3);

@@ -51,7 +51,7 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
 
 fn verdict(page: &mut Page, report: &FixReport) {
     let base = &report.baseline;
-    let card = clean(&base.gpu).into_owned();
+    let card = super::card(&base.gpu, base.limit_bytes);
     let of = base.limit_bytes.map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
     let needs = base.peak_bytes.map(|bytes| {
         let least = if base.peak_is_minimum { "at least " } else { "" };

@@ -27,6 +27,14 @@ pub use page::Style;
 pub use plan::render_plan;
 pub use tune::render_tune;
 
+/// A card in a sentence: by its identifier, or by its size where it was given one.
+fn card(gpu: &str, capacity_bytes: Option<u64>) -> String {
+    match capacity_bytes {
+        Some(bytes) if gpu == crate::CUSTOM => format!("a card of {}", oomph_gpu::size::format(bytes)),
+        _ => crate::clean(gpu).into_owned(),
+    }
+}
+
 /// A word for the kinds that are not ordinary cards.
 fn mark(kind: Kind) -> Option<&'static str> {
     match kind {

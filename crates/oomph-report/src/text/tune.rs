@@ -49,7 +49,7 @@ fn words(values: &Values) -> String {
 }
 
 fn verdict(page: &mut Page, report: &TuneReport) {
-    let card = clean(&report.gpu).into_owned();
+    let card = super::card(&report.gpu, Some(report.capacity_bytes));
     let peak = |bytes: Option<u64>| bytes.map(|bytes| format!(": {} of {}", size(bytes), size(report.capacity_bytes)));
     match (report.verdict, &report.best, &report.fails_at) {
         (TuneVerdict::Found | TuneVerdict::AllFit, Some(best), fails) => {
