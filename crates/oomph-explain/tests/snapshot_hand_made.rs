@@ -168,8 +168,8 @@ fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
         device.what_if.iter().find(|row| row.settings == settings).map(|row| (row.survives, row.says.as_str())).unwrap()
     };
     assert_eq!(says(""), (false, "runs out of memory"));
-    assert_eq!(says("expandable_segments:True"), (true, "would have saved it"));
-    assert_eq!(says("garbage_collection_threshold:0.8"), (false, "would not have helped"));
+    assert_eq!(says("expandable_segments:True"), (true, "gets past this allocation; the recording ends there"));
+    assert_eq!(says("garbage_collection_threshold:0.8"), (false, "does not get past it"));
 }
 
 #[test]

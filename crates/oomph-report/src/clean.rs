@@ -28,6 +28,28 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The same for a JSON document: what a terminal would act on becomes an escape of JSON, so that the document says the
+/// same. Its own line breaks stay.
+#[must_use]
+pub fn clean_json(document: &str) -> Cow<'_, str> {
+    let harmful = |character: char| character != '\n' && is_harmful(character);
+    if !document.chars().any(harmful) {
+        return Cow::Borrowed(document);
+    }
+    let mut out = String::with_capacity(document.len() + 64);
+    for character in document.chars() {
+        if harmful(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(character);
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Whether a character must not reach a terminal as it is.
 fn is_harmful(character: char) -> bool {
     character.is_control()
@@ -47,6 +69,16 @@ mod tests {
     #[test]
     fn ordinary_text_is_not_copied() {
         assert!(matches!(clean("/home/zoé/学習.py"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_document_says_the_same_without_the_characters_themselves() {
+        let value = serde_json::json!({"name": "a\u{9b}31m\u{202e}b\u{e0041}\u{1b}[0m"});
+        let text = serde_json::to_string_pretty(&value).expect("it is written");
+        let cleaned = clean_json(&text);
+        assert!(cleaned.is_ascii() && cleaned.contains('\n'), "{cleaned}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&cleaned).expect("it is read"), value);
+        assert!(matches!(clean_json("{\n}"), Cow::Borrowed(_)));
     }
 
     #[test]

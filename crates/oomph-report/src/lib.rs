@@ -25,7 +25,7 @@ mod tune;
 mod worst;
 
 pub use batches::{BatchPeak, BatchRange, Batches};
-pub use clean::clean;
+pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{
     CUSTOM, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use oomph_explain::snapshot::{self, At, Explanation, Limits, Options};
 use oomph_gpu::size;
-use oomph_report::{CheckReport, CheckSchema, DiffReport, DiffSchema, render_check, render_diff};
+use oomph_report::{CheckReport, CheckSchema, DiffReport, DiffSchema, clean_json, render_check, render_diff};
 use serde::Serialize;
 
 use crate::cli::{CheckArgs, DiffArgs, Format};
@@ -81,7 +81,7 @@ fn written(format: Format, report: &impl Serialize, text: impl FnOnce() -> Strin
     match format {
         Format::Json => {
             let document = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
-            output::data(&(document + "\n"))
+            output::data(&(clean_json(&document).into_owned() + "\n"))
         }
         Format::Text => output::data(&text()),
     }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use oomph_report::Style;
+use oomph_report::{Style, clean_json};
 use serde::Serialize;
 
 use crate::cli::Format;
@@ -65,7 +65,7 @@ pub fn answer<T: Serialize>(
 ) -> Result<()> {
     let document = || -> Result<String> {
         let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
-        Ok(text + "\n")
+        Ok(clean_json(&text).into_owned() + "\n")
     };
     if let Some(path) = file {
         fs::write(path, document()?).with_context(|| format!("cannot write the report to {}", path.display()))?;

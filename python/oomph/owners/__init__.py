@@ -9,6 +9,8 @@ import os
 import threading
 import time
 
+from io import open as _open
+
 from oomph.history import History, write_whole
 from oomph.owners.graph import Graph
 from oomph.owners.modules import Modules
@@ -232,6 +234,22 @@ class Owners:
         """The process, or its part in the run, ends."""
         if self.history.on:
             self._write()
+            self._note_caught()
+
+    def _note_caught(self):
+        """Note in the names that the program caught the last out-of-memory error: the recording may end with it."""
+        oom = self.record.oom
+        if oom is None or oom["fatal"]:
+            return
+        path = os.path.join(self.record.folder, "hook", "%d.names.json" % os.getpid())
+        try:
+            with _open(path, "rb") as file:
+                names = json.loads(file.read())
+            names["oom_caught"] = True
+            text = json.dumps(names, separators=(",", ":")).encode("utf-8")
+            write_whole(path, lambda file: file.write(text))
+        except Exception:
+            _debug()
 
     def _write(self):
         since = time.perf_counter()

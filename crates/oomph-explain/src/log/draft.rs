@@ -180,6 +180,7 @@ impl Draft {
             line: self.line,
             message: self.message,
             pattern: self.pattern.id.clone(),
+            by_words: self.pattern.is_words(),
         };
         remedies::advise(&mut failure, &settings);
         failure

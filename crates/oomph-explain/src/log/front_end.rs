@@ -52,6 +52,7 @@ const TRACES: &[(&str, &[&str])] = &[
     ("vqgan-clip", &["vqgan", "VQGAN"]),
     ("ollama", &["ollama", "llama runner"]),
     ("ik_llama.cpp", &["ik_llama", "mla_attn", "pipeline parallelism enabled (n_copies"]),
+    ("stable-diffusion.cpp", &["stable-diffusion.cpp", "ggml_extend.hpp", "sd-cli", "sd-server"]),
     ("whisper.cpp", &["whisper_", "whisper.cpp", "whisper-cli"]),
     ("faster-whisper", &["faster_whisper", "faster-whisper", "ctranslate2"]),
     ("hami", &["HAMi-core", "libvgpu.c"]),

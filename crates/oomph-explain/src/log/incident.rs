@@ -12,6 +12,12 @@ use super::report::{Facts, Report};
 use super::settings;
 use super::site;
 use super::text::{self, Paragraph};
+use super::words;
+
+/// Lines of a message that are weighed by their words.
+const WORDS_LINES: usize = 4;
+/// Bytes before a message that show what kind of text it stands in.
+const WORDS_BEFORE: usize = 1200;
 
 /// What was read so far.
 #[derive(Clone)]
@@ -23,6 +29,17 @@ pub(crate) struct Session {
     settings: settings::Collector,
     /// The upper one of the two lines across which the last words were found.
     across: Option<u64>,
+}
+
+/// What the words of a line came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weighed {
+    /// None of them tells of exhaustion.
+    NoWords,
+    /// They were weighed and say nothing.
+    Nothing,
+    /// A failure.
+    Found,
 }
 
 /// What a message was found to say.
@@ -89,10 +106,33 @@ impl Session {
             return true;
         }
         let across = self.look_across(place, evaluate);
-        if evaluate && !across && !candidates.is_empty() {
-            self.words_alone(place, &line);
+        if !evaluate || across {
+            return across || !candidates.is_empty();
         }
-        across || !candidates.is_empty()
+        match self.by_words(place, &line) {
+            Weighed::Found => true,
+            weighed => {
+                let quoted = !candidates.is_empty() && self.words_alone(place, &line);
+                quoted || weighed == Weighed::Nothing || !candidates.is_empty()
+            }
+        }
+    }
+
+    /// Weighs the words of a line that no pattern reads.
+    fn by_words(&mut self, place: &Place<'_>, line: &str) -> Weighed {
+        if !words::are_there(line) {
+            return Weighed::NoWords;
+        }
+        let message = Paragraph::join(lines_from(place.from(), place.number).take(WORDS_LINES));
+        let around = String::from_utf8_lossy(tail(place.before(), WORDS_BEFORE)).into_owned();
+        if quoted::documents(&around, &message.text) {
+            return Weighed::Nothing;
+        }
+        let Some(found) = words::read(line, &message.text, &around, place.number) else { return Weighed::Nothing };
+        let quote = message.quote(0, message.first_line.max(1).min(message.text.len()));
+        let draft = self.draft(place, found.pattern, None, &quote);
+        self.add(Draft { verdict: found.verdict, certainty: found.certainty, facts: found.facts, ..draft });
+        Weighed::Found
     }
 
     /// Looks for words of which one line has the beginning and the next one the rest. Whether there are any.
@@ -114,16 +154,19 @@ impl Session {
         found_any
     }
 
-    /// A known word in a line that is no known message: worth a note only where it is plainly quoted.
-    fn words_alone(&mut self, place: &Place<'_>, line: &str) {
+    /// A known word in a line that is no known message: worth a note only where it is plainly quoted. Whether it is.
+    fn words_alone(&mut self, place: &Place<'_>, line: &str) -> bool {
         let candidates = Table::builtin().candidates(line.as_bytes());
         let about_memory = candidates.iter().any(|pattern| pattern.verdict == Verdict::GpuOom);
         if !about_memory || quoted::likeness(line, line, true) < 0.54 {
-            return;
+            return false;
         }
-        let Some(pattern) = candidates.into_iter().find(|pattern| pattern.verdict == Verdict::GpuOom) else { return };
+        let Some(pattern) = candidates.into_iter().find(|pattern| pattern.verdict == Verdict::GpuOom) else {
+            return false;
+        };
         let draft = self.draft(place, pattern, None, line);
         self.add(Draft { quoted: true, verdict: Verdict::Not(Kind::ConfigurationText), certainty: 0.7, ..draft });
+        true
     }
 
     fn message(&mut self, place: &Place<'_>, line: &str, Found { pattern, reading, paragraph }: Found) {
@@ -148,6 +191,11 @@ impl Session {
             } else {
                 certainty *= 1.0 - likeness * if pattern.prose { 0.33 } else { 0.7 };
             }
+        }
+        if may_be_quoted && !is_quoted {
+            let before = String::from_utf8_lossy(tail(place.before(), WORDS_BEFORE));
+            let behind = &paragraph.text[..text::floor_boundary(&paragraph.text, 1600)];
+            is_quoted = quoted::documents(&before, behind);
         }
         let survived = pattern.survived.iter().any(|words| words.matches(&paragraph.text))
             || recovers(&paragraph.text[reading.end.min(paragraph.text.len())..]);

@@ -4,7 +4,7 @@
 //! table of messages ([`patterns`]), the message is joined from its lines ([`text`]) and read into typed facts
 //! ([`facts`]), and messages about the same crash become one failure ([`incident`]). The figures' identities
 //! ([`identities`]), the traceback ([`site`], [`operation`]) and the run's settings ([`settings`]) then speak for causes
-//! ([`causes`]), and these for remedies ([`remedies`]).
+//! ([`causes`]), and these for remedies ([`remedies`]). A line without a known message is read by its words ([`words`]).
 //!
 //! Input is hostile: no line is too long, no number too large, no byte invalid, and the time is linear in the length.
 
@@ -29,6 +29,7 @@ mod settings;
 mod site;
 mod size;
 mod text;
+mod words;
 mod wrapping;
 
 use std::io::{self, Read};

@@ -285,6 +285,43 @@ fn whole(line: &[u8]) -> Option<String> {
 }
 
 impl Pattern {
+    /// Stands for a message that is read by its words: it matches nothing itself.
+    pub fn of_words(framework: &str, verdict: Verdict, certainty: f64) -> Self {
+        let kind = match verdict {
+            Verdict::GpuOom => "gpu-oom",
+            Verdict::Not(kind) => kind.id(),
+        };
+        Self {
+            id: format!("words.{framework}.{kind}"),
+            verdict,
+            framework: framework.to_owned(),
+            backend: None,
+            era: None,
+            certainty,
+            bare: certainty,
+            prose: true,
+            echo: true,
+            without_signs: None,
+            causes: Vec::new(),
+            line_only: true,
+            head: Expression::new("$^"),
+            details: Vec::new(),
+            unless: None,
+            needs: None,
+            signs: None,
+            survived: Vec::new(),
+            #[cfg(test)]
+            example: String::new(),
+            #[cfg(test)]
+            facts: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// Whether it stands for what was read by its words.
+    pub fn is_words(&self) -> bool {
+        self.id.starts_with("words.")
+    }
+
     fn from_entry(entry: Entry, framework: &str) -> Self {
         let certainty = entry.certainty.unwrap_or(0.97);
         Self {

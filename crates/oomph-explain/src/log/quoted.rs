@@ -32,7 +32,7 @@ static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
         )
         .ok()?,
         prose: Regex::new(
-            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could|would|should|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against)\b",
+            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against)\b",
         )
         .ok()?,
     })
@@ -75,8 +75,46 @@ pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
     }
 }
 
+/// Whether a message stands in documentation that quotes it: the text before or behind it explains an error to others,
+/// and nobody tells of a run.
+pub(crate) fn documents(before: &str, from: &str) -> bool {
+    struct Signs {
+        explains: Regex,
+        reports: Regex,
+    }
+    static SIGNS: LazyLock<Option<Signs>> = LazyLock::new(|| {
+        Some(Signs {
+            explains: Regex::new(
+                r"(?xi)\bif\s+(?:you|your)\s+(?:\w+\s+){0,3}(?:see|get|encounter|receive|run\s+into|hit|face|experience)\b
+                 | \byou\s+(?:may|might|will|can)\s+(?:\w+\s+){0,2}(?:see|get|encounter|receive|run\s+into)\b
+                 | \b(?:error|errors|message|messages)\s+(?:like|such\s+as|similar\s+to|of\s+the\s+form|looks?\s+like)\b | \b(?:the\s+following|a\s+typical|a\s+common|this\s+common)\s+(?:\w+\s+){0,2}(?:error|message)
+                 | (?m:^\s*\#{1,6}\s+.*\b(?:troubleshoot\w*|faq|common\s+(?:errors|issues|problems)|known\s+issues|out[\s-]of[\s-]memory|oom|changelog|release\s+notes)\b)
+                 | \b(?:this|the)\s+(?:error|message)\s+(?:means|indicates|says|occurs|is\s+(?:raised|thrown|caused|shown))\b | \b(?:solution|workaround|fix|remedy|cause)s?\s*:\s | \bQ\s*[:.]\s | \btry\s+(?:one\s+of|the\s+following|these)\b
+                 | \bfrequently\s+asked | (?m:^\s*(?:[-*+]|\d+\.)\s+(?:reduce|decrease|lower|use|enable|set|try|increase)\b)",
+            )
+            .ok()?,
+            reports: Regex::new(
+                r#"(?x)\b(?:I|I'm|I've|my|My|we|our)\b | Traceback\ \(most\ recent | \bFile\ "[^"]+",\ line\ \d | \d{2}:\d{2}:\d{2} | \[\d{4}-\d{2} | ^\s*\d+%\| | \bstep\b.*\bloss\b"#,
+            )
+            .ok()?,
+        })
+    });
+    let Some(signs) = SIGNS.as_ref() else { return false };
+    let count = |text: &str| signs.explains.find_iter(text).take(3).count();
+    !signs.reports.is_match(before) && !signs.reports.is_match(from) && count(before) + count(from) >= 2
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn documentation_that_quotes_an_error_is_known_by_what_it_explains() {
+        let quoted = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)";
+        assert!(documents("## Troubleshooting\n\nIf you see an error like this:\n\n", quoted));
+        assert!(documents("If you get the following error", &format!("{quoted} Solution: reduce the batch size")));
+        assert!(!documents("step 12 loss 0.3\n", quoted));
+        assert!(!documents("### Describe the bug\nI get the following error. If you get it too:\n", quoted));
+    }
+
     use super::*;
 
     #[test]

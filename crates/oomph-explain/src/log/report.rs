@@ -72,6 +72,8 @@ pub struct Failure {
     pub message: String,
     /// The id of the pattern that recognised it.
     pub pattern: String,
+    /// No known message: the failure was told by its words.
+    pub by_words: bool,
 }
 
 /// What a failure is, where it is not a GPU's memory.

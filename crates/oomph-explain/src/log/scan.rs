@@ -120,6 +120,11 @@ const PROBES: [&[&str]; 2] = [
         "s in pool",
         "cuDNN",
         "server p",
+        "ny implement",
+        "THCuda",
+        "GpuArr",
+        "led call to",
+        "dispatched on",
     ],
 ];
 

@@ -27,6 +27,9 @@ const TEXT_KEYS: [&str; 14] = [
     "traceback",
 ];
 
+/// The keys under which servers put several of them.
+const LIST_KEYS: [&str; 3] = ["warnings", "errors", "messages"];
+
 /// A line without what it is wrapped in.
 pub(crate) struct Unwrapped {
     pub text: String,
@@ -53,7 +56,8 @@ pub(crate) fn text_of_object(line: &str) -> Option<String> {
         return None;
     }
     let object: Map<String, Value> = serde_json::from_str(line).ok()?;
-    let texts: Vec<&str> = TEXT_KEYS.iter().filter_map(|key| object.get(*key)?.as_str()).collect();
+    let lists = LIST_KEYS.iter().filter_map(|key| object.get(*key)?.as_array()).flatten().filter_map(Value::as_str);
+    let texts: Vec<&str> = TEXT_KEYS.iter().filter_map(|key| object.get(*key)?.as_str()).chain(lists).collect();
     if texts.is_empty() { None } else { Some(texts.join(" ").replace(['\n', '\r'], " ")) }
 }
 
@@ -156,6 +160,7 @@ mod tests {
             ("Tried to allocate", "Tried to allocate"),
             ("a 5%| b", "a 5%| b"),
             (r#"{"level":3}"#, r#"{"level":3}"#),
+            (r#"{"error":"unknown","warnings":["Tried to","x"]}"#, "unknown Tried to x"),
         ] {
             assert_eq!(unwrapped(line).text, text, "{line}");
         }

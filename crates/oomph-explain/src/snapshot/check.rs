@@ -79,7 +79,7 @@ pub fn check(explanation: &Explanation, earlier: Option<&Explanation>, limits: &
                 violate("no-leak", 0, leak.bytes, leak.because.clone());
             }
         }
-        if let Some(oom) = device.oom.as_ref().filter(|_| limits.no_oom) {
+        if let Some(oom) = device.oom.as_ref().filter(|oom| limits.no_oom && oom.fatal) {
             violate("no-oom", 0, oom.requested_bytes, device.verdict.why.clone());
         }
     }

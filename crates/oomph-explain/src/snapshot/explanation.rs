@@ -28,8 +28,13 @@ pub struct DeviceExplanation {
     pub peak_active_bytes: u64,
     /// The highest that memory taken from the driver ever was.
     pub peak_reserved_bytes: u64,
-    /// The allocation that failed, where one was recorded: the last one.
+    /// The allocation that failed, where one was recorded: the last one. [`OomEvent::fatal`] says whether it ended the
+    /// recording.
     pub oom: Option<OomEvent>,
+    /// The allocations that failed and that the program got past.
+    pub got_past: Option<GotPast>,
+    /// What the program would have gone on to take, as far as the recording shows it. Only where it ends in a failure.
+    pub beyond: Option<Beyond>,
     /// The card, where its size is known.
     pub card: Option<CardBytes>,
     /// Whose bytes. With a known card they add up to its capacity, otherwise to the reserved memory.
@@ -89,11 +94,11 @@ pub struct PinnedLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// An allocation failed.
+    /// The recording ends with an allocation that failed.
     Oom,
-    /// No allocation failed, and the card is known to be large enough.
+    /// The program got past every allocation, and the card is known to be large enough.
     Fits,
-    /// No allocation failed, and nothing is known of the card.
+    /// The program got past every allocation, and nothing is known of the card.
     NoOom,
 }
 
@@ -108,7 +113,7 @@ pub struct Verdict {
     pub happened: String,
     /// Why, lowercase and without a full stop; empty where there is nothing to say.
     pub why: String,
-    /// What would have saved it, or that nothing of the kind would have; empty where nothing was tried.
+    /// Which setting gets past the failure or takes less, or that none does; empty where nothing was tried.
     pub what_helps: String,
 }
 
@@ -160,10 +165,52 @@ pub struct OomEvent {
     pub free_bytes: u64,
     /// How many allocations failed in the whole recording.
     pub count: u64,
+    /// Whether the recording ends with it: nothing was allocated afterwards.
+    pub fatal: bool,
     /// The line of the program.
     pub site: Option<Line>,
     /// The part of the program that was running.
     pub phase: PhaseKind,
+}
+
+/// Allocations that failed without ending the recording: none of them is an out-of-memory error of the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GotPast {
+    /// How many failed and were followed by others that succeeded.
+    pub count: u64,
+    /// How many of them were workspaces of cuDNN, which goes on with another algorithm.
+    pub workspaces: u64,
+    /// The largest of them.
+    pub largest_bytes: u64,
+    /// The line of the program that asked for the largest.
+    pub site: Option<Line>,
+}
+
+/// Why memory would have gone on growing after the failure that a recording ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BeyondKind {
+    /// Every step leaves memory behind.
+    Leak,
+    /// Every round of a loop without a backward pass does, such as an evaluation.
+    Loop,
+    /// The optimizer has made only part of its state.
+    OptimizerState,
+    /// An earlier step took more after the same allocation.
+    Step,
+}
+
+/// What a program would have gone on to take after the failure that its recording ends with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Beyond {
+    /// Why.
+    pub kind: BeyondKind,
+    /// How much more than was in use when it failed, the refused request included; `None` where it has no end.
+    pub bytes: Option<u64>,
+    /// How much each further step or round takes, where it does not end.
+    pub each_bytes: Option<u64>,
+    /// The reason in one sentence, lowercase and without a full stop.
+    pub because: String,
 }
 
 /// A line of the program.
@@ -422,6 +469,8 @@ pub struct Cause {
     pub background: bool,
     /// The bytes that are there because of it. No byte is counted twice.
     pub bytes: u64,
+    /// How much each further step or round adds; only of a leak.
+    pub each_bytes: Option<u64>,
     /// How sure this is, from 0 to 1.
     pub confidence: f64,
     /// The reason in one sentence, lowercase and without a full stop.
@@ -452,7 +501,8 @@ pub struct WhatIf {
     pub card: String,
     /// The card's memory.
     pub capacity_bytes: u64,
-    /// Whether the whole recording passes.
+    /// Whether the whole recording passes. A recording that ends with a failure passes when that allocation is met:
+    /// what the program would have taken after it is not in it.
     pub survives: bool,
     /// Whether it passes, or can pass because all that fails are workspaces of convolutions: PyTorch then takes another
     /// of cuDNN's algorithms, and how much that one needs the recording does not know.
@@ -469,7 +519,7 @@ pub struct WhatIf {
     pub says: String,
 }
 
-/// The smallest card that a recording survives on.
+/// The smallest card on which the whole recording passes. See [`WhatIf::survives`] for one that ends with a failure.
 #[derive(Clone, Debug, Serialize)]
 pub struct SmallestCard {
     /// The settings under which this holds.

@@ -7,14 +7,17 @@
 //! 2. `layout`: what lay where at the moment that is asked about.
 //! 3. `stacks`, `phases`, `owners`: which part of the program allocated each block, and whose it is; exact where the
 //!    hook left its `names`, inferred with a confidence where not.
-//! 4. `groups`, `host`, `pinned`, `causes`, `what_if`: what follows from that.
+//! 4. `failures`, `rounds`: which allocations failed for good, and the loop that was under way.
+//! 5. `groups`, `host`, `pinned`, `causes`, `what_if`, `beyond`: what follows from that.
 //!
 //! [`diff`], [`check`] and [`ranks`] compare explanations; [`requests`] gives what a replay takes.
 
+mod beyond;
 mod causes;
 mod check;
 mod diff;
 mod explanation;
+mod failures;
 mod groups;
 mod host;
 mod layout;
@@ -26,6 +29,7 @@ mod phases;
 mod pinned;
 mod ranks;
 mod requests;
+mod rounds;
 mod rows;
 mod segments;
 mod stacks;
@@ -39,19 +43,21 @@ use oomph_trace::{Device, DeviceKind, Trace};
 pub use check::{CheckResult, Limits, Violation, check};
 pub use diff::{DeviceDiff, Diff, DiffRow, diff};
 pub use explanation::{
-    CardBytes, Cause, CauseKind, Churn, DeviceExplanation, Evidence, Explanation, Group, Line, Moment, OomEvent,
-    Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedHost, PinnedLine, PinnedSegment, PinningBlock, SmallestCard,
-    Source, StackGroup, Verdict, WhatIf,
+    Beyond, BeyondKind, CardBytes, Cause, CauseKind, Churn, DeviceExplanation, Evidence, Explanation, GotPast, Group,
+    Line, Moment, OomEvent, Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedHost, PinnedLine, PinnedSegment,
+    PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
 };
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
 pub use ranks::{Holding, Rank, RankComparison, ranks};
 pub use requests::{Requests, requests};
 
+use failures::Failures;
 use layout::Layout;
 use lifetimes::Position;
 use owners::{Identity, Inference, Naming};
 use phases::Phases;
+use rounds::Rounds;
 use stacks::Facts;
 use timeline::Timeline;
 
@@ -90,7 +96,9 @@ struct Scene<'a> {
     settings: &'a Settings,
     /// The allocation that failed, if this is the moment of it.
     oom: Option<&'a OomEvent>,
-    /// Whether the recording ends with it.
+    /// The allocations that failed on the way.
+    failures: &'a Failures,
+    /// Whether the recording ends with a failure.
     died: bool,
     card: Option<&'a CardBytes>,
 }
@@ -103,7 +111,10 @@ fn explain_device(
     options: &Options,
     names: Option<&Names>,
 ) -> DeviceExplanation {
-    let timeline = Timeline::new(device, settings);
+    let mut timeline = Timeline::new(device, settings);
+    if names.is_some_and(|names| names.oom_caught) {
+        timeline.caught_the_last();
+    }
     let (position, moment) = timeline.find(options.at);
     let recorded = timeline.allocations.len();
     let of_device = names.map(|names| names.of_device(device.index, recorded));
@@ -114,6 +125,7 @@ fn explain_device(
     let live: Vec<u32> = layout.pieces.iter().map(|piece| piece.block).collect();
     let identities = inference.identify(&live);
 
+    let failures = Failures::of(&timeline, facts);
     let peak = rows::peak(&timeline, &layout, position, moment);
     let oom = rows::oom(trace, &timeline, facts, &phases);
     let card = rows::card(&peak, oom.as_ref(), options);
@@ -128,12 +140,15 @@ fn explain_device(
         identities: &identities,
         settings,
         oom: oom.as_ref().filter(|_| moment == Moment::Oom),
-        died: timeline.died(),
+        failures: &failures,
+        died: timeline.fatal().is_some(),
         card: card.as_ref(),
     };
     let owners = rows::owners(&scene);
     let pinned = pinned::pinned(&scene, options.top);
-    let causes = causes::causes(&scene);
+    let rounds = Rounds::of(&scene);
+    let causes = causes::causes(&scene, rounds.as_ref());
+    let beyond = beyond::beyond(&scene, rounds.as_ref(), &causes);
     let (what_if, smallest_card) = what_if::what_if(&scene, options);
     let verdict = verdict::verdict(&scene, &peak, &causes, &what_if);
     DeviceExplanation {
@@ -150,6 +165,8 @@ fn explain_device(
         by_size: groups::by_size(&scene, options.top),
         churn: groups::churn(&scene),
         top_stacks: groups::top_stacks(&scene, options.top),
+        got_past: failures.got_past(trace, &timeline, facts),
+        beyond,
         causes,
         what_if,
         smallest_card,

@@ -21,6 +21,9 @@ pub struct Names {
     modules: Vec<ModuleEvent>,
     #[serde(default)]
     phases: Vec<PhaseEvent>,
+    /// The program caught the last out-of-memory error, whether or not it allocated anything afterwards.
+    #[serde(default)]
+    pub(super) oom_caught: bool,
 }
 
 /// Why a file of names cannot be used.

@@ -10,8 +10,10 @@ pub enum At {
     Peak,
     /// When memory in use was at its highest, whatever was reserved then.
     InUse,
-    /// Just before the last allocation that failed for good; the peak where none did.
+    /// Just before the allocation whose failure ends the recording; the peak where it ends otherwise.
     #[default]
+    Death,
+    /// Just before the last allocation that failed, whether or not the program got past it; the peak where none did.
     Oom,
     /// The state when the file was written.
     End,
@@ -76,7 +78,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            at: At::Oom,
+            at: At::default(),
             capacity: None,
             context_bytes: None,
             version: None,

@@ -119,6 +119,22 @@ impl Phases {
         self.optimizer.partition_point(|range| range.0 < position)
     }
 
+    /// Where the last backward pass or optimizer step before a position ended; `None` within one.
+    pub fn since_backward(&self, position: Position) -> Option<Position> {
+        let works = |kind| matches!(kind, PhaseKind::Backward | PhaseKind::Optimizer);
+        let before = self.spans.partition_point(|span| span.start <= position);
+        match self.spans[..before].iter().rposition(|span| works(span.kind)) {
+            Some(last) if last + 1 == before => None,
+            Some(last) => self.spans.get(last + 1).map(|span| span.start),
+            None => Some(0),
+        }
+    }
+
+    /// Where each backward pass begins.
+    pub fn backward_starts(&self) -> Vec<Position> {
+        self.ranges(PhaseKind::Backward).into_iter().map(|range| range.0).collect()
+    }
+
     /// The stretches of one kind.
     fn ranges(&self, kind: PhaseKind) -> Vec<(Position, Position)> {
         let ends = self.spans.iter().skip(1).map(|span| span.start).chain([self.end]);

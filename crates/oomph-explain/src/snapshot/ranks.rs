@@ -57,7 +57,7 @@ pub fn ranks(recordings: &[(String, Explanation)]) -> RankComparison {
             index,
             peak_reserved_bytes: device.as_ref().map_or(0, |device| device.peak_reserved_bytes),
             peak_active_bytes: device.as_ref().map_or(0, |device| device.peak_active_bytes),
-            oom: device.as_ref().is_some_and(|device| device.oom.is_some()),
+            oom: device.as_ref().is_some_and(|device| device.oom.as_ref().is_some_and(|oom| oom.fatal)),
             cause: device.as_ref().and_then(|device| device.verdict.cause),
             label: label(&recordings[index].0),
         })

@@ -33,7 +33,7 @@ pub(super) fn peak(timeline: &Timeline, layout: &Layout, position: Position, at:
     }
 }
 
-/// The last allocation that failed for good.
+/// The last allocation that failed.
 pub(super) fn oom(trace: &Trace, timeline: &Timeline, facts: &Facts, phases: &Phases) -> Option<OomEvent> {
     let at = timeline.last_oom()?;
     let event = timeline.device.events.get(at as usize)?;
@@ -45,6 +45,7 @@ pub(super) fn oom(trace: &Trace, timeline: &Timeline, facts: &Facts, phases: &Ph
         requested_bytes: event.size,
         free_bytes: event.address,
         count,
+        fatal: timeline.fatal() == Some(at),
         site: facts.get(event.stack).line.and_then(|frame| line(trace, frame)),
         phase: kind,
     })

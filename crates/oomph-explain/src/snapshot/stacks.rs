@@ -210,7 +210,7 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
         return if name == "forward" { Signs::FORWARD } else { Signs::default() };
     }
     let file = path.rsplit('/').next().unwrap_or(path);
-    if file == "cache_utils.py" || name.contains("kv_cache") || name.contains("KVCache") {
+    if makes_cache(name, path, file) {
         return Signs::KV_CACHE;
     }
     // Every optimizer that derives from PyTorch's own passes its wrapper; these are the ones that do not.
@@ -234,6 +234,8 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
         "timm/models/_builder.py",
     ];
     if LOADERS.iter().any(|loader| path.ends_with(loader)) && name != "forward"
+        || makes_weights(name)
+        || path.contains("/model_loader/")
         || path.contains("/integrations/bitsandbytes")
         || path.contains("peft/tuners/") && matches!(name, "__init__" | "update_layer" | "inject_adapter")
         || matches!(
@@ -256,6 +258,22 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
         return Signs::INPUT;
     }
     if name == "forward" { Signs::FORWARD } else { Signs::default() }
+}
+
+/// Whether a function lays out a cache of keys and values, by the names that servers and runtimes give it.
+fn makes_cache(name: &str, path: &str, file: &str) -> bool {
+    let lays_out = ["init", "alloc", "create", "make", "build", "setup"].iter().any(|verb| name.contains(verb));
+    file == "cache_utils.py"
+        || ["kv_cache", "KVCache", "key_value_cache", "past_key_value"].iter().any(|word| name.contains(word))
+        || lays_out && name.contains("cache") && !name.contains("weight")
+        || matches!(file, "cache_engine.py" | "kv_cache.py" | "kv_cache_utils.py")
+        || path.contains("/mem_cache/")
+}
+
+/// Whether a function makes or fills the weights of a model: FlexGen's `init_weight_list`, vLLM's `create_weights`.
+fn makes_weights(name: &str) -> bool {
+    let makes = ["init", "alloc", "create", "make", "load", "process", "shard"].iter().any(|verb| name.contains(verb));
+    makes && name.contains("weight") && !name.contains("optim")
 }
 
 fn optimizer_signs(name: &str, base_class: bool) -> Signs {
@@ -320,6 +338,22 @@ mod tests {
         assert!(facts[2].0.any(Signs::STEP) && facts[2].0.any(Signs::STATE));
         assert!(facts[3].0.any(Signs::BACKWARD));
         assert!(!facts[1].0.any(Signs::BACKWARD));
+    }
+
+    #[test]
+    fn servers_that_lay_out_their_memory_ahead_are_known_by_their_functions() {
+        let facts = facts_of(&[
+            &[("flex_opt.py", "init_all_weights"), ("flex_opt.py", "init_weight_list"), ("backend.py", "allocate")],
+            &[("flex_opt.py", "init_cache"), ("backend.py", "init_cache_one_gpu_batch"), ("backend.py", "allocate")],
+            &[("/v/vllm/v1/worker/gpu_model_runner.py", "_allocate_kv_cache_tensors")],
+            &[("/v/vllm/model_executor/layers/linear.py", "create_weights")],
+            &[("serve.py", "clear_cache")],
+        ]);
+        let is = |index: usize| (facts[index].0.any(Signs::LOAD), facts[index].0.any(Signs::KV_CACHE));
+        assert_eq!(
+            [is(0), is(1), is(2), is(3), is(4)],
+            [(true, false), (false, true), (false, true), (true, false), (false, false)]
+        );
     }
 
     #[test]

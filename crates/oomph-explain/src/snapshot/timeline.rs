@@ -97,6 +97,11 @@ impl<'a> Timeline<'a> {
         Self { device, lifetimes, active, reserved, end, allocations, ooms, fatal, segment_events, pools, start }
     }
 
+    /// Takes note that the program caught the last failure, although it allocated nothing afterwards.
+    pub fn caught_the_last(&mut self) {
+        self.fatal = None;
+    }
+
     /// The segments at a position.
     pub fn segments_at(&self, position: Position) -> Ranges {
         let mut segments = self.start.clone();
@@ -112,6 +117,7 @@ impl<'a> Timeline<'a> {
         match at {
             At::Peak => (self.fullest(), Moment::Peak),
             At::InUse => (self.busiest(), Moment::Peak),
+            At::Death => self.fatal.map_or((self.fullest(), Moment::Peak), |oom| (oom, Moment::Oom)),
             At::Oom => self.last_oom().map_or((self.fullest(), Moment::Peak), |oom| (oom, Moment::Oom)),
             At::End => (self.end, Moment::End),
             At::Event(index) => (u32::try_from(index).unwrap_or(NEVER).min(self.end), Moment::Event),
@@ -134,14 +140,15 @@ impl<'a> Timeline<'a> {
         (0..=self.end).rev().max_by_key(|position| self.active[*position as usize]).unwrap_or(0)
     }
 
-    /// The position just before the last allocation that failed for good.
+    /// The position just before the last allocation that failed.
     pub fn last_oom(&self) -> Option<Position> {
         self.ooms.last().copied()
     }
 
-    /// Whether nothing was allocated after the last allocation that failed: the program did not survive it.
-    pub fn died(&self) -> bool {
-        self.fatal.is_some()
+    /// The position just before the allocation that failed and after which nothing was allocated: the recording shows
+    /// no way past it.
+    pub fn fatal(&self) -> Option<Position> {
+        self.fatal
     }
 
     /// The position from which the program no longer holds a block. What the error that ended the program set free on its

@@ -7,7 +7,8 @@ use super::what_if::UNCLEAR;
 
 pub(super) fn verdict(scene: &Scene, peak: &Peak, causes: &[Cause], what_if: &[WhatIf]) -> Verdict {
     let first = causes.iter().find(|cause| !cause.background);
-    let (outcome, happened) = match (scene.oom, scene.card) {
+    let fatal = scene.oom.filter(|oom| oom.fatal);
+    let (outcome, happened) = match (fatal, scene.card) {
         (Some(oom), _) => {
             let place = oom.site.as_ref().map_or(String::new(), |line| format!(" at {line}"));
             let happened = format!(
@@ -54,10 +55,10 @@ fn what_helps(causes: &[Cause], what_if: &[WhatIf]) -> String {
             });
     }
     match rows.iter().find(|row| row.survives) {
-        Some(row) => format!("{} would have saved it", setting(row)),
+        Some(row) => format!("{} gets past this allocation; the recording ends there", setting(row)),
         None if causes.iter().any(|cause| cause.cause == CauseKind::SpuriousOom) => {
             "trying the same allocation again would have helped".to_owned()
         }
-        None => "no setting of the allocator would have helped".to_owned(),
+        None => "no setting of the allocator gets past this allocation".to_owned(),
     }
 }

@@ -27,7 +27,7 @@ const REPLAYED: usize = 6_000_000;
 /// The fewest replays of such a search.
 const FEWEST_REPLAYS: usize = 3;
 
-/// What is said of every row when the replay fails to fail.
+/// What is said of every row when the replay does not fail where the program did.
 pub(super) const UNCLEAR: &str = "cannot be told: the replay does not fail where the program did";
 
 /// What is said of a row that only smaller workspaces can save.
@@ -57,12 +57,14 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
     let runs: Vec<Run> = settings.into_iter().map(|settings| Run::new(&scripts, settings, version)).collect();
 
     let mut rows = Vec::new();
+    // A replay that does not fail where the program did is wrong on every card.
+    let mut reproduced = true;
     for (card, own) in cards(scene, options) {
         let recorded = runs[0].on(&card);
         // On the program's own card the recording itself says whether it passed; a replay that says otherwise is wrong
         // for every other setting as well.
         let died = if own { scene.died } else { !recorded.survived };
-        let reproduced = !own || !died || !recorded.survived;
+        reproduced &= !own || !died || !recorded.survived;
         for (index, run) in runs.iter().enumerate() {
             let as_recorded = index == 0;
             let replay = if as_recorded { recorded } else { run.on(&card) };
@@ -89,7 +91,8 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
             });
         }
     }
-    (rows, smallest(&runs[0], options, scene))
+    let smallest = if reproduced { smallest(&runs[0], options, scene) } else { None };
+    (rows, smallest)
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.
@@ -153,8 +156,8 @@ fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u6
     match (as_recorded, died, survives) {
         (true, true, _) => "runs out of memory",
         (true, false, _) => "fits",
-        (false, true, true) => "would have saved it",
-        (false, true, false) => "would not have helped",
+        (false, true, true) => "gets past this allocation; the recording ends there",
+        (false, true, false) => "does not get past it",
         (false, false, false) => "would run out of memory",
         (false, false, true) if noticeable && difference < 0 => "would take less",
         (false, false, true) if noticeable => "would take more",

@@ -1,5 +1,8 @@
 //! Recordings made by hand, with the end state that follows from their events.
 
+// Each test file uses some of it.
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 
 use oomph_trace::{

@@ -29,7 +29,7 @@ pub fn render_explain(report: &ExplainReport, style: Style) -> String {
             page.paragraph(
                 0,
                 2,
-                &[(Ink::Care, "nothing recorded:"), (Ink::Plain, " the file holds no memory of any card")],
+                &[(Ink::Care, "nothing recorded:"), (Ink::Plain, " no GPU memory events in this file")],
             );
         }
     }

@@ -17,7 +17,7 @@ const MOST_REMEDIES: usize = 4;
 const MOST_AVOIDED: usize = 2;
 /// Failures beyond the first are named in a line each, up to so many.
 const MOST_OTHERS: usize = 4;
-/// A failure that is less sure than this is told with "probably".
+/// A failure that is less certain than this is printed with "probably".
 const SURE: f64 = 0.65;
 /// A bar wider than this is no easier to read.
 const WIDEST_BAR: usize = 72;
@@ -53,8 +53,12 @@ fn verdict(page: &mut Page, failure: &Failure) {
             failure.causes.first().map_or("the cause cannot be told from this log", |cause| cause.cause.title());
         page.paragraph(0, 2, &[(Ink::Bad, &head), (Ink::Strong, &format!(" {cause}"))]);
     }
+    if failure.by_words {
+        let words = "by its words: no known message matches this line, so the figures are less certain";
+        page.paragraph(2, 4, &[(Ink::Faint, words)]);
+    }
     if failure.survived {
-        page.paragraph(2, 4, &[(Ink::Faint, "the program caught this error and went on")]);
+        page.paragraph(2, 4, &[(Ink::Faint, "the program caught this error and continued")]);
     }
     let mut who: Vec<String> = Vec::new();
     let name = failure.front_end.iter().chain(&failure.framework).map(|name| clean(name).to_string());
@@ -105,7 +109,11 @@ fn card(page: &mut Page, failure: &Failure) {
         };
         item(Part::Allocated, "allocated", allocated);
         item(Part::Cached, "cached", cached);
-        item(Part::Context, if other == 0 { "outside the framework" } else { "outside it, others" }, taken);
+        item(
+            Part::Context,
+            if other == 0 { "outside the framework" } else { "non-framework + other processes" },
+            taken,
+        );
         item(Part::Free, "free", facts.free_bytes.unwrap_or(capacity.saturating_sub(used)));
         page.items(2, &items);
         page.paragraph(2, 4, &[(Ink::Faint, &format!("of the card's {}", size(capacity)))]);
@@ -172,7 +180,7 @@ fn why(page: &mut Page, failure: &Failure) {
         let head = format!("{}{bytes},", cause.cause.title());
         // One sentence of a log can be the proof of two causes.
         let because =
-            if said == Some(cause.because.as_str()) { "by the same words".into() } else { clean(&cause.because) };
+            if said == Some(cause.because.as_str()) { "same evidence as above".into() } else { clean(&cause.because) };
         said = Some(&cause.because);
         let sure = format!(" {:.0} % sure: {because}", cause.confidence * 100.0);
         page.paragraph(2, 4, &[(Ink::Strong, &head), (Ink::Plain, &sure)]);
@@ -195,7 +203,7 @@ fn what_to_do(page: &mut Page, failure: &Failure) {
             page.paragraph(7, 9, &[(Ink::Good, &clean(line))]);
         }
         if !remedy.cost.is_empty() {
-            page.paragraph(5, 5, &[(Ink::Faint, &format!("cost: {}", clean(&remedy.cost)))]);
+            page.paragraph(5, 5, &[(Ink::Faint, &cost(&remedy.cost))]);
         }
     }
     if !failure.avoid.is_empty() {
@@ -210,6 +218,16 @@ fn what_to_do(page: &mut Page, failure: &Failure) {
         failure.remedies.len().saturating_sub(MOST_REMEDIES) + failure.avoid.len().saturating_sub(MOST_AVOIDED);
     if hidden > 0 {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("and {hidden} more; --format json has them"))]);
+    }
+}
+
+/// What a remedy costs; some make the program faster, and some cost nothing.
+fn cost(text: &str) -> String {
+    let text = clean(text);
+    match text.strip_prefix("no cost") {
+        Some(rest) => format!("cost: none{rest}"),
+        None if text.split(',').next().is_some_and(|first| first.ends_with("faster")) => format!("speed: {text}"),
+        None => format!("cost: {text}"),
     }
 }
 

@@ -1,7 +1,8 @@
 //! What filled a card, whose it was and what would have helped, on one screen.
 
 use oomph_explain::snapshot::{
-    Cause, DeviceExplanation, Group, Moment, Outcome, Owner, OwnerRow, PinnedHost, RankComparison, Source, WhatIf,
+    Cause, DeviceExplanation, GotPast, Group, Moment, Outcome, Owner, OwnerRow, PinnedHost, RankComparison, Source,
+    WhatIf,
 };
 use oomph_gpu::size::format as size;
 
@@ -40,11 +41,30 @@ fn verdict(page: &mut Page, device: &DeviceExplanation) {
     };
     let head = format!("{word} on cuda:{}:", device.index);
     page.paragraph(0, 2, &[(ink, &head), (Ink::Strong, &format!(" {}", clean(&device.verdict.happened)))]);
-    for sentence in [&device.verdict.why, &device.verdict.what_helps] {
+    let beyond = device.beyond.as_ref().map_or("", |beyond| beyond.because.as_str());
+    for sentence in [&device.verdict.why, &device.verdict.what_helps, beyond] {
         if !sentence.is_empty() {
             page.paragraph(2, 4, &[(Ink::Plain, &clean(sentence))]);
         }
     }
+    if let Some(past) = &device.got_past {
+        page.paragraph(2, 4, &[(Ink::Plain, &got_past(past))]);
+    }
+}
+
+/// The allocations that failed and that the program got past, in one sentence.
+fn got_past(past: &GotPast) -> String {
+    let caught = past.count.saturating_sub(past.workspaces);
+    let times = |count: u64| if count == 1 { "1 time".to_owned() } else { format!("{count} times") };
+    let mut parts = Vec::new();
+    if past.workspaces > 0 {
+        parts.push(format!("cuDNN was refused a workspace {} and used a smaller one", times(past.workspaces)));
+    }
+    if caught > 0 {
+        parts.push(format!("an allocation failed {} and the program continued", times(caught)));
+    }
+    let site = past.site.as_ref().map_or(String::new(), |site| format!(" at {}", clean(&site.to_string())));
+    format!("{}; the largest request was {}{site}", parts.join(", "), size(past.largest_bytes))
 }
 
 fn owners(page: &mut Page, device: &DeviceExplanation) {
@@ -155,7 +175,8 @@ pub(super) fn groups(page: &mut Page, indent: usize, title: &str, groups: &[Grou
     for group in groups.iter().take(most) {
         let owner = owner_name(group.owner);
         let room = page.width().saturating_sub(indent + 2 + 11 + 2 + owner.len() + 2 + 1);
-        let name = ending(&clean(&group.name), room, page.unicode());
+        let name = if group.name.is_empty() { "(outside of modules)" } else { &group.name };
+        let name = ending(&clean(name), room, page.unicode());
         let head = format!("{:>11}  {name}", size(group.bytes));
         page.line(indent + 2, &[(Ink::Plain, &head), (Ink::Faint, &format!("  {owner}"))]);
     }
@@ -191,6 +212,7 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     page.gap();
     let own = format!(" on {}, by replaying the recording", clean(&first.card));
     page.paragraph(0, 2, &[(Ink::Strong, "what if"), (Ink::Faint, &own)]);
+    let died = died(device);
     let rows: Vec<&WhatIf> = device.what_if.iter().filter(|row| row.card == first.card).collect();
     let name = |row: &WhatIf| -> String {
         let settings = clean(&row.settings);
@@ -203,43 +225,82 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     };
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(page.width() / 2);
     for row in rows {
+        let unclear = row.says.starts_with("cannot be told");
         let (ink, fate) = match (row.survives, row.may_survive) {
-            (true, _) => (Ink::Good, "survives"),
-            (false, true) => (Ink::Plain, "perhaps "),
-            (false, false) => (Ink::Bad, "dies    "),
+            _ if unclear && !row.as_recorded => (Ink::Plain, "unclear  "),
+            (true, _) if died => (Ink::Plain, "gets past"),
+            (true, _) => (Ink::Good, "fits     "),
+            (false, true) => (Ink::Plain, "perhaps  "),
+            (false, false) => (Ink::Bad, "dies     "),
         };
         let settings = shortened(&name(row), width, page.unicode());
-        let says = if row.as_recorded { String::new() } else { format!("  {}", clean(&row.says)) };
+        let said = row.as_recorded || unclear || died && (row.survives || !row.may_survive);
+        let says = if said { String::new() } else { format!("  {}", clean(&row.says)) };
         let tail = format!("  {:>10}{says}", size(row.peak_reserved_bytes));
         page.line(2, &[(Ink::Plain, &format!("{settings:<width$}  ")), (ink, fate), (Ink::Plain, &tail)]);
     }
-    other_cards(page, device, &first.card);
+    if let Some(row) = device.what_if.iter().find(|row| row.says.starts_with("cannot be told")) {
+        page.paragraph(2, 4, &[(Ink::Plain, &clean(&row.says))]);
+        return;
+    }
+    if died {
+        page.paragraph(
+            2,
+            4,
+            &[(Ink::Faint, "the recording ends with this failure; a replay cannot show what comes after it")],
+        );
+    }
+    other_cards(page, device, &first.card, died);
     if let Some(smallest) = &device.smallest_card {
         let card = smallest.card.as_ref().map(|card| format!(", such as {}", clean(card))).unwrap_or_default();
         let saved = smallest.allocator_bytes.saturating_sub(smallest.least_allocator_bytes);
         let less = match saved {
             0 => String::new(),
             _ => format!(
-                ", and may do on one of {} with smaller workspaces for cuDNN",
+                ", and may fit on one of {} with smaller workspaces for cuDNN",
                 size(smallest.capacity_bytes.saturating_sub(saved))
             ),
         };
         let rest = match smallest.unsearched_bytes {
             0 => String::new(),
-            bytes => {
-                format!("; whether up to {} less would do was not tried, because the recording is long", size(bytes))
-            }
+            bytes => format!("; sizes up to {} smaller were not tested, because the recording is long", size(bytes)),
         };
-        let text = format!(
-            "it would survive on a card of {}{card}, with the settings as recorded{less}{rest}",
-            size(smallest.capacity_bytes)
-        );
+        let passes = if died {
+            "with the recorded settings it gets past this allocation on a card of"
+        } else {
+            "with the recorded settings what was recorded fits on a card of"
+        };
+        let text = format!("{passes} {}{card}{less}{rest}{}", size(smallest.capacity_bytes), further(device));
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
 }
 
-/// On which of the other cards it would survive: one line for each fate.
-fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str) {
+/// Whether the recording ends with a failed allocation, so that no replay can show what comes after it.
+fn died(device: &DeviceExplanation) -> bool {
+    device.verdict.outcome == Outcome::Oom
+}
+
+/// What has to be added to a card that gets past the failure, as far as the recording shows it.
+fn further(device: &DeviceExplanation) -> String {
+    let Some(beyond) = device.beyond.as_ref().filter(|_| died(device)) else {
+        return if died(device) {
+            "; what the program takes after it was not recorded".to_owned()
+        } else {
+            String::new()
+        };
+    };
+    match (beyond.bytes, beyond.each_bytes) {
+        (Some(bytes), _) => {
+            let refused = device.oom.as_ref().map_or(0, |oom| oom.requested_bytes);
+            format!("; the program then takes about {} more", size(bytes.saturating_sub(refused)))
+        }
+        (None, Some(each)) => format!("; each {} more lasts for one further round", size(each)),
+        (None, None) => String::new(),
+    }
+}
+
+/// On which of the other cards the recording passes: one line for each fate.
+fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str, died: bool) {
     let others = || device.what_if.iter().filter(|row| row.card != own);
     let recorded = |is: fn(&WhatIf) -> bool| -> Vec<String> {
         others().filter(|row| row.as_recorded && is(row)).map(|row| clean(&row.card).into()).collect()
@@ -252,10 +313,10 @@ fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str) {
         .map(|row| format!("{} with {}", clean(&row.card), clean(&row.settings)))
         .collect();
     for (ink, words, cards) in [
-        (Ink::Good, "survives on", survives),
+        (Ink::Good, if died { "gets past this allocation on" } else { "fits on" }, survives),
         (Ink::Good, "also on", saved),
         (Ink::Plain, "perhaps, with smaller workspaces for cuDNN, on", perhaps),
-        (Ink::Bad, "dies on", dies),
+        (Ink::Bad, if died { "dies on" } else { "does not fit on" }, dies),
     ] {
         if !cards.is_empty() {
             page.paragraph(2, 4, &[(ink, words), (Ink::Plain, &format!(" {}", cards.join(", ")))]);
@@ -267,8 +328,8 @@ fn other_cards(page: &mut Page, device: &DeviceExplanation, own: &str) {
 pub(super) fn pinned_host(page: &mut Page, host: &PinnedHost) {
     page.gap();
     let figures = format!(
-        " {} at most, {} at the end, of which {} in use: memory of this machine that PyTorch keeps in place for copies; \
-         it takes nothing of a card",
+        " {} at most, {} at the end, of which {} in use: host memory that PyTorch keeps in place for copies; it \
+         uses no GPU memory",
         size(host.peak_reserved_bytes),
         size(host.reserved_bytes),
         size(host.in_use_bytes)
@@ -281,9 +342,9 @@ pub(super) fn pinned_host(page: &mut Page, host: &PinnedHost) {
     }
 }
 
-/// Several recordings of one run beside each other.
+/// Several recordings of one run compared.
 pub(super) fn ranks(page: &mut Page, comparison: &RankComparison) {
-    page.paragraph(0, 2, &[(Ink::Strong, "files beside each other")]);
+    page.paragraph(0, 2, &[(Ink::Strong, "comparison by file")]);
     let width = comparison.ranks.iter().map(|rank| clean(&rank.label).chars().count()).max().unwrap_or(0);
     for rank in &comparison.ranks {
         let worst = if comparison.worst == Some(rank.index) { "  the worst" } else { "" };

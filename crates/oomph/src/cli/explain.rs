@@ -12,7 +12,7 @@ Examples:
       oomph explain train.log
       python train.py 2>&1 | oomph explain -
 
-  Whose memory was it, and would another setting or card have saved the run?
+  Whose memory was it, and does another setting or card get past the failure?
   (from torch.cuda.memory._dump_snapshot, of any PyTorch from 2.0 on)
       oomph explain snapshot.pickle
       oomph explain --gpu rtx-4090 snapshot.pickle
@@ -30,7 +30,7 @@ Examples:
   Wait for the failure of a run that goes on:
       oomph explain --follow train.log
 
-What a file is, is seen from its contents: a log; a snapshot (pickle, also
+The type of a file is detected from its content: a log; a snapshot (pickle, also
 gzip or zstd); a profiler trace with memory events; an exported memory
 timeline.
 

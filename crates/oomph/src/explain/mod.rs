@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use oomph_explain::log::{self, Failure, Report};
 use oomph_explain::snapshot::{self, At, Card, DeviceExplanation, Explanation, Names, Options, Outcome};
 use oomph_gpu::{Catalogue, Gpu, Kind};
-use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
+use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, clean_json, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
 use crate::cli::{ExplainArgs, Format};
@@ -58,7 +58,7 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
         return Err(hinted("--export writes one recording", "give exactly one snapshot or trace"));
     }
     if !quiet && options.capacity.is_none() && recordings.iter().any(|(_, found)| lacks_card(found)) {
-        output::say("oomph: the recording does not say how large the card was; --gpu NAME or --vram SIZE tells");
+        output::say("oomph: the recording does not include the card's size; pass --gpu NAME or --vram SIZE");
     }
     let report = report(args, logs, recordings);
     answer(args.format, &report)
@@ -158,7 +158,7 @@ fn answer(format: Format, report: &ExplainReport) -> Result<ExitCode> {
     match format {
         Format::Json => {
             let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
-            output::data(&(text + "\n"))?;
+            output::data(&(clean_json(&text).into_owned() + "\n"))?;
         }
         Format::Text => output::data(&render_explain(report, output::style()))?,
     }

@@ -23,7 +23,7 @@ fn results(ledger: &mut Ledger) {
     let scene = ledger.scene;
     let now = scene.phases.birth(scene.position).step;
     // An allocation that failed before and did not end the program: its frames may hold what the attempt had made.
-    let caught = scene.timeline.ooms.iter().rev().copied().find(|&oom| oom < scene.position);
+    let caught = scene.failures.caught.iter().rev().copied().find(|&oom| oom < scene.position);
     let mut pieces = Vec::new();
     let mut after_failure = 0u64;
     for at in ledger.unclaimed() {

@@ -12,6 +12,7 @@ mod step;
 use super::Scene;
 use super::explanation::{Cause, CauseKind, Evidence, Line, Owner, PhaseKind};
 use super::lifetimes::Position;
+use super::rounds::Rounds;
 use super::rows;
 
 /// Causes with fewer bytes than this share of the reserved memory are left to the background, unless they decide.
@@ -45,7 +46,14 @@ impl Ledger<'_> {
 
     fn add(&mut self, cause: CauseKind, bytes: u64, confidence: f64, because: String, evidence: Vec<Evidence>) {
         let background = cause.is_background();
-        self.causes.push(Cause { cause, background, bytes, confidence, because, evidence });
+        self.causes.push(Cause { cause, background, bytes, each_bytes: None, confidence, because, evidence });
+    }
+
+    /// What each further step adds to the cause that was added last.
+    fn each(&mut self, bytes: u64) {
+        if let Some(cause) = self.causes.last_mut() {
+            cause.each_bytes = Some(bytes);
+        }
     }
 
     /// A cause that is too small to be one is a part of what the program needs.
@@ -74,13 +82,13 @@ impl Ledger<'_> {
 
 /// The causes, those that decide first and the background last. Their bytes add up to the card, or to the reserved
 /// memory where no card is known.
-pub(super) fn causes(scene: &Scene) -> Vec<Cause> {
+pub(super) fn causes(scene: &Scene, rounds: Option<&Rounds>) -> Vec<Cause> {
     let mut ledger =
         Ledger { scene, left: scene.layout.pieces.iter().map(|piece| piece.bytes).collect(), causes: Vec::new() };
     recording::claim(&mut ledger);
-    growth::claim(&mut ledger);
+    growth::claim(&mut ledger, rounds);
     kept::claim(&mut ledger);
-    step::claim(&mut ledger);
+    step::claim(&mut ledger, rounds);
     space::claim(&mut ledger);
     let mut causes = ledger.causes;
     causes.retain(|cause| cause.bytes > 0 || !cause.background);
@@ -90,11 +98,16 @@ pub(super) fn causes(scene: &Scene) -> Vec<Cause> {
     // What lives and the request are more than the card has: then memory that need not live decides. Otherwise there was
     // enough memory, but not where it could be used.
     let too_much = usable.is_some_and(|usable| live.saturating_add(request) > usable);
+    let in_pieces: u64 = causes.iter().filter(|cause| is_placement(cause.cause)).map(|cause| cause.bytes).sum();
+    // Memory that need not live decides also where there was enough of it in the wrong places, if it is what there is more
+    // of: without a leak of gigabytes, gaps of some megabytes would not have mattered.
+    let outweighs = |cause: &Cause| is_needless(cause.cause) && cause.bytes >= in_pieces.saturating_add(request);
     let decides = |cause: &Cause| match (cause.cause, usable) {
+        _ if outweighs(cause) => true,
         (CauseKind::SpuriousOom | CauseKind::MemoryLimit | CauseKind::SingleAllocationTooLarge, _) => true,
         (CauseKind::DoesNotFit, _) => true,
         (CauseKind::RecordedTooLate | CauseKind::RingTooShort, _) => false,
-        (CauseKind::Fragmentation | CauseKind::CacheOfAnotherStream | CauseKind::CacheOfAnotherPool, _) => !too_much,
+        (kind, _) if is_placement(kind) => !too_much,
         (CauseKind::OtherProcesses, Some(usable)) => {
             too_much && live.saturating_add(request) <= usable.saturating_add(cause.bytes)
         }
@@ -108,6 +121,16 @@ pub(super) fn causes(scene: &Scene) -> Vec<Cause> {
         key(a).cmp(&key(b)).then(b.bytes.cmp(&a.bytes))
     });
     causes
+}
+
+/// Memory that is free where the request cannot use it.
+fn is_placement(kind: CauseKind) -> bool {
+    matches!(kind, CauseKind::Fragmentation | CauseKind::CacheOfAnotherStream | CauseKind::CacheOfAnotherPool)
+}
+
+/// Memory that is in use and need not be.
+fn is_needless(kind: CauseKind) -> bool {
+    matches!(kind, CauseKind::Leak | CauseKind::KeptFromEarlierPhase | CauseKind::LongestBatch)
 }
 
 /// Of several causes that decide, the more particular one comes first.

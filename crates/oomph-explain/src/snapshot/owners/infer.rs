@@ -5,7 +5,7 @@
 //! outlive it; the optimizer's state is allocated in its first step and outlives that. Where the recording ends before
 //! a phase does, the sizes decide: a gradient is as large as its parameter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use oomph_trace::PoolId;
 
@@ -23,11 +23,15 @@ pub(in super::super) const CUBLAS_WORKSPACES: [u64; 2] = [8_519_680, 33_554_432]
 /// There is one for each handle, and there are a few handles: more blocks of that size are something else.
 const MOST_WORKSPACES: usize = 4;
 
-/// A block of an inference that lives through this many events is more than a temporary.
-const LONG_LIVED: Position = 200;
+/// Without training, what the program lays out itself ahead of computing is weights from this size on, in bytes: a
+/// prompt takes some kilobytes.
+const LEAST_WEIGHT: u64 = 1 << 20;
 
 /// A forward pass with fewer blocks than this shows nothing of what it keeps.
 const FEWEST_KEPT: usize = 8;
+
+/// So many blocks, the last ones before a forward pass holds the most, show whether it keeps what it makes.
+const LAST: usize = 200;
 
 /// Names the owners of one device's blocks.
 pub(in super::super) struct Inference<'a> {
@@ -39,29 +43,37 @@ pub(in super::super) struct Inference<'a> {
     gradients: Sizes,
     /// The sizes that are cuBLAS workspaces in this recording.
     workspaces: Vec<u64>,
-    /// The recording ends within a forward pass, and no backward pass has shown that it trains; but it keeps most of what
-    /// it makes, as only a pass does that will be followed by one.
-    keeps_for_backward: bool,
+    /// The ends of the forward passes that keep most of what they make, in a recording without a backward pass.
+    keeping: HashSet<Position>,
 }
 
-/// Whether the recording ends in a forward pass that keeps more than half of the bytes that it makes.
-fn keeps_for_backward(timeline: &Timeline, phases: &Phases) -> bool {
+/// The forward passes (by their ends) that keep more than half of the bytes that they made last, where they hold the
+/// most: only a graph does that, which is there to be followed by a backward pass.
+fn keeping(timeline: &Timeline, facts: &Facts, phases: &Phases) -> HashSet<Position> {
     if phases.trains || !phases.has_stacks {
-        return false;
+        return HashSet::new();
     }
-    let (mut made, mut kept, mut blocks) = (0u64, 0u64, 0);
-    for block in timeline.lifetimes.iter().rev().take_while(|block| block.birth > 0) {
+    let mut passes = HashMap::<Position, Vec<&Lifetime>>::new();
+    for block in timeline.lifetimes.iter().filter(|block| block.birth > 0) {
         let birth = phases.birth(block.birth);
-        if !birth.cut || birth.kind != PhaseKind::Forward {
-            break;
-        }
-        blocks += 1;
-        made = made.saturating_add(block.requested);
-        if timeline.released(block) == NEVER {
-            kept = kept.saturating_add(block.requested);
+        let cache = facts.get(block.stack).signs.any(Signs::KV_CACHE);
+        if birth.kind == PhaseKind::Forward && !cache {
+            passes.entry(birth.end).or_default().push(block);
         }
     }
-    blocks >= FEWEST_KEPT && kept > made / 2
+    let keeps = |blocks: &[&Lifetime]| {
+        let fullest = blocks.iter().map(|block| block.birth).max_by_key(|&at| timeline.active[at as usize]);
+        let Some(fullest) = fullest else { return false };
+        let upto = blocks.partition_point(|block| block.birth <= fullest);
+        let last = &blocks[upto.saturating_sub(LAST)..upto];
+        let sum = |blocks: &mut dyn Iterator<Item = &&Lifetime>| {
+            blocks.fold(0u64, |sum, block| sum.saturating_add(block.requested))
+        };
+        let made = sum(&mut last.iter());
+        let kept = sum(&mut last.iter().filter(|block| timeline.released(block) > fullest));
+        last.len() >= FEWEST_KEPT && kept > made / 2
+    };
+    passes.into_iter().filter(|(_, blocks)| keeps(blocks)).map(|(end, _)| end).collect()
 }
 
 /// How many blocks there are of each size.
@@ -97,7 +109,7 @@ impl<'a> Inference<'a> {
             parameters: Sizes::new(),
             gradients: Sizes::new(),
             workspaces: Vec::new(),
-            keeps_for_backward: keeps_for_backward(timeline, phases),
+            keeping: keeping(timeline, facts, phases),
         };
         inference.workspaces = CUBLAS_WORKSPACES
             .into_iter()
@@ -175,6 +187,9 @@ impl<'a> Inference<'a> {
                 }
                 Guess::Static if steps && claim(&mut states, trained.saturating_mul(2)) => {
                     Identity::inferred(Owner::OptimizerState, 0.7)
+                }
+                Guess::Early if !self.phases.trains && size >= LEAST_WEIGHT => {
+                    Identity::inferred(Owner::Parameters, 0.5)
                 }
                 Guess::Early => Identity::inferred(Owner::Inputs, 0.5),
                 Guess::Static | Guess::Sure(_) => Identity::UNKNOWN,
@@ -269,15 +284,8 @@ impl<'a> Inference<'a> {
                 false => sure(Owner::Temporaries, 0.9),
             };
         }
-        if self.keeps_for_backward && lasting {
-            return sure(Owner::Activations, 0.6);
-        }
-        // Without a backward pass nothing tells what was saved for one, except that it stays.
-        if self.timeline.released(block).min(self.timeline.end) - block.birth.min(self.timeline.end) >= LONG_LIVED {
-            sure(Owner::Activations, 0.5)
-        } else {
-            sure(Owner::Temporaries, 0.6)
-        }
+        // Without a backward pass nothing is saved for one, unless a graph was kept.
+        if self.keeping.contains(&end) { sure(Owner::Activations, 0.6) } else { sure(Owner::Temporaries, 0.6) }
     }
 
     /// A block that the program allocated outside of modules, autograd and optimizers.
@@ -294,7 +302,9 @@ impl<'a> Inference<'a> {
         match next.kind {
             PhaseKind::Forward if self.timeline.released(block) > end => sure(Owner::Inputs, 0.7),
             PhaseKind::Backward if self.timeline.released(block) > end => sure(Owner::Activations, 0.6),
-            _ if self.timeline.released(block) == NEVER => sure(Owner::Inputs, 0.4),
+            _ if self.timeline.released(block) == NEVER && (self.phases.trains || block.requested < LEAST_WEIGHT) => {
+                sure(Owner::Inputs, 0.4)
+            }
             _ => sure(Owner::Temporaries, 0.6),
         }
     }
@@ -306,8 +316,10 @@ impl<'a> Inference<'a> {
             return match () {
                 () if signs.any(Signs::STEP.and(Signs::OPTIMIZER)) => sure(Owner::OptimizerState, 0.85),
                 () if signs.any(Signs::BACKWARD.and(Signs::RECOMPUTE)) => sure(Owner::Gradients, 0.5),
-                () if signs.any(Signs::FORWARD) => sure(Owner::Activations, 0.6),
+                () if signs.any(Signs::FORWARD) && self.phases.trains => sure(Owner::Activations, 0.6),
+                () if signs.any(Signs::FORWARD) => sure(Owner::Temporaries, 0.4),
                 () if signs.any(Signs::LOAD) => sure(Owner::Parameters, 0.9),
+                () if block.requested >= LEAST_WEIGHT => sure(Owner::Parameters, 0.4),
                 () => sure(Owner::Inputs, 0.4),
             };
         }

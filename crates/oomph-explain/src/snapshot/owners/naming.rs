@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::explanation::Owner;
-use super::super::lifetimes::Lifetime;
+use super::super::lifetimes::{Lifetime, Position};
 use super::super::names::{DeviceNames, Observation};
 use super::super::phases::place_to_position;
 use super::super::timeline::Timeline;
@@ -18,6 +18,8 @@ pub(in super::super) struct Naming<'a> {
     /// For each lifetime, one more than the index of the innermost module that allocated it; empty without modules.
     module_of: Vec<u32>,
     modules: Vec<&'a str>,
+    /// The calls that no other module made: where each began (the allocation that followed), and the module.
+    calls: Vec<(Position, u32)>,
     /// Observations that no block matches.
     pub unmatched: usize,
 }
@@ -86,6 +88,9 @@ impl<'a> Naming<'a> {
                         self.modules.push(name);
                         self.modules.len() as u32
                     });
+                    if stack.is_empty() {
+                        self.calls.push((block.birth, id));
+                    }
                     stack.push(id);
                 } else if let Some(id) = event.leave.as_deref().and_then(|name| index.get(name))
                     && let Some(open) = stack.iter().rposition(|entered| entered == id)
@@ -121,6 +126,12 @@ impl<'a> Naming<'a> {
         }
         let id = self.module_of.get(lifetime as usize)?.checked_sub(1)?;
         self.modules.get(id as usize).copied()
+    }
+
+    /// The calls of modules that no other module made, in order: the position of the first allocation that followed, and
+    /// a number for the module.
+    pub fn calls(&self) -> &[(Position, u32)] {
+        &self.calls
     }
 
     /// Whether any module was recorded.

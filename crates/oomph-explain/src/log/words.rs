@@ -1,0 +1,381 @@
+//! Failures told by their words, where no known message is: a failed allocation on a device is told with few ingredients,
+//! which are weighed against what speaks for the computer's own memory, a disk, on-chip memory, or a text about errors.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::kind::Kind;
+use super::patterns::{Pattern, Verdict};
+use super::quoted;
+use super::report::Facts;
+use super::size;
+
+/// Ingredients have to weigh this much.
+const ENOUGH: f64 = 0.6;
+/// The certainty of a failure whose words weigh just enough.
+const LEAST_CERTAINTY: f64 = 0.5;
+/// The most that words alone are believed: below what a known message is.
+const MOST_CERTAINTY: f64 = 0.64;
+/// Bytes of a message that are weighed.
+const MESSAGE: usize = 600;
+/// A plain number with fewer digits is no number of bytes that matters.
+const DIGITS: usize = 4;
+
+/// What was found in a message by its words.
+pub(crate) struct Words {
+    pub pattern: &'static Pattern,
+    pub verdict: Verdict,
+    pub certainty: f64,
+    pub facts: Facts,
+}
+
+struct Ingredients {
+    exhausted: Regex,
+    code: Regex,
+    device: Regex,
+    error: Regex,
+    host: Regex,
+    on_chip: Regex,
+    disk: Regex,
+    talk: Regex,
+    index: Regex,
+    figures: [Figure; 4],
+}
+
+/// Expressions for one figure, the surest first.
+struct Figure {
+    name: &'static str,
+    forms: Vec<Regex>,
+}
+
+static INGREDIENTS: LazyLock<Option<Ingredients>> = LazyLock::new(Ingredients::load);
+
+impl Ingredients {
+    fn load() -> Option<Self> {
+        let sized = |form: &str| Regex::new(&form.replace("{size}", size::PATTERN)).ok();
+        let figure = |name, forms: &[&str]| {
+            Some(Figure { name, forms: forms.iter().map(|form| sized(form)).collect::<Option<_>>()? })
+        };
+        Some(Self {
+            exhausted: Regex::new(
+                r"(?xi)(?:\b|_)out[\s_-]of[\s_-](?:[\w-]+[\s_-]){0,3}(?:memory|vram|hbm)\b | OutOf(?:\w{0,10})Memory | OUTOF\w{0,10}MEMORY
+                 | \b(?:fail(?:ed|ure|s)?|unable|could\ ?n[o']t|cannot|can't|error|impossible)\b(?:[\s:]+(?:to|when|while|in|during|on))*[\s:]+(?:re|de)?(?:al+ocat|malloc|reserv|map)\w*
+                 | \bfail\w*\s+(?:in|of|at)\s+\w*alloc\w* | \bal+ocat\w*\b.{0,60}?\b(?:fail(?:ed|ure)?|refused|rejected|error)\b | \w*[mM]alloc\w*\b.{0,80}?\bfail\w*
+                 | (?:insufficient|not\s+enough|too\s+little|lack\s+of|exhausted|r[au]n\s+out\s+of|low\s+on|no\s+(?:more|free|available))\s+(?:[\w-]+\s+){0,4}(?:memory|vram|hbm)\b
+                 | \b(?:memory|vram|hbm)\s+(?:[\w-]+\s+){0,3}(?:exhausted|insufficient|exceeded|full|too\s+small|not\s+enough)\b
+                 | exceed\w*\s+(?:[\w-]+\s+){0,5}(?:memory|vram|hbm)\b | OUT_OF_RESOURCES | MEM\w*_ALLOC\w*_FAIL\w* | ALLOCATION_FAILURE
+                 | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b",
+            )
+            .ok()?,
+            code: Regex::new(
+                r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES)
+                 | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
+                 | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
+                 | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
+                 | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b",
+            )
+            .ok()?,
+            device: Regex::new(
+                r"(?xi)\b(?:cuda|gpus?|vram|nvidia|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec)\d*\b
+                 | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
+            )
+            .ok()?,
+            error: Regex::new(
+                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^E\d{4} | \b(?i:error|failed|failure)\b\s*[:!\]] | \bCheck\ failed",
+            )
+            .ok()?,
+            host: Regex::new(
+                r"(?xi)\b(?:cpu|host|swap|page[\s-]?file|paging|heap|java|jvm|numpy|redis|postgres\w*|mysql|cgroup)\b
+                 | \b(?:system|main|physical|virtual|process|container|pod|node(?:\.js)?)\s+(?:memory|ram)\b
+                 | DefaultCPUAllocator | \bRAM\b | std::bad_alloc | (?:cudaHostAlloc|cudaMallocHost|hipHostMalloc|cuMemHostAlloc) | pinned | page-locked | /dev/shm | \bshm\b | \bmmap\b | OUT_OF_HOST_MEMORY | out\ of\ host",
+            )
+            .ok()?,
+            on_chip: Regex::new(
+                r"(?xi)shared\s+(?:memory|data|mem) | \bsmem\b | registers? | constant\s+memory | local\s+memory | L[12]\s+cache | threads\s+per\s+block",
+            )
+            .ok()?,
+            disk: Regex::new(r"(?i)\b(?:disk|quota|no space left|filesystem|inode|tmpfs|rate limit|too many requests)\b").ok()?,
+            talk: Regex::new(
+                r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s|\|.*\|\s*$|\d+\.\s+\w)
+                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running))\b
+                 | \(\#\d{2,6}\) | https?:// | ^\s*\w+(?:[._-]\w+)*\s*[:=]\s*(?:true|false|yes|no|null|none|\d+(?:\.\d+)?)\s*,?$ | ^\s*(?:--?\w|\$\s) | \?\s*$",
+            )
+            .ok()?,
+            index: Regex::new(
+                r"(?i)\b(?:gpu|device|cuda|ordinal|card|npu|xpu|hip|dev)(?:\s+(?:ordinal|id|index|number))?\s?[:=#\[(]{0,2}\s?(\d{1,2})(?:[^\d.\w]|$)",
+            )
+            .ok()?,
+            figures: [
+                figure(
+                    "requested",
+                    &[
+                        r"(?i)(?:al+ocat\w*|malloc\w*|request\w*|reserv\w*|asked for|tr(?:y|ied|ying) to|needs?|needed|requires?|required|creat\w+)[^\d\n]{0,48}?({size}|\d+\s?bytes)",
+                        r"(?i)\b(?:size|bytes)\s*[:=(]?\s*(?:of )?({size}|\d{4,})\b",
+                        r"(?i)({size}|\d+\s?bytes)\s(?:\w+\s){0,3}(?:could not|cannot|failed|requested|needed|required)",
+                    ],
+                )?,
+                figure(
+                    "free",
+                    &[
+                        r"(?i)({size})\s(?:of memory\s)?(?:is\s|are\s|was\s)?(?:free|available|left|remaining)\b",
+                        r"(?i)\b(?:free|available|remaining|left)(?:\s+(?:gpu|device|video|global|cuda))?(?:\s+memory)?(?:\s+(?:is|on device))?\s?(?:only\s)?[:=(]?\s?({size}|\d{6,})",
+                    ],
+                )?,
+                figure(
+                    "capacity",
+                    &[
+                        r"(?i)({size})\s(?:in\s)?total\b",
+                        r"(?i)\b(?:total|capacity)(?:\s+(?:gpu|device|video|global|cuda))?(?:\s+memory)?(?:\s+(?:of|is|reported))?\s?[:=(]?\s?({size}|\d{6,})",
+                        r"(?i)(?:free|available|used|in use)\s(?:\w+\s)?(?:out\s)?(?:of|/)\s?({size})",
+                    ],
+                )?,
+                figure(
+                    "allocated",
+                    &[
+                        r"(?i)({size})\s(?:is\s|are\s|was\s)?(?:already\s)?(?:allocated|used|in use)\b",
+                        r"(?i)\b(?:allocated|used|in use|in-use)(?:\s+(?:memory|so far))?\s?[:=(]\s?({size}|\d{6,})",
+                    ],
+                )?,
+            ],
+        })
+    }
+
+    /// What speaks for a failed allocation on a device, less what speaks against it.
+    fn weigh(&self, line: &str, message: &str, around: &str) -> Weight {
+        let code = self.code.is_match(message);
+        let near = |regex: &Regex| -> f64 {
+            match () {
+                () if regex.is_match(line) => 1.0,
+                () if regex.is_match(message) => 0.8,
+                () => 0.0,
+            }
+        };
+        let device = f64::max(near(&self.device), if self.device.is_match(around) { 0.4 } else { 0.0 });
+        let told = if self.exhausted.is_match(line) { 0.3 } else { 0.0 };
+        let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
+        let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
+            + 0.7 * f64::from(u8::from(self.disk.is_match(line)))
+            + 0.5 * f64::from(u8::from(self.talk.is_match(line)))
+            + 0.35 * quoted::likeness(line, line, true);
+        let sized = self.figures[0].forms.iter().any(|form| form.is_match(message));
+        let form = 0.15 * near(&self.error) + if sized { 0.15 } else { 0.0 };
+        // A code or a function of a device outweighs a mention of the host: both stand in many messages.
+        let for_device =
+            told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
+        Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
+    }
+
+    fn facts(&self, message: &str, line: u64) -> Facts {
+        let mut facts = Facts::default();
+        for figure in &self.figures {
+            let found =
+                figure.forms.iter().find_map(|form| form.captures_iter(message).find_map(|found| bytes(&found)));
+            let (field, key) = match figure.name {
+                "requested" => (&mut facts.requested_bytes, "requested_bytes"),
+                "free" => (&mut facts.free_bytes, "free_bytes"),
+                "capacity" => (&mut facts.capacity_bytes, "capacity_bytes"),
+                _ => (&mut facts.allocated_bytes, "allocated_bytes"),
+            };
+            if found.is_some() {
+                *field = found;
+                facts.lines.insert(key, line);
+            }
+        }
+        if let Some(device) = self.index.captures(message).and_then(|found| found.get(1)?.as_str().parse().ok()) {
+            facts.device = Some(device);
+            facts.lines.insert("device", line);
+        }
+        facts
+    }
+}
+
+struct Weight {
+    device: f64,
+    host: f64,
+    code: bool,
+}
+
+fn bytes(found: &Captures<'_>) -> Option<u64> {
+    let figure = found.get(1)?.as_str();
+    let plain = figure.bytes().all(|byte| byte.is_ascii_digit());
+    if plain && figure.len() < DIGITS { None } else { size::parse(figure) }
+}
+
+/// Whether a line is worth weighing at all.
+pub(crate) fn are_there(line: &str) -> bool {
+    INGREDIENTS.as_ref().is_some_and(|ingredients| ingredients.exhausted.is_match(line))
+}
+
+/// Reads a message that no pattern knows. `line` is the line that tells of exhaustion, `message` that and the lines that
+/// continue it, `around` some text before it.
+pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Option<Words> {
+    let ingredients = INGREDIENTS.as_ref()?;
+    let message = &message[..super::text::floor_boundary(message, MESSAGE)];
+    if !ingredients.exhausted.is_match(line) {
+        return None;
+    }
+    let weight = ingredients.weigh(line, message, around);
+    let certainty = |weight: f64| (LEAST_CERTAINTY + (weight - ENOUGH) * 0.3).clamp(LEAST_CERTAINTY, MOST_CERTAINTY);
+    let framework = framework(message).or_else(|| framework(around));
+    if weight.device >= ENOUGH && (weight.device >= weight.host || weight.code) {
+        let facts = ingredients.facts(message, number);
+        let pattern = pattern(framework.unwrap_or("cuda"), Verdict::GpuOom)?;
+        return Some(Words { pattern, verdict: Verdict::GpuOom, certainty: certainty(weight.device), facts });
+    }
+    if weight.host >= ENOUGH + 0.1 && weight.host > weight.device {
+        let verdict = Verdict::Not(Kind::HostMemory);
+        let facts = ingredients.facts(message, number);
+        let pattern = pattern(framework.unwrap_or("host"), verdict)?;
+        return Some(Words { pattern, verdict, certainty: certainty(weight.host), facts });
+    }
+    None
+}
+
+/// Names of libraries and programs as their messages hold them, the more particular ones first.
+const NAMES: &[(&str, &[&str])] = &[
+    ("stable-diffusion.cpp", &["stable-diffusion.cpp", "ggml_extend.hpp", "sd-cli"]),
+    ("whisper.cpp", &["whisper.cpp", "whisper_"]),
+    ("ollama", &["ollama"]),
+    ("llama.cpp", &["llama.cpp", "llama_", "ggml"]),
+    ("vllm", &["vllm", "vLLM"]),
+    ("sglang", &["sglang"]),
+    ("tensorrt-llm", &["TensorRT-LLM", "TRT-LLM", "tensorrt_llm"]),
+    ("tensorrt", &["TensorRT", "[TRT]", "nvinfer", "tensorrt"]),
+    ("onnxruntime", &["onnxruntime", "ONNX Runtime", "ONNXRuntime", "onnx_runtime"]),
+    ("directml", &["DirectML", "DmlExecutionProvider", "directml"]),
+    ("comfyui", &["ComfyUI", "comfyui"]),
+    ("faiss", &["faiss", "Faiss", "FAISS"]),
+    ("xgboost", &["xgboost", "XGBoost"]),
+    ("lightgbm", &["LightGBM", "lightgbm"]),
+    ("catboost", &["catboost", "CatBoost"]),
+    ("rapids", &["cudf", "cuml", "rmm", "RMM", "rapids"]),
+    ("cupy", &["cupy", "CuPy"]),
+    ("chainer", &["chainer", "Chainer"]),
+    ("numba", &["numba"]),
+    ("pycuda", &["pycuda"]),
+    ("theano", &["theano", "Theano", "pygpu"]),
+    ("mindspore", &["mindspore", "MindSpore", "MS_"]),
+    ("paddlepaddle", &["paddle", "Paddle"]),
+    ("mxnet", &["mxnet", "MXNet"]),
+    ("oneflow", &["oneflow"]),
+    ("jittor", &["jittor"]),
+    ("taichi", &["taichi", "Taichi"]),
+    ("mitsuba", &["mitsuba", "jit_malloc", "drjit", "cuda_jit"]),
+    ("instant-ngp", &["tiny-cuda-nn", "instant-ngp", "tcnn"]),
+    ("keops", &["KeOps", "pykeops"]),
+    ("optix", &["OptiX", "OPTIX", "optix", "rtBuffer"]),
+    ("blender", &["Blender", "blender", "Cycles", "cycles"]),
+    ("octane", &["Octane"]),
+    ("redshift", &["Redshift"]),
+    ("vray", &["V-Ray", "VRay"]),
+    ("caffe", &["caffe", "syncedmem"]),
+    ("darknet", &["darknet"]),
+    ("openpose", &["openpose", "OpenPose"]),
+    ("dlib", &["dlib"]),
+    ("opencv", &["opencv", "OpenCV"]),
+    ("ffmpeg", &["ffmpeg", "h264_nvenc", "hevc_nvenc", "cuvid", "AVHWDeviceContext"]),
+    ("hashcat", &["hashcat"]),
+    ("gromacs", &["gromacs", "GROMACS", "gmx"]),
+    ("openmm", &["openmm", "OpenMM"]),
+    ("lammps", &["LAMMPS", "lammps", "Kokkos"]),
+    ("namd", &["NAMD"]),
+    ("relion", &["RELION", "relion"]),
+    ("colmap", &["colmap", "COLMAP", "SiftGPU", "PopSift", "popsift"]),
+    ("wgpu", &["wgpu"]),
+    ("burn", &["cubecl", "burn"]),
+    ("candle", &["candle"]),
+    ("jax", &["jaxlib", "jax", "XlaRuntimeError"]),
+    ("tensorflow", &["tensorflow", "TensorFlow", "StreamExecutor", "stream_executor"]),
+    ("pytorch", &["torch", "PyTorch", "c10::", "aten/"]),
+    ("sycl", &["SYCL", "sycl", "level_zero"]),
+    ("ascend", &["Ascend", "rtMalloc", "aclrt"]),
+    ("metal", &["Metal", "MTL"]),
+    ("vulkan", &["Vulkan", "vulkan", "VK_", "vk"]),
+    ("opencl", &["OpenCL", "opencl", "CL_"]),
+];
+
+/// The library or program that a text names first in the order of the table.
+fn framework(text: &str) -> Option<&'static str> {
+    NAMES.iter().find(|(_, words)| words.iter().any(|word| text.contains(word))).map(|(name, _)| *name)
+}
+
+/// The patterns that stand for what was read by its words, one for each name and verdict.
+fn pattern(framework: &str, verdict: Verdict) -> Option<&'static Pattern> {
+    static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+        let names = NAMES.iter().map(|(name, _)| *name).chain(["cuda", "host"]);
+        names
+            .flat_map(|name| {
+                [Verdict::GpuOom, Verdict::Not(Kind::HostMemory)]
+                    .map(|verdict| Pattern::of_words(name, verdict, LEAST_CERTAINTY))
+            })
+            .collect()
+    });
+    PATTERNS.iter().find(|pattern| pattern.framework == framework && pattern.verdict == verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_line(line: &str) -> Option<Words> {
+        read(line, line, "", 1)
+    }
+
+    #[test]
+    fn ingredients_make_a_failure() {
+        for (line, framework, requested) in [
+            ("jit_malloc(): out of memory! Could not allocate 512 bytes of device memory.", "mitsuba", Some(512)),
+            (
+                "[KeOps] error: cuMemAlloc(&p_data, sizeof(TYPE *) * nargs) failed with error CUDA_ERROR_OUT_OF_MEMORY",
+                "keops",
+                None,
+            ),
+            (
+                "Uncaught exception: Could not allocate memory: gpu_memory.h:112 cudaMalloc(&rawptr, n) failed with error out of memory",
+                "cuda",
+                None,
+            ),
+            (
+                "ERROR: GPU 1 ran out of memory while allocating 2.50 GB for the particle grid",
+                "cuda",
+                Some(2_684_354_560),
+            ),
+            ("OpenCL error: CL_MEM_OBJECT_ALLOCATION_FAILURE in clCreateBuffer", "opencl", None),
+            (
+                "[error] Vulkan: vkAllocateMemory failed: not enough device memory (requested 1073741824 bytes)",
+                "vulkan",
+                Some(1 << 30),
+            ),
+        ] {
+            let words = read_line(line).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(words.verdict, Verdict::GpuOom, "{line}");
+            assert_eq!(words.pattern.framework, framework, "{line}");
+            assert_eq!(words.facts.requested_bytes, requested, "{line}");
+            assert!(words.certainty < 0.65, "{line}");
+        }
+        let found = read_line("ERROR: GPU 1 ran out of memory while allocating 2.50 GB for the particle grid");
+        assert_eq!(found.and_then(|words| words.facts.device), Some(1));
+    }
+
+    #[test]
+    fn what_speaks_against_it_outweighs_them() {
+        for line in [
+            "- Fixed a CUDA out of memory error in the trainer (#1234)",
+            "If you run into GPU out of memory errors, reduce the batch size.",
+            "# How to avoid out of memory on the GPU",
+            "oom_retry: true",
+            "GPU memory: 3.2 GiB of 24 GiB in use",
+            "failed to allocate 12 GiB of host memory for the CUDA staging buffer",
+            "out of shared memory: a GPU kernel needs more shared memory than a block has",
+            "No space left on device: failed to allocate a GPU cache file on disk",
+            "mmap failed: cannot allocate memory",
+            "This helps to reduce GPU memory so that training does not run out of memory",
+            "[INFO] Allocated 8.00 GiB on GPU 0",
+            "Allocation of 2 GPUs failed: the queue is full",
+        ] {
+            let found = read_line(line);
+            assert!(found.is_none_or(|words| words.verdict != Verdict::GpuOom), "{line}");
+        }
+    }
+}
