@@ -2,7 +2,9 @@
 
 mod recording;
 
-use oomph_explain::snapshot::{At, BeyondKind, CauseKind, DeviceExplanation, Limits, Options, Outcome, check, explain};
+use oomph_explain::snapshot::{
+    At, BeyondKind, CauseKind, DeviceExplanation, Limits, Options, Outcome, Owner, check, explain,
+};
 use oomph_trace::{StackId, Stage, Trace};
 use recording::{MIB, MODULE, OPTIMIZER, Recording};
 
@@ -107,7 +109,7 @@ fn the_rest_of_a_step_is_taken_from_the_step_before() {
 
 #[test]
 fn a_leak_is_what_would_have_gone_on_and_it_leads() {
-    let device = training(8, 48 * MIB, 40 * MIB);
+    let device = training(8, 48 * MIB, 200 * MIB);
     assert_eq!(device.verdict.cause, Some(CauseKind::Leak));
     let leak = device.causes.iter().find(|cause| cause.cause == CauseKind::Leak).expect("there is one");
     assert_eq!(leak.each_bytes, Some(48 * MIB));
@@ -132,7 +134,7 @@ fn an_evaluation_that_keeps_its_results_grows_with_every_round() {
         recording.free(place(1));
     }
     recording.alloc(place(1), 8 * MIB, input);
-    recording.oom(64 * MIB, 10 * MIB, forward);
+    recording.oom(96 * MIB, 10 * MIB, forward);
     let device = of(&recording.finish(), &Options::default());
     let beyond = device.beyond.expect("it goes on");
     assert_eq!(beyond.each_bytes, Some(24 * MIB));
@@ -154,7 +156,6 @@ fn memory_that_is_laid_out_ahead_is_no_leak() {
     let device = of(&recording.finish(), &Options::default());
     assert!(device.causes.iter().all(|cause| cause.cause != CauseKind::Leak));
     assert_eq!(device.beyond, None);
-    use oomph_explain::snapshot::Owner;
     let owned = |owner| device.owners.iter().find(|row| row.owner == owner).map_or(0, |row| row.bytes);
     assert_eq!((owned(Owner::Parameters), owned(Owner::KvCache)), (8 * 32 * MIB, 4 * 32 * MIB));
 }

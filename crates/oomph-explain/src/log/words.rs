@@ -32,6 +32,8 @@ pub(crate) struct Words {
 
 struct Ingredients {
     exhausted: Regex,
+    /// A failed allocation is one of memory where its words say so.
+    memory: Regex,
     code: Regex,
     device: Regex,
     error: Regex,
@@ -68,6 +70,7 @@ impl Ingredients {
                  | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b",
             )
             .ok()?,
+            memory: Regex::new(r"(?i)memory|vram|hbm|buffer|bytes|tensor|malloc|MemAlloc|OutOf|OUT_OF|[KMG]i?B\b").ok()?,
             code: Regex::new(
                 r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES)
                  | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
@@ -152,7 +155,7 @@ impl Ingredients {
             }
         };
         let device = f64::max(near(&self.device), if self.device.is_match(around) { 0.4 } else { 0.0 });
-        let told = if self.exhausted.is_match(line) { 0.3 } else { 0.0 };
+        let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
         let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
         let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
             + 0.7 * f64::from(u8::from(self.disk.is_match(line)))
