@@ -25,6 +25,8 @@ mod quantization;
 mod resolve;
 mod single_file;
 mod source;
+mod spelling;
+
 mod tensor;
 
 pub use architecture::Architecture;

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::spelling::{Format, own, readings, squeezed};
 use crate::{Architecture, Component, Dtype, Layout, Model, Tensor};
 
 macro_rules! files {
@@ -109,23 +110,25 @@ impl Library {
         &self.entries
     }
 
-    /// The entry of a name or an alias, whatever the case. The owner before a slash may be left out, and so may what
-    /// tells a tuned variant from its base, which has the same shape (`-instruct`, `-chat`, `-it`, `-hf`).
+    /// The entry of a name or an alias in any spelling: case, the owner before a slash and the marks between words do
+    /// not matter, nor does what tells a tuned variant from its base, which has the same shape (`-instruct`, `-chat`,
+    /// `-it`, `-hf`), or a quantized copy from its origin (`-AWQ`, `-GPTQ-Int4`, `-bnb-4bit`).
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Entry> {
-        let wanted = plain(name);
-        let exact = |wanted: &str| {
-            self.entries.iter().find(|entry| entry.names().any(|name| plain(name) == wanted || own(name) == wanted))
-        };
-        exact(&wanted).or_else(|| exact(&own(name))).or_else(|| {
-            let mut base = own(name);
-            while let Some(shorter) = VARIANTS.iter().find_map(|variant| base.strip_suffix(variant)) {
-                base = shorter.to_owned();
-                if let Some(entry) = exact(&base) {
-                    return Some(entry);
-                }
-            }
-            None
+        self.read(name).map(|(entry, _)| entry)
+    }
+
+    /// The entry of a name, and the format of its weights where the name says one.
+    fn read(&self, name: &str) -> Option<(&Entry, Option<Format>)> {
+        // A name that is written out with its owner means nothing else.
+        let literal = |entry: &&Entry| entry.names().any(|known| known.eq_ignore_ascii_case(name.trim()));
+        if let Some(entry) = self.entries.iter().find(literal) {
+            return Some((entry, None));
+        }
+        readings(name).into_iter().find_map(|(wanted, format)| {
+            let mut entries = self.entries.iter().filter(|entry| format.is_none() || entry.networks.is_empty());
+            let entry = entries.find(|entry| entry.names().any(|known| squeezed(&own(known)) == wanted))?;
+            Some((entry, format))
         })
     }
 
@@ -134,11 +137,18 @@ impl Library {
     /// # Errors
     /// When no entry has the name; the error holds the nearest ones.
     pub fn model(&self, name: &str) -> Result<Model, UnknownModel> {
-        let entry = self.find(name).ok_or_else(|| self.unknown(name))?;
+        let (entry, format) = self.read(name).ok_or_else(|| self.unknown(name))?;
         let dtype = Dtype::of_torch(&entry.dtype);
         let mut model = Model { name: entry.name.clone(), layout: Layout::BuiltIn, ..Model::default() };
         if entry.networks.is_empty() {
-            model.components.push(Component::of_config("model", entry.config.clone(), &dtype));
+            let mut config = entry.config.clone();
+            if let Some((settings, note)) = format.map(Format::usual) {
+                if let (Some(settings), Value::Object(entries)) = (settings, &mut config) {
+                    entries.insert("quantization_config".into(), settings);
+                }
+                model.notes.push(note);
+            }
+            model.components.push(Component::of_config("model", config, &dtype));
         }
         for [role, network] in &entry.networks {
             let Some((config, kept)) = self.part(network) else { continue };
@@ -216,17 +226,4 @@ impl Entry {
     pub fn architecture(&self) -> Option<Architecture> {
         Architecture::of_config(&self.config).ok()
     }
-}
-
-/// Endings that tell a tuned variant from its base.
-const VARIANTS: &[&str] = &["-instruct", "-chat", "-it", "-pt", "-hf", "-base", "-v0.1", "-diffusers"];
-
-fn plain(name: &str) -> String {
-    name.trim().to_ascii_lowercase().replace(['_', ' '], "-")
-}
-
-/// The name without its owner.
-fn own(name: &str) -> String {
-    let name = plain(name);
-    name.rsplit_once('/').map_or(name.clone(), |(_, own)| own.to_owned())
 }

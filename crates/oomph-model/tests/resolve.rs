@@ -159,3 +159,50 @@ fn a_pipeline_in_one_file_is_recognised_by_its_counts() {
     fs::File::open(&path).unwrap().read_exact(&mut start).unwrap();
     assert_eq!(u64::from_le_bytes(start), header.len() as u64);
 }
+
+#[test]
+fn a_name_is_known_in_any_spelling() {
+    let library = Library::builtin();
+    let named = |name: &str| library.model(name).map(|model| model.name).unwrap_or_default();
+    for (name, wanted) in [
+        ("flux-1-dev", "flux.1-dev"),
+        ("FLUX_1_DEV", "flux.1-dev"),
+        ("sd-1-5", "sd-1.5"),
+        ("Llama3.1-8B", "llama-3.1-8b"),
+        ("llama3.1:8b", "llama-3.1-8b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("unsloth/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b"),
+        ("unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama-3.1-8b"),
+        ("TheBloke/Llama-2-7B-GPTQ", "llama-2-7b"),
+        ("LLAMA_2_7B_HF", "llama-2-7b"),
+    ] {
+        assert_eq!(named(name), wanted, "{name}");
+    }
+    for name in ["llama-99b", "llama", "", "-hf", "flux.1-dev-awq"] {
+        assert_eq!(named(name), "", "{name}");
+    }
+    // No spelling of one model is that of another.
+    for entry in library.entries() {
+        for name in std::iter::once(&entry.name).chain(&entry.aliases) {
+            assert_eq!(library.find(name).map(|found| &found.name), Some(&entry.name), "{name}");
+            let loose = name.to_uppercase().replace(['-', '.'], "_");
+            assert_eq!(library.find(&loose).map(|found| &found.name), Some(&entry.name), "{loose}");
+        }
+    }
+}
+
+#[test]
+fn a_quantized_copy_is_as_its_name_says() {
+    let model = |name: &str| Library::builtin().model(name).unwrap();
+    let awq = model("Qwen/Qwen2.5-7B-Instruct-AWQ");
+    let quantization = awq.components[0].quantization().unwrap();
+    assert_eq!((quantization.method, quantization.bits), (oomph_model::Method::Awq, 4.0));
+    assert!(awq.notes[0].contains("AWQ") && awq.notes[0].contains("not read"), "{:?}", awq.notes);
+    assert!(model("qwen2.5-7b").components[0].quantization().is_none());
+    let eight = model("TheBloke/Llama-2-7B-GPTQ-Int8");
+    assert_eq!(eight.components[0].quantization().unwrap().bits, 8.0);
+    // A GGUF file of no known quantization is the model itself, with a word on it.
+    let file = model("TheBloke/Llama-2-7B-GGUF");
+    assert!(file.components[0].quantization().is_none() && file.notes[0].contains("--gguf"), "{:?}", file.notes);
+}

@@ -4,12 +4,12 @@ use oomph_gpu::Gpu;
 use oomph_model::architecture::{Head, Transformer};
 use serde::Serialize;
 
-use crate::interval::{self, Interval};
+use crate::interval::{self, Interval, Quantiles};
 use crate::nearby::Runs;
 use crate::run::{self, Run};
 use crate::serve::{self, Stored};
 use crate::tape::{CardTraits, Owner, Owners, Phase};
-use crate::workload::{Optimizer, Parallel, Precision, Task, Workload};
+use crate::workload::{Objective, Optimizer, Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,18 +118,24 @@ fn transformer(
         // The first stage keeps the activations of as many micro-batches as there are stages behind it (1F1B).
         spread.batch = workload.batch.saturating_mul(parallel.pipeline.min(workload.accumulation.max(1)));
     }
-    let sharded = workload.task.trains() && parallel.zero > 0 && copies(parallel) > 1;
+    let spread_out = workload.task.trains() && copies(parallel) > 1;
+    // Shards of parameters are followed on the tape; what ZeRO's first stages share out is taken off afterwards.
+    let followed_shards = spread_out && parallel.zero >= 3;
+    let sharded = spread_out && matches!(parallel.zero, 1 | 2);
     if sharded && keeps_a_master(workload) {
         spread.precision = Precision::Bf16;
     }
-    // How the other cards hold what one of them need not is decided afterwards.
-    spread.parallel = Parallel { tensor: parallel.tensor, pipeline: parallel.pipeline, ..Parallel::default() };
+    spread.parallel = if followed_shards {
+        Parallel { gpus: copies(parallel), zero: parallel.zero, fsdp: parallel.fsdp, ..Parallel::default() }
+    } else {
+        Parallel { tensor: parallel.tensor, pipeline: parallel.pipeline, ..Parallel::default() }
+    };
     let run = |reserved: bool| run::transformer(&sliced, &spread, card.traits, reserved);
     let run = near.map_or_else(|| run(true), |near| near.transformers.of(&spread, || run(false)));
     let usage = &run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
-    let quantiles = interval::quantiles(&shape.family, workload.task.name());
+    let quantiles = widths(shape, workload, followed_shards);
     // The share is that of an expectation, which the quantiles are part of already.
     let reserved =
         near.map_or(followed, |near| (usage.allocated as f64 * near.slack / quantiles.middle.max(1.0)) as u64);
@@ -143,11 +149,19 @@ fn transformer(
         owners[Owner::Weights as usize] =
             (stored.bytes / parallel.tensor.max(1) / parallel.pipeline.max(1)).saturating_add(adapters);
     }
-    let host_bytes = shard(&mut owners, &run, workload);
+    let host_bytes = shard(&mut owners, &run, workload, followed_shards);
+    if spread_out {
+        let buffers = &mut owners[Owner::Workspaces as usize];
+        *buffers = buffers.saturating_add(COMMUNICATION);
+    }
     owners[Owner::Context as usize] = card.context[1];
     let torch: u64 =
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
+    if followed_shards && !parallel.fsdp {
+        // Settings of "auto", which transformers resolves, make DeepSpeed's bucket next to nothing.
+        total.low = total.low.saturating_sub(run::BUCKET * 2);
+    }
     if sharded {
         // No reading stands behind this sum yet, so it is given room on both sides.
         total.low = total.low.min(torch / 100 * 85);
@@ -177,6 +191,22 @@ fn transformer(
     }
 }
 
+/// How far the sum is from the truth. Where no reading of the calibration is of the kind, the width is what the jobs of
+/// `calibration/jobs` need.
+fn widths(shape: &Transformer, workload: &Workload, followed_shards: bool) -> Quantiles {
+    if followed_shards {
+        // Gathered parameters and gradients lie on streams of their own, in gaps that are not told from here.
+        return Quantiles { low: 0.9, middle: 1.0, high: 1.25, ..interval::unread() };
+    }
+    if workload.objective != Objective::Labels || workload.task == Task::Evaluate {
+        return Quantiles { low: 0.9, middle: 1.0, high: 1.15, ..interval::unread() };
+    }
+    interval::quantiles(&shape.family, workload.task.name())
+}
+
+/// Buffers of NCCL for the collectives of a job on eight cards, in bytes, as the virtual GPU models them.
+const COMMUNICATION: u64 = 464 << 20;
+
 /// Parameters of the whole model, whatever one card has of it.
 fn parameters(shape: &Transformer, run: &Run) -> u64 {
     if !shape.exact {
@@ -203,9 +233,6 @@ fn sliced(shape: &Transformer, parallel: Parallel) -> Transformer {
     sliced.layers = part(shape.layers, parallel.pipeline);
     sliced
 }
-
-/// DeepSpeed's bucket of gradients that are reduced at once, in numbers (`reduce_bucket_size`).
-const BUCKET: u64 = 500_000_000;
 
 /// How many cards share one copy of what is sharded.
 fn copies(parallel: Parallel) -> u64 {
@@ -259,13 +286,13 @@ fn moments(optimizer: Optimizer, run: &Run) -> u64 {
 }
 
 /// Takes from a card what other cards and the host hold. Returns the bytes of the host.
-fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
+fn shard(owners: &mut Owners, run: &Run, workload: &Workload, followed: bool) -> u64 {
     let parallel = workload.parallel;
     let copies = copies(parallel);
     let [weights, gradients, state, workspaces] =
         [Owner::Weights, Owner::Gradients, Owner::OptimizerState, Owner::Workspaces].map(|owner| owner as usize);
     let mut host = 0_u64;
-    if workload.task.trains() && copies > 1 {
+    if workload.task.trains() && copies > 1 && !followed {
         if parallel.zero > 0 && keeps_a_master(workload) {
             // 16-bit weights and gradients, and an fp32 master copy beside fp32 moments (ZeRO, arXiv 1910.02054).
             let trained = run.trained;
@@ -279,14 +306,7 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload) -> u64 {
         if parallel.zero >= 2 {
             owners[gradients] /= copies;
         }
-        if parallel.zero >= 3 {
-            // What is gathered: the layer at work and the next one.
-            let share = owners[weights] as f64 / run.weights.max(1) as f64;
-            let gathered = (run.largest as f64 * share * 2.0) as u64;
-            owners[workspaces] = owners[workspaces].saturating_add(gathered);
-            owners[weights] /= copies;
-        }
-        let numbers = run.trained.min(BUCKET);
+        let numbers = run.trained.min(run::BUCKET);
         // Buckets of gradients: DDP keeps all of them, ZeRO one at a time.
         let buckets = if parallel.zero == 0 { run.gradients } else { numbers.saturating_mul(2) };
         owners[workspaces] = owners[workspaces].saturating_add(buckets);
@@ -345,6 +365,10 @@ fn terms(shape: &Transformer, workload: &Workload, run: &Run, owners: &Owners) -
             Owner::Workspaces => {
                 ("cuBLAS, and buffers of communication".into(), "CUDABlas of PyTorch; ZeRO, arXiv 1910.02054")
             }
+            Owner::Gathered => (
+                format!("parameters of {} cards, while they are used here, and what is sent", workload.parallel.gpus),
+                "fully_shard of PyTorch, or ZeRO-3 of DeepSpeed, unit by unit",
+            ),
             Owner::Slack => (
                 "reserved by the allocator and not handed out at the peak".into(),
                 "a replay of the run through a model of the allocator, and the calibration",

@@ -18,6 +18,7 @@ pub mod pipeline;
 mod remedies;
 pub mod run;
 mod serve;
+mod split;
 pub mod tape;
 mod workload;
 
@@ -27,5 +28,8 @@ pub use limits::Limits;
 pub use nearby::Nearby;
 pub use remedies::Change;
 pub use serve::{Stored, serves};
+pub use split::{Share, Split, split};
 pub use tape::{Owner, Phase};
-pub use workload::{Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Targets, Task, Workload};
+pub use workload::{
+    Attention, Image, Lora, Objective, Offloading, Optimizer, Parallel, Precision, Targets, Task, Workload,
+};

@@ -1,10 +1,10 @@
 //! A workload on a transformer, executed on sizes.
 
-use oomph_model::architecture::Transformer;
+use oomph_model::architecture::{Head, Transformer};
 
-use crate::network::{Stack, Trained, Weights};
-use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Tape, Tensor, Usage, product};
-use crate::workload::{Optimizer, Task, Workload};
+use crate::network::{Part, Stack, Trained, Weights};
+use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Sharding, Tape, Tensor, Usage, product};
+use crate::workload::{Objective, Optimizer, Precision, Task, Workload};
 
 /// Steps that are run with the allocator followed: the first makes the optimizer's state between what was cached, which
 /// the second has to live with.
@@ -34,20 +34,32 @@ pub struct Run {
 /// Runs a workload. With `reserved` the allocator is followed, which tells what is reserved and takes longer.
 #[must_use]
 pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, reserved: bool) -> Run {
+    part(shape, workload, card, reserved, &Part::whole(shape))
+}
+
+/// The same for a card that has a part of the network.
+#[must_use]
+pub fn part(shape: &Transformer, workload: &Workload, card: CardTraits, reserved: bool, part: &Part) -> Run {
     let memory = Memory::new(reserved);
-    let tape = Tape::new(memory.clone(), card);
+    let sharding = sharding(workload);
+    let tape = Tape::new(memory.clone(), card).sharded(sharding);
+    let shape = &judged(shape, workload);
     let mut weights = Weights::new(&tape, workload);
-    let stack = Stack::new(&mut weights, shape);
+    let stack = Stack::part(&mut weights, shape, part);
+    // A value model stands beside the policy that it judges, and both are trained.
+    let value = (workload.objective == Objective::Ppo).then(|| Stack::new(&mut weights, &scoring(shape)));
     // A vision tower beside a model of text lies on the card, whether or not there are images.
-    let _tower = shape.vision.as_deref().map(|tower| Stack::new(&mut weights, tower));
+    let _tower = shape.vision.as_deref().filter(|_| part.embeddings).map(|tower| Stack::new(&mut weights, tower));
     if let oomph_model::architecture::Positions::Rotary(width) = shape.positions {
         weights.buffer(width / 2);
         weights.buffer(width / 2);
     }
     let (trained, _frozen, parameters) = weights.finish();
+    let others = Others::new(&tape, shape, workload);
+    let _kept = deepspeed(&tape, workload, &trained);
     let weight_bytes = memory.owners()[Owner::Weights as usize];
     memory.reset_peaks();
-    let rows = workload.batch.saturating_mul(workload.length);
+    let rows = workload.batch.saturating_mul(workload.objective.sequences()).saturating_mul(workload.length);
     let _inputs = tape.owned(Owner::Inputs, || {
         let tensors = if workload.task.trains() { 2 } else { 1 } + u64::from(workload.padding);
         (0..tensors).map(|_| tape.empty(rows, Kind::Long)).collect::<Vec<_>>()
@@ -55,16 +67,27 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     let mut state = Vec::new();
     let (mut gradients, mut saved) = (0, 0);
     if workload.task.trains() {
-        let forward = |tape: &Tape| stack.forward(tape, workload);
-        (gradients, saved) = train(&tape, &Pass { trained: &trained, workload, forward: &forward }, &mut state);
+        let forward = |tape: &Tape| {
+            let loss = stack.forward(tape, workload);
+            others.compare(tape, workload, &stack);
+            match &value {
+                Some(value) => tape.add(&loss, &value.forward(tape, workload)),
+                None => loss,
+            }
+        };
+        let generate = |tape: &Tape| {
+            if workload.objective.generates() {
+                tape.no_grad(|| stack.generate(tape, workload));
+            }
+        };
+        let pass = Pass { trained: &trained, workload, forward: &forward, generate: &generate };
+        (gradients, saved) = train(&tape, &pass, &mut state);
     } else {
         memory.enter(Phase::Forward);
-        tape.no_grad(|| {
-            if workload.task == Task::Generate {
-                stack.generate(&tape, workload);
-            } else {
-                drop(stack.forward(&tape, workload));
-            }
+        tape.no_grad(|| match workload.task {
+            Task::Generate => stack.generate(&tape, workload),
+            Task::Evaluate => stack.evaluate(&tape, workload),
+            _ => drop(stack.forward(&tape, workload)),
         });
     }
     let count = |trained: &Trained| trained.rows.saturating_mul(trained.columns.max(1));
@@ -80,6 +103,95 @@ pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, r
     }
 }
 
+/// The network with the head that the objective wants.
+fn judged(shape: &Transformer, workload: &Workload) -> Transformer {
+    match workload.objective {
+        Objective::Reward => scoring(shape),
+        Objective::Contrastive => Transformer { head: Head::None, ..shape.clone() },
+        _ => shape.clone(),
+    }
+}
+
+/// The network with one score in the place of words.
+fn scoring(shape: &Transformer) -> Transformer {
+    Transformer { head: Head::Classes(1), ..shape.clone() }
+}
+
+/// How the parameters are sharded on the tape.
+fn sharding(workload: &Workload) -> Sharding {
+    let parallel = workload.parallel;
+    let copies = parallel.gpus / (parallel.tensor * parallel.pipeline * parallel.sequence).max(1);
+    let cards = if workload.task.trains() && parallel.zero >= 3 { copies.max(1) } else { 1 };
+    Sharding { cards, copies_out: parallel.fsdp, keeps: if parallel.fsdp { 0 } else { LIVE } }
+}
+
+/// Numbers that DeepSpeed keeps gathered, and does not give back because they are used again soon
+/// (`stage3_max_live_parameters`, `stage3_max_reuse_distance`).
+const LIVE: u64 = 1_000_000_000;
+/// Numbers of DeepSpeed's bucket of gradients (`reduce_bucket_size`), which ZeRO-3 makes at the start.
+pub(crate) const BUCKET: u64 = 500_000_000;
+
+/// What DeepSpeed's ZeRO-3 holds all the time: 16-bit shares beside the fp32 ones that the optimizer moves, shares of
+/// gradients, and a bucket.
+fn deepspeed(tape: &Tape, workload: &Workload, trained: &[Trained]) -> Vec<Tensor> {
+    if tape.cards() == 1 || workload.parallel.fsdp {
+        return Vec::new();
+    }
+    let shares = trained.iter().fold(0_u64, |sum, one| sum.saturating_add(one.share.0));
+    let master = workload.precision.is_amp();
+    let mut kept = vec![tape.owned(Owner::Gradients, || tape.empty(shares, Kind::Half))];
+    if master {
+        kept.push(tape.owned(Owner::Weights, || tape.empty(shares, Kind::Half)));
+    }
+    kept.push(tape.owned(Owner::Gathered, || tape.empty(BUCKET, Kind::Half)));
+    kept
+}
+
+/// Models beside the one that is trained, whose weights stay: a reference, and a judge of rewards.
+struct Others {
+    stacks: Vec<Stack>,
+    workload: Workload,
+    _weights: Vec<Tensor>,
+}
+
+impl Others {
+    fn new(tape: &Tape, shape: &Transformer, workload: &Workload) -> Self {
+        // They have the type of the policy, and what is not trained is not cast by a copy that is kept.
+        let wide = matches!(workload.precision, Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16);
+        let frozen = Workload {
+            task: Task::Inference,
+            precision: if wide && workload.task == Task::Full { Precision::Fp32 } else { Precision::Bf16 },
+            ..workload.clone()
+        };
+        // Adapters are switched off for the reference, which takes no second model.
+        let reference = matches!(workload.objective, Objective::Dpo | Objective::Ppo) && workload.task == Task::Full;
+        let mut weights = Weights::new(tape, &frozen);
+        let mut stacks = Vec::new();
+        if reference {
+            stacks.push(tape.unit(|| Stack::new(&mut weights, shape)).0);
+        }
+        if workload.objective == Objective::Ppo {
+            stacks.push(tape.unit(|| Stack::new(&mut weights, &scoring(shape))).0);
+        }
+        let (_, kept, _) = weights.finish();
+        Self { stacks, workload: frozen, _weights: kept }
+    }
+
+    /// What a reference says of the same samples.
+    fn compare(&self, tape: &Tape, workload: &Workload, policy: &Stack) {
+        if workload.objective != Objective::Dpo {
+            return;
+        }
+        tape.no_grad(|| {
+            let scores = match self.stacks.first() {
+                Some(reference) => reference.scored(tape, &self.workload, false),
+                None => policy.scored(tape, workload, false),
+            };
+            drop(scores);
+        });
+    }
+}
+
 /// What a step of training consists of.
 pub(crate) struct Pass<'a> {
     /// What the optimizer moves.
@@ -88,6 +200,8 @@ pub(crate) struct Pass<'a> {
     pub workload: &'a Workload,
     /// From an input to a loss.
     pub forward: &'a dyn Fn(&Tape) -> Tensor,
+    /// What comes before a step.
+    pub generate: &'a dyn Fn(&Tape),
 }
 
 /// Trains for as many steps as it takes until no peak is new. Returns the bytes of the gradients and those that the forward
@@ -115,16 +229,21 @@ fn differentiate(tape: &Tape, pass: &Pass<'_>) -> (u64, u64) {
     let Pass { workload, forward, .. } = *pass;
     let mut saved = 0;
     let micro_batches = if workload.accumulation > 1 { 2 } else { 1 };
-    for _ in 0..micro_batches {
+    tape.memory.enter(Phase::Forward);
+    tape.autocast(workload.precision.is_amp(), || (pass.generate)(tape));
+    for micro_batch in 0..micro_batches {
         tape.memory.enter(Phase::Forward);
+        tape.hold_gradients(micro_batch + 1 < micro_batches);
         let before = tape.memory.live();
         let loss = tape.autocast(workload.precision.is_amp(), || forward(tape));
+        tape.end_forward();
         saved = tape.memory.live().saturating_sub(before);
         tape.memory.enter(Phase::Backward);
         let grad = tape.owned(Owner::Temporaries, || tape.empty(1, Kind::Single));
         tape.backward(&loss, grad);
         drop(loss);
         tape.forget_graph();
+        tape.end_backward();
     }
     (tape.memory.owners()[Owner::Gradients as usize], saved)
 }
@@ -143,7 +262,7 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
     let keep = |count: u64, kind: Kind| tape.owned(Owner::OptimizerState, || tape.empty(count, kind));
     if first {
         for parameter in &with_grad {
-            let (count, kind) = (parameter.tensor.count, parameter.tensor.kind);
+            let (count, kind) = parameter.share;
             let matrix = parameter.columns > 0;
             match optimizer {
                 Optimizer::AdamwFused | Optimizer::AdamwForeach => {
@@ -198,21 +317,21 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
     tape.owned(Owner::Temporaries, || match optimizer {
         // `_foreach_sqrt` of the second moments is a list as large as the weights.
         Optimizer::AdamwForeach => {
-            drop(with_grad.iter().map(|p| tape.empty(p.tensor.count, p.tensor.kind)).collect::<Vec<_>>());
+            drop(with_grad.iter().map(|p| tape.empty(p.share.0, p.share.1)).collect::<Vec<_>>());
         }
         Optimizer::Adafactor => {
             for parameter in &with_grad {
-                let count = parameter.tensor.count;
+                let (count, kind) = parameter.share;
                 // The gradient and the weight in fp32; the squared gradient and its sum with a constant; then the update
                 // made of rows and columns in the place of one of them.
-                let _copies = (parameter.tensor.kind == Kind::Half)
-                    .then(|| [tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
+                let _copies =
+                    (kind == Kind::Half).then(|| [tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
                 drop([tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
             }
         }
         Optimizer::Muon => {
             for parameter in &with_grad {
-                let _update = [0; 3].map(|_| tape.empty(parameter.tensor.count, Kind::Half));
+                let _update = [0; 3].map(|_| tape.empty(parameter.share.0, Kind::Half));
             }
         }
         _ => {}
@@ -236,7 +355,7 @@ mod tests {
         let (trained, _frozen, _) = weights.finish();
         memory.reset_peaks();
         let forward = |tape: &Tape| stack.forward(tape, workload);
-        let pass = Pass { trained: &trained, workload, forward: &forward };
+        let pass = Pass { trained: &trained, workload, forward: &forward, generate: &|_| {} };
         let mut state = Vec::new();
         let mut sizes = (0, 0);
         if walked {

@@ -22,6 +22,57 @@ pub enum Task {
     Freeze,
     /// Images (or a video) from text.
     Image,
+    /// What HF Trainer does with an evaluation set: forward passes whose logits are gathered on the card.
+    Evaluate,
+}
+
+/// What a training run learns from, which decides what a step computes. [`Task`] says which weights are trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// The labels of the samples, as the model's own loss has it.
+    #[default]
+    Labels,
+    /// Pairs of a chosen and a rejected answer, beside a reference model (TRL's `DPOTrainer`).
+    Dpo,
+    /// Groups of answers that the model writes in the run (TRL's `GRPOTrainer`).
+    Grpo,
+    /// The same with a value model, a reference model and a reward model.
+    Ppo,
+    /// A score for each of a chosen and a rejected answer (TRL's `RewardTrainer`).
+    Reward,
+    /// Embeddings of pairs of texts (`MultipleNegativesRankingLoss` of sentence-transformers).
+    Contrastive,
+}
+
+impl Objective {
+    /// The name that is typed, where it is not the labels'.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Objective::Labels => None,
+            Objective::Dpo => Some("dpo"),
+            Objective::Grpo => Some("grpo"),
+            Objective::Ppo => Some("ppo"),
+            Objective::Reward => Some("reward"),
+            Objective::Contrastive => Some("contrastive"),
+        }
+    }
+
+    /// How many sequences the model reads at once for one sample.
+    #[must_use]
+    pub fn sequences(self) -> u64 {
+        match self {
+            Objective::Dpo | Objective::Reward => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether the run generates text before it learns from it.
+    #[must_use]
+    pub fn generates(self) -> bool {
+        matches!(self, Objective::Grpo | Objective::Ppo)
+    }
 }
 
 impl Task {
@@ -43,6 +94,7 @@ impl Task {
             Task::Qlora => "qlora",
             Task::Freeze => "freeze",
             Task::Image => "image",
+            Task::Evaluate => "evaluate",
         }
     }
 }
@@ -181,6 +233,8 @@ pub struct Parallel {
     pub gpus: u64,
     /// ZeRO stage; FSDP's full sharding is 3.
     pub zero: u8,
+    /// Whether FSDP shards (`fully_shard` of PyTorch), rather than DeepSpeed.
+    pub fsdp: bool,
     /// Tensor parallel degree.
     pub tensor: u64,
     /// Pipeline stages.
@@ -195,7 +249,16 @@ pub struct Parallel {
 
 impl Default for Parallel {
     fn default() -> Self {
-        Self { gpus: 1, zero: 0, tensor: 1, pipeline: 1, sequence: 1, offload_optimizer: false, offload_weights: false }
+        Self {
+            gpus: 1,
+            zero: 0,
+            fsdp: false,
+            tensor: 1,
+            pipeline: 1,
+            sequence: 1,
+            offload_optimizer: false,
+            offload_weights: false,
+        }
     }
 }
 
@@ -249,6 +312,8 @@ impl Default for Image {
 pub struct Workload {
     /// What is done.
     pub task: Task,
+    /// What training learns from.
+    pub objective: Objective,
     /// How numbers are kept.
     pub precision: Precision,
     /// Samples (or images) at a time.
@@ -257,6 +322,8 @@ pub struct Workload {
     pub length: u64,
     /// Tokens to make.
     pub new_tokens: u64,
+    /// Samples of an evaluation set.
+    pub samples: u64,
     /// The optimizer.
     pub optimizer: Optimizer,
     /// Whether each layer is checkpointed.
@@ -287,10 +354,12 @@ impl Default for Workload {
     fn default() -> Self {
         Self {
             task: Task::Inference,
+            objective: Objective::Labels,
             precision: Precision::Bf16,
             batch: 1,
             length: 2048,
             new_tokens: 0,
+            samples: 0,
             optimizer: Optimizer::AdamwFused,
             checkpointing: false,
             attention: Attention::Sdpa,

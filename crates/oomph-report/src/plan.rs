@@ -77,6 +77,9 @@ pub struct PlannedDevice {
     pub probability: Option<f64>,
     /// Whose bytes they are; they add up to what is expected.
     pub owners: Vec<PlannedOwner>,
+    /// What of the model the card has, where it is split over several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds: Option<String>,
 }
 
 /// Whether a workload fits.

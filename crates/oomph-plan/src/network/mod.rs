@@ -12,6 +12,6 @@ mod vqgan;
 
 pub(crate) use denoiser::Denoiser;
 pub use parts::{Trained, Weights};
-pub use transformer::Stack;
+pub use transformer::{Part, Stack};
 pub(crate) use unet::{Step, UNet};
 pub(crate) use vqgan::Vqgan;

@@ -3,7 +3,7 @@
 use oomph_remedy::effect;
 
 use crate::tape::{Adapter, Convolution, Kind, Linear, Owner, Tape, Tensor};
-use crate::workload::{Precision, Targets, Task, Workload};
+use crate::workload::{Objective, Precision, Targets, Task, Workload};
 
 /// What a weight is to the optimizer and to LoRA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Trained {
     pub columns: u64,
     /// Whether it is a table of embeddings.
     pub is_table: bool,
+    /// How many of its numbers the optimizer moves on this card, and their kind: a share of them where they are sharded.
+    pub share: (u64, Kind),
 }
 
 /// Makes the weights of a network as a workload wants them.
@@ -79,10 +81,16 @@ impl<'a> Weights<'a> {
 
     /// The kind of weights that are not quantized.
     pub fn kind(&self) -> Kind {
-        let adapters = matches!(self.workload.task, Task::Lora | Task::Qlora);
+        // TRL loads what adapters stand on in fp32, where nothing quantizes it.
+        let trl = self.workload.task == Task::Lora && self.workload.objective != Objective::Labels;
+        let adapters = matches!(self.workload.task, Task::Lora | Task::Qlora) && !trl;
         match self.workload.precision {
             Precision::Fp32 => Kind::Single,
-            Precision::AmpBf16 | Precision::AmpFp16 if self.workload.task.trains() && !adapters => Kind::Single,
+            Precision::AmpBf16 | Precision::AmpFp16
+                if (self.workload.task.trains() || self.workload.task == Task::Evaluate) && !adapters =>
+            {
+                Kind::Single
+            }
             _ => Kind::Half,
         }
     }
@@ -98,13 +106,22 @@ impl<'a> Weights<'a> {
     fn make(&mut self, rows: u64, columns: u64, place: Use, kind: Kind) -> Tensor {
         let count = rows.saturating_mul(columns.max(1));
         self.parameters = self.parameters.saturating_add(count);
-        let tensor = self.tape.owned(Owner::Weights, || self.tape.empty(count, kind));
+        let cards = self.tape.cards();
+        let share = (count.div_ceil(cards), kind);
+        let mut tensor = self.tape.owned(Owner::Weights, || self.tape.empty(share.0, share.1));
+        if cards > 1 {
+            // What a card holds is a share; what works is the whole of it, of the type that is computed with.
+            let kind = if self.workload.precision.is_amp() { Kind::Half } else { kind };
+            (tensor.count, tensor.kind) = (count, kind);
+        }
         if !self.is_trained(place) {
+            self.tape.join_unit(&tensor, share.1);
             self.frozen.push(tensor.clone());
             return tensor;
         }
         let tensor = self.tape.leaf(&tensor);
-        self.trained.push(Trained { tensor: tensor.clone(), rows, columns, is_table: place == Use::Table });
+        self.tape.join_unit(&tensor, share.1);
+        self.trained.push(Trained { tensor: tensor.clone(), rows, columns, is_table: place == Use::Table, share });
         tensor
     }
 
@@ -167,9 +184,13 @@ impl<'a> Weights<'a> {
 
     /// One of LoRA's matrices: fp32 whatever the model is, as PEFT has it (`autocast_adapter_dtype`).
     fn adapter(&mut self, inputs: u64, outputs: u64) -> Linear {
-        let tensor = self.tape.owned(Owner::Weights, || self.tape.empty(inputs.saturating_mul(outputs), Kind::Single));
+        let count = inputs.saturating_mul(outputs);
+        let share = (count.div_ceil(self.tape.cards()), Kind::Single);
+        let mut tensor = self.tape.owned(Owner::Weights, || self.tape.empty(share.0, share.1));
+        tensor.count = count;
         let tensor = self.tape.leaf(&tensor);
-        self.trained.push(Trained { tensor: tensor.clone(), rows: outputs, columns: inputs, is_table: false });
+        self.tape.join_unit(&tensor, share.1);
+        self.trained.push(Trained { tensor: tensor.clone(), rows: outputs, columns: inputs, is_table: false, share });
         Linear { inputs, outputs, weight: tensor, bias: None, quantized: false, adapter: None }
     }
 

@@ -55,7 +55,7 @@ pub(super) fn run(parts: &Parts<'_>, workload: &Workload, card: CardCost, reserv
     let kind = super::kind(workload);
     let z = tape.owned(Owner::Inputs, || tape.empty(numbers, kind));
     let z = tape.leaf(&z);
-    let trained = [Trained { tensor: z.clone(), rows: numbers, columns: 0, is_table: false }];
+    let trained = [Trained { tensor: z.clone(), rows: numbers, columns: 0, is_table: false, share: (z.count, z.kind) }];
     let forward = |tape: &Tape| -> Tensor {
         let image = vqgan.decode(tape, &z, latent);
         // From -1..1 to 0..1, and clamped with a gradient.
@@ -77,7 +77,7 @@ pub(super) fn run(parts: &Parts<'_>, workload: &Workload, card: CardCost, reserv
         eye.judge(tape, &half, CUTOUTS, &tape.cast(&normal, Kind::Half))
     };
     let mut state = Vec::new();
-    run::train(&tape, &Pass { trained: &trained, workload, forward: &forward }, &mut state);
+    run::train(&tape, &Pass { trained: &trained, workload, forward: &forward, generate: &|_| {} }, &mut state);
     memory.enter(Phase::Step);
     drop((frozen, seeing));
     Run { usage: memory.usage(), weights, trained: numbers }

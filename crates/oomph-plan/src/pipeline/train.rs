@@ -57,7 +57,7 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
         drop(given);
         loss
     };
-    run::train(&tape, &Pass { trained: &trained, workload, forward: &forward }, &mut state);
+    run::train(&tape, &Pass { trained: &trained, workload, forward: &forward, generate: &|_| {} }, &mut state);
     memory.enter(Phase::Step);
     let count = trained.iter().map(|one| one.rows.saturating_mul(one.columns.max(1))).fold(0, u64::saturating_add);
     drop((resident, frozen));

@@ -37,7 +37,7 @@ pub struct Twin {
 impl Tape {
     /// Whether a layer behind this tensor may stand for others.
     pub fn may_skip(&self, x: &Tensor) -> bool {
-        self.skips && self.is_grad() && x.requires_grad() && !self.memory.is_followed()
+        self.skips && self.cards() == 1 && self.is_grad() && x.requires_grad() && !self.memory.is_followed()
     }
 
     /// What is held now, some of it in a cache.

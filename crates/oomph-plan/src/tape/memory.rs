@@ -32,6 +32,8 @@ pub enum Owner {
     Temporaries,
     /// Workspaces of cuBLAS and cuDNN, and buffers of communication.
     Workspaces,
+    /// Parameters of other cards that are on this one for a moment, and buffers of what is sent.
+    Gathered,
     /// Reserved by the allocator and not handed out.
     Slack,
     /// The CUDA context and loaded modules.
@@ -40,7 +42,7 @@ pub enum Owner {
 
 impl Owner {
     /// All of them, in the order in which reports name them.
-    pub const ALL: [Owner; 11] = [
+    pub const ALL: [Owner; 12] = [
         Owner::Weights,
         Owner::Gradients,
         Owner::OptimizerState,
@@ -50,6 +52,7 @@ impl Owner {
         Owner::Inputs,
         Owner::Temporaries,
         Owner::Workspaces,
+        Owner::Gathered,
         Owner::Slack,
         Owner::Context,
     ];
@@ -67,6 +70,7 @@ impl Owner {
             Owner::Inputs => "inputs",
             Owner::Temporaries => "temporaries",
             Owner::Workspaces => "workspaces",
+            Owner::Gathered => "gathered",
             Owner::Slack => "slack",
             Owner::Context => "context",
         }
@@ -138,10 +142,15 @@ impl Memory {
 
     /// Takes bytes, rounded up as the allocator does; they are given back when the storage is dropped.
     pub fn take(&self, bytes: u64, owner: Owner) -> Rc<Storage> {
+        self.take_on(bytes, owner, 0)
+    }
+
+    /// The same on a stream, whose blocks the allocator keeps apart from those of others.
+    pub fn take_on(&self, bytes: u64, owner: Owner, stream: u64) -> Rc<Storage> {
         let bytes = if bytes == 0 { 0 } else { bytes.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX / 2) };
         let mut book = self.0.borrow_mut();
         let block = match (&mut book.allocator, bytes) {
-            (Some(allocator), 1..) => allocator.malloc(bytes, 0, PoolId::DEFAULT).ok(),
+            (Some(allocator), 1..) => allocator.malloc(bytes, stream, PoolId::DEFAULT).ok(),
             _ => None,
         };
         // A block from the cache may be larger than what was asked for, and counts as it is.

@@ -11,6 +11,8 @@ mod again;
 mod maps;
 mod memory;
 mod ops;
+mod scores;
+mod shards;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,6 +23,7 @@ pub use again::{Mark, Passed, Twin};
 pub use maps::{Convolution, Extent};
 pub use memory::{GRAIN, Memory, Owner, Owners, Phase, Storage, Usage};
 pub use ops::{Adapter, Heads, Linear};
+pub use shards::Sharding;
 
 /// The type of a tensor's numbers, as far as sizes depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,9 +145,12 @@ pub struct Tape {
     /// By leaf: its copy in 16 bits under autocast.
     cast_weights: RefCell<Vec<Option<Tensor>>>,
     owner: Cell<Owner>,
+    stream: Cell<u64>,
     pub(crate) card: CardTraits,
     /// Whether layers may stand for others that are like them.
     skips: bool,
+    /// How the parameters are spread over cards.
+    shards: Option<shards::Shards>,
 }
 
 /// What of the card decides which kernels run.
@@ -166,8 +172,10 @@ impl Tape {
             autocast: Cell::new(false),
             cast_weights: RefCell::default(),
             owner: Cell::new(Owner::Activations),
+            stream: Cell::new(0),
             card,
             skips: true,
+            shards: None,
         }
     }
 
@@ -180,7 +188,7 @@ impl Tape {
     /// A new tensor that nobody has used.
     pub fn empty(&self, count: u64, kind: Kind) -> Tensor {
         Tensor {
-            storage: self.memory.take(count.saturating_mul(kind.bytes()), self.owner.get()),
+            storage: self.memory.take_on(count.saturating_mul(kind.bytes()), self.owner.get(), self.stream.get()),
             count,
             kind,
             edge: None,
@@ -204,6 +212,14 @@ impl Tape {
         let before = self.owner.replace(owner);
         let result = what();
         self.owner.set(before);
+        result
+    }
+
+    /// Does something on another stream.
+    fn on_stream<T>(&self, stream: u64, what: impl FnOnce() -> T) -> T {
+        let before = self.stream.replace(stream);
+        let result = what();
+        self.stream.set(before);
         result
     }
 

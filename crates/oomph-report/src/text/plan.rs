@@ -20,11 +20,14 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
         few => format!("{:.2} M", few / 1e6),
     };
     let what = format!("{model} ({parameters} parameters), {}", report.task);
-    for device in &report.devices {
+    for (place, device) in report.devices.iter().enumerate() {
         verdict(&mut page, device);
+        if let Some(holds) = &device.holds {
+            page.paragraph(2, 4, &[(Ink::Plain, &format!("card {place}: {holds}"))]);
+        }
     }
     page.paragraph(0, 2, &[(Ink::Strong, &what), (Ink::Plain, &format!(": {}", report.settings.join(", ")))]);
-    if let Some(device) = report.devices.first() {
+    if let Some(device) = report.devices.iter().max_by_key(|device| device.expected_bytes) {
         page.gap();
         owners(&mut page, device, &report.phase);
     }

@@ -15,7 +15,7 @@ pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
 pub use explain::ExplainArgs;
 pub use fix::{FixArgs, Prefer};
-pub use plan::{CacheArg, ConfigArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, ProgramArgs, Routing, Values};
 pub use tune::TuneArgs;
 

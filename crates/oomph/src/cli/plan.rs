@@ -14,6 +14,14 @@ Examples:
   Full training on eight cards with ZeRO-3:
       oomph plan ./my-model/ --task full --gpus 8xh100 --zero 3
 
+  The same with FSDP, and a model split over two cards that one does not hold:
+      oomph plan llama-3.2-3b --task full --gpus 8xh100 --fsdp
+      oomph plan qwen2.5-14b --task generate --gpu rtx-4090:2
+
+  Preferences, and an evaluation whose logits are gathered on the card:
+      oomph plan qwen2.5-1.5b --task dpo --batch 8 --seq 2048 --gpu a100-80gb
+      oomph plan qwen2.5-0.5b --task evaluate --batch 4 --samples 150
+
   A GGUF file and its context:
       oomph plan model.Q4_K_M.gguf --context 32768 --gpu rtx-3060
       oomph plan llama-3.1-8b --gguf Q4_K_M --context 32768 --kv-cache q8_0
@@ -49,21 +57,29 @@ pub struct PlanArgs {
     #[arg(value_name = "MODEL", required_unless_present = "guide")]
     pub model: Option<String>,
 
-    /// What is done with it
+    /// The task
     #[arg(long, value_enum)]
     pub task: Option<TaskArg>,
 
-    /// Samples (or images) at a time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub batch: u64,
+    /// Which weights dpo, grpo, ppo, reward and contrastive train [default: full]
+    #[arg(long, value_enum)]
+    pub method: Option<MethodArg>,
+
+    /// Samples (or images) at a time [default: 1; 8 for grpo, as TRL has it]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub batch: Option<u64>,
 
     /// Tokens of a sample
     #[arg(long, visible_alias = "context", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub seq: Option<u64>,
 
-    /// Tokens to generate
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
-    pub new_tokens: u64,
+    /// Tokens to generate [default: 128; 256 for grpo and ppo]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
+    pub new_tokens: Option<u64>,
+
+    /// Samples of the evaluation set
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub samples: u64,
 
     /// How numbers are kept [default: bf16 for inference and LoRA, amp-bf16 for full training]
     #[arg(long, value_enum, visible_alias = "dtype")]
@@ -81,9 +97,13 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
 
-    /// Checkpoint every layer
+    /// Checkpoint every layer [default for qlora, dpo, grpo and reward, as PEFT and TRL have it]
     #[arg(long, visible_alias = "gradient-checkpointing")]
     pub checkpointing: bool,
+
+    /// Checkpoint no layer
+    #[arg(long, conflicts_with = "checkpointing")]
+    pub no_checkpointing: bool,
 
     /// Write attention out, without the fused kernel
     #[arg(long)]
@@ -117,9 +137,13 @@ pub struct PlanArgs {
     #[arg(long, value_name = "COUNTxNAME", conflicts_with = "gpu")]
     pub gpus: Option<String>,
 
-    /// ZeRO stage (FSDP's full sharding is 3)
+    /// ZeRO stage of DeepSpeed
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub zero: u8,
+
+    /// Shard parameters, gradients and optimizer with FSDP (`fully_shard`)
+    #[arg(long, conflicts_with = "zero")]
+    pub fsdp: bool,
 
     /// Tensor parallel degree
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -211,9 +235,32 @@ pub enum TaskArg {
     Qlora,
     /// Only the output layer is trained
     Freeze,
+    /// Pairs of answers and a reference model (TRL)
+    Dpo,
+    /// Groups of answers that the model writes (TRL)
+    Grpo,
+    /// A policy, a value model, a reference and a reward model
+    Ppo,
+    /// A reward model over pairs of answers (TRL)
+    Reward,
+    /// Embeddings of pairs of texts (sentence-transformers)
+    Contrastive,
+    /// An evaluation of HF Trainer, its logits gathered on the card
+    Evaluate,
     /// Images from text
     #[value(alias = "txt2img")]
     Image,
+}
+
+/// Which weights are trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MethodArg {
+    /// All weights
+    Full,
+    /// Adapters
+    Lora,
+    /// Adapters on weights of four bits
+    Qlora,
 }
 
 /// How numbers are kept.

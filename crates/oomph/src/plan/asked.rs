@@ -3,13 +3,13 @@
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
 use oomph_plan::{
-    Attention, Image, Lora, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload,
+    Attention, Image, Lora, Objective, Offloading, Optimizer, Parallel, Precision, Subject, Targets, Task, Workload,
 };
 use oomph_report::clean;
 
 use super::subject::Found;
 use crate::cards;
-use crate::cli::{CacheArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
+use crate::cli::{CacheArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 use crate::failure::hinted;
 
 /// Tokens of a sample where nothing is said.
@@ -47,13 +47,17 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         }
     };
     let task = match (args.task, &found.subject) {
-        (Some(task), _) => of_task(task),
+        (Some(task), _) => of_task(task, args.method),
         (None, Subject::Pipeline(_)) => Task::Image,
         (None, Subject::Transformer { shape, .. }) if shape.kind == oomph_model::architecture::Kind::Decoder => {
             Task::Generate
         }
         (None, _) => Task::Inference,
     };
+    let objective = args.task.map_or(Objective::Labels, objective);
+    if args.method.is_some() && objective == Objective::Labels {
+        return Err(hinted("--method is for dpo, grpo, ppo, reward and contrastive", "--task lora trains adapters"));
+    }
     let pipeline = matches!(found.subject, Subject::Pipeline(_));
     let guided = matches!(&found.subject, Subject::Pipeline(pipeline) if pipeline.is_guided());
     if guided {
@@ -74,7 +78,11 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     serving(args, found, task)?;
     let precision = args.precision.map_or(
         match task {
-            Task::Full | Task::Freeze | Task::Qlora => Precision::AmpBf16,
+            // sentence-transformers trains in fp32 where nothing is said.
+            _ if objective == Objective::Contrastive => Precision::Fp32,
+            // TRL loads models in fp32 and computes under autocast, adapters or not.
+            Task::Lora if objective != Objective::Labels => Precision::AmpBf16,
+            Task::Full | Task::Freeze | Task::Qlora | Task::Evaluate => Precision::AmpBf16,
             _ if guided => Precision::Fp32,
             _ => Precision::Bf16,
         },
@@ -101,7 +109,8 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     fits_the_shape(args, found, task)?;
     let parallel = Parallel {
         gpus: count,
-        zero: args.zero,
+        zero: if args.fsdp { 3 } else { args.zero },
+        fsdp: args.fsdp,
         tensor: args.tensor_parallel,
         pipeline: args.pipeline_parallel,
         sequence: args.sequence_parallel,
@@ -117,14 +126,23 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     // What the scripts of VQGAN+CLIP take where nothing is said, and what others do.
     let usual = if guided { 512 } else { 1024 };
     let (width, height) = args.resolution.as_deref().map_or(Ok((usual, usual)), resolution)?;
+    let writes = matches!(task, Task::Generate | Task::Serve) || objective.generates();
+    let usual_new = if objective.generates() { 256 } else { 128 };
+    let trl = matches!(objective, Objective::Dpo | Objective::Grpo | Objective::Reward);
+    let checkpoints = args.checkpointing || (!pipeline && (task == Task::Qlora || trl) && !args.no_checkpointing);
+    let usual_batch = if objective == Objective::Grpo { 8 } else { 1 };
     let workload = Workload {
         task,
+        objective,
         precision,
-        batch: args.images.unwrap_or(args.batch),
+        batch: args.images.or(args.batch).unwrap_or(usual_batch),
+        samples: if task == Task::Evaluate { args.samples } else { 0 },
         length: args.seq.unwrap_or(LENGTH.min(most)),
-        new_tokens: if matches!(task, Task::Generate | Task::Serve) { args.new_tokens } else { 0 },
+        new_tokens: if writes { args.new_tokens.unwrap_or(usual_new) } else { 0 },
         optimizer,
-        checkpointing: args.checkpointing,
+        checkpointing: checkpoints,
+        prepared: task == Task::Qlora && objective == Objective::Labels && !pipeline,
+        trainer: objective != Objective::Labels || args.fsdp || args.zero > 0,
         attention: if args.eager { Attention::Eager } else { Attention::Sdpa },
         padding: args.padding,
         lora: Lora {
@@ -180,6 +198,9 @@ impl Asked {
                 clean(&shape.family)
             ));
         }
+        if workload.objective == Objective::Ppo {
+            notes.push("TRL 1.16 has no PPO trainer; four models are planned as its earlier versions held them".into());
+        }
         notes
     }
 
@@ -228,14 +249,22 @@ impl Asked {
             let checkpointing = if workload.checkpointing { "checkpointing" } else { "no checkpointing" };
             words.push(checkpointing.to_owned());
         }
+        if workload.objective != Objective::Labels {
+            words.push(format!("{} weights", if workload.task == Task::Full { "all" } else { workload.task.name() }));
+        }
         if matches!(workload.task, Task::Lora | Task::Qlora) {
             words.push(format!("rank {}", workload.lora.rank));
         }
         if workload.attention == Attention::Eager {
             words.push("eager attention".into());
         }
-        if workload.parallel.zero > 0 {
-            words.push(format!("ZeRO-{}", workload.parallel.zero));
+        if workload.task == Task::Evaluate {
+            words.push(format!("{} samples", workload.samples));
+        }
+        match workload.parallel {
+            Parallel { fsdp: true, .. } => words.push("FSDP".into()),
+            Parallel { zero: stage @ 1.., .. } => words.push(format!("ZeRO-{stage}")),
+            _ => {}
         }
         words
     }
@@ -243,7 +272,9 @@ impl Asked {
 
 /// Checks what VQGAN+CLIP has no setting for.
 fn fits_guidance(args: &PlanArgs, found: &Found) -> Result<()> {
-    let several = args.images.is_some_and(|images| images > 1) || args.batch > 1 || args.frames.is_some();
+    let several = args.images.is_some_and(|images| images > 1)
+        || args.batch.is_some_and(|batch| batch > 1)
+        || args.frames.is_some();
     let other = [
         (several, "makes one image at a time", "leave out --images, --batch and --frames"),
         (!args.offload.is_empty(), "is not offloaded", "leave out --offload; --resolution decides what it needs"),
@@ -266,8 +297,11 @@ fn fits_guidance(args: &PlanArgs, found: &Found) -> Result<()> {
 
 /// Checks that a model can be split as was asked.
 fn fits_the_shape(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
-    if !task.trains() && args.zero > 0 {
-        return Err(hinted("--zero is for training", "leave it out; --tensor-parallel splits a model for inference"));
+    if !task.trains() && (args.zero > 0 || args.fsdp) {
+        return Err(hinted(
+            "--zero and --fsdp are for training",
+            "leave it out; --tensor-parallel splits a model for inference",
+        ));
     }
     let Subject::Transformer { shape, .. } = &found.subject else {
         return match args.tensor_parallel.max(args.pipeline_parallel).max(args.sequence_parallel) {
@@ -341,8 +375,26 @@ fn is_video(subject: &Subject) -> bool {
     })
 }
 
-fn of_task(task: TaskArg) -> Task {
+/// What a task learns from.
+fn objective(task: TaskArg) -> Objective {
     match task {
+        TaskArg::Dpo => Objective::Dpo,
+        TaskArg::Grpo => Objective::Grpo,
+        TaskArg::Ppo => Objective::Ppo,
+        TaskArg::Reward => Objective::Reward,
+        TaskArg::Contrastive => Objective::Contrastive,
+        _ => Objective::Labels,
+    }
+}
+
+fn of_task(task: TaskArg, method: Option<MethodArg>) -> Task {
+    match task {
+        TaskArg::Dpo | TaskArg::Grpo | TaskArg::Ppo | TaskArg::Reward | TaskArg::Contrastive => match method {
+            None | Some(MethodArg::Full) => Task::Full,
+            Some(MethodArg::Lora) => Task::Lora,
+            Some(MethodArg::Qlora) => Task::Qlora,
+        },
+        TaskArg::Evaluate => Task::Evaluate,
         TaskArg::Inference => Task::Inference,
         TaskArg::Generate => Task::Generate,
         TaskArg::Serve => Task::Serve,

@@ -16,6 +16,7 @@ use oomph_report::{
     PlannedTerm, render_plan,
 };
 
+use self::asked::Asked;
 use self::verify::{Verification, verify};
 use crate::cli::PlanArgs;
 use crate::dry_run::interrupted;
@@ -26,6 +27,8 @@ use crate::output;
 const NAMELESS: &str = "a100-80gb";
 /// Cards that are named as the smallest.
 const MOST_CARDS: usize = 5;
+/// Cards that one model is split over at the most.
+const MOST_SPLIT: u64 = 64;
 /// Beyond this many bytes sums are no longer exact, and nobody asks for them in earnest.
 const MOST: u64 = 1 << 60;
 /// Cards of the table that guides print.
@@ -64,8 +67,18 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         ));
     }
     let capacity = gpu.map(|gpu| gpu.capacity_bytes);
-    let device = device(gpu, asked.count, &answer);
-    let fits = device.fits;
+    let mut devices = vec![device(gpu, asked.count, &answer)];
+    let mut split_notes = Vec::new();
+    if let Some((shares, left_over)) = shared_out(&asked, subject) {
+        devices = shares;
+        if left_over > 0 {
+            split_notes.push(format!(
+                "{left_over} layers find no room on the cards: device_map=\"auto\" keeps them in the computer's memory, \
+                 and copies each to a card whenever it runs"
+            ));
+        }
+    }
+    let fits = worst(&devices, !split_notes.is_empty());
     if let Some(path) = &args.script {
         let program = script::program(&found, workload)?;
         std::fs::write(path, program).with_context(|| format!("cannot write the program to {}", path.display()))?;
@@ -88,7 +101,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         model: found.name.clone(),
         parameters: answer.parameters,
         trained_parameters: answer.trained,
-        task: workload.task.name().into(),
+        task: workload.objective.name().unwrap_or(workload.task.name()).into(),
         settings: asked.settings(),
         phase: answer.phase.name().into(),
         host_bytes: answer.host_bytes,
@@ -102,8 +115,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         terms: if args.explain { terms(&answer) } else { Vec::new() },
         table: args.table.then(|| table(catalogue, subject, workload)),
         verify: verified,
-        warnings: found.notes.iter().cloned().chain(asked.notes(&found)).collect(),
-        devices: vec![device],
+        warnings: found.notes.iter().cloned().chain(asked.notes(&found)).chain(split_notes).collect(),
+        devices,
     };
     output::answer(&report, args.format, None, || {
         let mut text = render_plan(&report, output::style());
@@ -127,6 +140,35 @@ fn verdict(answer: &Estimate, capacity: u64) -> Fits {
     }
 }
 
+/// The verdict on all cards together. With layers that no card has, it does not fit.
+fn worst(devices: &[PlannedDevice], left_over: bool) -> Option<Fits> {
+    let rank = |fits: Fits| match fits {
+        Fits::Yes => 0,
+        Fits::Maybe => 1,
+        Fits::No => 2,
+    };
+    let worst = devices.iter().filter_map(|device| device.fits).max_by_key(|fits| rank(*fits));
+    if left_over && worst.is_some() { Some(Fits::No) } else { worst }
+}
+
+/// A model that several cards hold together, as `device_map="auto"` spreads it: the cards, and how many layers none has room
+/// for.
+fn shared_out(asked: &Asked, subject: &Subject) -> Option<(Vec<PlannedDevice>, u64)> {
+    let (workload, gpu) = (&asked.workload, asked.gpu.as_ref()?);
+    let runs = matches!(workload.task, Task::Inference | Task::Generate);
+    let degrees = workload.parallel.tensor * workload.parallel.pipeline * workload.parallel.sequence;
+    let Subject::Transformer { shape, stored: None } = subject else { return None };
+    if !runs || asked.count < 2 || degrees > 1 || shape.encoder.is_some() {
+        return None;
+    }
+    let cards = vec![CardCost::of(gpu); usize::try_from(asked.count.min(MOST_SPLIT)).ok()?];
+    let split = oomph_plan::split(shape, workload, &cards);
+    let shares = split.shares.into_iter();
+    let devices =
+        shares.map(|share| PlannedDevice { holds: Some(share.holds), ..device(Some(gpu), 1, &share.estimate) });
+    Some((devices.collect(), split.left_over))
+}
+
 fn device(gpu: Option<&Gpu>, count: u64, answer: &Estimate) -> PlannedDevice {
     let owners = Owner::ALL
         .into_iter()
@@ -143,6 +185,7 @@ fn device(gpu: Option<&Gpu>, count: u64, answer: &Estimate) -> PlannedDevice {
         fits: gpu.map(|gpu| verdict(answer, gpu.capacity_bytes)),
         probability: gpu.map(|gpu| answer.total.probability_within(gpu.capacity_bytes)),
         owners,
+        holds: None,
     }
 }
 

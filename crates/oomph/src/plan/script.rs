@@ -42,6 +42,15 @@ pub fn program(found: &Found, workload: &Workload) -> Result<String> {
             return refuse("a quantized pipeline", "leave out --precision");
         }
     }
+    if let Some(name) = workload.objective.name() {
+        return refuse(
+            &format!("--task {name}"),
+            "TRL and sentence-transformers have the trainer; `oomph dry-run` runs it",
+        );
+    }
+    if workload.task == Task::Evaluate {
+        return refuse("an evaluation", "`oomph dry-run` runs the program that evaluates");
+    }
     if workload.task == Task::Serve {
         return refuse("a server", "--config vllm and --config llama.cpp have their command lines");
     }
@@ -106,7 +115,8 @@ impl Text<'_> {
         }
         let mut imports = String::new();
         if adapters {
-            imports.push_str("from peft import LoraConfig, get_peft_model\n");
+            let preparation = if workload.prepared { ", prepare_model_for_kbit_training" } else { "" };
+            let _ = writeln!(imports, "from peft import LoraConfig, get_peft_model{preparation}");
             packages.push("peft");
         }
         let optimizer = if workload.task.trains() { Some(self.optimizer()?) } else { None };
@@ -250,6 +260,13 @@ impl Text<'_> {
     fn training(&self, text: &mut String, optimizer: &OptimizerCall) {
         let workload = self.workload;
         text.push('\n');
+        if workload.prepared {
+            let _ = writeln!(
+                text,
+                "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing={})",
+                python(workload.checkpointing)
+            );
+        }
         if matches!(workload.task, Task::Lora | Task::Qlora) {
             let targets = match workload.lora.targets {
                 Targets::Default => String::new(),
@@ -263,7 +280,7 @@ impl Text<'_> {
         if workload.task == Task::Freeze {
             text.push_str("model.requires_grad_(False)\nmodel.get_output_embeddings().requires_grad_(True)\n");
         }
-        if workload.checkpointing {
+        if workload.checkpointing && !workload.prepared {
             text.push_str("model.gradient_checkpointing_enable()\n");
         }
         text.push_str(

@@ -1,7 +1,7 @@
 //! Text token by token.
 
 use super::Stack;
-use crate::tape::{Owner, Tape, Tensor, product};
+use crate::tape::{Kind, Owner, Tape, Tensor, product};
 use crate::workload::Workload;
 
 /// Tokens that are generated one by one before the last.
@@ -43,6 +43,44 @@ impl Stack {
             drop(logits);
             cache = pass.cache.take();
             crossed = pass.crossed.take();
+        }
+    }
+}
+
+impl Stack {
+    /// The evaluation of HF Trainer: logits of every batch, made fp32 under autocast, are joined to those of the batches
+    /// before on the card, which takes both and their sum for a moment (`EvalLoopContainer`).
+    pub fn evaluate(&self, tape: &Tape, workload: &Workload) {
+        let batch = workload.batch.max(1);
+        let batches = workload.samples.div_ceil(batch).max(1);
+        let mut gathered: Option<Tensor> = None;
+        // The first batches one by one; of very many the last, beside what the others left.
+        let last = batches - 1;
+        for step in (0..last.min(FOLLOWED)).chain([last]) {
+            if step == last && last > FOLLOWED {
+                let count = gathered.as_ref().map_or(0, |some| some.count / FOLLOWED.max(1));
+                let kind = gathered.take().map_or(Kind::Single, |some| some.kind);
+                gathered = Some(tape.owned(Owner::Logits, || tape.empty(product([count, last]), kind)));
+            }
+            let pass = self.pass(tape, workload, batch, self.tokens_of(workload.length), 0, false);
+            let (logits, copy) = tape.autocast(workload.precision.is_amp(), || {
+                let hidden = self.hidden(tape, workload, &pass, None);
+                let logits = self.answer(tape, workload, hidden, &pass);
+                // The loss, whose value alone stays.
+                let up = tape.owned(Owner::Logits, || tape.cast(&logits, Kind::Single));
+                drop(tape.owned(Owner::Logits, || tape.empty(up.count, Kind::Single)));
+                drop(up);
+                let copy = tape.is_autocast().then(|| tape.owned(Owner::Logits, || tape.cast(&logits, Kind::Single)));
+                (logits, copy)
+            });
+            let logits = copy.unwrap_or(logits);
+            gathered = Some(match gathered.take() {
+                None => logits,
+                Some(before) => {
+                    let count = before.count.saturating_add(logits.count);
+                    tape.owned(Owner::Logits, || tape.empty(count, logits.kind))
+                }
+            });
         }
     }
 }

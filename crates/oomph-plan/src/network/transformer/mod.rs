@@ -10,9 +10,11 @@ mod embedding;
 mod generate;
 mod layer;
 mod mlp;
+mod objective;
 mod output;
 mod pass;
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use oomph_model::architecture::{Head, Norm as NormKind, Positions, Transformer};
@@ -21,11 +23,54 @@ use self::layer::Layer;
 use self::pass::Pass;
 use super::parts::{Norm, NormStyle, Use, Weights};
 use crate::tape::{Linear, Tape, Tensor, product};
-use crate::workload::Workload;
+use crate::workload::{Objective, Workload};
+
+/// Tables of tokens, positions and token types, projections of narrow embeddings, patches, convolutions over sound, a norm.
+type Beginning = (
+    Option<Tensor>,
+    Option<Tensor>,
+    Option<Tensor>,
+    Option<(Linear, Linear)>,
+    Option<Linear>,
+    Vec<Linear>,
+    Option<Norm>,
+);
+
+/// Which of a stack lies on a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its layers.
+    pub layers: Range<u64>,
+    /// Whether the embeddings do.
+    pub embeddings: bool,
+    /// Whether the last norm does.
+    pub norm: bool,
+    /// Whether the head does.
+    pub head: bool,
+}
+
+impl Part {
+    /// All of it.
+    #[must_use]
+    pub fn whole(shape: &Transformer) -> Self {
+        Self { layers: 0..shape.layers, embeddings: true, norm: true, head: true }
+    }
+}
+
+/// What of a stack is gathered at once, where its parameters are sharded over cards.
+#[derive(Default)]
+struct Units {
+    embeddings: Option<usize>,
+    layers: Vec<Option<usize>>,
+    head: Option<usize>,
+    /// Whether the head is the table of embeddings, which therefore stays gathered.
+    tied: bool,
+}
 
 /// A stack with its embeddings and its head.
 pub struct Stack {
     shape: Transformer,
+    units: Units,
     tokens: Option<Tensor>,
     positions: Option<Tensor>,
     token_types: Option<Tensor>,
@@ -45,6 +90,12 @@ pub struct Stack {
 impl Stack {
     /// The network with its weights.
     pub fn new(weights: &mut Weights<'_>, shape: &Transformer) -> Self {
+        Self::part(weights, shape, &Part::whole(shape))
+    }
+
+    /// A part of the network with its weights.
+    pub fn part(weights: &mut Weights<'_>, shape: &Transformer, part: &Part) -> Self {
+        let tape = weights.tape;
         let encoder = shape.encoder.as_deref().map(|encoder| Box::new(Self::new(weights, encoder)));
         let family = shape.family.as_str();
         let style = match (shape.norm, family) {
@@ -57,7 +108,48 @@ impl Stack {
         let norm = |weights: &mut Weights<'_>, width| weights.norm(width, style, !plain, shape.norm_bias && !plain);
         let shares = shape.encoder.is_some() && matches!(family, "t5" | "mt5" | "umt5" | "bart" | "longt5");
         let shared_tokens = encoder.as_ref().filter(|_| shares).and_then(|encoder| encoder.tokens.clone());
-        let tokens = (shape.vocabulary > 0 && shape.image.is_none())
+        let ((tokens, positions, token_types, embedding_projections, patches, convolutions, embedding_norm), unit) =
+            tape.unit(|| Self::embeddings(weights, shape, part, shared_tokens, &norm));
+        let mut units = Units { embeddings: unit, tied: shape.tied_embeddings, ..Units::default() };
+        let relative = matches!(shape.positions, Positions::Relative(_));
+        let distance_norm = relative.then(|| norm(weights, shape.hidden));
+        let layers = part.layers.clone().map(|index| {
+            let (layer, unit) = tape.unit(|| Rc::new(Layer::new(weights, shape, index, style)));
+            units.layers.push(unit);
+            layer
+        });
+        let layers = layers.collect();
+        let ((final_norm, transform, head), unit) =
+            tape.unit(|| Self::end(weights, shape, part, tokens.as_ref(), &norm));
+        units.head = unit;
+        Self {
+            shape: shape.clone(),
+            units,
+            tokens,
+            positions,
+            token_types,
+            embedding_projections,
+            patches,
+            convolutions,
+            embedding_norm,
+            distance_norm,
+            layers,
+            final_norm,
+            transform,
+            head,
+            encoder,
+        }
+    }
+
+    /// What stands before the layers.
+    fn embeddings(
+        weights: &mut Weights<'_>,
+        shape: &Transformer,
+        part: &Part,
+        shared_tokens: Option<Tensor>,
+        norm: &dyn Fn(&mut Weights<'_>, u64) -> Norm,
+    ) -> Beginning {
+        let tokens = (shape.vocabulary > 0 && shape.image.is_none() && part.embeddings)
             .then(|| shared_tokens.unwrap_or_else(|| weights.bare(shape.vocabulary, shape.embedding_dim, Use::Table)));
         let positions = match shape.positions {
             Positions::Learned(rows) => Some(weights.bare(rows, shape.hidden, Use::Table)),
@@ -84,10 +176,21 @@ impl Stack {
             ]
         });
         let embedding_norm = shape.embedding_norm.then(|| norm(weights, shape.hidden));
-        let relative = matches!(shape.positions, Positions::Relative(_));
-        let distance_norm = relative.then(|| norm(weights, shape.hidden));
-        let layers = (0..shape.layers).map(|index| Rc::new(Layer::new(weights, shape, index, style))).collect();
-        let final_norm = shape.final_norm.then(|| norm(weights, shape.hidden));
+        (tokens, positions, token_types, embedding_projections, patches, convolutions, embedding_norm)
+    }
+
+    /// What stands behind the layers.
+    fn end(
+        weights: &mut Weights<'_>,
+        shape: &Transformer,
+        part: &Part,
+        tokens: Option<&Tensor>,
+        norm: &dyn Fn(&mut Weights<'_>, u64) -> Norm,
+    ) -> (Option<Norm>, Option<(Linear, Norm)>, Option<Linear>) {
+        let final_norm = (shape.final_norm && part.norm).then(|| norm(weights, shape.hidden));
+        if !part.head {
+            return (final_norm, None, None);
+        }
         let transform = (shape.head == Head::MaskedLanguage).then(|| {
             let dense = weights.linear(shape.hidden, shape.embedding_dim, true, Use::Other);
             (dense, norm(weights, shape.embedding_dim))
@@ -98,7 +201,7 @@ impl Stack {
             Head::Projection(width) => Some(weights.linear(shape.hidden, width, false, Use::Head)),
             Head::Language | Head::MaskedLanguage => {
                 let width = shape.embedding_dim;
-                match (&tokens, shape.tied_embeddings) {
+                match (tokens, shape.tied_embeddings) {
                     (Some(table), true) => Some(Linear {
                         inputs: width,
                         outputs: shape.vocabulary,
@@ -111,22 +214,7 @@ impl Stack {
                 }
             }
         };
-        Self {
-            shape: shape.clone(),
-            tokens,
-            positions,
-            token_types,
-            embedding_projections,
-            patches,
-            convolutions,
-            embedding_norm,
-            distance_norm,
-            layers,
-            final_norm,
-            transform,
-            head,
-            encoder,
-        }
+        (final_norm, transform, head)
     }
 
     /// Tokens that one sample has in this stack.
@@ -141,7 +229,11 @@ impl Stack {
     /// The hidden states behind the last layer.
     fn hidden(&self, tape: &Tape, workload: &Workload, pass: &Rc<Pass>, encoded: Option<&Tensor>) -> Tensor {
         let shape = &self.shape;
+        tape.unshard(self.units.embeddings);
         let mut hidden = self.embed(tape, pass);
+        if !self.units.tied {
+            tape.reshard(self.units.embeddings);
+        }
         pass.biases.get_or_init(|| self.biases(tape, pass, encoded));
         // Layers read one tensor beside the hidden states: what an encoder made of its input, or the table of distances.
         let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
@@ -167,6 +259,8 @@ impl Stack {
             }
             first += alike.len();
         }
+        tape.unshard(self.units.head);
+        hidden = tape.entering(self.units.head, &hidden);
         if let Some(norm) = &self.final_norm {
             hidden = norm.forward(tape, &hidden);
         }
@@ -174,7 +268,7 @@ impl Stack {
         tape.dropout(&hidden, dropped)
     }
 
-    /// The hidden states behind one layer.
+    /// The hidden states behind one layer, gathered while it works where it is sharded.
     #[allow(clippy::too_many_arguments)]
     fn through(
         &self,
@@ -186,23 +280,39 @@ impl Stack {
         beside: Option<&Tensor>,
         index: usize,
     ) -> Tensor {
-        if !(workload.checkpointing && pass.training) {
-            return layer.forward(tape, &self.shape, pass, hidden, beside, index);
-        }
-        let inputs: Vec<&Tensor> = std::iter::once(hidden).chain(beside).collect();
-        let (layer, pass, shape) = (Rc::clone(layer), Rc::clone(pass), self.shape.clone());
-        tape.checkpoint(
-            &inputs,
-            Rc::new(move |tape, inputs| layer.forward(tape, &shape, &pass, &inputs[0], inputs.get(1), index)),
-        )
+        let unit = self.units.layers.get(index).copied().flatten();
+        tape.unshard(unit);
+        let hidden = &tape.entering(unit, hidden);
+        let out = if workload.checkpointing && pass.training {
+            let inputs: Vec<&Tensor> = std::iter::once(hidden).chain(beside).collect();
+            let (layer, pass, shape) = (Rc::clone(layer), Rc::clone(pass), self.shape.clone());
+            tape.checkpoint(
+                &inputs,
+                Rc::new(move |tape, inputs| layer.forward(tape, &shape, &pass, &inputs[0], inputs.get(1), index)),
+            )
+        } else {
+            layer.forward(tape, &self.shape, pass, hidden, beside, index)
+        };
+        tape.reshard(unit);
+        tape.leaving(unit, out)
     }
 
     /// The whole forward pass: the loss in training, else the logits of the last token or of all.
     pub fn forward(&self, tape: &Tape, workload: &Workload) -> Tensor {
+        match workload.objective {
+            Objective::Dpo | Objective::Grpo => self.scored(tape, workload, workload.task.trains()),
+            Objective::Contrastive => self.contrasted(tape, workload),
+            Objective::Labels | Objective::Ppo | Objective::Reward => self.labelled(tape, workload),
+        }
+    }
+
+    /// A forward pass that ends in the model's own loss, or in logits.
+    fn labelled(&self, tape: &Tape, workload: &Workload) -> Tensor {
         let training = workload.task.trains();
         let encoded = self.encoder.as_ref().map(|encoder| encoder.encode(tape, workload));
         let length = self.tokens_of(workload.length);
-        let pass = self.pass(tape, workload, workload.batch, length, 0, training);
+        let batch = workload.batch.saturating_mul(workload.objective.sequences());
+        let pass = self.pass(tape, workload, batch, length, 0, training);
         let hidden = self.hidden(tape, workload, &pass, encoded.as_ref());
         self.answer(tape, workload, hidden, &pass)
     }

@@ -29,6 +29,7 @@ impl Stack {
             hidden = norm.forward(tape, &hidden);
         }
         let mut logits = tape.owned(Owner::Logits, || tape.linear(head, &hidden));
+        logits = tape.leaving(self.units.head, logits);
         if matches!(self.shape.family.as_str(), "bart" | "mbart" | "pegasus") {
             // A bias of zeros is added (`final_logits_bias`).
             logits = tape.owned(Owner::Logits, || tape.keeping_shared(&logits));
