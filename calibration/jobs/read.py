@@ -1,4 +1,4 @@
-"""Holds `oomph plan` against `oomph dry-run` on the jobs of this folder, and writes both into a table.
+"""Holds `oomph plan` against `oomph dry-run` on the jobs of this folder, and writes the readings into a table.
 
     python models.py MODELS
     python read.py MODELS REPORTS ../jobs.csv [--oomph PATH] [--only NAME]
@@ -52,8 +52,7 @@ JOBS = {
     "ddp-05b": ("h100:2", ["torchrun", "--nproc-per-node", "2"], "sharded.py qwen2.5-0.5b ddp --seq 512",
                 "qwen2.5-0.5b --task full --seq 512"),
 }
-COLUMNS = ["job", "gpu", "program", "plan", "allocated", "reserved", "process", "low", "expected", "high", "agrees",
-           "torch", "transformers", "trl", "accelerate", "date"]
+COLUMNS = ["job", "gpu", "program", "plan", "allocated", "reserved", "process", "torch", "transformers", "trl", "accelerate", "date"]
 
 
 def dry_run(oomph, models, report, gpu, launcher, program):
@@ -100,8 +99,7 @@ def main():
         print(f"{name}: {peak['process_bytes'] / expected - 1:+.1%}", "" if agrees else "BEYOND", file=sys.stderr)
         rows.append({"job": name, "gpu": gpu, "program": " ".join([*launcher, program]), "plan": plan,
                      "allocated": peak["allocated_bytes"], "reserved": peak["reserved_bytes"],
-                     "process": peak["process_bytes"], "low": low, "expected": expected, "high": high,
-                     "agrees": int(agrees), **versions(), "date": datetime.date.today().isoformat()})
+                     "process": peak["process_bytes"], **versions(), "date": datetime.date.today().isoformat()})
     with args.table.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -134,7 +134,10 @@ fn transformer(
     let run = near.map_or_else(|| run(true), |near| near.transformers.of(&spread, || run(false)));
     let usage = &run.usage;
     let mut owners = usage.owners;
-    let followed = usage.reserved.unwrap_or(usage.allocated);
+    let reserved = usage.reserved.unwrap_or(usage.allocated);
+    // What is gathered over an evaluation grows, and leaves gaps behind that PyTorch gives back when a card is full.
+    let gathers = workload.task == Task::Evaluate;
+    let followed = if gathers { usage.allocated } else { reserved };
     let quantiles = widths(shape, workload, followed_shards);
     // The share is that of an expectation, which the quantiles are part of already.
     let reserved =
@@ -158,6 +161,9 @@ fn transformer(
     let torch: u64 =
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
+    if gathers {
+        total.high = total.high.max((reserved as f64 * quantiles.high) as u64 + card.context[2]);
+    }
     if followed_shards && !parallel.fsdp {
         // Settings of "auto", which transformers resolves, make DeepSpeed's bucket next to nothing.
         total.low = total.low.saturating_sub(run::BUCKET * 2);

@@ -262,8 +262,9 @@ impl Tape {
         let cards = shards.how.cards;
         self.on_stream(REDUCING, || {
             let reduced = self.owned(Owner::Gathered, || self.empty(sum.div_ceil(cards), kind));
-            // The gradients of a unit are views of one tensor.
-            let share = self.owned(Owner::Gradients, || self.empty(sum.div_ceil(cards), share_kind));
+            // The gradients of a unit are views of one tensor. DeepSpeed writes them into one that it has from the start.
+            let own = if shards.how.copies_out { sum.div_ceil(cards) } else { 0 };
+            let share = self.owned(Owner::Gradients, || self.empty(own, share_kind));
             for (leaf, count) in counts {
                 self.leaves.borrow_mut()[leaf].grad = Some(share.viewed(count.div_ceil(cards)));
             }

@@ -94,8 +94,10 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         None => fits == Some(Fits::No),
     };
     let nearby = Nearby::new(subject, workload, card, &answer);
-    let limits = capacity.map(|capacity| nearby.limits(capacity));
-    let remedies = if fits == Some(Fits::Yes) { Vec::new() } else { remedies(&nearby, capacity) };
+    // What is near to it is known for one card alone.
+    let split = devices.iter().any(|device| device.holds.is_some());
+    let limits = capacity.filter(|_| !split).map(|capacity| nearby.limits(capacity));
+    let remedies = if split || fits == Some(Fits::Yes) { Vec::new() } else { remedies(&nearby, capacity) };
     let report = PlanReport {
         schema: PlanSchema,
         model: found.name.clone(),
