@@ -37,7 +37,7 @@ const OOM_MEMBERS: [&str; 9] = [
 pub fn contract(report: &Value) -> Result<()> {
     has(report, &MEMBERS)?;
     ensure!(report["schema"] == "oomph.dry-run/1", "schema is {}", report["schema"]);
-    one_of(report, "verdict", &["fits", "oom", "failed", "no-gpu-use"])?;
+    one_of(report, "verdict", &["fits", "recovered", "oom", "failed", "no-gpu-use"])?;
     one_of(report, "stopped", &["peak-stable", "steps", "exit", "timeout", "oom"])?;
     for device in report["devices"].as_array().context("devices is a list")? {
         has(device, &DEVICE_MEMBERS)?;

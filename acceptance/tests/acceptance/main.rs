@@ -27,6 +27,8 @@ mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod frameworks;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod needs;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod plan;
@@ -66,6 +68,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(by_hand::trials());
     trials.extend(calls::trials());
     trials.extend(what_if::trials());
+    trials.extend(needs::trials());
     trials.extend(owners::trials());
     trials.extend(frameworks::trials());
     trials.extend(device_log::trials());

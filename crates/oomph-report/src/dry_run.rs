@@ -99,6 +99,9 @@ pub struct DryRunReport {
     /// What the program would do and the run did not reach.
     #[serde(default)]
     pub unreached: Vec<Unreached>,
+    /// Whether it fits with less room than the upper end of the interval asks for.
+    #[serde(default)]
+    pub tight: bool,
 }
 
 /// The answer in one word.
@@ -107,6 +110,8 @@ pub struct DryRunReport {
 pub enum Verdict {
     /// The program ran, and the cards held it.
     Fits,
+    /// The program ran to its end, but caught an out-of-memory error on its way and did something else instead.
+    Recovered,
     /// The program died because a card could not hold what it asked for.
     Oom,
     /// The program failed for another reason.
@@ -161,9 +166,13 @@ pub struct DeviceReport {
     /// How many processes had a context on this card.
     #[serde(default)]
     pub processes: u32,
-    /// The peak of the second run on cards without a limit, after an OOM.
+    /// What the card has to hold, where that was looked for: the peak on the smallest card that holds the program,
+    /// or the peak without a limit where `smallest_capacity` says so.
     #[serde(default)]
     pub needed: Option<Peak>,
+    /// The smallest capacity that holds the program, and how that is known.
+    #[serde(default)]
+    pub smallest_capacity: Option<SmallestCapacity>,
     /// Whether the second run ended early for another reason, so that `needed` is the least that it needs.
     #[serde(default)]
     pub needed_is_minimum: bool,
@@ -182,6 +191,35 @@ pub struct DeviceReport {
     /// The phases of the program with their peaks, in the order in which they came first.
     #[serde(default)]
     pub phases: Vec<PhasePeak>,
+}
+
+/// The smallest card of a kind that holds a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmallestCapacity {
+    /// The capacity in bytes, as CUDA reports a card's total.
+    pub capacity_bytes: u64,
+    /// How it is known.
+    pub how: CapacityKnown,
+    /// The largest smaller capacity on which the program was seen to run out of memory, in bytes.
+    pub fails_bytes: Option<u64>,
+    /// What the framework reserved in the run that the search began with, in bytes.
+    pub reserved_bytes: Option<u64>,
+    /// The part of that which is cache and would be given back on a smaller card, in bytes.
+    pub given_back_bytes: u64,
+    /// How many runs the search took.
+    pub runs: u32,
+}
+
+/// How the smallest capacity is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityKnown {
+    /// The program was run on it.
+    Run,
+    /// What it requested was replayed through the allocator's model.
+    Replayed,
+    /// It is the peak on a card without a limit, where the cache is never given back.
+    Peak,
 }
 
 /// The memory of a card that a framework divides up by itself. It grows by doubling, and may be taken whole at the start,
@@ -311,6 +349,20 @@ pub struct Oom {
     /// The class of the model that was called; `null` outside of any.
     #[serde(default)]
     pub model: Option<String>,
+    /// What a program that caught the error did instead, as far as that can be told.
+    #[serde(default)]
+    pub instead: Option<Instead>,
+}
+
+/// What a program did after an out-of-memory error that it caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instead {
+    /// What the line that failed first requested, in bytes.
+    pub requested_bytes: u64,
+    /// The most that the same line was granted after the last error, in bytes.
+    pub granted_bytes: u64,
+    /// How many errors there were at that line.
+    pub errors: u32,
 }
 
 /// A part of a program.
@@ -373,6 +425,12 @@ pub struct CardThatHolds {
     pub capacity_bytes: u64,
     /// What would be left free on it, in bytes.
     pub spare_bytes: u64,
+    /// Whether the program was run on a card of this capacity.
+    #[serde(default)]
+    pub confirmed: bool,
+    /// Whether less is left than the upper end of the interval asks for.
+    #[serde(default)]
+    pub tight: bool,
 }
 
 /// A command that one would run next.
@@ -455,12 +513,14 @@ mod tests {
                     library_site: None,
                     module: None,
                     model: None,
+                    instead: None,
                 }),
                 gpu_name: String::new(),
                 like: None,
                 as_device: None,
                 processes: 1,
                 needed: None,
+                smallest_capacity: None,
                 needed_is_minimum: false,
                 modelled: vec![],
                 caught_ooms: vec![],
@@ -479,6 +539,7 @@ mod tests {
             worst: None,
             loops: Vec::new(),
             unreached: Vec::new(),
+            tight: false,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(
@@ -490,7 +551,7 @@ mod tests {
             r#""oom":{"requested_bytes":1,"allocated_bytes":2,"reserved_bytes":null,"free_bytes":3,"#,
             r#""message":"out of memory","step":1,"phase":"backward","#,
             r#""site":{"file":"a.py","line":1,"function":"f","text":null,"cell":null},"would_need_bytes":null,"#,
-            r#""library_site":null,"module":null,"model":null},"#,
+            r#""forecast":false,"library_site":null,"module":null,"model":null,"instead":null},"#,
         );
         assert!(text.starts_with(contract), "{text}");
         assert_eq!(serde_json::from_str::<DryRunReport>(&text)?, report);

@@ -28,8 +28,9 @@ pub use batches::{BatchPeak, BatchRange, Batches};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use dry_run::{
-    CUSTOM, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, ModelledTerm, NextStep, Oom,
-    Peak, Phase, Pool, PoolScale, Site, Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
+    ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, Site, SmallestCapacity, Stopped, UNBOUNDED, Verdict,
+    Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

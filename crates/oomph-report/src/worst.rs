@@ -111,6 +111,7 @@ mod tests {
             as_device: None,
             processes: u32::from(held > 0),
             needed: None,
+            smallest_capacity: None,
             needed_is_minimum: false,
             modelled: vec![],
             caught_ooms: vec![],

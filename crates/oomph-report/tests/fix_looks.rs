@@ -84,6 +84,7 @@ fn found() -> FixReport {
                 library_site: None,
                 module: None,
                 model: None,
+                instead: None,
             }),
         },
         fixes: vec![

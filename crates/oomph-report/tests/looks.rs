@@ -8,9 +8,9 @@ use oomph_explain::snapshot::{Group, Owner, OwnerRow, Source};
 use oomph_gpu::{Catalogue, Kind};
 use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
 use oomph_report::{
-    BatchPeak, BatchRange, Batches, CUSTOM, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema, GpusReport,
-    GpusSchema, ModelledTerm, NextStep, Oom, Peak, Phase, Site, Stopped, Style, UNBOUNDED, Verdict, Whose, WorstCard,
-    render_dry_run, render_gpu, render_gpus,
+    BatchPeak, BatchRange, Batches, CUSTOM, CapacityKnown, CardThatHolds, DeviceReport, DryRunReport, DryRunSchema,
+    GpusReport, GpusSchema, Instead, ModelledTerm, NextStep, Oom, Peak, Phase, Site, SmallestCapacity, Stopped, Style,
+    UNBOUNDED, Verdict, Whose, WorstCard, render_dry_run, render_gpu, render_gpus,
 };
 
 const MIB: u64 = 1 << 20;
@@ -43,6 +43,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         as_device: None,
         processes: 1,
         needed: None,
+        smallest_capacity: None,
         needed_is_minimum: false,
         modelled: vec![ModelledTerm {
             what: "context".into(),
@@ -65,6 +66,8 @@ fn card(gpu: &str, kind: Kind, capacity: u64, spare: u64) -> CardThatHolds {
         kind,
         capacity_bytes: capacity * MIB,
         spare_bytes: spare * MIB,
+        confirmed: false,
+        tight: false,
     }
 }
 
@@ -96,6 +99,7 @@ fn fits() -> DryRunReport {
         worst: None,
         loops: Vec::new(),
         unreached: Vec::new(),
+        tight: false,
     }
 }
 
@@ -121,6 +125,7 @@ fn oom() -> DryRunReport {
         library_site: None,
         module: None,
         model: None,
+        instead: None,
     });
     dying.needed = Some(peak(15_000, 15_564));
     let mut report = fits();
@@ -476,6 +481,7 @@ fn with_warnings() {
             .into(),
         "cudaFooBar is not supported by the virtual GPU".into(),
     ];
+    report.verdict = Verdict::Recovered;
     report.devices[0].caught_ooms = vec![Oom {
         requested_bytes: 1 << 40,
         allocated_bytes: None,
@@ -490,8 +496,27 @@ fn with_warnings() {
         library_site: None,
         module: None,
         model: None,
+        instead: Some(Instead { requested_bytes: 1 << 40, granted_bytes: 1 << 30, errors: 10 }),
     }];
     looks("warnings", &report);
+}
+
+#[test]
+fn what_it_needs_was_run() {
+    let mut report = oom();
+    let device = &mut report.devices[0];
+    let found = SmallestCapacity {
+        capacity_bytes: 15_000 * MIB,
+        how: CapacityKnown::Run,
+        fails_bytes: Some(14_852 * MIB),
+        reserved_bytes: Some(24_000 * MIB),
+        given_back_bytes: 9_300 * MIB,
+        runs: 2,
+    };
+    device.smallest_capacity = Some(found);
+    report.smallest[0].confirmed = true;
+    report.smallest[0].tight = true;
+    looks("searched", &report);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use oomph_report::{
 };
 
 use crate::cards::Card;
+use crate::needs::{Foretold, Found};
 use crate::whose::ProcessMemory;
 use crate::{activity, followed};
 
@@ -25,7 +26,7 @@ mod weaknesses;
 
 use holding::{holding, smallest};
 use peaks::device;
-use probe::add_probe;
+use probe::{add_foretold, add_found, add_probe};
 use weaknesses::weaknesses;
 
 /// How many of the largest compiled programs are reported.
@@ -65,8 +66,26 @@ pub enum Cut {
     Interrupted,
 }
 
+/// What is known of a program's need beside the run that the answer is about.
+#[derive(Clone, Copy, Default)]
+pub struct Evidence<'a> {
+    /// The run on cards without a limit.
+    pub probe: Option<&'a Observation>,
+    /// The smallest cards that hold it, from runs.
+    pub found: Option<&'a Found>,
+    /// The same for each card from replays, where nothing was run.
+    pub foretold: &'a [Option<Foretold>],
+    /// Cards of the catalogue on which it was run, and whether they held it.
+    pub run_on: &'a [(String, bool)],
+}
+
 /// Makes the answer, without `command` and `next`. `probe` is the second run on cards without a limit.
 pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) -> DryRunReport {
+    assemble_with(cards, run, &Evidence { probe, ..Evidence::default() })
+}
+
+/// As [`assemble`], with all that is known of what the program needs.
+pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>) -> DryRunReport {
     let (verdict, fatal) = judge(run);
     let mut warnings = Vec::new();
     let mut devices: Vec<DeviceReport> =
@@ -93,14 +112,22 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         oom_of_the_ledger(&mut devices, run, &mut warnings);
     }
     answered_for(&mut devices, run);
-    if let (Verdict::Oom, Some(probe)) = (verdict, probe) {
-        add_probe(&mut devices, cards, probe, &mut warnings);
+    match (verdict, evidence.found, evidence.probe) {
+        (Verdict::Fits | Verdict::Oom | Verdict::Recovered, Some(found), probe) => {
+            add_found(&mut devices, found, probe.unwrap_or(run));
+        }
+        (Verdict::Oom | Verdict::Recovered, None, Some(probe)) => add_probe(&mut devices, cards, probe, &mut warnings),
+        (Verdict::Fits, None, _) => add_foretold(&mut devices, evidence.foretold),
+        _ => {}
     }
     let loops = followed::loops(run, &devices);
     let verdict = followed::judge(verdict, &mut devices, &loops);
     weaknesses(run, verdict, &devices, cards, &mut warnings);
-    let holding =
-        if matches!(verdict, Verdict::Fits | Verdict::Oom) { holding(&devices, cards, run) } else { Vec::new() };
+    let holding = match verdict {
+        Verdict::Fits | Verdict::Oom | Verdict::Recovered => holding(&devices, cards, run, evidence.run_on),
+        Verdict::Failed | Verdict::NoGpuUse => Vec::new(),
+    };
+    let tight = verdict == Verdict::Fits && devices.iter().any(is_tight);
     let mut seen = BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     let stopped = stopped(run, verdict);
@@ -127,6 +154,7 @@ pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) 
         worst: None,
         loops,
         unreached,
+        tight,
     }
 }
 
@@ -143,6 +171,11 @@ fn answered_for(devices: &mut [DeviceReport], run: &Observation) {
             device.as_device = like;
         }
     }
+}
+
+/// Whether a card has less left than the upper end of the interval asks for.
+fn is_tight(device: &DeviceReport) -> bool {
+    device.processes > 0 && device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity)
 }
 
 /// Which of several cards decides, with its ranks. It takes into account whose memory it was, where that is known.
@@ -176,7 +209,13 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
         return (Verdict::Oom, dead);
     }
     if run.cut.is_some() || run.exit_status == 0 {
-        return (if used_a_gpu(run) { Verdict::Fits } else { Verdict::NoGpuUse }, BTreeSet::new());
+        let caught = reports.iter().any(|hook| hook.oom.is_some());
+        let verdict = match used_a_gpu(run) {
+            _ if caught => Verdict::Recovered,
+            true => Verdict::Fits,
+            false => Verdict::NoGpuUse,
+        };
+        return (verdict, BTreeSet::new());
     }
     if unexplained_refusal(run) { (Verdict::Oom, BTreeSet::new()) } else { (Verdict::Failed, BTreeSet::new()) }
 }
@@ -330,6 +369,7 @@ fn site_of(site: &HookSite) -> Site {
         function: site.function.clone(),
         text: site.text.clone(),
         cell: site.cell.map(u64::from),
+        instead: None,
     }
 }
 
@@ -366,6 +406,7 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
         library_site: None,
         module: None,
         model: None,
+        instead: None,
     });
 }
 

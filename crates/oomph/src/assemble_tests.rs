@@ -12,6 +12,8 @@ use oomph_ledger::{
 };
 
 use super::holding::{SMALLEST, SMALLEST_SPECIAL};
+use oomph_report::CapacityKnown;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -172,21 +174,63 @@ fn a_second_run_that_fails_early_gives_a_least_need() {
 }
 
 #[test]
-fn an_error_that_was_caught_is_no_verdict() {
+fn a_program_that_caught_its_error_has_recovered() {
     let cards = [card("rtx-3060")];
     let books = || ledger(&cards, &[10_200], &[(7, 0, 10_200, 1)], &[]);
     let caught = vec![died(hook(7, &[(0, 10_000, 9000)]), false)];
     let report = assemble(&cards, &run(books(), caught.clone(), 0), None);
-    assert_eq!(report.verdict, Verdict::Fits);
+    assert_eq!(report.verdict, Verdict::Recovered);
     assert_eq!(report.devices[0].caught_ooms.len(), 1);
+    // What else it would do on a smaller card was not seen.
+    assert!(!report.fits_on.contains(&"rtx-3080-10gb".to_owned()));
     // It failed later, for another reason; the refusals are mentioned.
     let report = assemble(&cards, &run(books(), caught, 1), None);
     assert_eq!(report.verdict, Verdict::Failed);
     assert!(report.warnings.iter().any(|warning| warning.contains("refused")));
     // A child died of it and the program went on.
     let report = assemble(&cards, &run(books(), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 0), None);
-    assert_eq!(report.verdict, Verdict::Fits);
+    assert_eq!(report.verdict, Verdict::Recovered);
     assert!(report.warnings.iter().any(|warning| warning.contains("went on")));
+}
+
+#[test]
+fn the_need_is_the_smallest_card_that_was_run() {
+    let cards = [card("rtx-3060")];
+    let first =
+        run(ledger(&cards, &[10_200], &[(7, 0, 10_200, 2)], &[]), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 1);
+    let unbounded: Vec<Card> = cards.iter().map(Card::without_limit).collect();
+    let probe = run(ledger(&unbounded, &[40_500], &[(8, 0, 40_500, 0)], &[]), vec![hook(8, &[(0, 40_300, 14_000)])], 0);
+    let smallest = vec![cards[0].with_capacity(15_000 * MIB)];
+    let held = run(ledger(&smallest, &[14_900], &[(9, 0, 14_900, 3)], &[]), vec![hook(9, &[(0, 14_700, 14_000)])], 0);
+    let found =
+        Found { run: held, cards: smallest, capacities: vec![15_000 * MIB], fails: Some(vec![14_852 * MIB]), runs: 2 };
+    let run_on = [("rtx-4080".to_owned(), true), ("rtx-a4000".to_owned(), false)];
+    let evidence = Evidence { probe: Some(&probe), found: Some(&found), run_on: &run_on, ..Evidence::default() };
+    let report = assemble_with(&cards, &first, &evidence);
+    let device = &report.devices[0];
+    let oom = device.oom.as_ref().expect("the error is told");
+    assert_eq!(oom.would_need_bytes, Some(15_000 * MIB));
+    let needed = device.needed.expect("it was run");
+    assert_eq!((needed.process_bytes, needed.reserved_bytes), (15_000 * MIB, Some(14_800 * MIB)));
+    let capacity = device.smallest_capacity.expect("it was searched for");
+    assert_eq!((capacity.how, capacity.fails_bytes), (CapacityKnown::Run, Some(14_852 * MIB)));
+    assert_eq!(capacity.given_back_bytes, (40_300 - 14_800) * MIB);
+    assert!(report.fits_on.contains(&"rtx-4080".to_owned()) && !report.fits_on.contains(&"rtx-a4000".to_owned()));
+    assert!(report.smallest.iter().all(|card| card.confirmed == (card.gpu == "rtx-4080")));
+}
+
+#[test]
+fn what_a_replay_says_of_the_cache_makes_smaller_cards_do() {
+    let cards = [card("rtx-3090")];
+    let books = ledger(&cards, &[16_500], &[(7, 0, 16_500, 0)], &[]);
+    let first = run(books, vec![hook(7, &[(0, 16_300, 9_000)])], 0);
+    let foretold = [Some(Foretold { firm: 10_300 * MIB, least: 10_000 * MIB, reserved: 16_300 * MIB })];
+    let evidence = Evidence { foretold: &foretold, ..Evidence::default() };
+    let report = assemble_with(&cards, &first, &evidence);
+    let capacity = report.devices[0].smallest_capacity.expect("it was replayed");
+    assert_eq!((capacity.capacity_bytes, capacity.given_back_bytes), (10_500 * MIB, 6_000 * MIB));
+    assert!(report.fits_on.contains(&"rtx-3060".to_owned()), "{:?}", report.fits_on);
+    assert!(report.smallest.iter().all(|card| !card.confirmed));
 }
 
 #[test]

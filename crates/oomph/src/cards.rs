@@ -48,6 +48,11 @@ impl Card {
         Self { unbounded: true, ..self.clone() }
     }
 
+    /// The same card with so many bytes.
+    pub fn with_capacity(&self, bytes: u64) -> Self {
+        Self { gpu: self.gpu.with_capacity(bytes), unbounded: false, ..self.clone() }
+    }
+
     /// The card as the processes of the run see it.
     pub fn description(&self, index: usize) -> DeviceDescription {
         let (gpu, architecture) = (&self.gpu, &self.gpu.architecture);

@@ -10,12 +10,12 @@ use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
-use crate::cards::Card;
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
 use crate::program::Program;
 use crate::stage::{Ended, Stage};
-use crate::{activity, export, output, whose};
+use crate::trial::Stop;
+use crate::{activity, export, needs, output, recovered, whose};
 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
@@ -60,24 +60,20 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         first.warnings.push("no process used the GPU, so no recording was written".into());
     }
     let mut report = assemble(&program.cards, &first, None);
-    let limited = program.cards.iter().any(|card| !card.unbounded);
     let mut probed = !args.no_probe && signal.is_none();
-    if report.verdict == Verdict::Oom && probed && limited {
-        output::tell(
-            "oomph: it does not fit; running it once more on cards without a limit, to learn what it needs",
-            quiet,
-        );
-        let cards: Vec<Card> = program.cards.iter().map(Card::without_limit).collect();
-        match stage.observe(&cards, Output::Discard, None)? {
-            Ended::Observed(probe) => report = assemble(&program.cards, &first, Some(&probe)),
+    if probed {
+        match needs::answer(&stage, &first, &report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
+            Ok(answered) => report = answered,
             // What the first run showed is known.
-            Ended::Interrupted(SIGINT, _) => {
+            Err(Stop::Interrupted(SIGINT)) => {
                 signal = Some(SIGINT);
                 probed = false;
             }
-            Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
+            Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+            Err(Stop::Failed(error)) => return Err(error),
         }
     }
+    recovered::tell(&mut report, &first);
     for device in &mut report.devices {
         device.whose = whose::owners(device, &first);
     }
@@ -110,7 +106,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }
     Ok(ExitCode::from(match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
-        Verdict::Oom => status::DOES_NOT_FIT,
+        Verdict::Oom | Verdict::Recovered => status::DOES_NOT_FIT,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
 }

@@ -120,7 +120,9 @@ pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLo
     for device in devices.iter_mut() {
         let more = left_out_bytes(device, loops);
         if more > 0 {
-            device.needed = Some(grown(&device.peak, more));
+            device.needed = Some(grown(&device.needed.unwrap_or(device.peak), more));
+            // A card of that size was not run to the end.
+            device.smallest_capacity = None;
         }
     }
     let fatal = loops.iter().filter_map(|one| Some((one, one.growth.as_ref()?))).find(|(one, growth)| {
@@ -146,6 +148,7 @@ pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLo
         library_site: None,
         module: None,
         model: None,
+        instead: None,
     });
     Verdict::Oom
 }

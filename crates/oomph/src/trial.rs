@@ -62,6 +62,15 @@ impl Changes {
     }
 }
 
+/// Why trials end without an answer.
+#[derive(Debug)]
+pub enum Stop {
+    /// A signal to oomph.
+    Interrupted(i32),
+    /// A run could not be set up.
+    Failed(anyhow::Error),
+}
+
 /// Where trials run. They share nothing, so several may run at a time where [`Runner::jobs`] says so.
 pub trait Runner: Sync {
     /// Runs the program once.

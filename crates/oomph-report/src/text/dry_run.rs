@@ -9,7 +9,8 @@ use super::page::{Ink, Page, Style};
 use super::site;
 use crate::clean;
 use crate::dry_run::{
-    CUSTOM, DeviceReport, DryRunReport, Oom, Peak, Phase, Pool, PoolScale, Stopped, UNBOUNDED, Verdict, Whose,
+    CUSTOM, CapacityKnown, DeviceReport, DryRunReport, Instead, Oom, Peak, Phase, Pool, PoolScale, Stopped, UNBOUNDED,
+    Verdict, Whose,
 };
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
@@ -51,6 +52,7 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
 fn verdict(page: &mut Page, report: &DryRunReport) {
     match report.verdict {
         Verdict::Fits => verdict_fits(page, report),
+        Verdict::Recovered => verdict_recovered(page, report),
         Verdict::Oom => {
             let (device, oom) = match report.oom_device() {
                 Some((device, oom)) => (Some(device), Some(oom)),
@@ -127,8 +129,8 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
         })
         .min_by_key(|(_, room)| *room);
     let Some((device, room)) = tightest else {
-        let needs = report.devices.iter().filter_map(DeviceReport::need);
-        let most = needs.map(|peak| peak.process_bytes).max().unwrap_or(0);
+        let need = |device: &DeviceReport| device.need().unwrap_or(device.peak).process_bytes;
+        let most = report.devices.iter().map(need).max().unwrap_or(0);
         let each = if report.devices.len() > 1 { " on the fullest card" } else { "" };
         let text = format!(" {} of GPU memory{each}", size(most));
         page.paragraph(0, 2, &[(Ink::Good, "needs"), (Ink::Strong, &text)]);
@@ -136,26 +138,27 @@ fn verdict_fits(page: &mut Page, report: &DryRunReport) {
     };
     let room = u64::try_from(room).unwrap_or(0);
     let text = format!(" {} to spare on {}", size(room), place(device, report.devices.len()));
-    let word = if report.unreached.is_empty() { "fits:" } else { "fits as far as it ran:" };
-    page.paragraph(0, 2, &[(Ink::Good, word), (Ink::Strong, &text)]);
-    caught(page, report);
-    if device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity) {
+    let tight = device.capacity_bytes.is_some_and(|capacity| device.peak.high_bytes > capacity);
+    let (ink, word) = match (tight, report.unreached.is_empty()) {
+        (true, true) => (Ink::Care, "fits, tightly:"),
+        (true, false) => (Ink::Care, "fits, tightly, as far as it ran:"),
+        (false, true) => (Ink::Good, "fits:"),
+        (false, false) => (Ink::Good, "fits as far as it ran:"),
+    };
+    page.paragraph(0, 2, &[(ink, word), (Ink::Strong, &text)]);
+    if tight {
         let doubt = size(device.peak.high_bytes - device.peak.process_bytes);
-        let text = format!(" it is close. What had to be modelled may be {doubt} more, which this card does not have");
+        let text = format!(" a real card may take up to {doubt} more, which this card does not have");
         page.paragraph(0, 2, &[(Ink::Care, "careful:"), (Ink::Plain, &text)]);
     }
 }
 
-/// A server that answers a request with an error goes on, and so does a search for the largest batch: what a card refused
-/// is in none of the figures.
-fn caught(page: &mut Page, report: &DryRunReport) {
-    let Some(oom) = report.devices.iter().flat_map(|device| &device.caught_ooms).next_back() else { return };
-    let asked = if oom.requested_bytes > 0 { format!(" of {}", size(oom.requested_bytes)) } else { String::new() };
-    let site = oom.site.as_ref().map(|site| format!(" at {}:{}", clean(&site.file), site.line)).unwrap_or_default();
-    let text = format!(
-        " the program caught an out-of-memory error{asked}{site} and went on. What it asked for there is not in these figures"
-    );
-    page.paragraph(0, 2, &[(Ink::Care, "careful:"), (Ink::Plain, &text)]);
+/// A program that caught its out-of-memory error did not run as it is written.
+fn verdict_recovered(page: &mut Page, report: &DryRunReport) {
+    let found = report.devices.iter().find_map(|device| Some((device, device.caught_ooms.last()?)));
+    let on = found.map(|(device, _)| format!(" on {}", place(device, report.devices.len()))).unwrap_or_default();
+    let text = format!(" it ran out of memory{on}, caught the error and went on");
+    page.paragraph(0, 2, &[(Ink::Bad, "recovered:"), (Ink::Strong, &text)]);
 }
 
 fn place(device: &DeviceReport, devices: usize) -> String {
@@ -259,10 +262,11 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     if devices <= 2 {
         figures(page, device);
     }
-    if let Some(oom) = &device.oom {
+    if let Some(oom) = device.oom.as_ref().or(device.caught_ooms.last()) {
         death(page, device, oom);
     }
     if devices <= 2 {
+        capacity(page, device);
         followed::phases(page, device);
     }
     if let (Some(whose), true) = (&device.whose, devices <= 2) {
@@ -440,6 +444,9 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
     if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
+    if let Some(instead) = &oom.instead {
+        page.paragraph(2, 4, &[(Ink::Strong, "then"), (Ink::Plain, &instead_words(instead))]);
+    }
     let Some(capacity) = device.capacity_bytes else { return };
     match (oom.would_need_bytes, device.needed) {
         (Some(need), needed) => {
@@ -464,6 +471,55 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
         (None, _) => {
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not looked for")]);
         }
+    }
+}
+
+/// What a program did after the error that it caught.
+fn instead_words(instead: &Instead) -> String {
+    let Instead { requested_bytes, granted_bytes, .. } = *instead;
+    let share = match granted_bytes {
+        0 => None,
+        granted => Some((requested_bytes as f64 / granted as f64).round() as u64),
+    };
+    let share = match share {
+        Some(2) => " (half as much)".to_owned(),
+        Some(parts @ 3..) => format!(" (1/{parts} of it)"),
+        _ => String::new(),
+    };
+    format!(
+        " it went on with less: the line that first requested {} later got {}{share}",
+        size(requested_bytes),
+        size(granted_bytes)
+    )
+}
+
+/// How the smallest capacity is known, and what of the cache a smaller card gives back.
+fn capacity(page: &mut Page, device: &DeviceReport) {
+    let Some(found) = &device.smallest_capacity else { return };
+    match (found.how, found.fails_bytes) {
+        (CapacityKnown::Run, Some(fails)) => {
+            let text = format!("it ran with {} and ran out of memory with {}", size(found.capacity_bytes), size(fails));
+            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+        }
+        (CapacityKnown::Run, None) => {
+            let text = format!("it ran with {}; less was not seen to fail", size(found.capacity_bytes));
+            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+        }
+        (CapacityKnown::Peak, _) => {
+            let text = "this is the peak on a card without a limit, whose cache is never given back";
+            page.paragraph(2, 4, &[(Ink::Faint, text)]);
+        }
+        (CapacityKnown::Replayed, _) => {}
+    }
+    let noticeable = |reserved: u64| found.given_back_bytes > reserved / 100;
+    if let Some(reserved) = found.reserved_bytes.filter(|&reserved| noticeable(reserved)) {
+        let limit = if device.oom.is_some() || device.capacity_bytes.is_none() { " without a limit" } else { "" };
+        let text = format!(
+            "of the {} reserved{limit}, {} is cache that would be given back on a smaller card",
+            size(reserved),
+            size(found.given_back_bytes)
+        );
+        page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
 }
 
@@ -505,7 +561,8 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
         page.paragraph(0, 2, &[(Ink::Strong, "no card of the catalogue holds it"), (Ink::Plain, &each)]);
         return;
     }
-    let title = format!("smallest cards that hold it{each}:");
+    let written = if report.verdict == Verdict::Recovered { " as it is written" } else { "" };
+    let title = format!("smallest cards that hold it{written}{each}:");
     page.paragraph(0, 2, &[(Ink::Strong, &title)]);
     let name_width = report.smallest.iter().map(|card| card.gpu.chars().count()).max().unwrap_or(0);
     for card in &report.smallest {
@@ -515,8 +572,13 @@ fn smallest(page: &mut Page, report: &DryRunReport) {
             size(card.capacity_bytes),
             size(card.spare_bytes)
         );
-        if let Some(mark) = super::mark(card.kind) {
-            text += &format!(" ({mark})");
+        let marks: Vec<&str> = super::mark(card.kind)
+            .into_iter()
+            .chain(card.tight.then_some("tight"))
+            .chain(card.confirmed.then_some("run on it"))
+            .collect();
+        if !marks.is_empty() {
+            text += &format!(" ({})", marks.join(", "));
         }
         page.line(2, &[(Ink::Plain, &text)]);
     }

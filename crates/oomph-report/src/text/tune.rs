@@ -138,6 +138,7 @@ fn died(run: &TriedValue) -> String {
             Some(phase) => format!("out of memory {phase}"),
             None => "out of memory".to_owned(),
         },
+        Verdict::Recovered => "out of memory, recovered".to_owned(),
         _ => "failed".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! The cards of the catalogue that hold a program.
 
 use oomph_gpu::Catalogue;
-use oomph_report::{CardThatHolds, DeviceReport, Peak};
+use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};
 
 use super::Observation;
 use crate::cards::Card;
@@ -13,11 +13,16 @@ pub(super) const SMALLEST: usize = 5;
 pub(super) const SMALLEST_SPECIAL: usize = 2;
 
 /// The catalogue's cards that hold what every card of the run had to hold, in the catalogue's order.
-pub(super) fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observation) -> Vec<CardThatHolds> {
+pub(super) fn holding(
+    devices: &[DeviceReport],
+    cards: &[Card],
+    run: &Observation,
+    run_on: &[(String, bool)],
+) -> Vec<CardThatHolds> {
     let used: Vec<(&DeviceReport, &Card)> =
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
     let lean = |device: &DeviceReport| {
-        let need = device.need()?;
+        let need = replayed(device).or(device.need())?;
         Some(if device.pool.is_some() { pool::without_slack(&need) } else { need })
     };
     let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| lean(device)).collect();
@@ -36,13 +41,19 @@ pub(super) fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observatio
     let seen = card.description(device.index as usize).capacity_bytes;
     // What was refused, and survived, would not have been had on a smaller card either; what else it would do there was
     // not seen.
-    let least = if used.iter().all(|(device, _)| device.caught_ooms.is_empty()) { 0 } else { seen };
+    let searched = used.iter().all(|(device, _)| device.needed.is_some() || device.caught_ooms.is_empty());
+    let least = if searched { 0 } else { seen };
+    let doubt = peak.high_bytes.saturating_sub(peak.process_bytes);
+    let own = |gpu: &str| {
+        used.iter().all(|(device, _)| device.gpu == gpu && device.oom.is_none() && device.caught_ooms.is_empty())
+    };
     let allocated = peak.allocated_bytes.unwrap_or(0);
     Catalogue::builtin()
         .smallest_that_hold(bytes)
         .filter(|gpu| gpu.capacity_bytes >= least)
         .filter(|gpu| architectures::all_run_on(run, gpu))
         .filter(|gpu| device.pool.is_none_or(|pool| pool::limit_on(&pool, seen, gpu.capacity_bytes) >= allocated))
+        .filter(|gpu| !run_on.contains(&(gpu.id.clone(), false)))
         .filter_map(|gpu| {
             let contexts = gpu.context.expected_bytes.saturating_mul(contexts);
             let spare_bytes = gpu.capacity_bytes.checked_sub(bytes.checked_add(contexts)?)?;
@@ -52,9 +63,25 @@ pub(super) fn holding(devices: &[DeviceReport], cards: &[Card], run: &Observatio
                 kind: gpu.kind,
                 capacity_bytes: gpu.capacity_bytes,
                 spare_bytes,
+                confirmed: run_on.contains(&(gpu.id.clone(), true)) || own(&gpu.id),
+                tight: spare_bytes < doubt,
             })
         })
         .collect()
+}
+
+/// What a card has to hold by a replay of what ran on a larger one.
+fn replayed(device: &DeviceReport) -> Option<Peak> {
+    let found = device.smallest_capacity.filter(|found| found.how == CapacityKnown::Replayed)?;
+    let peak = device.peak;
+    let less = |bytes: u64| bytes.saturating_sub(found.given_back_bytes);
+    Some(Peak {
+        process_bytes: less(peak.process_bytes),
+        reserved_bytes: peak.reserved_bytes.map(less),
+        low_bytes: less(peak.low_bytes),
+        high_bytes: less(peak.high_bytes),
+        ..peak
+    })
 }
 
 /// Some of the smallest cards. Slices, laptops' cards and modules come in so many sizes that they would crowd out what

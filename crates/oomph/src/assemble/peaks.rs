@@ -120,6 +120,7 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         as_device: None,
         processes,
         needed: None,
+        smallest_capacity: None,
         needed_is_minimum: false,
         modelled: modelled.into_iter().collect(),
         caught_ooms: Vec::new(),

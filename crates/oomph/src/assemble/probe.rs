@@ -1,11 +1,73 @@
 //! What the cards would have to hold, from runs that were made after the program had died.
 
-use oomph_report::{DeviceReport, Oom, Verdict};
+use oomph_report::{CapacityKnown, DeviceReport, Oom, Peak, SmallestCapacity, Verdict};
 
 use super::peaks::peak;
 use super::{Observation, judge};
 use crate::cards::Card;
+use crate::needs::{Foretold, Found};
 use crate::pool;
+
+/// Takes the smallest cards that were run for what the program needs. `whole` is the run on cards without a limit.
+pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Observation) {
+    for (index, (device, card)) in devices.iter_mut().zip(&found.cards).enumerate() {
+        let (ran, users, _) = peak(index, card, &found.run);
+        let capacity_bytes = found.capacities.get(index).copied().unwrap_or(ran.process_bytes);
+        if users == 0 {
+            continue;
+        }
+        let needed = filled(&ran, capacity_bytes);
+        let reserved_bytes = peak(index, card, whole).0.reserved_bytes;
+        device.smallest_capacity = Some(SmallestCapacity {
+            capacity_bytes,
+            how: CapacityKnown::Run,
+            fails_bytes: found.fails.as_ref().and_then(|fails| fails.get(index).copied()),
+            reserved_bytes,
+            given_back_bytes: reserved_bytes.unwrap_or(0).saturating_sub(needed.reserved_bytes.unwrap_or(u64::MAX)),
+            runs: found.runs,
+        });
+        device.needed = Some(needed);
+        for oom in device.oom.iter_mut().chain(&mut device.caught_ooms) {
+            oom.would_need_bytes = Some(capacity_bytes);
+        }
+    }
+}
+
+/// A peak that fills a card: the rest is the room that the allocator needed to come that far.
+fn filled(peak: &Peak, capacity: u64) -> Peak {
+    let more = capacity.saturating_sub(peak.process_bytes);
+    let (reserved, other) = match peak.reserved_bytes {
+        Some(reserved) => (Some(reserved.saturating_add(more)), peak.other_bytes),
+        None => (None, peak.other_bytes.saturating_add(more)),
+    };
+    Peak {
+        process_bytes: peak.process_bytes.saturating_add(more),
+        reserved_bytes: reserved,
+        other_bytes: other,
+        low_bytes: peak.low_bytes.saturating_add(more),
+        high_bytes: peak.high_bytes.saturating_add(more),
+        ..*peak
+    }
+}
+
+/// Takes what replays say of a program that fits: what of its cache would be given back on a smaller card.
+pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Foretold>]) {
+    for (device, foretold) in devices.iter_mut().zip(foretold) {
+        let (Some(found), Some(reserved)) = (foretold, device.peak.reserved_bytes) else { continue };
+        if device.pool.is_some() || found.firm > reserved {
+            continue;
+        }
+        let given_back_bytes = reserved - found.firm;
+        device.smallest_capacity = Some(SmallestCapacity {
+            capacity_bytes: device.peak.process_bytes - given_back_bytes,
+            how: CapacityKnown::Replayed,
+            fails_bytes: None,
+            reserved_bytes: Some(reserved),
+            given_back_bytes,
+            runs: 0,
+        });
+    }
+}
 
 pub(super) fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, warnings: &mut Vec<String>) {
     let (verdict, _) = judge(probe);
@@ -32,10 +94,18 @@ pub(super) fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Ob
         }
         device.needed = Some(needed);
         device.needed_is_minimum = early;
+        device.smallest_capacity = (!early).then_some(SmallestCapacity {
+            capacity_bytes: needed.process_bytes,
+            how: CapacityKnown::Peak,
+            fails_bytes: None,
+            reserved_bytes: needed.reserved_bytes,
+            given_back_bytes: 0,
+            runs: 0,
+        });
         let seen = card.description(index).capacity_bytes;
         let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);
         let least = for_the_pool.and_then(|(pool, allocated)| pool::least_capacity(pool, seen, allocated)).unwrap_or(0);
-        if let Some(oom) = &mut device.oom {
+        for oom in device.oom.iter_mut().chain(&mut device.caught_ooms) {
             oom.would_need_bytes = Some(needed.process_bytes.max(least));
         }
     }

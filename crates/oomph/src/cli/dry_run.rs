@@ -34,9 +34,12 @@ save goes to a folder that is removed, and uploads are off; --allow-writes lets
 them through. Sizes are written 8GiB, 8G, 7.5GB or 512MiB, durations 90s, 10m
 or 1h30m.
 
+What it needs is the smallest card that it was run on, or on two: one that holds
+it, and one 1 % smaller that does not. --no-probe leaves these runs out.
+
 Exit status:
   0    it fits
-  1    it does not fit
+  1    it does not fit, or it ran out of memory, caught the error and went on
   2    wrong usage, or something that is needed is missing or cannot be read
   3    the program failed for another reason
   130  ended by Ctrl-C, with the answer as far as it came (143: by SIGTERM)";
@@ -48,7 +51,7 @@ pub struct DryRunArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
-    /// After an out-of-memory error, do not run again to learn how much is needed
+    /// Do not run again on other cards to find the smallest one that holds the program
     #[arg(long)]
     pub no_probe: bool,
 

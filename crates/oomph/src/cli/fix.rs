@@ -83,6 +83,10 @@ pub struct FixArgs {
     #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
     pub write: Vec<String>,
 
+    /// Count a program as fitting that runs out of memory, catches the error and goes on with less
+    #[arg(long)]
+    pub accept_recovered: bool,
+
     /// How the answer is written on stdout
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,

@@ -68,6 +68,10 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
+    /// Count a program as fitting that runs out of memory, catches the error and goes on with less
+    #[arg(long)]
+    pub accept_recovered: bool,
+
     /// How the answer is written on stdout
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,

@@ -10,8 +10,8 @@ use oomph_remedy::rewrite::{self, Change, Into};
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
 use oomph_remedy::{Cause, Framework, Kind, Operation, Owner, Sameness, Situation, Task, Written};
 use oomph_report::{
-    Apply, Attempt, Baseline, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor,
-    NextStep, ResultChange, Verdict,
+    Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict,
+    Floor, NextStep, ResultChange, Verdict,
 };
 
 use super::Wanted;
@@ -53,7 +53,8 @@ pub fn without_fixes(
     start: Instant,
 ) -> Answer {
     let verdict = match baseline.verdict {
-        Verdict::Fits | Verdict::NoGpuUse => FixVerdict::FitsAlready,
+        // What recovers comes here only where that was asked for.
+        Verdict::Fits | Verdict::Recovered | Verdict::NoGpuUse => FixVerdict::FitsAlready,
         Verdict::Failed | Verdict::Oom => FixVerdict::Failed,
     };
     let fits = verdict == FixVerdict::FitsAlready;
@@ -98,7 +99,8 @@ fn rounded(time: Duration) -> f64 {
 
 /// The program as it is; its owners are not known from the run on the card.
 fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
-    let place = report.devices.iter().position(|device| device.oom.is_some()).unwrap_or(super::fullest(report));
+    let died = |device: &DeviceReport| device.oom.is_some() || !device.caught_ooms.is_empty();
+    let place = report.devices.iter().position(died).unwrap_or(super::fullest(report));
     let device = report.devices.get(place);
     Baseline {
         verdict: report.verdict,
@@ -109,7 +111,7 @@ fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
         peak_bytes: device.and_then(|device| device.need()).map(|need| need.process_bytes),
         peak_is_minimum: device.is_some_and(|device| device.needed_is_minimum),
         owners: Vec::new(),
-        oom: device.and_then(|device| device.oom.clone()),
+        oom: device.and_then(|device| device.oom.as_ref().or(device.caught_ooms.last()).cloned()),
     }
 }
 

@@ -106,6 +106,7 @@ pub fn run(
     let (word, status) = match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => ("fits", status::DONE),
         Verdict::Oom => ("does not fit", status::DOES_NOT_FIT),
+        Verdict::Recovered => ("runs out of memory and recovers", status::DOES_NOT_FIT),
         Verdict::Failed => ("failed for another reason than memory", status::PROGRAM_FAILED),
     };
     let peak = oomph_gpu::size::format(peak(&report));

@@ -9,9 +9,7 @@ use oomph_report::Verdict;
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
 use crate::stage::{Ended, Scene};
-use crate::trial::{Changes, Runner};
-
-use super::bench::Stop;
+use crate::trial::{Changes, Runner, Stop};
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
 /// long as it took to die on the card. Cut short it says nothing of owners, so it is given time.
@@ -33,6 +31,8 @@ pub struct Baseline<'a> {
     pub unlimited: &'a [Card],
     /// How long it may run at all.
     pub timeout: Option<Duration>,
+    /// Whether a program fits that runs out of memory, catches the error and goes on.
+    pub accept_recovered: bool,
 }
 
 /// What was seen of it.
@@ -101,7 +101,11 @@ impl Baseline<'_> {
     }
 
     fn is_too_much(&self, first: &Observation) -> bool {
-        assemble(self.cards, first, None).verdict == Verdict::Oom
+        match assemble(self.cards, first, None).verdict {
+            Verdict::Oom => true,
+            Verdict::Recovered => !self.accept_recovered,
+            Verdict::Fits | Verdict::Failed | Verdict::NoGpuUse => false,
+        }
     }
 
     fn patience(&self, elapsed: Duration) -> Duration {

@@ -17,21 +17,13 @@ use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
 use crate::program::quoted;
 use crate::stage::Ended;
-use crate::trial::{Changes, Runner};
+use crate::trial::{Changes, Runner, Stop};
 
 /// A file with more bytes is no configuration.
 const LONGEST_CONFIG: u64 = 1 << 20;
 
 /// A try that has begun may run this much longer than the search.
 const OVERTIME: Duration = Duration::from_secs(60);
-
-/// Why a bench stops.
-pub enum Stop {
-    /// A signal to oomph.
-    Interrupted(i32),
-    /// A run could not be set up.
-    Failed(anyhow::Error),
-}
 
 /// How remedies become changes to one program.
 pub struct Applier<'a> {
@@ -241,6 +233,8 @@ pub struct VirtualBench<'a> {
     pub jobs: usize,
     /// When nothing new is begun.
     pub deadline: Instant,
+    /// Whether a program fits that runs out of memory, catches the error and goes on.
+    pub accept_recovered: bool,
     /// What was seen of the remedies in each trial, by the key of the mix.
     pub seen: BTreeMap<Vec<String>, Sight>,
     /// Told what is tried.
@@ -258,7 +252,7 @@ impl VirtualBench<'_> {
         match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
             Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => {
-                let mut tried = judge(&changes, &assemble(self.cards, &run, None), &run);
+                let mut tried = judge(&changes, &assemble(self.cards, &run, None), &run, self.accept_recovered);
                 if let Ran::Failed(why) = &tried.ran
                     && let Some((remedy, why)) = self.applier.refused_word(mix, &changes, why)
                 {
@@ -292,9 +286,9 @@ struct Tried {
 }
 
 /// A trial counts only with what was seen to take effect.
-fn judge(changes: &Changes, report: &DryRunReport, run: &Observation) -> Tried {
+fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_recovered: bool) -> Tried {
     let seen: Vec<AppliedRemedy> = run.hooks.reports.iter().flat_map(|hook| hook.remedies.iter().cloned()).collect();
-    let ended_early = matches!(report.verdict, Verdict::Oom | Verdict::Failed);
+    let ended_early = matches!(report.verdict, Verdict::Oom | Verdict::Recovered | Verdict::Failed);
     let mut refused = Vec::new();
     for wanted in &changes.remedies {
         let told: Vec<&AppliedRemedy> = seen.iter().filter(|remedy| remedy.id == wanted.id).collect();
@@ -315,7 +309,8 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation) -> Tried {
     }
     let ran = match report.verdict {
         Verdict::Fits if run.cut.is_none() => Ran::Fits(peak(report)),
-        Verdict::Oom => Ran::TooMuch,
+        Verdict::Recovered if accept_recovered && run.cut.is_none() => Ran::Fits(peak(report)),
+        Verdict::Oom | Verdict::Recovered => Ran::TooMuch,
         Verdict::Fits => Ran::Failed("it was not done when the time was up".into()),
         Verdict::Failed => {
             let last = run.stderr_tail.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();

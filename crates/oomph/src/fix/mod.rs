@@ -19,7 +19,7 @@ use oomph_remedy::search::{self, Forecast, Found, Mix, Wishes};
 use oomph_remedy::{Catalogue, DryRunKind};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
-use crate::assemble::{Observation, assemble};
+use crate::assemble::{Evidence, Observation, assemble, assemble_with};
 use crate::cards::Card;
 use crate::cli::{FixArgs, Format, Prefer};
 use crate::dry_run::interrupted;
@@ -27,12 +27,12 @@ use crate::failure::{hinted, status};
 use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program, quoted};
 use crate::stage::Stage;
-use crate::trial::{Changes, Runner};
-use crate::{output, whose};
+use crate::trial::{Changes, Runner, Stop};
+use crate::{needs, output, whose};
 
 use answer::Answer;
 use baseline::{Baseline, Seen, observed};
-use bench::{Applier, Stop, VirtualBench};
+use bench::{Applier, VirtualBench};
 use situation::Known;
 
 /// What was asked for, beside the program.
@@ -47,6 +47,8 @@ pub struct Wanted {
     pub jobs: usize,
     /// When nothing new is begun.
     pub deadline: Instant,
+    /// Whether a program fits that runs out of memory, catches the error and goes on.
+    pub accept_recovered: bool,
     /// The options that say what fits, as typed, ready for a shell.
     pub options: Vec<String>,
 }
@@ -75,6 +77,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         fixes: args.fixes.max(args.apply.unwrap_or(0)).max(write.as_ref().map_or(0, |(number, _)| *number)),
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         deadline: start + program::duration("--max-time", &args.max_time)?,
+        accept_recovered: args.accept_recovered,
         options: [("--target", &args.target), ("--margin", &args.margin)]
             .into_iter()
             .filter_map(|(name, value)| Some([name.to_owned(), quoted(value.as_deref()?)]))
@@ -146,14 +149,33 @@ fn search<'a>(
     let unlimited: Vec<Card> = wanted.cards.iter().map(Card::without_limit).collect();
     let unchanged = Changes::none(command);
     let timeout = stage.program.timeout;
-    let baseline = Baseline { runner, changes: &unchanged, cards: &wanted.cards, unlimited: &unlimited, timeout };
+    let accept_recovered = wanted.accept_recovered;
+    let baseline = Baseline {
+        runner,
+        changes: &unchanged,
+        cards: &wanted.cards,
+        unlimited: &unlimited,
+        timeout,
+        accept_recovered,
+    };
     let Seen { first, probe, patience } = baseline.see(tell)?;
     let Some(probe) = probe else {
         let baseline = assemble(&wanted.cards, &first, None);
         return Ok(answer::without_fixes(stage, wanted, &baseline, &first, start));
     };
     let needed = assemble(&unlimited, &probe, None);
-    let full = assemble(&wanted.cards, &first, Some(&probe));
+    let search = needs::Search {
+        runner,
+        changes: &unchanged,
+        cards: &wanted.cards,
+        unlimited: &probe,
+        died: true,
+        timeout,
+        tell,
+    };
+    let smallest = search.run()?;
+    let evidence = Evidence { probe: Some(&probe), found: smallest.as_ref(), ..Evidence::default() };
+    let full = assemble_with(&wanted.cards, &first, &evidence);
     let fullest = fullest(&needed);
     let owners = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
     let owners = owners.map(|whose| whose.owners).unwrap_or_default();
@@ -171,7 +193,13 @@ fn search<'a>(
         versions: &full.frameworks,
         oom: fatal(&first),
         owners: &owners,
-        peak_bytes: bench::peak(&needed),
+        peak_bytes: full
+            .devices
+            .iter()
+            .filter_map(|device| device.need())
+            .map(|need| need.process_bytes)
+            .max()
+            .unwrap_or_else(|| bench::peak(&needed)),
         limit_bytes: card.gpu.capacity_bytes,
         capability: (capability.major, capability.minor),
         cards: wanted.cards.len(),
@@ -196,6 +224,7 @@ fn search<'a>(
         cards: &wanted.cards,
         jobs: wanted.jobs,
         deadline: wanted.deadline,
+        accept_recovered,
         seen: Default::default(),
         tell,
     };
@@ -250,7 +279,9 @@ fn described(first: &Observation, probe: &Observation) -> HookProgram {
 }
 
 fn fatal(run: &Observation) -> Option<&HookOom> {
-    run.hooks.reports.iter().filter_map(|hook| hook.oom.as_ref()).find(|oom| oom.fatal)
+    let all = || run.hooks.reports.iter().filter_map(|hook| hook.oom.as_ref());
+    // A program that caught its error is to be made to fit as it is written.
+    all().find(|oom| oom.fatal).or_else(|| all().next())
 }
 
 /// The card that is filled most.

@@ -59,6 +59,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
         program: &stage.program,
         knobs: &knobs,
         margin,
+        accept_recovered: args.accept_recovered,
         tell: &|what| progress.set_message(what),
     };
     let searched = bench.search();
@@ -105,6 +106,7 @@ struct Bench<'a> {
     program: &'a Program,
     knobs: &'a Knobs,
     margin: u64,
+    accept_recovered: bool,
     tell: &'a (dyn Fn(String) + Sync),
 }
 
@@ -113,6 +115,8 @@ struct Tried {
     setting: Setting,
     report: DryRunReport,
     messages: String,
+    /// Whether it fits although it caught an out-of-memory error.
+    accept_recovered: bool,
 }
 
 /// The search of the last knob at one setting of the others.
@@ -182,6 +186,7 @@ impl Bench<'_> {
                 setting: setting.clone(),
                 report: assemble(&self.program.cards, &run, None),
                 messages: run.stderr_tail.clone(),
+                accept_recovered: self.accept_recovered,
             }),
         }
     }
@@ -200,9 +205,10 @@ fn tightest(report: &DryRunReport, taken: impl Fn(&DeviceReport) -> u64) -> Opti
 
 fn trial(tried: &Tried, taken: impl Fn(&DeviceReport) -> u64) -> Trial {
     match tried.report.verdict {
+        Verdict::Recovered if !tried.accept_recovered => Trial::OutOfMemory,
         Verdict::Oom => Trial::OutOfMemory,
         Verdict::Failed => Trial::Failed,
-        Verdict::Fits | Verdict::NoGpuUse => {
+        Verdict::Fits | Verdict::Recovered | Verdict::NoGpuUse => {
             let (need, limit) = tightest(&tried.report, taken).unwrap_or((0, 0));
             Trial::Ran { need, limit }
         }
@@ -337,8 +343,13 @@ fn last_line(messages: &str) -> Option<&str> {
 
 fn tried_value(tried: &Tried) -> TriedValue {
     let report = &tried.report;
-    let died = report.oom_device().map(|(_, oom)| oom);
-    let fits = matches!(report.verdict, Verdict::Fits | Verdict::NoGpuUse);
+    let caught = || report.devices.iter().find_map(|device| device.caught_ooms.last());
+    let died = report.oom_device().map(|(_, oom)| oom).or_else(caught);
+    let fits = match report.verdict {
+        Verdict::Fits | Verdict::NoGpuUse => true,
+        Verdict::Recovered => tried.accept_recovered,
+        Verdict::Oom | Verdict::Failed => false,
+    };
     TriedValue {
         values: tried.setting.clone(),
         verdict: report.verdict,

@@ -1,0 +1,75 @@
+//! What a replay says of the smallest card: the recorded requests through the allocator's model at each size.
+
+use oomph_allocator::{Capacity, Script, Start};
+use oomph_explain::snapshot::{Options, Requests, requests};
+
+use crate::assemble::{Observation, device_map};
+
+/// Up to this many requests the smallest card is searched for to the end, which takes some dozens of replays.
+const SEARCHED: usize = 300_000;
+/// With more, so many requests are replayed in the search.
+const REPLAYED: usize = 6_000_000;
+
+/// What a replay says of one card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foretold {
+    /// The least that the allocator can do with, in bytes, where every workspace is to be had.
+    pub firm: u64,
+    /// The same where cuDNN's convolutions do with less workspace.
+    pub least: u64,
+    /// What the allocator reserves without a limit.
+    pub reserved: u64,
+}
+
+/// What replays say of each card of a run. `None` where nothing was recorded, where the recording lacks its beginning,
+/// and where more than one process used the card.
+pub fn foretold(run: &Observation, cards: usize) -> Vec<Option<Foretold>> {
+    let mut all: Vec<Option<Foretold>> = vec![None; cards];
+    for (card, requests) in of_cards(run) {
+        if let Some(place) = all.get_mut(card) {
+            *place = (users(run, card) == 1 && !requests.truncated).then(|| of_requests(&requests)).flatten();
+        }
+    }
+    all
+}
+
+/// The recorded requests, with the card of the run on which they were made.
+pub fn of_cards(run: &Observation) -> Vec<(usize, Requests)> {
+    let of_process = |process: &crate::whose::ProcessMemory| {
+        let hook = run.hooks.reports.iter().find(|hook| hook.pid == process.pid);
+        let map = hook.map(|hook| device_map(hook, &run.ledger)).unwrap_or_default();
+        let options = Options { version: hook.and_then(version), ..Options::default() };
+        let card = |index: u32| map.get(&index).copied().unwrap_or(index as usize);
+        let all = requests(&process.trace, &options, process.names.as_ref());
+        all.into_iter().map(|requests| (card(requests.index), requests)).collect::<Vec<_>>()
+    };
+    run.memory.iter().flat_map(of_process).collect()
+}
+
+/// How many processes took memory of a card.
+pub fn users(run: &Observation, card: usize) -> usize {
+    let took = |books: &oomph_ledger::ProcessDeviceUse| books.peak_bytes > 0;
+    run.ledger.processes().iter().filter(|process| process.devices.get(card).is_some_and(took)).count()
+}
+
+/// The rules of the program's own PyTorch.
+fn version(hook: &oomph_launch::HookReport) -> Option<oomph_allocator::Version> {
+    hook.frameworks.get("torch")?.parse().ok()
+}
+
+fn of_requests(requests: &Requests) -> Option<Foretold> {
+    let free = requests.firm.replay(&requests.model, Capacity::UNLIMITED, Start::Cold);
+    let smallest = |script: &Script| {
+        let found = if script.len() > SEARCHED {
+            let free = script.replay(&requests.model, Capacity::UNLIMITED, Start::Cold);
+            let replays = u32::try_from(REPLAYED / script.len().max(1)).unwrap_or(1).max(3);
+            script.smallest_card_within(&requests.model, 0, &free, replays)
+        } else {
+            script.smallest_card(&requests.model, 0)
+        };
+        found.map(|found| found.available)
+    };
+    let firm = smallest(&requests.firm)?;
+    let least = requests.yielding.as_ref().and_then(smallest).unwrap_or(firm).min(firm);
+    Some(Foretold { firm, least, reserved: free.peak_reserved() })
+}

@@ -1,0 +1,234 @@
+//! What a program needs: the smallest card that holds it.
+//!
+//! On a card without a limit the cache is never given back and cuDNN takes larger workspaces, so its peak there is not
+//! what it needs. Replays of what it requested there foretell the smallest capacity, and runs on cards of about that size
+//! confirm and correct it.
+
+mod bracket;
+mod foretell;
+
+use std::time::{Duration, Instant};
+
+use oomph_launch::Output;
+use oomph_report::{DryRunReport, Verdict};
+
+use crate::assemble::{Evidence, Observation, assemble, assemble_with};
+use crate::cards::Card;
+use crate::followed;
+use crate::fork_runner::ForkRunner;
+use crate::stage::{Ended, Scene, Stage};
+use crate::trial::{Changes, Runner, Stop};
+
+use bracket::{Bracket, GRANULE};
+pub use foretell::{Foretold, foretold};
+
+/// The most runs of a search.
+const MOST_RUNS: u32 = 8;
+/// Nothing new is begun after this long, or after so many times as long as the program ran on a card without a limit.
+const LONGEST: Duration = Duration::from_secs(60);
+/// See [`LONGEST`].
+const TIMES: u32 = 4;
+
+/// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
+/// long as its first run.
+const LONGEST_PROBE: Duration = Duration::from_secs(150);
+
+/// The answer of a dry run with what the program needs: `report` is the answer of its first run without it.
+///
+/// # Errors
+/// When a run cannot be set up, or a signal ends one.
+pub fn answer(
+    stage: &Stage,
+    first: &Observation,
+    report: &DryRunReport,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<DryRunReport, Stop> {
+    let program = &stage.program;
+    let cards = &program.cards;
+    let limited = cards.iter().any(|card| !card.unbounded);
+    let died = matches!(report.verdict, Verdict::Oom | Verdict::Recovered);
+    let forecast = report.oom_device().is_some_and(|(_, oom)| oom.forecast);
+    let changes = Changes::none(&program.command);
+    let runner = ForkRunner::new(stage, None);
+    let search = |unlimited: &Observation, died: bool| {
+        let timeout = program.timeout;
+        Search { runner: &runner, changes: &changes, cards, unlimited, died, timeout, tell }.run()
+    };
+    match (limited, report.verdict) {
+        // Memory that grows beyond the card was not run into: the need is known from the growth.
+        (true, Verdict::Oom) if forecast => return Ok(report.clone()),
+        (true, Verdict::Oom | Verdict::Recovered) => {}
+        (true, Verdict::Fits) => {
+            let foretold = foretold(first, cards.len());
+            return Ok(assemble_with(cards, first, &Evidence { foretold: &foretold, ..Evidence::default() }));
+        }
+        (false, Verdict::Fits) if first.cut.is_none() => {
+            runner.prepare(cards);
+            let found = search(first, false)?;
+            return Ok(assemble_with(cards, first, &Evidence { found: found.as_ref(), ..Evidence::default() }));
+        }
+        _ => return Ok(report.clone()),
+    }
+    tell("it does not fit; running it on cards without a limit, to see all that it requests");
+    let unlimited: Vec<Card> = cards.iter().map(Card::without_limit).collect();
+    let patience = LONGEST_PROBE.max(first.elapsed.saturating_mul(TIMES));
+    let ended = runner.perform(&Scene {
+        changes: &changes,
+        cards: &unlimited,
+        output: Output::Capture,
+        timeout: Some(program.timeout.map_or(patience, |timeout| timeout.min(patience))),
+        history: true,
+        keep: None,
+        give_up: None,
+    });
+    let probe = match ended.map_err(Stop::Failed)? {
+        Ended::Observed(probe) => probe,
+        Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
+    };
+    let found = search(&probe, died)?;
+    let evidence = Evidence { probe: Some(&probe), found: found.as_ref(), ..Evidence::default() };
+    Ok(assemble_with(cards, first, &evidence))
+}
+
+/// The smallest card that holds a program, from runs.
+#[derive(Debug)]
+pub struct Found {
+    /// The run on the smallest capacity that held it.
+    pub run: Observation,
+    /// What each card had there, in bytes.
+    pub cards: Vec<Card>,
+    /// The part of it, in bytes, that each card needs of that.
+    pub capacities: Vec<u64>,
+    /// What each card had, in bytes, where it was seen to die just below.
+    pub fails: Option<Vec<u64>>,
+    /// How many runs it took.
+    pub runs: u32,
+}
+
+/// A search.
+pub struct Search<'a> {
+    /// Where the program runs.
+    pub runner: &'a dyn Runner,
+    /// What is different from the program as it was typed.
+    pub changes: &'a Changes,
+    /// The cards that it is to run on; their capacities do not matter.
+    pub cards: &'a [Card],
+    /// The run on cards without a limit, which came to its end.
+    pub unlimited: &'a Observation,
+    /// Whether it died on `cards`.
+    pub died: bool,
+    /// How long a run may take.
+    pub timeout: Option<Duration>,
+    /// Told what is tried.
+    pub tell: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Search<'_> {
+    /// Searches; `None` where the program is not one whose need is found so: several processes share a card, or a
+    /// framework keeps a pool that follows the card's size. Then its peak is all that is known.
+    ///
+    /// # Errors
+    /// When a run cannot be set up, or a signal ends one.
+    pub fn run(&self) -> Result<Option<Found>, Stop> {
+        let report = assemble(&self.unlimited_cards(), self.unlimited, None);
+        let used: Vec<usize> =
+            (0..self.cards.len()).filter(|&card| foretell::users(self.unlimited, card) > 0).collect();
+        let adapts =
+            report.frameworks.contains_key("vllm") || report.devices.iter().any(|device| device.pool.is_some());
+        let shared = used.iter().any(|&card| foretell::users(self.unlimited, card) > 1);
+        // What was left out of loops that grow is not in any run.
+        let grows = report.devices.iter().any(|device| followed::left_out_bytes(device, &report.loops) > 0);
+        let whole = report.verdict == Verdict::Fits && self.unlimited.cut.is_none() && !grows;
+        if used.is_empty() || adapts || shared || !whole {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let patience = LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES));
+        let peaks: Vec<u64> = report.devices.iter().map(|device| device.peak.process_bytes).collect();
+        let outside =
+            |card: usize| peaks[card].saturating_sub(report.devices[card].peak.reserved_bytes.unwrap_or(peaks[card]));
+        let replayed = foretold(self.unlimited, self.cards.len());
+        let least: Vec<u64> = (0..peaks.len())
+            .map(|card| replayed[card].map_or(peaks[card], |found| found.least.saturating_add(outside(card))))
+            .map(|bytes| bytes.next_multiple_of(GRANULE))
+            .collect();
+        // One figure for all cards: that of the fullest, and the others in proportion to what is foretold for them.
+        let fullest = used.iter().copied().max_by_key(|&card| least[card]).unwrap_or(0);
+        let died = self.died.then(|| self.cards[fullest].capacity_bytes()).flatten();
+        let dies = died.filter(|&bytes| self.cards.len() == 1 && bytes < peaks[fullest]).unwrap_or(0);
+        let mut bracket = Bracket::new(dies, least[fullest], peaks[fullest]);
+        let scaled = |bytes: u64, card: usize| {
+            let share = u128::from(bytes) * u128::from(least[card]) / u128::from(least[fullest].max(1));
+            // Of a card that is not used, a context is all that is taken.
+            u64::try_from(share).unwrap_or(u64::MAX).next_multiple_of(GRANULE).max(1 << 30)
+        };
+        let capacities = |bytes: u64| -> Vec<u64> {
+            (0..self.cards.len()).map(|card| if card == fullest { bytes } else { scaled(bytes, card) }).collect()
+        };
+        let mut best: Option<(Observation, Vec<Card>, Vec<u64>)> = None;
+        let (mut runs, mut is_over) = (0, false);
+        while runs < MOST_RUNS && !is_over {
+            let left = patience.saturating_sub(start.elapsed());
+            let chosen = bracket.next(self.runner.jobs());
+            if chosen.is_empty() || left.is_zero() {
+                break;
+            }
+            let sizes: Vec<String> = chosen.iter().map(|&bytes| oomph_gpu::size::format(bytes)).collect();
+            (self.tell)(&format!("running it on a card of {}", sizes.join(" and of ")));
+            let cards: Vec<Vec<Card>> = chosen.iter().map(|&bytes| self.limited(&capacities(bytes))).collect();
+            runs += u32::try_from(chosen.len()).unwrap_or(1);
+            for ((bytes, cards), ended) in chosen.into_iter().zip(cards.iter()).zip(self.perform(&cards, left)) {
+                let run = match ended? {
+                    Ended::Observed(run) => run,
+                    Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
+                };
+                if run.cut.is_some() {
+                    is_over = true;
+                    continue;
+                }
+                let report = assemble(cards, &run, None);
+                if report.verdict != Verdict::Fits {
+                    bracket.record(bytes, None);
+                    continue;
+                }
+                // A run to which nothing was refused goes the same on a card that is just full at its peak.
+                let needed: Vec<u64> = report
+                    .devices
+                    .iter()
+                    .zip(run.ledger.devices())
+                    .zip(capacities(bytes))
+                    .map(|((device, books), had)| if books.refusals == 0 { device.peak.process_bytes } else { had })
+                    .collect();
+                bracket.record(bytes, Some(needed[fullest].max(1)));
+                if bracket.answer() == Some(needed[fullest].max(1)) {
+                    best = Some((*run, cards.clone(), needed));
+                }
+            }
+        }
+        let fails = bracket.fails().map(&capacities);
+        Ok(best.map(|(run, cards, capacities)| Found { run, cards, capacities, fails, runs }))
+    }
+
+    fn unlimited_cards(&self) -> Vec<Card> {
+        self.cards.iter().map(Card::without_limit).collect()
+    }
+
+    fn limited(&self, capacities: &[u64]) -> Vec<Card> {
+        self.cards.iter().zip(capacities).map(|(card, &bytes)| card.with_capacity(bytes)).collect()
+    }
+
+    /// Runs the program on each of some sets of cards, beside each other.
+    fn perform(&self, cards: &[Vec<Card>], left: Duration) -> Vec<Result<Ended, Stop>> {
+        let patience = left.max(self.unlimited.elapsed.saturating_mul(2));
+        let timeout = Some(self.timeout.map_or(patience, |timeout| timeout.min(patience)));
+        let run = |cards: &[Card]| self.runner.run(self.changes, cards, timeout).map_err(Stop::Failed);
+        if let [one] = cards {
+            return vec![run(one)];
+        }
+        std::thread::scope(|scope| {
+            let running: Vec<_> = cards.iter().map(|cards| scope.spawn(|| run(cards))).collect();
+            let lost = || Err(Stop::Failed(anyhow::anyhow!("a run ended without an answer")));
+            running.into_iter().map(|run| run.join().unwrap_or_else(|_| lost())).collect()
+        })
+    }
+}
