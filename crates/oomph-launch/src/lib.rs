@@ -55,7 +55,7 @@ pub use hook::{
 };
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
-pub use newer_cudnn::newest_cudnn;
+pub use newer_cudnn::nearest_cudnn;
 pub use prepare::{Prepared, Request, prepare};
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;

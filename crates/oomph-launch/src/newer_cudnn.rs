@@ -11,9 +11,10 @@ use crate::{CacheDir, lease};
 /// The first version that answers without a GPU.
 const FIRST: (u32, u32) = (9, 8);
 
-/// The newest cuDNN in the environments of the cache that answers without a GPU.
+/// The cuDNN in the environments of the cache that answers without a GPU and is the nearest to those that do not: they
+/// are all older, so it is the oldest one.
 #[must_use]
-pub fn newest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
+pub fn nearest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
     let environments = folders(&cache.path().join("environments"));
     let found = environments.iter().flat_map(|environment| {
         let pythons = folders(&environment.join("lib"));
@@ -21,7 +22,7 @@ pub fn newest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
             in_packages(&python.join("site-packages")).map(|(version, path)| (version, path, environment))
         })
     });
-    let (_, path, environment) = found.max()?;
+    let (_, path, environment) = found.min()?;
     // To be asked is to be used: the environment stays for another while.
     lease::touch(&lease::lock_path(environment));
     Some(path)
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_that_answers_is_chosen() -> std::io::Result<()> {
+    fn the_oldest_that_answers_is_chosen() -> std::io::Result<()> {
         let root = tempfile::tempdir()?;
         for (name, version) in [("old", "9.1.0.70"), ("new", "9.26.0.51"), ("newer", "9.9.0.1")] {
             let packages = root.path().join("environments").join(name).join("lib/python3.11/site-packages");
@@ -68,8 +69,8 @@ mod tests {
             fs::create_dir(packages.join(format!("nvidia_cudnn_cu12-{version}.dist-info")))?;
         }
         let cache = CacheDir::at(root.path()).map_err(std::io::Error::other)?;
-        let found = newest_cudnn(&cache).unwrap_or_default();
-        assert!(found.starts_with(root.path().join("environments/new")), "{}", found.display());
+        let found = nearest_cudnn(&cache).unwrap_or_default();
+        assert!(found.starts_with(root.path().join("environments/newer")), "{}", found.display());
         Ok(())
     }
 }

@@ -506,9 +506,9 @@ fn what_it_needs_was_run() {
     let mut report = oom();
     let device = &mut report.devices[0];
     let found = SmallestCapacity {
-        capacity_bytes: 15_000 * MIB,
+        capacity_bytes: device.needed.map_or(0, |needed| needed.process_bytes),
         how: CapacityKnown::Run,
-        fails_bytes: Some(14_852 * MIB),
+        fails_bytes: Some(15_712 * MIB),
         reserved_bytes: Some(24_000 * MIB),
         given_back_bytes: 9_300 * MIB,
         runs: 2,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use oomph_launch::{
     Batches, CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing,
-    RunFolder, Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, newest_cudnn, prepare,
+    RunFolder, Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -90,7 +90,7 @@ impl Stage {
             return Err(anyhow::anyhow!("{problem}"));
         }
         let runtime = files.unpack(&cache)?;
-        Ok(Self { program, directory, prepared, runtime, cudnn: newest_cudnn(&cache) })
+        Ok(Self { program, directory, prepared, runtime, cudnn: nearest_cudnn(&cache) })
     }
 
     /// What kind of program it is.

@@ -34,8 +34,9 @@ save goes to a folder that is removed, and uploads are off; --allow-writes lets
 them through. Sizes are written 8GiB, 8G, 7.5GB or 512MiB, durations 90s, 10m
 or 1h30m.
 
-What it needs is the smallest card that it was run on, or on two: one that holds
-it, and one 1 % smaller that does not. --no-probe leaves these runs out.
+The need is the smallest card that holds the program: a replay foretells it, and
+runs on a card of that size and on one 1 % smaller confirm it. --no-probe leaves
+these runs out.
 
 Exit status:
   0    it fits
