@@ -86,7 +86,7 @@ fn growth_of(
     let map = device_map(hook, &run.ledger);
     let index = map.get(&growth.device).copied().unwrap_or(growth.device as usize);
     let device = devices.get(index);
-    let room = device.and_then(|device| room_for_allocated(device)).map(|most| most.saturating_sub(growth.peak_bytes));
+    let room = device.and_then(room_for_allocated).map(|most| most.saturating_sub(growth.peak_bytes));
     let more = room.filter(|_| growth.bytes_per_iteration > 0).map(|room| room / growth.bytes_per_iteration + 1);
     let steps_of_one = u64::from(one.kind == "training");
     Growth {
