@@ -356,6 +356,7 @@ fn oom_of(oom: &HookOom, refused: u64) -> Oom {
         site: oom.site.as_ref().map(site_of),
         would_need_bytes: None,
         forecast: false,
+        instead: None,
         library_site: oom.library_site.as_ref().map(site_of),
         module: oom.module.clone(),
         model: oom.model.clone(),
@@ -369,7 +370,6 @@ fn site_of(site: &HookSite) -> Site {
         function: site.function.clone(),
         text: site.text.clone(),
         cell: site.cell.map(u64::from),
-        instead: None,
     }
 }
 
