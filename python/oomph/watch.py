@@ -389,14 +389,15 @@ def install(torch, record, config):
     record.frameworks["torch"] = str(torch.__version__)
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
+    if config["follow"]:
+        # Before the functions are wrapped that reset peaks: the meter resets them behind the program's back.
+        hook.guarded(watcher.follow)
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
         hook.guarded(attach)
     ends.install(watcher)
     atexit.register(ends.safely, watcher.leave_history)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=watcher.forked)
-    if config["follow"]:
-        hook.guarded(watcher.follow)
     hook.in_new_run(watcher.new_run)
     hook.on_import("vllm.v1.worker.gpu_worker", lambda module: _watch_vllm(module, watcher))
     return watcher
