@@ -208,7 +208,7 @@ class Watcher:
             called = module_path.of_recomputation(called)
         module, model = called.names() if called is not None else (None, None)
         phase = place.phase
-        if phase in ("forward", "other") and self._evaluates() and not place.in_training_step:
+        if self._evaluates(phase) and not place.in_training_step:
             # A validation without `no_grad` looks like training.
             phase = "eval"
         allocated = reserved = 0
@@ -236,9 +236,12 @@ class Watcher:
             "fatal": False,
         }
 
-    def _evaluates(self):
+    def _evaluates(self, phase):
+        """Whether a forward pass, or what no frame tells, belongs to an evaluation."""
         course, phases = self.course, self.record.phases
-        return course is not None and (course.is_evaluating() or phases.is_evaluating())
+        if course is None or phase not in ("forward", "other"):
+            return False
+        return course.is_evaluating() or phase == "forward" and phases.is_evaluating() and not course.is_about_to_train()
 
     def failed(self, error):
         """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""

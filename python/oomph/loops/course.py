@@ -50,6 +50,8 @@ class Course:
         """The peaks of the whole run."""
         self.configure(stop)
         self.stack = []
+        self.trained = set()
+        """Where loops stand that have trained: {(file, line)}."""
         self._runs = {}
         """How often each loop was entered, by file and line."""
         self._around = None
@@ -143,6 +145,7 @@ class Course:
             self.meter.close(loop.window)
             loop.window = None
         if loop.training:
+            self.trained.add((loop.file, loop.line))
             self.fresh = False
             self.loops_ended += 1
         if self.stack:
@@ -218,9 +221,13 @@ class Course:
         return ends
 
     def is_evaluating(self):
-        """Whether the program has trained and is in a loop over batches without a backward pass."""
-        known = [loop for loop in self.stack if loop.progress is not None or loop.is_over_batches()]
-        return bool(self.backwards and known) and known[-1].backwards_before == self.backwards and known[-1].is_over_batches()
+        """Whether the program has trained and is in a loop over batches that makes no backward pass."""
+        known = [loop for loop in self.stack if loop.progress is not None]
+        return bool(self.backwards and known) and known[-1].batches and known[-1].backwards_before == self.backwards
+
+    def is_about_to_train(self):
+        """Whether the program is in a loop that trained when it was run before."""
+        return any((loop.file, loop.line) in self.trained for loop in self.stack)
 
     # -- the decision --------------------------------------------------------------------------------------------
 

@@ -73,10 +73,6 @@ class Loop:
         # Backward passes without a step are an accumulation.
         return EVALUATION if self.batches and self.course.backwards == self.backwards_before else OTHER
 
-    def is_over_batches(self):
-        """Whether it goes through a loader of batches, also before its first iteration has ended."""
-        return self.batches
-
     def iterations(self):
         """Iterations that have ended."""
         return self.progress.iterations if self.progress is not None else self.quick
@@ -144,9 +140,6 @@ class ForLoop(Loop):
         else:
             for position in range(self.quick + 1):
                 self._note(position)
-
-    def is_over_batches(self):
-        return self.batches or self._iterable is not None and gives_batches(self._iterable)
 
     # -- values that differ --------------------------------------------------------------------------------------
 
