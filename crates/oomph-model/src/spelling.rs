@@ -65,9 +65,23 @@ impl Format {
     }
 }
 
-/// A name without what no shape depends on: case, and the marks between words.
+/// A name without what no shape depends on: case, and which marks stand between words. A mark between two digits counts,
+/// because 1.3 is not 13.
 pub(crate) fn squeezed(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
+    let mut squeezed = String::with_capacity(name.len());
+    let mut parted = false;
+    for letter in name.chars() {
+        if !letter.is_ascii_alphanumeric() {
+            parted = true;
+            continue;
+        }
+        if parted && letter.is_ascii_digit() && squeezed.ends_with(|last: char| last.is_ascii_digit()) {
+            squeezed.push('.');
+        }
+        squeezed.push(letter.to_ascii_lowercase());
+        parted = false;
+    }
+    squeezed
 }
 
 /// The name without its owner, in lower case, its words parted by hyphens.
@@ -104,9 +118,11 @@ mod tests {
     #[test]
     fn the_literal_reading_comes_first_and_the_list_is_bounded() {
         let read = readings("Qwen/Qwen2.5-7B-Instruct-AWQ");
-        assert_eq!(read[0], ("qwen257binstructawq".into(), None));
-        assert!(read.contains(&("qwen257b".into(), Some(Format::Awq))), "{read:?}");
+        assert_eq!(read[0], ("qwen2.5.7binstructawq".into(), None));
+        assert!(read.contains(&("qwen2.5.7b".into(), Some(Format::Awq))), "{read:?}");
         assert!(readings(&"-hf".repeat(10_000)).len() <= MOST_READINGS);
         assert_eq!(readings("")[0].0, "");
+        assert_ne!(squeezed("opt-1.3b"), squeezed("OPT_13B"));
+        assert_eq!(squeezed("opt-1.3b"), squeezed("OPT_1_3B"));
     }
 }
