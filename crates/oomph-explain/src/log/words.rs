@@ -101,7 +101,7 @@ impl Ingredients {
             disk: Regex::new(r"(?i)\b(?:disk|quota|no space left|filesystem|inode|tmpfs|rate limit|too many requests)\b").ok()?,
             talk: Regex::new(
                 r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s|\|.*\|\s*$|\d+\.\s+\w)
-                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running))\b
+                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running))\b
                  | \(\#\d{2,6}\) | https?:// | ^\s*\w+(?:[._-]\w+)*\s*[:=]\s*(?:true|false|yes|no|null|none|\d+(?:\.\d+)?)\s*,?$ | ^\s*(?:--?\w|\$\s) | \?\s*$",
             )
             .ok()?,
@@ -154,7 +154,9 @@ impl Ingredients {
                 () => 0.0,
             }
         };
-        let device = f64::max(near(&self.device), if self.device.is_match(around) { 0.4 } else { 0.0 });
+        let nearby = if self.device.is_match(around) { 0.4 } else { 0.0 };
+        // A code or a function of a device names it.
+        let device = if code { 1.0 } else { f64::max(near(&self.device), nearby) };
         let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
         let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
         let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
@@ -344,6 +346,7 @@ mod tests {
                 "cuda",
                 Some(2_684_354_560),
             ),
+            ("Failure in vkAllocateMemory at 191 mvulkan.cpp  ErrCode=-2", "vulkan", None),
             ("OpenCL error: CL_MEM_OBJECT_ALLOCATION_FAILURE in clCreateBuffer", "opencl", None),
             (
                 "[error] Vulkan: vkAllocateMemory failed: not enough device memory (requested 1073741824 bytes)",
@@ -376,6 +379,7 @@ mod tests {
             "This helps to reduce GPU memory so that training does not run out of memory",
             "[INFO] Allocated 8.00 GiB on GPU 0",
             "Allocation of 2 GPUs failed: the queue is full",
+            "Vulkan: check for OUT_OF_DEVICE_MEMORY.",
         ] {
             let found = read_line(line);
             assert!(found.is_none_or(|words| words.verdict != Verdict::GpuOom), "{line}");
