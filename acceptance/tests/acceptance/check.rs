@@ -38,7 +38,7 @@ pub fn contract(report: &Value) -> Result<()> {
     has(report, &MEMBERS)?;
     ensure!(report["schema"] == "oomph.dry-run/1", "schema is {}", report["schema"]);
     one_of(report, "verdict", &["fits", "recovered", "oom", "failed", "no-gpu-use"])?;
-    one_of(report, "stopped", &["peak-stable", "steps", "exit", "timeout", "oom"])?;
+    one_of(report, "stopped", &["peak-stable", "budget", "steps", "exit", "timeout", "oom"])?;
     for device in report["devices"].as_array().context("devices is a list")? {
         has(device, &DEVICE_MEMBERS)?;
         has(&device["peak"], &PEAK_MEMBERS)?;
