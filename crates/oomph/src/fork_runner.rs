@@ -77,6 +77,7 @@ impl<'a> ForkRunner<'a> {
             history: false,
             keep: None,
             give_up: None,
+            writes: false,
         };
         // What keeps a server from starting keeps a process from starting as well, and says so there.
         let (folder, launch) = self.stage.furnish(&scene).ok()?;

@@ -53,6 +53,8 @@ pub struct Scene<'a> {
     pub keep: Option<&'a Path>,
     /// Ends a run of a fork server, as a time that is up would, once this is true.
     pub give_up: Option<&'a AtomicBool>,
+    /// Whether the program may write where it says, if the user allows it: only once, whatever else is tried.
+    pub writes: bool,
 }
 
 /// How a run came to its end.
@@ -134,7 +136,7 @@ impl Stage {
     pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
         let changes = Changes::none(&self.program.command);
         let (timeout, history) = (self.program.timeout, self.program.history);
-        self.perform(&Scene { changes: &changes, cards, output, timeout, history, keep, give_up: None })
+        self.perform(&Scene { changes: &changes, cards, output, timeout, history, keep, give_up: None, writes: true })
     }
 
     /// Runs the program and reads what it left.
@@ -152,13 +154,13 @@ impl Stage {
     /// # Errors
     /// When the folder cannot be written.
     pub fn furnish(&self, scene: &Scene<'_>) -> Result<(RunFolder, Launch)> {
-        let Scene { changes, cards, output, timeout, history, keep: _, give_up: _ } = *scene;
+        let Scene { changes, cards, output, timeout, history, keep: _, give_up: _, writes } = *scene;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             stop: program.stop,
             follow: true,
             values: program.values,
-            allow_writes: program.allow_writes,
+            allow_writes: program.allow_writes && writes,
             random_weights: program.random_weights,
             program_root: self.prepared.directory.clone(),
             history,

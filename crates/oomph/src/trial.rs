@@ -93,6 +93,7 @@ pub trait Runner: Sync {
             history: false,
             keep: None,
             give_up: None,
+            writes: false,
         })
     }
 

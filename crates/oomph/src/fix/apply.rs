@@ -96,8 +96,16 @@ pub fn run(
         return stage.perform_for_real(changes, output);
     }
     let cards = &stage.program.cards;
-    let scene =
-        Scene { changes, cards, output, timeout: stage.program.timeout, history: false, keep: None, give_up: None };
+    let scene = Scene {
+        changes,
+        cards,
+        output,
+        timeout: stage.program.timeout,
+        history: false,
+        keep: None,
+        give_up: None,
+        writes: true,
+    };
     output::tell(&format!("oomph: the program with fix {number}: {}", row.titles.join(" + ")), quiet);
     let report = match stage.perform(&scene)? {
         Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),

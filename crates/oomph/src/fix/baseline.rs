@@ -97,7 +97,7 @@ impl Baseline<'_> {
 
     fn probe<'a>(&'a self, timeout: Option<Duration>, give_up: Option<&'a AtomicBool>) -> Scene<'a> {
         let (changes, cards) = (self.changes, self.unlimited);
-        Scene { changes, cards, output: Output::Capture, timeout, history: true, keep: None, give_up }
+        Scene { changes, cards, output: Output::Capture, timeout, history: true, keep: None, give_up, writes: false }
     }
 
     fn is_too_much(&self, first: &Observation) -> bool {

@@ -80,6 +80,7 @@ pub fn answer(
         history: true,
         keep: None,
         give_up: None,
+        writes: false,
     });
     let probe = match ended.map_err(Stop::Failed)? {
         Ended::Observed(probe) => probe,
