@@ -114,6 +114,9 @@ fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
         return FrameFacts { signs: native_signs(name), ..FrameFacts::default() };
     }
     let path = file.replace('\\', "/");
+    if starts_programs(&path) {
+        return FrameFacts::default();
+    }
     if is_hook(&path) {
         // The hook is called by PyTorch from C++ and says nothing of the program. At the outermost place it stands as
         // PyTorch's own frames would: on autograd's side.
@@ -133,6 +136,12 @@ fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
         }
     }
     FrameFacts { signs, torch, library: torch || standard }
+}
+
+/// The part of the hook that runs the program's script in the interpreter's stead: the outermost frames of a dry run.
+fn starts_programs(path: &str) -> bool {
+    ["/python/oomph/mainscript.py", "/python/oomph/loops/sources.py"].iter().any(|file| path.ends_with(file))
+        || path.contains("/python/oomph/server/")
 }
 
 /// Code of oomph's own hook, which stands between the program and PyTorch in a dry run.

@@ -305,8 +305,6 @@ impl<'a> Inference<'a> {
             _ if self.timeline.released(block) == NEVER && (self.phases.trains || block.requested < LEAST_WEIGHT) => {
                 sure(Owner::Inputs, 0.4)
             }
-            // Without training, what is large and stays is weights.
-            _ if self.timeline.released(block) == NEVER => sure(Owner::Parameters, 0.4),
             _ => sure(Owner::Temporaries, 0.6),
         }
     }
