@@ -133,6 +133,7 @@ class Transformers(WeightsCase):
             self.folder(name, LLAMA)
         out = self.runs(
             """
+            from oomph import record
             from transformers import AutoModel
             for name in ("one", "two", "three", "one"):
                 AutoModel.from_pretrained(name)

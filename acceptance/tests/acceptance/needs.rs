@@ -10,10 +10,7 @@ use crate::run::{Run, TORCH_2_15};
 /// A name, the script with its arguments, and a capacity in bytes on which it dies.
 type Row = (&'static str, &'static [&'static str], u64);
 
-const ROWS: [Row; 2] = [
-    ("convnet", &["convnet.py", "--batch-size", "32", "--steps", "2"], 1 << 30),
-    ("growing-lengths", &["expandable.py", "--width", "512", "--batch-size", "8"], 1 << 30),
-];
+const ROWS: [Row; 1] = [("growing-lengths", &["expandable.py", "--width", "512", "--batch-size", "8"], 1 << 30)];
 
 /// How closely the truth is bisected, and the steps in which cards are cut, in bytes.
 const CLOSE: u64 = 4 << 20;
