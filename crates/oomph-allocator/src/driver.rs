@@ -33,7 +33,7 @@ const BASE: u64 = 0x7000_0000_0000;
 /// A card of a given size that nobody else uses.
 ///
 /// It hands out the lowest of the smallest free ranges that fit, as the virtual GPU does, so that a replay orders blocks
-/// of equal size as a dry run does.
+/// of equal size as a dry run does. A [scattered](Card::scattered) one hands out any.
 #[derive(Clone, Debug)]
 pub struct Card {
     available: u64,
@@ -41,12 +41,20 @@ pub struct Card {
     by_start: BTreeMap<u64, u64>,
     by_size: BTreeSet<(u64, u64)>,
     next: u64,
+    /// Chooses among the free ranges, where the lowest is not always taken.
+    scatter: Option<fastrand::Rng>,
 }
 
 impl Card {
     /// A card that gives `available` bytes in all. `u64::MAX` is without limit.
     pub fn new(available: u64) -> Self {
-        Self { available, used: 0, by_start: BTreeMap::new(), by_size: BTreeSet::new(), next: BASE }
+        Self { available, used: 0, by_start: BTreeMap::new(), by_size: BTreeSet::new(), next: BASE, scatter: None }
+    }
+
+    /// Such a card whose addresses are in no order, because another driver may give them in another one than the virtual
+    /// GPU. Equal seeds give equal addresses.
+    pub fn scattered(available: u64, seed: u64) -> Self {
+        Self { scatter: Some(fastrand::Rng::with_seed(seed)), ..Self::new(available) }
     }
 
     /// Marks a range as taken that a recorded state begins with.
@@ -61,6 +69,9 @@ impl Card {
     /// Takes addresses; `None` when there are no more, which only made-up sizes bring about.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let span = bytes.checked_next_multiple_of(GRANULE)?;
+        if let Some(start) = self.take_anywhere(span) {
+            return Some(start);
+        }
         if let Some(&(length, start)) = self.by_size.range((span, 0)..).next() {
             self.remove(start, length);
             if length > span {
@@ -80,6 +91,21 @@ impl Card {
             self.insert(start + span, length - span);
         }
         Some(start)
+    }
+
+    /// Takes addresses somewhere in the largest free range, on a scattered card that has one.
+    fn take_anywhere(&mut self, span: u64) -> Option<u64> {
+        let scatter = self.scatter.as_mut()?;
+        let &(length, start) = self.by_size.last().filter(|&&(length, _)| length >= span)?;
+        let before = scatter.u64(0..=(length - span) / GRANULE) * GRANULE;
+        self.remove(start, length);
+        if before > 0 {
+            self.insert(start, before);
+        }
+        if before + span < length {
+            self.insert(start + before + span, length - before - span);
+        }
+        Some(start + before)
     }
 
     fn give(&mut self, mut start: u64, bytes: u64) {
@@ -167,6 +193,24 @@ mod tests {
         card.free(first, 4 << 20);
         assert_eq!(card.allocate(2 << 20), Some(first));
         assert_eq!(card.free_bytes(), 2 << 20);
+    }
+
+    #[test]
+    fn a_scattered_card_gives_ranges_apart_in_no_order_and_the_same_for_the_same_seed() {
+        let take = |seed: u64| {
+            let mut card = Card::scattered(64 << 20, seed);
+            let ranges: Vec<u64> = (0..16).map(|_| card.allocate(4 << 20).unwrap()).collect();
+            assert_eq!(card.allocate(2 << 20), None);
+            let mut sorted = ranges.clone();
+            sorted.sort_unstable();
+            assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] >= 4 << 20));
+            assert_ne!(sorted, ranges);
+            ranges.iter().for_each(|&start| card.free(start, 4 << 20));
+            assert_eq!(card.free_bytes(), 64 << 20);
+            ranges
+        };
+        assert_eq!(take(7), take(7));
+        assert_ne!(take(7), take(8));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - [`start_state`] rebuilds what stood before a trace's first event.
 //! - [`Script`] is a trace made ready for "what if": [`Script::replay`] runs it through any [`Model`] on any
 //!   [`Capacity`], and [`Script::smallest_card`] finds the least memory on which it survives.
+//! - [`Script::spread`] says how far it may come out otherwise on another machine.
 //! - [`verify`] says whether the model and the trace agree on every address, segment and block.
 //!
 //! All sizes are bytes. Nothing here starts a thread, reads a file or panics on a trace, whatever it holds.
@@ -24,6 +25,7 @@ mod replay;
 mod script;
 mod settings;
 mod size;
+mod spread;
 mod statistics;
 mod verify;
 mod version;
@@ -38,6 +40,7 @@ pub use reconstruct::start_state;
 pub use replay::{Failure, Replay, Start};
 pub use script::Script;
 pub use settings::{Backend, INTERVALS, Reserve, Settings, SettingsError};
+pub use spread::{REPLAYS, Spread};
 pub use statistics::{AtPeak, Gauge, Statistics};
 pub use verify::{Disagreement, Mismatch, Tally, Verification, verify};
 pub use version::{BlockOrder, Version, VersionError};

@@ -124,16 +124,15 @@ impl Machine for Native<Card> {
     }
 }
 
-/// The allocator that a model names, handed to whoever can work with any of them.
-pub(crate) fn with_machine<R>(model: &Model, capacity: Capacity, visit: impl Visitor<R>) -> R {
+/// The allocator that a model names, handed to whoever can work with any of them. `seed` scatters its segments.
+pub(crate) fn with_machine<R>(model: &Model, capacity: Capacity, seed: Option<u64>, visit: impl Visitor<R>) -> R {
+    let card = seed.map_or(Card::new(capacity.available), |seed| Card::scattered(capacity.available, seed));
     match model {
         Model::Native { settings, version } => {
-            visit.visit(Native::new(settings.clone(), *version, capacity.total, Card::new(capacity.available)))
+            visit.visit(Native::new(settings.clone(), *version, capacity.total, card))
         }
         Model::Async { settings } => visit.visit(Asynchronous::new(settings, capacity)),
-        Model::Bfc(settings) => {
-            visit.visit(Bfc::new(settings.clone(), capacity.available, Card::new(capacity.available)))
-        }
+        Model::Bfc(settings) => visit.visit(Bfc::new(settings.clone(), capacity.available, card)),
     }
 }
 

@@ -65,7 +65,13 @@ impl Replay {
 impl Script {
     /// Replays the script. It ends at the first allocation that fails and that the trace does not have as failed.
     pub fn replay(&self, model: &Model, capacity: Capacity, start: Start) -> Replay {
-        with_machine(model, capacity, Player { script: self, start, available: capacity.available })
+        with_machine(model, capacity, None, Player { script: self, start, available: capacity.available })
+    }
+
+    /// Replays the script on an empty card whose segments lie anywhere ([`Card::scattered`](crate::Card::scattered)).
+    pub(crate) fn replay_scattered(&self, model: &Model, capacity: Capacity, seed: u64) -> Replay {
+        let player = Player { script: self, start: Start::Cold, available: capacity.available };
+        with_machine(model, capacity, Some(seed), player)
     }
 }
 

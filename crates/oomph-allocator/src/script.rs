@@ -40,7 +40,19 @@ pub(crate) struct Step {
     pub kind: Kind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Step {
+    /// Whether it asks for a block.
+    pub(crate) fn takes(&self) -> bool {
+        matches!(self.kind, Kind::Allocate | Kind::AllocateScratch)
+    }
+
+    /// Whether it has to do with the end of a block.
+    pub(crate) fn gives_back(&self) -> bool {
+        matches!(self.kind, Kind::Free | Kind::FreeLater | Kind::Complete)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// Allocate, into a slot.
     Allocate,

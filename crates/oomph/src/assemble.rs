@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use oomph_allocator::Spread;
 use oomph_launch::{HookBatch, HookBatches, HookOom, HookReport, HookReports, HookSite};
 use oomph_ledger::Ledger;
 use oomph_report::{
@@ -26,7 +27,7 @@ mod weaknesses;
 
 use holding::{holding, smallest};
 use peaks::device;
-use probe::{add_foretold, add_found, add_probe};
+use probe::{add_foretold, add_found, add_probe, widen};
 use weaknesses::weaknesses;
 
 /// How many of the largest compiled programs are reported.
@@ -75,6 +76,8 @@ pub struct Evidence<'a> {
     pub found: Option<&'a Found>,
     /// The same for each card from replays, where nothing was run.
     pub foretold: &'a [Option<Foretold>],
+    /// How far each card's reserved bytes may come out otherwise on a real one, by replays of the run.
+    pub spreads: &'a [Option<Spread>],
     /// Cards of the catalogue on which it was run, and whether they held it.
     pub run_on: &'a [(String, bool)],
 }
@@ -117,7 +120,12 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
             add_found(&mut devices, found, probe.unwrap_or(run));
         }
         (Verdict::Oom | Verdict::Recovered, None, Some(probe)) => add_probe(&mut devices, cards, probe, &mut warnings),
-        (Verdict::Fits, None, _) => add_foretold(&mut devices, evidence.foretold),
+        (Verdict::Fits, None, _) => {
+            add_foretold(&mut devices, evidence.foretold);
+            for (device, spread) in devices.iter_mut().zip(evidence.spreads) {
+                widen(&mut device.peak, spread.as_ref());
+            }
+        }
         _ => {}
     }
     let loops = followed::loops(run, &devices);

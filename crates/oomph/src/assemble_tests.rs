@@ -202,8 +202,14 @@ fn the_need_is_the_smallest_card_that_was_run() {
     let probe = run(ledger(&unbounded, &[40_500], &[(8, 0, 40_500, 0)], &[]), vec![hook(8, &[(0, 40_300, 14_000)])], 0);
     let smallest = vec![cards[0].with_capacity(15_000 * MIB)];
     let held = run(ledger(&smallest, &[14_900], &[(9, 0, 14_900, 3)], &[]), vec![hook(9, &[(0, 14_700, 14_000)])], 0);
-    let found =
-        Found { run: held, cards: smallest, capacities: vec![15_000 * MIB], fails: Some(vec![14_852 * MIB]), runs: 2 };
+    let found = Found {
+        run: held,
+        cards: smallest,
+        capacities: vec![15_000 * MIB],
+        fails: Some(vec![14_852 * MIB]),
+        runs: 2,
+        spreads: Vec::new(),
+    };
     let run_on = [("rtx-4080".to_owned(), true), ("rtx-a4000".to_owned(), false)];
     let evidence = Evidence { probe: Some(&probe), found: Some(&found), run_on: &run_on, ..Evidence::default() };
     let report = assemble_with(&cards, &first, &evidence);

@@ -1,5 +1,6 @@
 //! What the cards would have to hold, from runs that were made after the program had died.
 
+use oomph_allocator::Spread;
 use oomph_report::{CapacityKnown, DeviceReport, Oom, Peak, SmallestCapacity, Verdict};
 
 use super::peaks::peak;
@@ -16,7 +17,8 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
         if users == 0 {
             continue;
         }
-        let needed = filled(&ran, capacity_bytes);
+        let mut needed = filled(&ran, capacity_bytes);
+        widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));
         let reserved_bytes = peak(index, card, whole).0.reserved_bytes;
         device.smallest_capacity = Some(SmallestCapacity {
             capacity_bytes,
@@ -48,6 +50,13 @@ fn filled(peak: &Peak, capacity: u64) -> Peak {
         high_bytes: peak.high_bytes.saturating_add(more),
         ..*peak
     }
+}
+
+/// Widens the interval of a peak by what replays reserved that differ in what another machine may do differently.
+pub(super) fn widen(peak: &mut Peak, spread: Option<&Spread>) {
+    let Some(spread) = spread else { return };
+    peak.low_bytes = peak.low_bytes.saturating_sub(spread.recorded - spread.low());
+    peak.high_bytes = peak.high_bytes.saturating_add(spread.high() - spread.recorded);
 }
 
 /// Takes what replays say of a program that fits: what of its cache would be given back on a smaller card.

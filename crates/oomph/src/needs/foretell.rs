@@ -1,6 +1,6 @@
 //! What a replay says of the smallest card: the recorded requests through the allocator's model at each size.
 
-use oomph_allocator::{Capacity, Script, Start};
+use oomph_allocator::{Capacity, Script, Spread, Start};
 use oomph_explain::snapshot::{Options, Requests, requests};
 
 use crate::assemble::{Observation, device_map};
@@ -21,20 +21,41 @@ pub struct Foretold {
     pub reserved: u64,
 }
 
-/// What replays say of each card of a run. `None` where nothing was recorded, where the recording lacks its beginning,
+/// What was requested on each card of a run. `None` where nothing was recorded, where the recording lacks its beginning,
 /// and where more than one process used the card.
-pub fn foretold(run: &Observation, cards: usize) -> Vec<Option<Foretold>> {
-    let mut all: Vec<Option<Foretold>> = vec![None; cards];
+pub fn recorded(run: &Observation, cards: usize) -> Vec<Option<Requests>> {
+    let mut all: Vec<Option<Requests>> = vec![None; cards];
     for (card, requests) in of_cards(run) {
         if let Some(place) = all.get_mut(card) {
-            *place = (users(run, card) == 1 && !requests.truncated).then(|| of_requests(&requests)).flatten();
+            *place = (users(run, card) == 1 && !requests.truncated).then_some(requests);
         }
     }
     all
 }
 
+/// What replays say of each card of a run.
+pub fn foretold(recorded: &[Option<Requests>]) -> Vec<Option<Foretold>> {
+    recorded.iter().map(|requests| requests.as_ref().and_then(of_requests)).collect()
+}
+
+/// How far it may come out otherwise on a real card. `available` is what the allocator can take of each card, in bytes:
+/// `None` without a limit.
+pub fn spreads(recorded: &[Option<Requests>], available: impl Fn(usize) -> Option<u64>) -> Vec<Option<Spread>> {
+    let of_card = |(card, requests): (usize, &Option<Requests>)| {
+        let requests = requests.as_ref()?;
+        let script = requests.yielding.as_ref().unwrap_or(&requests.firm);
+        let capacity = match available(card) {
+            Some(available) => Capacity { total: available, available },
+            None => Capacity::UNLIMITED,
+        };
+        let seeds = 0..script.affordable_replays().into();
+        Some(script.spread(&requests.model, capacity, &requests.step_ends, seeds))
+    };
+    recorded.iter().enumerate().map(of_card).collect()
+}
+
 /// The recorded requests, with the card of the run on which they were made.
-pub fn of_cards(run: &Observation) -> Vec<(usize, Requests)> {
+fn of_cards(run: &Observation) -> Vec<(usize, Requests)> {
     let of_process = |process: &crate::whose::ProcessMemory| {
         let hook = run.hooks.reports.iter().find(|hook| hook.pid == process.pid);
         let map = hook.map(|hook| device_map(hook, &run.ledger)).unwrap_or_default();

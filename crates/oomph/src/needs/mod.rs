@@ -9,6 +9,7 @@ mod foretell;
 
 use std::time::{Duration, Instant};
 
+use oomph_allocator::Spread;
 use oomph_launch::Output;
 use oomph_report::{DryRunReport, Verdict};
 
@@ -20,7 +21,8 @@ use crate::stage::{Ended, Scene, Stage};
 use crate::trial::{Changes, Runner, Stop};
 
 use bracket::{Bracket, GRANULE};
-pub use foretell::{Foretold, foretold};
+pub use foretell::Foretold;
+use foretell::{foretold, recorded, spreads};
 
 /// The most runs of a search.
 const MOST_RUNS: u32 = 8;
@@ -59,8 +61,16 @@ pub fn answer(
         (true, Verdict::Oom) if forecast => return Ok(report.clone()),
         (true, Verdict::Oom | Verdict::Recovered) => {}
         (true, Verdict::Fits) => {
-            let foretold = foretold(first, cards.len());
-            return Ok(assemble_with(cards, first, &Evidence { foretold: &foretold, ..Evidence::default() }));
+            let requests = recorded(first, cards.len());
+            // What the allocator can take where all else takes as much as it may.
+            let available = |card: usize| {
+                let peak = report.devices.get(card)?.peak;
+                let other = peak.high_bytes.saturating_sub(peak.reserved_bytes?);
+                Some(cards[card].capacity_bytes()?.saturating_sub(other))
+            };
+            let (foretold, spreads) = (foretold(&requests), spreads(&requests, available));
+            let evidence = Evidence { foretold: &foretold, spreads: &spreads, ..Evidence::default() };
+            return Ok(assemble_with(cards, first, &evidence));
         }
         (false, Verdict::Fits) if first.cut.is_none() => {
             runner.prepare(cards);
@@ -104,6 +114,8 @@ pub struct Found {
     pub fails: Option<Vec<u64>>,
     /// How many runs it took.
     pub runs: u32,
+    /// How far each card's reserved bytes may come out otherwise on a real one.
+    pub spreads: Vec<Option<Spread>>,
 }
 
 /// A search.
@@ -148,7 +160,8 @@ impl Search<'_> {
         let peaks: Vec<u64> = report.devices.iter().map(|device| device.peak.process_bytes).collect();
         let outside =
             |card: usize| peaks[card].saturating_sub(report.devices[card].peak.reserved_bytes.unwrap_or(peaks[card]));
-        let replayed = foretold(self.unlimited, self.cards.len());
+        let requests = recorded(self.unlimited, self.cards.len());
+        let replayed = foretold(&requests);
         let least: Vec<u64> = (0..peaks.len())
             .map(|card| replayed[card].map_or(peaks[card], |found| found.least.saturating_add(outside(card))))
             .map(|bytes| bytes.next_multiple_of(GRANULE))
@@ -207,7 +220,10 @@ impl Search<'_> {
             }
         }
         let fails = bracket.fails().map(&capacities);
-        Ok(best.map(|(run, cards, capacities)| Found { run, cards, capacities, fails, runs }))
+        Ok(best.map(|(run, cards, capacities)| {
+            let spreads = spreads(&requests, |card| Some(capacities.get(card)?.saturating_sub(outside(card))));
+            Found { run, cards, capacities, fails, runs, spreads }
+        }))
     }
 
     fn unlimited_cards(&self) -> Vec<Card> {
