@@ -55,6 +55,8 @@ class Record:
         self.warnings = []
         self.unknown_sizes = {}
         """Sizes that hang on values that were never computed, by operation and place."""
+        self.host = None
+        """What the host could not give, where that ended the program."""
         self.peaks = {}
         self.remedies = []
         """Callables that each give the report of one remedy."""
@@ -217,6 +219,7 @@ class Record:
                 "oom": self.oom,
                 "warnings": warnings,
                 "unknown_sizes": list(self.unknown_sizes.values()),
+                "host": self.host,
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
                 "batches": self._batches(),

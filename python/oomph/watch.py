@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from oomph import ends, hook, module_path, quiet, sites, stop, weights
+from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights
 
 
 class Watcher:
@@ -227,7 +227,7 @@ class Watcher:
             "reserved_bytes": int(reserved),
             "free_bytes": free,
             "message": message,
-            "step": self.record.steps + 1 + (self.course.skipped_steps if self.course is not None else 0),
+            "step": self._step(),
             "phase": phase,
             "site": place.site,
             "library_site": place.library_site,
@@ -235,6 +235,10 @@ class Watcher:
             "model": model,
             "fatal": False,
         }
+
+    def _step(self):
+        """The optimizer step under way, from 1, as it would be of the whole program; 0 where that is not known."""
+        return self.record.steps + 1 if self.course is None else self.course.step_now(self.record.steps)
 
     def _evaluates(self, phase):
         """Whether a forward pass, or what no frame tells, belongs to an evaluation."""
@@ -250,11 +254,18 @@ class Watcher:
             site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
             self.record.refusal_was_raised()
             known = self.record.oom
-            if known is None or known["fatal"]:
+            told_by_allocator = type(cause).__name__ == "OutOfMemoryError"
+            if known is None or known["fatal"] or not told_by_allocator:
                 # The allocator was not asked: the driver or a library ran out of memory by itself.
-                self.record.note_oom(self._oom_by_itself(cause))
+                fatal = self._oom_by_itself(cause)
+                if known is not None and fatal["phase"] == "other" and known["step"] == fatal["step"]:
+                    # The frames are gone by now; what was refused before lay in the same step.
+                    fatal["phase"] = known["phase"]
+                self.record.note_oom(fatal)
             self.record.mark_fatal(sites.message_of(cause), site)
-        elif not self.config["random_weights"] and weights.are_missing(error):
+        else:
+            self.record.host = hostmemory.shortage(error) or self.record.host
+        if cause is None and not self.config["random_weights"] and weights.are_missing(error):
             self.record.warn(
                 "The model's weights are not on this machine; with --random-weights it is built from its config alone."
             )

@@ -8,6 +8,7 @@ import unittest
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph.loops import length, rewrite
+from oomph.loops.attach import _early as early
 from oomph.loops.course import Course
 from oomph.loops.loop import ForLoop
 from oomph.loops.progress import FLAT, GROWING, UNKNOWN, Progress, fills_after
@@ -126,8 +127,9 @@ class Program:
         self.course.headroom = lambda: None if room is None else room - self.meter.held
         names.update({
             rewrite.LOOP: lambda iterable, line, distinct=None: ForLoop(self.course, iterable, "program.py", line, distinct),
-            rewrite.NOW: lambda value, line: self.course.now(value, line),
+            rewrite.NOW: lambda value, line, counted=None: self.course.now(value, line, early(*counted) if counted else 0),
             "step": self.step, "batch": self.batch, "backward": self.course.ran_backward, "leak": self.leak, "did": [],
+            "step_now": lambda: self.course.step_now(self.course.steps),
         })  # fmt: skip
         self.names = names
         exec(rewrite.instrument(textwrap.dedent(text), "program.py"), names)
@@ -163,6 +165,15 @@ class Loader:
 
     def __iter__(self):
         return iter(range(self.count))
+
+
+class Batch:
+    """Something with a shape, as a tensor has."""
+
+    ndim = 1
+
+    def __init__(self, size):
+        self.shape = (size,)
 
 
 def slow(loop):
@@ -250,6 +261,88 @@ class Shortened(unittest.TestCase):
         )
         self.assertEqual(program.did[:4], [31, 63, 95, 127])
         self.assertLess(len(program.did), 12)
+
+    def test_the_step_is_that_of_the_whole_program(self):
+        program = Program(
+            """
+            for epoch in range(2):
+                for x in loader:
+                    step()
+                did.append(step_now())
+            """,
+            loader=Loader(1000),
+        )
+        self.assertEqual(program.did, [1001, 2001])
+
+    def test_what_is_done_early_says_the_step_in_which_it_is_due(self):
+        program = Program(
+            """
+            count = 0
+            for x in loader:
+                step()
+                count += 1
+                if count % 500 == 0:
+                    did.append(step_now() - 1)
+            """,
+            loader=Loader(1000),
+        )
+        self.assertEqual(program.did, [500])
+
+    def test_a_loader_of_unknown_length_is_counted_and_its_larger_batches_run(self):
+        program = Program(
+            """
+            for x in batches():
+                step(); did.append((x.shape[0], step_now() - 1))
+            did.append(step_now() - 1)
+            """,
+            batches=lambda: (Batch(64 if index == 70 else 32) for index in range(90)),
+        )
+        sizes = [one for one in program.did[:-1] if one[0] == 64]
+        self.assertEqual(sizes, [(64, 71)])
+        self.assertEqual(program.did[-1], 90)
+        self.assertLess(len(program.did), 20)
+
+    def test_an_endless_loader_loses_count(self):
+        program = Program(
+            """
+            for x in batches():
+                step()
+            did.append(step_now())
+            """,
+            batches=lambda: (Batch(32) for _ in itertools.count()),
+        )
+        self.assertEqual(program.did, [0])
+
+    def test_a_buffer_that_is_full_grows_no_more(self):
+        program = Program(
+            """
+            for x in loader:
+                step()
+                if x < 12:
+                    leak(MIB)
+                did.append(x)
+            """,
+            loader=Loader(1000), MIB=MIB, room=100 * MIB,
+        )  # fmt: skip
+        (found,) = program.course.as_list()
+        self.assertIsNone(found["growth"])
+
+    def test_a_loop_that_fills_a_list_is_run_whole_where_that_costs_little(self):
+        from oomph.loops.loop import Loop
+
+        text = """
+            feats = []
+            for x in loader:
+                batch(); feats.append(Batch(4))
+            """
+        Loop.pace = lambda loop: 0.02
+        program = Program(text, loader=Loader(1000), Batch=Batch)
+        self.assertEqual(len(program.names["feats"]), 1000)
+        self.assertEqual(program.course.cut_short, {})
+        Loop.pace = slow
+        program = Program(text, loader=Loader(1000), Batch=Batch)
+        self.assertLess(len(program.names["feats"]), 20)
+        self.assertEqual(list(program.course.cut_short), ["feats"])
 
     def test_layers_and_setting_up_are_left_alone(self):
         program = Program(

@@ -26,6 +26,7 @@ mod elf;
 pub mod environment;
 mod error;
 mod hook;
+mod host;
 pub mod inspect;
 mod installer;
 #[cfg(target_os = "linux")]
@@ -49,10 +50,12 @@ pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
     AppliedRemedy, AppliedState, Batches, HookBatch, HookBatchRange, HookBatches, HookBlocks, HookCompiled, HookConfig,
-    HookDevice, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookKept, HookLimit, HookLoader, HookLoop,
-    HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram, HookRemedy, HookReport, HookReports,
-    HookSite, HookTrainer, HookTrainerArguments, HookUnreached, LimitScales, Routing, Stop, StopMode, Values,
+    HookDevice, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept, HookLimit,
+    HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram, HookRemedy,
+    HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales,
+    Routing, Stop, StopMode, UnknownSizes, Values,
 };
+pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
 pub use newer_cudnn::nearest_cudnn;

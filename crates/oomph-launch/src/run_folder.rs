@@ -36,6 +36,8 @@ pub struct RunFolder {
     main: OwnedFolder,
     /// Where `scratch` points when the run folder itself is in memory.
     _scratch: Option<OwnedFolder>,
+    /// How many processes the kernel had killed by then to get memory.
+    kills_before: u64,
 }
 
 impl RunFolder {
@@ -70,12 +72,17 @@ impl RunFolder {
         let text = serde_json::to_vec(config).map_err(io::Error::from);
         text.and_then(|text| fs::write(&config_path, text))
             .map_err(|source| LaunchError::run_folder(&config_path, source))?;
-        Ok(Self { main, _scratch: linked })
+        Ok(Self { main, _scratch: linked, kills_before: crate::host::kills() })
     }
 
     /// The folder itself: the value of `OOMPH_RUN`.
     pub fn path(&self) -> &Path {
         &self.main.path
+    }
+
+    /// How many processes of this machine the kernel has killed to get memory since the folder was made.
+    pub fn host_kills(&self) -> u64 {
+        crate::host::kills().saturating_sub(self.kills_before)
     }
 
     /// Where the ledger belongs.
@@ -393,6 +400,7 @@ mod tests {
             ranks: None,
             routing: Default::default(),
             batches: Default::default(),
+            unknown_sizes: Default::default(),
         }
     }
 

@@ -60,6 +60,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             ranks: None,
             routing: Default::default(),
             batches: Default::default(),
+            unknown_sizes: Default::default(),
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

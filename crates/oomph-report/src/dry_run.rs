@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
 use crate::batches::Batches;
+use crate::doubt::{HostShortage, Unsure};
 use crate::followed::{FollowedLoop, PhasePeak, Unreached};
 use crate::worst::WorstCard;
 
@@ -102,6 +103,12 @@ pub struct DryRunReport {
     /// Whether it fits with less room than the upper end of the interval asks for.
     #[serde(default)]
     pub tight: bool,
+    /// What the verdict hangs on, where that is `unsure`.
+    #[serde(default)]
+    pub unsure: Option<Unsure>,
+    /// The host's memory that ran out, where that ended the program.
+    #[serde(default)]
+    pub host: Option<HostShortage>,
 }
 
 /// The answer in one word.
@@ -114,6 +121,8 @@ pub enum Verdict {
     Recovered,
     /// The program died because a card could not hold what it asked for.
     Oom,
+    /// It hangs on sizes that nobody computed: with the least and with the most that they can be it is not the same.
+    Unsure,
     /// The program failed for another reason.
     Failed,
     /// No process of the program created a CUDA context.
@@ -540,6 +549,8 @@ mod tests {
             loops: Vec::new(),
             unreached: Vec::new(),
             tight: false,
+            unsure: None,
+            host: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

@@ -14,6 +14,7 @@ pub mod activity;
 mod batches;
 mod clean;
 mod compare;
+mod doubt;
 mod dry_run;
 mod explain;
 mod fix;
@@ -27,6 +28,7 @@ mod worst;
 pub use batches::{BatchPeak, BatchRange, Batches};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
+pub use doubt::{End, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{
     CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
     ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, Site, SmallestCapacity, Stopped, UNBOUNDED, Verdict,

@@ -100,6 +100,8 @@ fn fits() -> DryRunReport {
         loops: Vec::new(),
         unreached: Vec::new(),
         tight: false,
+        unsure: None,
+        host: None,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::whose::ProcessMemory;
 use crate::{activity, followed};
 
 mod holding;
+mod host;
 mod peaks;
 mod probe;
 mod weaknesses;
@@ -56,6 +57,10 @@ pub struct Observation {
     pub elapsed: Duration,
     /// The end of its standard error, where that was captured.
     pub stderr_tail: String,
+    /// How many processes the host's kernel has killed meanwhile to get memory.
+    pub host_kills: u64,
+    /// What the host has in all, in bytes; `None` where that is not known.
+    pub host_bytes: Option<u64>,
 }
 
 /// Why a run was ended before it was done. What it took until then is known all the same.
@@ -116,10 +121,12 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     }
     answered_for(&mut devices, run);
     match (verdict, evidence.found, evidence.probe) {
+        (Verdict::Oom | Verdict::Recovered, None, Some(probe)) => {
+            add_probe(&mut devices, cards, probe, evidence.foretold, &mut warnings);
+        }
         (Verdict::Fits | Verdict::Oom | Verdict::Recovered, Some(found), probe) => {
             add_found(&mut devices, found, probe.unwrap_or(run));
         }
-        (Verdict::Oom | Verdict::Recovered, None, Some(probe)) => add_probe(&mut devices, cards, probe, &mut warnings),
         (Verdict::Fits, None, _) => {
             add_foretold(&mut devices, evidence.foretold);
             for (device, spread) in devices.iter_mut().zip(evidence.spreads) {
@@ -133,7 +140,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     weaknesses(run, verdict, &devices, cards, &mut warnings);
     let holding = match verdict {
         Verdict::Fits | Verdict::Oom | Verdict::Recovered => holding(&devices, cards, run, evidence.run_on),
-        Verdict::Failed | Verdict::NoGpuUse => Vec::new(),
+        Verdict::Failed | Verdict::Unsure | Verdict::NoGpuUse => Vec::new(),
     };
     let tight = verdict == Verdict::Fits && devices.iter().any(is_tight);
     let mut seen = BTreeSet::new();
@@ -141,7 +148,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     let stopped = stopped(run, verdict);
     // What ended by itself has done all that it does.
     let early = matches!(stopped, Stopped::Budget | Stopped::Steps | Stopped::Timeout | Stopped::Interrupted);
-    let unreached = if early { followed::unreached(run) } else { Vec::new() };
+    let unreached = followed::unreached(run, early);
     DryRunReport {
         schema: DryRunSchema,
         verdict,
@@ -163,6 +170,8 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         loops,
         unreached,
         tight,
+        unsure: None,
+        host: (verdict == Verdict::Failed).then(|| host::shortage(run)).flatten(),
     }
 }
 
@@ -371,7 +380,7 @@ fn oom_of(oom: &HookOom, refused: u64) -> Oom {
     }
 }
 
-fn site_of(site: &HookSite) -> Site {
+pub fn site_of(site: &HookSite) -> Site {
     Site {
         file: site.file.clone(),
         line: site.line.into(),

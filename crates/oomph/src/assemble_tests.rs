@@ -108,6 +108,8 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
         cut: None,
         elapsed: Duration::from_millis(5100),
         stderr_tail: String::new(),
+        host_kills: 0,
+        host_bytes: Some(24 << 30),
     }
 }
 

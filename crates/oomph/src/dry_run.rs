@@ -15,7 +15,7 @@ use crate::failure::status;
 use crate::program::Program;
 use crate::stage::{Ended, Stage};
 use crate::trial::Stop;
-use crate::{activity, export, needs, output, recovered, whose};
+use crate::{activity, export, needs, output, recovered, unsure, whose};
 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
@@ -73,6 +73,14 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
             Err(Stop::Failed(error)) => return Err(error),
         }
     }
+    if probed {
+        match unsure::ask(&stage, &first, &mut report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
+            Ok(()) => {}
+            Err(Stop::Interrupted(SIGINT)) => signal = Some(SIGINT),
+            Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+    }
     recovered::tell(&mut report, &first);
     for device in &mut report.devices {
         device.whose = whose::owners(device, &first);
@@ -106,7 +114,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }
     Ok(ExitCode::from(match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
-        Verdict::Oom | Verdict::Recovered => status::DOES_NOT_FIT,
+        Verdict::Oom | Verdict::Recovered | Verdict::Unsure => status::DOES_NOT_FIT,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
 }

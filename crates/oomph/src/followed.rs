@@ -29,11 +29,13 @@ pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
     phases
 }
 
-/// What the program would do and the run did not reach.
-pub fn unreached(run: &Observation) -> Vec<Unreached> {
+/// What the program would do and the run did not reach: all of it where the run ended early, else what was left out in any
+/// case.
+pub fn unreached(run: &Observation, early: bool) -> Vec<Unreached> {
     let mut seen = BTreeSet::new();
     let all = run.hooks.reports.iter().flat_map(|hook| &hook.unreached);
-    all.filter(|one| seen.insert((&one.phase, &one.why)))
+    all.filter(|one| early || one.certain)
+        .filter(|one| seen.insert((&one.phase, &one.why)))
         .map(|one| Unreached { phase: one.phase.clone(), why: one.why.clone() })
         .collect()
 }

@@ -35,6 +35,7 @@ mod recovered;
 mod stage;
 mod trial;
 mod tune;
+mod unsure;
 mod whose;
 
 use std::process::ExitCode;

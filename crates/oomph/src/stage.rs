@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use oomph_launch::{
     Batches, CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing,
-    RunFolder, Runtime, Stop, StopMode, Values, handle_signals, missing_libraries, nearest_cudnn, prepare,
+    RunFolder, Runtime, Stop, StopMode, UnknownSizes, Values, handle_signals, host_memory_bytes, missing_libraries,
+    nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
@@ -118,6 +119,7 @@ impl Stage {
             ranks: Some("all".into()),
             routing: Routing::Balanced,
             batches: Batches::Longest,
+            unknown_sizes: UnknownSizes::Most,
         })?;
         let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared).hook_only(&self.runtime, &folder).output(output);
@@ -168,6 +170,7 @@ impl Stage {
             ranks: program.ranks.clone(),
             routing: program.routing,
             batches: program.batches,
+            unknown_sizes: changes.unknown_sizes,
         })?;
         if program.device_log {
             folder.log_devices()?;
@@ -237,6 +240,8 @@ impl Stage {
             cut,
             elapsed: outcome.elapsed,
             stderr_tail: outcome.stderr_tail,
+            host_kills: folder.host_kills(),
+            host_bytes: host_memory_bytes(),
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::Result;
-use oomph_launch::{HookRemedy, Output};
+use oomph_launch::{HookRemedy, Output, UnknownSizes};
 use oomph_remedy::rewrite;
 
 use crate::cards::Card;
@@ -25,12 +25,20 @@ pub struct Changes {
     /// Configuration files that say something else, by the words of the command that name them. The user's stay as
     /// they are: a run gets copies.
     pub files: BTreeMap<String, String>,
+    /// Which end is taken of sizes that nobody computed.
+    pub unknown_sizes: UnknownSizes,
 }
 
 impl Changes {
     /// The program as it was typed.
     pub fn none(command: &[OsString]) -> Self {
-        Self { command: command.to_vec(), env: Vec::new(), remedies: Vec::new(), files: BTreeMap::new() }
+        Self {
+            command: command.to_vec(),
+            env: Vec::new(),
+            remedies: Vec::new(),
+            files: BTreeMap::new(),
+            unknown_sizes: UnknownSizes::Most,
+        }
     }
 
     /// The command with its changed files in a folder.

@@ -72,6 +72,10 @@ class Lazily:
             return ends
         return self._agreement(loop, ends)
 
+    def is_alone(self):
+        """Whether the process is no rank of a job."""
+        return self._agreement is None and not self._join()
+
     def _join(self):
         distributed = self._torch.distributed
         if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() <= 1:

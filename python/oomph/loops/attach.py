@@ -23,14 +23,14 @@ def loop(iterable, line, distinct=None):
     return ForLoop(_course, iterable, sys._getframe(1).f_code.co_filename, line, distinct)
 
 
-def goes_on(line, place):
-    """Part of the condition of a `while` of the user's: False ends it."""
+def goes_on(line, place, limited=None):
+    """Part of the condition of a `while` of the user's: False ends it. `limited` is a number and its limit."""
     if _course is None or _compiling() or not _course.follows_here():
         return True
-    return _goes_on(line, place)
+    return _goes_on(line, place, limited)
 
 
-def _goes_on(line, place):
+def _goes_on(line, place, limited):
     frame = sys._getframe(2)
     key = id(frame), place
     found = None
@@ -41,19 +41,28 @@ def _goes_on(line, place):
     if found is None:
         found = WhileLoop(_course, frame.f_code.co_filename, line)
         found.key = key
+        found.counts_from(limited)
         found.begin()
         return True
     if _course.iteration_ended(found):
+        found.leaves_out(limited)
         _course.end(found)
         return False
     return True
 
 
-def now(value, line):
-    """The condition of a branch that is taken every so often."""
+def now(value, line, counted=None):
+    """The condition of a branch that is taken every so often; `counted` is the number, the modulus and the remainder."""
     if _course is None or _compiling() or not _course.follows_here():
         return value
-    return _course.now(value, (sys._getframe(1).f_code.co_filename, line))
+    return _course.now(value, (sys._getframe(1).f_code.co_filename, line), 0 if counted is None else _early(*counted))
+
+
+def _early(number, modulus, remainder):
+    try:
+        return int(remainder - number) % int(modulus)
+    except Exception:
+        return 0
 
 
 def prepare():
@@ -75,9 +84,10 @@ def install(torch, record, config, usable):
     course.witness = lambda: Witness(torch)
     phases.attach(torch, found, calm, hook.on_import)
     libraries.attach(course)
-    record.unreached = Unreached(found)
+    record.unreached = Unreached(found, course.cut_short)
     record.unreached.attach(hook.on_import)
     course.agree = agreement.Lazily(torch, hook.run_folder())
+    course.is_alone = course.agree.is_alone
     found.on_backward = course.ran_backward
     hook.in_new_run(lambda: _begin_again(torch, course, config))
     record.phases, record.course = found, course
@@ -88,6 +98,7 @@ def install(torch, record, config, usable):
 def _begin_again(torch, course, config):
     course.configure(config["stop"])
     course.agree = agreement.Lazily(torch, hook.run_folder())
+    course.is_alone = course.agree.is_alone
 
 
 def _headroom(torch, gauge):

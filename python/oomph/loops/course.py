@@ -7,7 +7,7 @@ iteration that ends; the course reads the memory then, and says whether the loop
 import threading
 import time
 
-from oomph.loops.loop import EPOCHS, OTHER, TRAINING, LibraryLoop
+from oomph.loops.loop import EPOCHS, EVALUATION, OTHER, TRAINING, LibraryLoop, WhileLoop
 from oomph.loops.progress import FLAT, GROWING, UNKNOWN, fills_after
 
 _QUICK = 0.0002
@@ -16,6 +16,10 @@ _CHEAP = 0.3
 """What is left of a loop runs on when it takes no more than this many seconds."""
 _CLOSING = 3
 """Iterations in which conditions that hold every so often are taken to hold, before a loop ends."""
+
+
+_SKIMMED = 2
+"""Runs of a loop in which the rest of its batches is read."""
 
 
 class LeftOut:
@@ -61,6 +65,12 @@ class Course:
         self.left_out = LeftOut()
         self.skipped_steps = 0
         """Optimizer steps that the whole program would have made by now and that were left out."""
+        self.ahead = 0
+        """Optimizer steps by which what is being done now comes early: an evaluation that is due every so many steps."""
+        self.lost_count = False
+        """Whether loops were shortened of which nobody knows how many steps they would have made."""
+        self.cut_short = {}
+        """Lists that are shorter than they would be, because the loops that fill them were shortened: {name: place}."""
         self.loops_ended = 0
         """Loops that trained and have ended: the program goes on."""
         self._settled_at = None
@@ -75,6 +85,8 @@ class Course:
         """Makes an object whose `look()`, called at the ends of iterations, finds what holds memory that grows."""
         self.on_iteration = None
         """Called with a loop whose iteration has ended, before the memory is read."""
+        self.is_alone = lambda: True
+        """Whether the process is no rank of a job, whose ranks go through their loaders together."""
         self.agree = lambda loop, ends: ends
         """Has the ranks of a job decide alike."""
         self._thread = threading.main_thread().ident
@@ -89,7 +101,9 @@ class Course:
         """Begin anew in a forked child, whose loops are its own."""
         self.stack, self.ended, self._around = [], [], None
         self.left_out = LeftOut()
-        self.skipped_steps = 0
+        self.skipped_steps = self.ahead = 0
+        self.lost_count = False
+        self.cut_short.clear()
         self.steps = self.backwards = 0
         self.fresh = True
         self._thread = threading.get_ident()
@@ -145,6 +159,7 @@ class Course:
             self.meter.close(loop.window)
             loop.window = None
         if loop.training:
+            self.ahead = 0
             self.trained.add((loop.file, loop.line))
             self.fresh = False
             self.loops_ended += 1
@@ -158,11 +173,20 @@ class Course:
         self.left_out.ended(loop)
         if loop.is_shortened():
             self.skip(loop, loop.remaining() or 0)
+            # Where nobody knows how long it would have been, nobody knows the step that the program is in.
+            left_out = getattr(loop, "steps_left_out", None)
+            if left_out is not None:
+                self.skipped_steps += left_out
+            elif loop.remaining() is None and (loop.training or loop.epochs):
+                self.lost_count = True
         if loop.is_shortened() or loop.growth is not None:
             self.ended.append(loop)
 
     def skip(self, loop, iterations):
         """Iterations of a loop are left out, with the steps that they would have made."""
+        if any(isinstance(outer, WhileLoop) for outer in self.stack):
+            # The program counts its steps by itself, and makes up for those that were left out.
+            return
         made = self.steps - loop.steps_before + self.skipped_steps - loop.skipped_before
         if loop.training:
             self.skipped_steps += iterations * loop.steps_of_one()
@@ -190,6 +214,8 @@ class Course:
         while self.stack[-1] is not loop:
             self.end(self.stack[-1])
         ends = self._read(loop, steps)
+        if steps:
+            self.ahead = 0
         loop.begin_iteration()
         return ends
 
@@ -241,6 +267,8 @@ class Course:
             return self._grows(loop, rate, held)
         if trend == UNKNOWN:
             return False
+        # What has grown and does so no more is full: a buffer that holds so many things and no more.
+        loop.growth = None
         if kind == EPOCHS:
             if progress.unmoved < 1 or self.steps <= self.stable:
                 return False
@@ -250,7 +278,26 @@ class Course:
             left = loop.remaining()
             if left is not None and left * loop.pace() <= _CHEAP:
                 return False
+            if kind == EVALUATION and loop.gathers() is not None and not self._may_cut(loop, left):
+                return False
         return self._close(loop)
+
+    def _may_cut(self, loop, left):
+        """Whether a loop that gathers its results on the host ends all the same, because the whole of it takes too long."""
+        if left is not None and left * loop.pace() <= self.budget / 2:
+            return False
+        if left is None and time.process_time() - loop.began_at <= self.budget / 2:
+            return False
+        self.cut_short[loop.gathers()] = loop.file, loop.line
+        return True
+
+    def may_skim(self, loop):
+        """Whether what is left of a loop is read in search of larger batches."""
+        return self.ends_loops and loop.run <= _SKIMMED and self.is_alone() and loop.kind in (TRAINING, EVALUATION)
+
+    def step_now(self, made):
+        """The optimizer step that the whole program would be in, from 1, where `made` were made; 0 where it is not known."""
+        return 0 if self.lost_count else made + 1 + self.skipped_steps + self.ahead
 
     def _close(self, loop):
         """Before a loop ends, what it does every so often is done once."""
@@ -304,8 +351,11 @@ class Course:
 
     # -- conditions that hold every so often ---------------------------------------------------------------------
 
-    def now(self, value, place):
-        """The value of a condition such as `step % 500 == 0`, which is taken to hold once before its loop ends."""
+    def now(self, value, place, early=0):
+        """The value of a condition such as `step % 500 == 0`, which is taken to hold once before its loop ends.
+
+        `early` is by how many iterations that is too early.
+        """
         # Inside a loop over micro-batches it is the loop around it that ends.
         known = [loop for loop in reversed(self.stack) if loop.progress is not None]
         loop = next((loop for loop in known if loop.closing or loop.kind != OTHER), None)
@@ -313,6 +363,9 @@ class Course:
             return value
         if not value and loop.closing and not loop.periodic.get(place):
             value = True
+            left = loop.remaining()
+            if loop.training and early and (left is None or early <= left):
+                self.ahead = max(self.ahead, early * loop.steps_of_one())
         loop.periodic[place] = loop.periodic.get(place, False) or bool(value)
         return value
 

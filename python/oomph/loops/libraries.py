@@ -25,7 +25,7 @@ def _transformers(module, course):
     """What the Trainer does every so many steps it does once before its loop is shortened."""
     flow = module.DefaultFlowCallback
     _after(flow, "on_train_begin", lambda args, state, control, **_: _limit(course, state))
-    _after(flow, "on_step_end", lambda args, state, control, **_: _every_so_often(course, args, control))
+    _after(flow, "on_step_end", lambda args, state, control, **_: _every_so_often(course, args, state, control))
     _after(flow, "on_train_end", lambda *_, **__: setattr(course, "most_steps", None))
 
 
@@ -33,10 +33,14 @@ def _limit(course, state):
     course.most_steps = course.steps + max(0, int(state.max_steps) - int(state.global_step))
 
 
-def _every_so_often(course, args, control):
-    for strategy, flag in (("eval_strategy", "should_evaluate"), ("save_strategy", "should_save")):
+def _every_so_often(course, args, state, control):
+    every_so_many = ("eval_strategy", "should_evaluate", "eval_steps"), ("save_strategy", "should_save", "save_steps")
+    for strategy, flag, steps in every_so_many:
         if getattr(getattr(args, strategy, None), "value", None) == "steps":
-            setattr(control, flag, course.now(bool(getattr(control, flag)), ("transformers", flag)))
+            due = bool(getattr(control, flag))
+            every = getattr(state, steps, None) or getattr(args, steps, None) or 0
+            early = -int(state.global_step) % int(every) if every >= 1 else 0
+            setattr(control, flag, course.now(due, ("transformers", flag), early))
 
 
 def _after(cls, name, callback):
@@ -111,6 +115,8 @@ def _lightning_training(cls, course):
         # The epoch ends with this batch, and its validation is due as after the last one.
         trainer = self.trainer
         self.batch_progress.is_last_batch = True
+        loop = self.__dict__.get("_oomph_loop")
+        course.ahead = (loop.remaining() or 0) * loop.steps_of_one() if loop is not None else 0
         every = trainer.val_check_batch
         if isinstance(every, int) and every > 1:
             trainer.val_check_batch = 1

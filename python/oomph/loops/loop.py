@@ -1,9 +1,12 @@
 """One loop of the program: what it goes through, and what its iterations have shown."""
 
+import sys
 import time
 
 from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
+from oomph.loops.gathered import Gathered
 from oomph.loops.progress import Progress
+from oomph.loops.skim import Skim, size_of
 
 TRAINING, EPOCHS, EVALUATION, OTHER = "training", "epochs", "evaluation", "other"
 
@@ -94,6 +97,10 @@ class Loop:
         """Seconds of processor time of an iteration."""
         return (time.process_time() - self.began_at) / max(1, self.iterations())
 
+    def gathers(self):
+        """The name of a list that grows on the host with each of its iterations, or None."""
+        return None
+
     def is_shortened(self):
         """Whether some of its iterations were left out."""
         return self.skipped > 0 or self.closed and self.remaining() != 0
@@ -110,6 +117,9 @@ class ForLoop(Loop):
         self._values = None
         self._seen = {}
         self._over = False
+        self._largest = 0
+        self._skim = None
+        self._gathered = None
 
     def __iter__(self):
         return self
@@ -119,14 +129,26 @@ class ForLoop(Loop):
             raise StopIteration
         if not self.began:
             self.begin()
-        elif self.course.iteration_ended(self) and not self._jump():
-            self._end()
-            raise StopIteration
+        else:
+            if self._gathered is not None:
+                self._gathered.look(sys._getframe(1))
+            if (self.course.iteration_ended(self) or self._skim is not None) and not self._jump():
+                larger = self._larger()
+                if larger is not None:
+                    return larger[0]
+                self._end()
+                raise StopIteration
         try:
-            return next(self._source)
+            found = next(self._source)
         except StopIteration:
             self._end()
             raise
+        if self.progress is None or self.total is None:
+            self._largest = max(self._largest, size_of(found))
+        return found
+
+    def gathers(self):
+        return self._gathered.name if self._gathered is not None else None
 
     def prepare(self):
         Loop.prepare(self)
@@ -134,6 +156,7 @@ class ForLoop(Loop):
         self.total = length_of(iterable)
         self.batches = gives_batches(iterable)
         self.endable = not may_differ(iterable)
+        self._gathered = Gathered() if self.batches else None
         self._values = counted_range(iterable) if self._distinct is not None else None
         if self._values is None:
             self._distinct = None
@@ -174,13 +197,31 @@ class ForLoop(Loop):
             return True
         return False
 
+    # -- batches of an unknown number ----------------------------------------------------------------------------
+
+    def _larger(self):
+        """The next batch that is larger than all before it, in a list, where nobody knows how many there are; or None."""
+        if self._skim is None:
+            if self.total is not None or not self._largest or not self.course.may_skim(self):
+                return None
+            self._skim = Skim(self._source, self._largest)
+        larger = self._skim.next_larger()
+        passed = self._skim.passed
+        self.course.skip(self, passed)
+        self.skipped += passed
+        if larger is not None:
+            self.closed = False
+        elif self._skim.is_over:
+            self.total = self.iterations() + self.skipped
+        return larger
+
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _end(self):
         if not self._over:
             self._over = True
             # Loading workers go with the iterator, as they do when a loop ends by itself.
-            self._source = self._iterable = self._distinct = None
+            self._source = self._iterable = self._distinct = self._skim = self._gathered = None
             if self.began:
                 self.course.end(self)
 
@@ -194,6 +235,27 @@ class ForLoop(Loop):
 
 class WhileLoop(Loop):
     """A `while` of the user's whose condition can be made to fail."""
+
+    _first = None
+    steps_left_out = None
+    """Optimizer steps that its iterations would have made after it was ended; None where that is not known."""
+
+    def counts_from(self, limited):
+        """The loop begins, with a number that it counts up to a limit, or None."""
+        self._first = limited[0] if _are_numbers(limited) else None
+
+    def leaves_out(self, limited):
+        """The loop is ended early, with that number where it is now."""
+        if self._first is None or not _are_numbers(limited):
+            return
+        now, limit = limited
+        made = self.course.steps - self.steps_before
+        if now > self._first and limit > now:
+            self.steps_left_out = int((limit - now) * made / (now - self._first))
+
+
+def _are_numbers(pair):
+    return pair is not None and all(isinstance(one, (int, float)) for one in pair)
 
 
 class LibraryLoop(Loop):

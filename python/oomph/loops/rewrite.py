@@ -86,7 +86,9 @@ class _Rewriter(ast.NodeTransformer):
             self._loops -= 1
             # The iteration ends before the condition is asked, which may itself call something.
             key = ast.Constant(node.lineno)
-            asked = ast.Call(ast.Name(GOES_ON, ast.Load()), [key, ast.Constant(id(node))], [])
+            limit = _limited(node.test)
+            words = [key, ast.Constant(id(node)), *([limit] if limit else [])]
+            asked = ast.Call(ast.Name(GOES_ON, ast.Load()), words, [])
             node.test = ast.copy_location(ast.BoolOp(ast.And(), [ast.copy_location(asked, node.test), node.test]), node.test)
             self.changed = True
         else:
@@ -96,7 +98,8 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node):
         self.generic_visit(node)
         if self._loops and not self._in_model and _is_periodic(node.test) and _calls(node.body, besides=("print",)):
-            node.test = self._wrapped(NOW, node.test, ast.Constant(node.lineno))
+            counted = _counted(node.test)
+            node.test = self._wrapped(NOW, node.test, ast.Constant(node.lineno), *([counted] if counted else []))
         return node
 
     def visit_ListComp(self, node):
@@ -139,6 +142,34 @@ def _is_periodic(test):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
             return True
     return False
+
+
+def _counted(test):
+    """Of `step % 500 == 0`, the number, the modulus and the remainder as a tuple; None for other conditions."""
+    import copy
+
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
+        return None
+    rest, remainder = test.left, test.comparators[0]
+    if not isinstance(rest, ast.BinOp) or not isinstance(rest.op, ast.Mod):
+        return None
+    parts = [rest.left, rest.right, remainder]
+    # Asking these once more changes nothing.
+    if not all(isinstance(node, _SAFE) for part in parts for node in ast.walk(part)):
+        return None
+    return ast.copy_location(ast.Tuple([copy.deepcopy(part) for part in parts], ast.Load()), test)
+
+
+def _limited(test):
+    """Of `step < max_steps`, the number and its limit as a tuple; None for other conditions."""
+    import copy
+
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], (ast.Lt, ast.LtE, ast.NotEq)):
+        return None
+    parts = [test.left, test.comparators[0]]
+    if not all(isinstance(node, _SAFE) for part in parts for node in ast.walk(part)):
+        return None
+    return ast.copy_location(ast.Tuple([copy.deepcopy(part) for part in parts], ast.Load()), test)
 
 
 _SAFE = (

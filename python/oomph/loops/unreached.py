@@ -10,8 +10,9 @@ from oomph import hook, sites
 class Unreached:
     """Remembers loaders and trainers until they have done their part."""
 
-    def __init__(self, phases):
+    def __init__(self, phases, cut_short):
         self._phases = phases
+        self._cut_short = cut_short
         self._loaders = []
         self._trainer = None
 
@@ -64,6 +65,11 @@ class Unreached:
             if reference() is not None:
                 place = "%s:%d" % (os.path.basename(site["file"]), site["line"])
                 found.append({"phase": "a loader", "why": "the one made at %s was never read" % place})
+        for name, (file, line) in self._cut_short.items():
+            why = "the loop at %s:%d was too long to be run whole, and what is made of `%s` after it takes less" % (
+                os.path.basename(file), line, name,
+            )  # fmt: skip
+            found.append({"phase": "all of `%s`" % name, "why": why, "certain": True})
         return found
 
 

@@ -78,6 +78,8 @@ pub struct HookHolder {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookUnreached {
+    /// Whether it was left out whatever ended the run; else it is of interest only where the run ended early.
+    pub certain: bool,
     /// The phase: `evaluation`, `saving`, or another.
     pub phase: String,
     /// What shows that the program has it, in a clause.

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod doubt;
 mod followed;
 mod program;
 
+pub use doubt::{HookHostShortage, HookUnknownSize, UnknownSizes};
 pub use followed::{HookFollowedLoop, HookGrowth, HookHolder, HookPhase, HookUnreached};
 pub use program::{
     HookBlocks, HookKept, HookLoader, HookLoop, HookModel, HookOptimizer, HookPipeline, HookProgram, HookTrainer,
@@ -46,6 +48,9 @@ pub struct HookConfig {
     /// Which batches are seen, where their sizes differ.
     #[serde(default, skip_serializing_if = "Batches::are_longest")]
     pub batches: Batches,
+    /// Which end is taken of a size that hangs on values that were never computed.
+    #[serde(default, skip_serializing_if = "UnknownSizes::are_most")]
+    pub unknown_sizes: UnknownSizes,
 }
 
 /// Which batches of a training loader are seen, where they differ in size.
@@ -222,6 +227,10 @@ pub struct HookReport {
     pub loops: Vec<HookFollowedLoop>,
     /// What the program would do that the run did not reach.
     pub unreached: Vec<HookUnreached>,
+    /// Sizes that hang on values that were never computed.
+    pub unknown_sizes: Vec<HookUnknownSize>,
+    /// What the host could not give, where that ended the program.
+    pub host: Option<HookHostShortage>,
 }
 
 /// The peaks of one device as the framework counts them.
@@ -396,6 +405,7 @@ mod tests {
             ranks: None,
             routing: Routing::Balanced,
             batches: Batches::Longest,
+            unknown_sizes: UnknownSizes::Most,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

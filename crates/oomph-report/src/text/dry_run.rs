@@ -3,6 +3,7 @@
 use super::activity;
 use super::bar::{Part, draw};
 use super::batches;
+use super::doubt;
 use super::explain_snapshot;
 use super::followed;
 use super::page::{Ink, Page, Style};
@@ -66,13 +67,15 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
                 return;
             }
+            let longest = report.batches.as_ref().and_then(|all| all.longest_in(oom?.step).map(|batch| (all, batch)));
+            // It was put there: when it comes, the order of the samples decides.
+            let step = step.filter(|_| longest.is_none());
             let mut text = match (step, phase) {
                 (Some(step), Some(phase)) => format!(" it dies{step}, {phase}"),
                 (Some(step), None) => format!(" it dies{step}"),
                 (None, Some(phase)) => format!(" it dies {phase}"),
                 (None, None) => " it dies of an allocation that the card refused".into(),
             };
-            let longest = report.batches.as_ref().and_then(|all| all.longest_in(oom?.step).map(|batch| (all, batch)));
             if let Some((all, batch)) = longest {
                 text += &format!(", on a batch of the longest samples ({})", batches::extent(batch, &all.seen.unit));
             }
@@ -81,7 +84,16 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
             }
             page.paragraph(0, 2, &[(Ink::Bad, "does not fit:"), (Ink::Strong, &text)]);
         }
+        Verdict::Unsure => {
+            if let Some(unsure) = &report.unsure {
+                doubt::unsure(page, unsure);
+            }
+        }
         Verdict::Failed => {
+            if let Some(host) = &report.host {
+                doubt::host(page, host);
+                return;
+            }
             let text = match (report.stopped, report.exit_status) {
                 (_, status @ 129..=192) => format!(" the program was ended by signal {}", status - 128),
                 (_, status) => format!(" the program ended with exit status {status}"),

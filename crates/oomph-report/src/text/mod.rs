@@ -4,6 +4,7 @@ mod activity;
 mod bar;
 mod batches;
 mod compare;
+mod doubt;
 mod dry_run;
 mod explain;
 mod explain_log;

@@ -139,6 +139,7 @@ fn died(run: &TriedValue) -> String {
             None => "out of memory".to_owned(),
         },
         Verdict::Recovered => "out of memory, recovered".to_owned(),
+        Verdict::Unsure => "unsure".to_owned(),
         _ => "failed".to_owned(),
     }
 }

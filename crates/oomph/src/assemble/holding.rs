@@ -4,6 +4,7 @@ use oomph_gpu::Catalogue;
 use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};
 
 use super::Observation;
+use super::probe::with_less;
 use crate::cards::Card;
 use crate::{architectures, pool};
 
@@ -73,15 +74,7 @@ pub(super) fn holding(
 /// What a card has to hold by a replay of what ran on a larger one.
 fn replayed(device: &DeviceReport) -> Option<Peak> {
     let found = device.smallest_capacity.filter(|found| found.how == CapacityKnown::Replayed)?;
-    let peak = device.peak;
-    let less = |bytes: u64| bytes.saturating_sub(found.given_back_bytes);
-    Some(Peak {
-        process_bytes: less(peak.process_bytes),
-        reserved_bytes: peak.reserved_bytes.map(less),
-        low_bytes: less(peak.low_bytes),
-        high_bytes: less(peak.high_bytes),
-        ..peak
-    })
+    Some(with_less(&device.peak, found.given_back_bytes))
 }
 
 /// Some of the smallest cards. Slices, laptops' cards and modules come in so many sizes that they would crowd out what

@@ -1,10 +1,11 @@
 //! What the cards would have to hold, from runs that were made after the program had died.
 
 use oomph_allocator::Spread;
-use oomph_report::{CapacityKnown, DeviceReport, Oom, Peak, SmallestCapacity, Verdict};
+use oomph_gpu::size::format as size;
+use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, SmallestCapacity, Verdict};
 
 use super::peaks::peak;
-use super::{Observation, judge};
+use super::{Observation, host, judge};
 use crate::cards::Card;
 use crate::needs::{Foretold, Found};
 use crate::pool;
@@ -78,14 +79,38 @@ pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Fore
     }
 }
 
-pub(super) fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Observation, warnings: &mut Vec<String>) {
+/// Takes a run on cards without a limit for what the program needs, where no smaller card could be searched for. `foretold`
+/// is what replays of that run say.
+pub(super) fn add_probe(
+    devices: &mut [DeviceReport],
+    cards: &[Card],
+    probe: &Observation,
+    foretold: &[Option<Foretold>],
+    warnings: &mut Vec<String>,
+) {
     let (verdict, _) = judge(probe);
+    let host = host::shortage(probe).filter(|_| verdict == Verdict::Failed);
+    if verdict == Verdict::Failed && probe.cut.is_none() && host.is_none() {
+        // It did something else than the first run, so that its figures say nothing of what that one needs.
+        warnings.push(format!(
+            "the second run, on cards without a limit, ended in another error, so what the program needs is not known: {}",
+            last_words(&probe.stderr_tail, probe.exit_status)
+        ));
+        return;
+    }
     // What died on a card without a limit may have died before its peak.
     let early = verdict != Verdict::Fits || probe.cut.is_some();
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
         let (mut needed, _, _) = peak(index, card, probe);
         if device.pool.is_some() {
             needed = pool::without_slack(&needed);
+        }
+        // The cache is never given back on a card without a limit.
+        if let Some((found, reserved)) = foretold.get(index).and_then(Option::as_ref).zip(needed.reserved_bytes)
+            && early
+            && device.pool.is_none()
+        {
+            needed = with_less(&needed, reserved.saturating_sub(found.firm));
         }
         // The first run reached its own peak and asked for more, so the need is no less than that.
         if let Some(oom) = &device.oom {
@@ -119,10 +144,39 @@ pub(super) fn add_probe(devices: &mut [DeviceReport], cards: &[Card], probe: &Ob
         }
     }
     if early {
-        let why = if probe.cut.is_some() { "was not done when its time was up" } else { "failed as well" };
+        let why = match host {
+            Some(host) => host_words(&host),
+            None if probe.cut.is_some() => "was not done when its time was up".into(),
+            None => "ran out of memory as well".into(),
+        };
         warnings.push(format!(
             "the second run, on cards without a limit, {why}, so the program may need more than is said"
         ));
+    }
+}
+
+/// How a run ended for want of the host's memory.
+fn host_words(host: &HostShortage) -> String {
+    let asked = host.requested_bytes.map(|bytes| format!(", where it asked for {}", size(bytes))).unwrap_or_default();
+    let total = host.total_bytes.map(|bytes| format!(" (this machine has {})", size(bytes))).unwrap_or_default();
+    format!("ran out of the host's memory{asked}{total}")
+}
+
+/// The last line that a program wrote, which for Python is the error.
+fn last_words(stderr: &str, status: i32) -> String {
+    let last = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+    last.map_or_else(|| format!("exit status {status}"), str::to_owned)
+}
+
+/// A peak without so much of the cache.
+pub(super) fn with_less(peak: &Peak, given_back: u64) -> Peak {
+    let less = |bytes: u64| bytes.saturating_sub(given_back);
+    Peak {
+        process_bytes: less(peak.process_bytes),
+        reserved_bytes: peak.reserved_bytes.map(less),
+        low_bytes: less(peak.low_bytes),
+        high_bytes: less(peak.high_bytes),
+        ..*peak
     }
 }
 

@@ -55,7 +55,7 @@ pub fn without_fixes(
     let verdict = match baseline.verdict {
         // What recovers comes here only where that was asked for.
         Verdict::Fits | Verdict::Recovered | Verdict::NoGpuUse => FixVerdict::FitsAlready,
-        Verdict::Failed | Verdict::Oom => FixVerdict::Failed,
+        Verdict::Failed | Verdict::Unsure | Verdict::Oom => FixVerdict::Failed,
     };
     let fits = verdict == FixVerdict::FitsAlready;
     let report = FixReport {

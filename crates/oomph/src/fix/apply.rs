@@ -115,6 +115,7 @@ pub fn run(
         Verdict::Fits | Verdict::NoGpuUse => ("fits", status::DONE),
         Verdict::Oom => ("does not fit", status::DOES_NOT_FIT),
         Verdict::Recovered => ("runs out of memory and recovers", status::DOES_NOT_FIT),
+        Verdict::Unsure => ("may or may not fit", status::DOES_NOT_FIT),
         Verdict::Failed => ("failed for another reason than memory", status::PROGRAM_FAILED),
     };
     let peak = oomph_gpu::size::format(peak(&report));

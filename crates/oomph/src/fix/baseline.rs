@@ -102,7 +102,7 @@ impl Baseline<'_> {
 
     fn is_too_much(&self, first: &Observation) -> bool {
         match assemble(self.cards, first, None).verdict {
-            Verdict::Oom => true,
+            Verdict::Oom | Verdict::Unsure => true,
             Verdict::Recovered => !self.accept_recovered,
             Verdict::Fits | Verdict::Failed | Verdict::NoGpuUse => false,
         }

@@ -310,7 +310,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
     let ran = match report.verdict {
         Verdict::Fits if run.cut.is_none() => Ran::Fits(peak(report)),
         Verdict::Recovered if accept_recovered && run.cut.is_none() => Ran::Fits(peak(report)),
-        Verdict::Oom | Verdict::Recovered => Ran::TooMuch,
+        Verdict::Oom | Verdict::Recovered | Verdict::Unsure => Ran::TooMuch,
         Verdict::Fits => Ran::Failed("it was not done when the time was up".into()),
         Verdict::Failed => {
             let last = run.stderr_tail.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();

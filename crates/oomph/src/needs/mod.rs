@@ -97,7 +97,8 @@ pub fn answer(
         Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
     };
     let found = search(&probe, died)?;
-    let evidence = Evidence { probe: Some(&probe), found: found.as_ref(), ..Evidence::default() };
+    let foretold = if found.is_none() { foretold(&recorded(&probe, cards.len())) } else { Vec::new() };
+    let evidence = Evidence { probe: Some(&probe), found: found.as_ref(), foretold: &foretold, ..Evidence::default() };
     Ok(assemble_with(cards, first, &evidence))
 }
 

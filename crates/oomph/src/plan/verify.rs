@@ -72,7 +72,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
         };
         let report = assemble(cards, &observation, None);
         match report.verdict {
-            Verdict::Fits | Verdict::Recovered | Verdict::Oom => Ok(Ok(report)),
+            Verdict::Fits | Verdict::Recovered | Verdict::Oom | Verdict::Unsure => Ok(Ok(report)),
             Verdict::NoGpuUse => Err(hinted(
                 "the program of the plan used no GPU",
                 "--script FILE writes it, and `oomph dry-run` runs it; --with torch gives it a torch for CUDA",

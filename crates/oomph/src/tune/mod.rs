@@ -206,7 +206,7 @@ fn tightest(report: &DryRunReport, taken: impl Fn(&DeviceReport) -> u64) -> Opti
 fn trial(tried: &Tried, taken: impl Fn(&DeviceReport) -> u64) -> Trial {
     match tried.report.verdict {
         Verdict::Recovered if !tried.accept_recovered => Trial::OutOfMemory,
-        Verdict::Oom => Trial::OutOfMemory,
+        Verdict::Oom | Verdict::Unsure => Trial::OutOfMemory,
         Verdict::Failed => Trial::Failed,
         Verdict::Fits | Verdict::Recovered | Verdict::NoGpuUse => {
             let (need, limit) = tightest(&tried.report, taken).unwrap_or((0, 0));
@@ -348,7 +348,7 @@ fn tried_value(tried: &Tried) -> TriedValue {
     let fits = match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => true,
         Verdict::Recovered => tried.accept_recovered,
-        Verdict::Oom | Verdict::Failed => false,
+        Verdict::Oom | Verdict::Unsure | Verdict::Failed => false,
     };
     TriedValue {
         values: tried.setting.clone(),

@@ -1,0 +1,50 @@
+//! What makes an answer doubtful or void: sizes that nobody computed, and a host whose memory ran out.
+
+use serde::{Deserialize, Serialize};
+
+use super::HookSite;
+
+/// Which end is taken of a size that hangs on values that were never computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnknownSizes {
+    /// The most that there can be.
+    #[default]
+    Most,
+    /// Next to the least that there can be.
+    Least,
+}
+
+impl UnknownSizes {
+    pub(super) fn are_most(&self) -> bool {
+        *self == Self::Most
+    }
+}
+
+/// A size that hangs on values that were never computed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookUnknownSize {
+    /// The operation, like `nonzero`.
+    pub operation: String,
+    /// The line that called it.
+    pub site: Option<HookSite>,
+    /// The fewest elements that there can be.
+    pub low: u64,
+    /// The most elements that there can be.
+    pub high: u64,
+    /// What was taken for it.
+    pub taken: u64,
+}
+
+/// The host's memory that ran out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookHostShortage {
+    /// What was asked for, in bytes; 0 where the error does not tell.
+    pub requested_bytes: u64,
+    /// The line of the user's program.
+    pub site: Option<HookSite>,
+    /// The error's words.
+    pub message: String,
+}

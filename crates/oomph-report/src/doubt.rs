@@ -1,0 +1,53 @@
+//! What makes an answer doubtful or void: sizes that nobody computed, and a host whose memory ran out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dry_run::{Site, Verdict};
+
+/// An answer that hangs on sizes that nobody computed: with the least and with the most that they can be it is not the same.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unsure {
+    /// Where those sizes arise.
+    pub sizes: Vec<UnknownSize>,
+    /// The run in which each is next to the least that it can be.
+    pub least: End,
+    /// The run in which each is the most that it can be, which all other figures are of.
+    pub most: End,
+}
+
+/// What one of the two runs came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// What the fullest card had to hold, in bytes; `null` where that is not known.
+    pub need_bytes: Option<u64>,
+}
+
+/// A size that hangs on values that were never computed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownSize {
+    /// The operation, like `nonzero`.
+    pub operation: String,
+    /// The line that called it.
+    pub site: Option<Site>,
+    /// The fewest elements that there can be.
+    pub low: u64,
+    /// The most elements that there can be.
+    pub high: u64,
+}
+
+/// The memory of the host that ran out, which says nothing of the card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostShortage {
+    /// What was asked for, in bytes; `null` where that is not known.
+    pub requested_bytes: Option<u64>,
+    /// What the host has in all, in bytes; `null` where that cannot be read.
+    pub total_bytes: Option<u64>,
+    /// Whether the kernel killed a process to get memory.
+    pub killed: bool,
+    /// The line of the user's program.
+    pub site: Option<Site>,
+    /// The error's words.
+    pub message: String,
+}

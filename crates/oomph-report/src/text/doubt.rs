@@ -1,0 +1,73 @@
+//! How doubts look: an answer that hangs on sizes that nobody computed, and a host whose memory ran out.
+
+use super::page::{Ink, Page};
+use crate::clean;
+use crate::doubt::{End, HostShortage, UnknownSize, Unsure};
+use crate::dry_run::{Site, Verdict};
+use oomph_gpu::size::format as size;
+
+/// Sizes that are printed one by one; JSON has all of them.
+const MOST_SIZES: usize = 3;
+
+/// The verdict of an answer that is unsure.
+pub(super) fn unsure(page: &mut Page, unsure: &Unsure) {
+    let text = " it hangs on sizes that nobody computed here";
+    page.paragraph(0, 2, &[(Ink::Care, "unsure:"), (Ink::Strong, text)]);
+    for (name, end) in [("as small as can be", &unsure.least), ("as large as can be", &unsure.most)] {
+        page.paragraph(2, 4, &[(Ink::Strong, name), (Ink::Plain, &format!(": {}", outcome(end)))]);
+    }
+    for one in unsure.sizes.iter().take(MOST_SIZES) {
+        let UnknownSize { operation, site, low, high } = one;
+        let at = site.as_ref().map(place).unwrap_or_default();
+        page.paragraph(2, 4, &[(Ink::Plain, &format!("{}{at}: {low} to {high} elements", clean(operation)))]);
+    }
+    let hidden = unsure.sizes.len().saturating_sub(MOST_SIZES);
+    if hidden > 0 {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("and {hidden} more; --format json has them all"))]);
+    }
+    page.paragraph(2, 4, &[(Ink::Faint, "all figures below are of the largest sizes")]);
+}
+
+fn outcome(end: &End) -> String {
+    let word = match end.verdict {
+        Verdict::Fits => "it fits",
+        Verdict::Recovered => "it runs out of memory and recovers",
+        Verdict::Oom => "it does not fit",
+        Verdict::Failed => "the program fails for another reason",
+        Verdict::NoGpuUse => "it does not use a GPU",
+        Verdict::Unsure => "unsure",
+    };
+    match end.need_bytes {
+        Some(bytes) => format!("{word}, with {}", size(bytes)),
+        None => word.into(),
+    }
+}
+
+fn place(site: &Site) -> String {
+    format!(" at {}:{}", clean(&site.file), site.line)
+}
+
+/// The verdict of a run that the host's memory ended.
+pub(super) fn host(page: &mut Page, host: &HostShortage) {
+    let text = if host.killed {
+        " the host ran out of memory, and its kernel killed the program"
+    } else {
+        " the host ran out of memory, not the GPU"
+    };
+    page.paragraph(0, 2, &[(Ink::Bad, "failed:"), (Ink::Strong, text)]);
+    let total = host.total_bytes.map(|bytes| format!(", and this machine has {}", size(bytes))).unwrap_or_default();
+    let at = host.site.as_ref().map(place).unwrap_or_default();
+    if let Some(bytes) = host.requested_bytes {
+        page.paragraph(
+            2,
+            4,
+            &[(Ink::Strong, "asked for"), (Ink::Plain, &format!(" {} at once{at}{total}", size(bytes)))],
+        );
+    } else if !at.is_empty() || !total.is_empty() {
+        let text = format!("{at}{total}");
+        page.paragraph(2, 4, &[(Ink::Plain, text.trim_start_matches([',', ' ']))]);
+    }
+    let text = "a dry run keeps on the host what the program keeps there: run it on a machine, or in a container, with \
+                more memory, or have the program keep less there";
+    page.paragraph(2, 4, &[(Ink::Plain, text)]);
+}

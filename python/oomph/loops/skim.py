@@ -1,0 +1,71 @@
+"""What is left of a loader whose length nobody knows: it is read without being computed with, in search of larger batches.
+
+Of a generator nothing tells how long it is, nor that its batches grow: with the epoch, with a curriculum, by sorting. So
+what is left of it is read for a short while. A batch that is larger than all before it is run like the others; the rest is
+only counted, so that the optimizer steps of the whole program are known.
+"""
+
+import time
+
+LONGEST = 2.0
+"""Seconds that reading what is left of a loop may take."""
+_DEEPEST = 4
+
+
+class Skim:
+    """The rest of one loop's batches."""
+
+    def __init__(self, source, largest):
+        self._source = source
+        self._largest = largest
+        self._seconds = 0.0
+        self._run_next = False
+        self.passed = 0
+        """Batches that were read and not run since the last one that was."""
+        self.is_over = False
+        """Whether the loader has come to its end."""
+
+    def next_larger(self):
+        """The next batch that is larger than all before it, or the one after that, in a list; None where there is none, or the time is up."""
+        began = time.perf_counter()
+        self.passed = 0
+        try:
+            while self._seconds + time.perf_counter() - began < LONGEST:
+                try:
+                    batch = next(self._source)
+                except StopIteration:
+                    self.is_over = True
+                    return None
+                size = size_of(batch)
+                if size > self._largest or self._run_next:
+                    # The second of a size meets what the first has left in the cache.
+                    self._run_next = size > self._largest
+                    self._largest = max(size, self._largest)
+                    return [batch]
+                self.passed += 1
+            return None
+        finally:
+            self._seconds += time.perf_counter() - began
+
+
+def size_of(batch, depth=0):
+    """Elements of the tensors and arrays of a batch."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        size = 1
+        try:
+            for extent in shape:
+                size *= int(extent)
+        except (TypeError, ValueError):
+            return 0
+        return size
+    if depth >= _DEEPEST:
+        return 0
+    if isinstance(batch, dict) or hasattr(batch, "items"):
+        try:
+            return sum(size_of(one, depth + 1) for one in batch.values())
+        except Exception:
+            return 0
+    if isinstance(batch, (list, tuple)):
+        return sum(size_of(one, depth + 1) for one in batch)
+    return 0
