@@ -6,6 +6,7 @@
 //! `cargo run -p xtask -- calibrate` compares what `oomph plan` says with the readings of `calibration/*.csv`, prints the
 //! errors by family and writes the widths of its intervals.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `acceptance/readings/frameworks.csv`.
+//! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
 mod api;
@@ -17,6 +18,7 @@ mod header;
 mod library;
 mod preprocess;
 mod rules;
+mod spread;
 #[path = "../../crates/oomph-vgpu/build/table.rs"]
 mod table;
 #[cfg(test)]
@@ -73,6 +75,15 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Say how often the interval of a dry run holds in replays that did not set it.
+    Spread {
+        /// Recordings that `oomph dry-run --snapshot FILE` wrote.
+        #[arg(required = true)]
+        recordings: Vec<PathBuf>,
+        /// Write the rows to this file as well.
+        #[arg(long, value_name = "FILE")]
+        csv: Option<PathBuf>,
+    },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
         /// The built library.
@@ -93,6 +104,7 @@ fn main() -> ExitCode {
         }
         Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
         Command::Frameworks { check } => frameworks::run(check),
+        Command::Spread { recordings, csv } => spread::measure(&recordings, csv.as_deref()),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

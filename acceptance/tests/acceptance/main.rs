@@ -21,12 +21,13 @@ mod device_log;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod distributed;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod doubt;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod explanations;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod frameworks;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
@@ -68,6 +69,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(by_hand::trials());
     trials.extend(calls::trials());
     trials.extend(what_if::trials());
+    trials.extend(doubt::trials());
     trials.extend(needs::trials());
     trials.extend(owners::trials());
     trials.extend(frameworks::trials());

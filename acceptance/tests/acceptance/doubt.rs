@@ -1,0 +1,70 @@
+//! Answers that are doubtful or void say so: sizes that nobody computed, a host whose memory ran out, and memory that
+//! grows beyond a card that nobody filled.
+
+use anyhow::{Result, ensure};
+use libtest_mimic::{Failed, Trial};
+
+use crate::run::{Run, TORCH_2_15};
+
+/// All trials.
+pub fn trials() -> Vec<Trial> {
+    let tests: [(&str, fn() -> Result<()>); 3] =
+        [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast)];
+    let trial = |(name, test): (&str, fn() -> Result<()>)| {
+        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+    };
+    tests.into_iter().map(trial).collect()
+}
+
+/// The mask picks between nothing and 1 GiB, of which three copies are made.
+fn mask() -> Result<()> {
+    let ask =
+        |vram: &str| Run::json("rtx-3060", TORCH_2_15)?.args(["--vram", vram]).program(&["doubt.py", "mask"]).finish();
+    let between = ask("4GiB")?;
+    between.ensure(between.status.code() == Some(1), "an unsure answer is no fit")?;
+    let report = between.report()?;
+    between.ensure(report["verdict"] == "unsure", format!("{report:#}"))?;
+    let unsure = &report["unsure"];
+    ensure!(unsure["least"]["verdict"] == "fits" && unsure["most"]["verdict"] == "oom", "{unsure:#}");
+    let line = &unsure["sizes"][0]["site"]["line"];
+    ensure!(unsure["sizes"][0]["high"] == 1 << 21 && line.as_u64() == Some(16), "{unsure:#}");
+
+    // Neither end decides where both agree.
+    let (large, small) = (ask("8GiB")?.report()?, ask("1GiB")?.report()?);
+    ensure!(large["verdict"] == "fits" && large["unsure"].is_null(), "{large:#}");
+    ensure!(small["verdict"] == "oom" && small["unsure"].is_null(), "{small:#}");
+    Ok(())
+}
+
+/// That the host is full says nothing of the card.
+fn host() -> Result<()> {
+    let run = Run::dry_run()?.args(["--format", "json", "--gpu", "rtx-3060", "--vram", "900GiB"]).with(TORCH_2_15);
+    let finished = run.program(&["doubt.py", "host"]).finish()?;
+    finished.ensure(finished.status.code() == Some(3), "a host that is full is no lack of GPU memory")?;
+    let report = finished.report()?;
+    let host = &report["host"];
+    let bytes = |name: &str| host[name].as_u64().unwrap_or(0);
+    ensure!(report["verdict"] == "failed" && bytes("total_bytes") > 0, "{report:#}");
+    ensure!(bytes("requested_bytes") == 2 * bytes("total_bytes"), "{host:#}");
+    ensure!(host["site"]["line"].as_u64() == Some(24), "{host:#}");
+    Ok(())
+}
+
+/// A card is not filled in the time that there is, and the answer says when it would be.
+fn forecast() -> Result<()> {
+    let run = Run::dry_run()?.args(["--format", "json", "--gpu", "rtx-3060", "--vram", "64GiB", "--budget", "5"]);
+    let finished = run.with(TORCH_2_15).program(&["doubt.py", "forecast"]).finish()?;
+    finished.ensure(finished.status.code() == Some(1), "memory that grows beyond the card does not fit")?;
+    let report = finished.report()?;
+    let oom = &report["devices"][0]["oom"];
+    ensure!(report["verdict"] == "oom" && oom["forecast"] == true, "{report:#}");
+    // Each loss keeps its input, its output and itself: twice 64 x 1024 numbers and some small change.
+    let growth = &report["loops"][0]["growth"];
+    let each = growth["bytes_per_iteration"].as_u64().unwrap_or(0);
+    ensure!((2 * 262_144..3 * 262_144).contains(&each), "{growth:#}");
+    let step = oom["step"].as_u64().unwrap_or(0);
+    let room = (64_u64 << 30) - (200 << 20);
+    ensure!(step.abs_diff(room / each) * 100 <= room / each, "step {step} where {each} bytes are kept in each");
+    ensure!(growth["holders"][0]["name"] == "losses", "{growth:#}");
+    Ok(())
+}
