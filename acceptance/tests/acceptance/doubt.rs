@@ -66,5 +66,6 @@ fn forecast() -> Result<()> {
     let room = (64_u64 << 30) - (200 << 20);
     ensure!(step.abs_diff(room / each) * 100 <= room / each, "step {step} where {each} bytes are kept in each");
     ensure!(growth["holders"][0]["name"] == "losses", "{growth:#}");
+    ensure!(growth["site"]["line"].as_u64() == Some(33), "{growth:#}");
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::failure::status;
 use crate::program::Program;
 use crate::stage::{Ended, Stage};
 use crate::trial::Stop;
-use crate::{activity, export, needs, output, recovered, unsure, whose};
+use crate::{activity, export, grown, needs, output, recovered, unsure, whose};
 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
@@ -82,6 +82,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         }
     }
     recovered::tell(&mut report, &first);
+    grown::tell(&mut report, &first);
     for device in &mut report.devices {
         device.whose = whose::owners(device, &first);
     }
@@ -95,15 +96,12 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     for device in &mut report.devices {
         let ooms = device.oom.iter_mut().chain(&mut device.caught_ooms);
         for site in ooms.flat_map(|oom| oom.site.iter_mut().chain(&mut oom.library_site)) {
-            // The text of a notebook's cell is in no file.
-            if site.cell.is_none() {
-                site.text = source_line(&stage.directory, site);
-            }
-            // Debug information names files from the root; below the user's folder that is more than is needed.
-            let below = Path::new(&site.file).strip_prefix(&stage.directory).ok().and_then(Path::to_str);
-            if let Some(below) = below.map(str::to_owned) {
-                site.file = below;
-            }
+            place(site, &stage.directory);
+        }
+    }
+    for growth in report.loops.iter_mut().filter_map(|one| one.growth.as_mut()) {
+        if let Some(site) = &mut growth.site {
+            place(site, &stage.directory);
         }
     }
     // The empty line sets the answer off from the program's output.
@@ -160,6 +158,19 @@ fn next_steps(program: &Program, probed: bool, report: &DryRunReport) -> Vec<Nex
         }
     }
     next
+}
+
+/// Gives a line its text and a name that is no longer than is needed.
+fn place(site: &mut Site, directory: &Path) {
+    // The text of a notebook's cell is in no file.
+    if site.cell.is_none() {
+        site.text = source_line(directory, site);
+    }
+    // Debug information names files from the root; below the user's folder that is more than is needed.
+    let below = Path::new(&site.file).strip_prefix(directory).ok().and_then(Path::to_str);
+    if let Some(below) = below.map(str::to_owned) {
+        site.file = below;
+    }
 }
 
 /// The text of a line of the program.

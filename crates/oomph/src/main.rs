@@ -26,6 +26,7 @@ mod fix;
 mod followed;
 mod fork_runner;
 mod gpus;
+mod grown;
 mod needs;
 mod output;
 mod plan;

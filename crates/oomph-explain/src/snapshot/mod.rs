@@ -19,6 +19,7 @@ mod diff;
 mod explanation;
 mod failures;
 mod groups;
+mod grown;
 mod host;
 mod layout;
 mod lifetimes;
@@ -47,6 +48,7 @@ pub use explanation::{
     Line, Moment, OomEvent, Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedHost, PinnedLine, PinnedSegment,
     PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
 };
+pub use grown::{GrownAt, grown_at};
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
 pub use ranks::{Holding, Rank, RankComparison, ranks};

@@ -50,6 +50,13 @@ impl Names {
         Ok(names)
     }
 
+    /// How many allocations were made on a device before the first of a trace with so many `alloc` events; `None` where
+    /// that was not counted.
+    pub(super) fn allocations_before(&self, device: u32, recorded: usize) -> Option<u64> {
+        let count = self.devices.get(&device.to_string())?.allocations_at_snapshot?;
+        u64::try_from(count).ok()?.checked_sub(u64::try_from(recorded).ok()?)
+    }
+
     /// The observations of one device, with places counted from the first `alloc` event of a trace that has
     /// `recorded` of them: -3 is four allocations before it, 0 is after the first.
     pub(super) fn of_device(&self, device: u32, recorded: usize) -> DeviceNames<'_> {
