@@ -26,6 +26,7 @@ mod fix;
 mod followed;
 mod fork_runner;
 mod gpus;
+mod html;
 mod needs;
 mod output;
 mod plan;
@@ -35,6 +36,7 @@ mod recovered;
 mod stage;
 mod trial;
 mod tune;
+mod view;
 mod whose;
 
 use std::process::ExitCode;
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
+        Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),
         Command::Check(args) => compare::check(&args),
         Command::Plan(args) => plan::run(&args, cli.quiet),

@@ -10,7 +10,8 @@
 //! 4. `failures`, `rounds`: which allocations failed for good, and the loop that was under way.
 //! 5. `groups`, `host`, `pinned`, `causes`, `what_if`, `beyond`: what follows from that.
 //!
-//! [`diff`], [`check`] and [`ranks`] compare explanations; [`requests`] gives what a replay takes.
+//! [`diff`], [`check`] and [`ranks`] compare explanations; [`requests`] gives what a replay takes, and [`history`] what
+//! there is to draw.
 
 mod beyond;
 mod causes;
@@ -19,6 +20,7 @@ mod diff;
 mod explanation;
 mod failures;
 mod groups;
+mod history;
 mod host;
 mod layout;
 mod lifetimes;
@@ -47,6 +49,7 @@ pub use explanation::{
     Line, Moment, OomEvent, Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedHost, PinnedLine, PinnedSegment,
     PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
 };
+pub use history::{History, HistoryBlock, HistoryRange, history};
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
 pub use ranks::{Holding, Rank, RankComparison, ranks};

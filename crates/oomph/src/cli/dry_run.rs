@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Format, ProgramArgs};
+use super::{Format, PageArgs, ProgramArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -69,6 +69,10 @@ pub struct DryRunArgs {
     /// Do not record whose memory it is
     #[arg(long, conflicts_with_all = ["snapshot", "trace"])]
     pub no_owners: bool,
+
+    /// The answer as a page.
+    #[command(flatten)]
+    pub page: PageArgs,
 
     /// How the answer is written on stdout; with json the program's stdout goes to stderr
     #[arg(long, value_enum, default_value_t = Format::Text)]
