@@ -324,15 +324,18 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// 0: C++; 1: Python that stands around every call; 2: Python of libraries; 3: the program's own.
+/// 0: C++; 1: Python that stands around every call; 2: PyTorch and Python's own library; 3: the program, its models and
+/// what they are made of.
 fn worth(file: &str, name: &str) -> u64 {
     let python = file.ends_with(".py") || file.starts_with('<');
     let path = file.replace('\\', "/");
+    let torch = path.contains("-packages/torch/") || path.starts_with("torch/");
+    let standard = path.contains("/lib/python3") && !path.contains("-packages/");
     let plumbing = matches!(name, "_call_impl" | "_wrapped_call_impl" | "_apply") || path.contains("/python/oomph/");
     match (python, plumbing) {
         (false, _) => 0,
         (true, true) => 1,
-        _ if path.contains("-packages/") || path.contains("/lib/python3") || file.starts_with("<frozen") => 2,
+        _ if torch || standard || file.starts_with("<frozen") => 2,
         _ => 3,
     }
 }

@@ -16,7 +16,7 @@ const WAYS = ["block", "line", "module", "size"];
 export class Blocks {
   readonly element = el("div", "table");
   readonly bar: HTMLElement;
-  private way = "block";
+  private way = "line";
   private readonly buttons: HTMLButtonElement[];
   private readonly note = el("span", "faint");
 
@@ -94,7 +94,9 @@ export class Blocks {
     const line = card.lineText(block);
     if (line !== "") return [line, `line:"${line}"`];
     const phase = card.phaseAt(card.birth[block]);
-    return [`allocated in ${phase}, without a line`, `phase:"${phase}"`];
+    const operation = card.operation(block);
+    const where = phase.startsWith("before") ? "allocated before the recording" : `allocated in ${phase}`;
+    return operation === "" ? [`${where}, without a line`, `phase:"${phase}"`] : [`${where} by ${operation}`, operation];
   }
 
   private row(bytes: number, whole: number, owner: string, name: string, what: string, note: string): HTMLButtonElement {

@@ -417,6 +417,17 @@ export class Card {
     return line === 0 ? "" : this.frameText(line - 1);
   }
 
+  /** The operation of autograd that a C++ stack names, such as `MmBackward0`; empty without one. */
+  operation(block: number): string {
+    for (let node = this.stack[block]; node !== 0; node = this.caller[node]) {
+      if (this.frame[node] === 0) continue;
+      const name = this.strings[this.frames.name[this.frame[node] - 1]];
+      const found = /torch::autograd::(?:generated::)?(\w+)::(?:apply|accumulate)/.exec(name);
+      if (found !== null && found[1] !== "Node" && found[1] !== "Engine") return found[1];
+    }
+    return "";
+  }
+
   /** The frames of a block's stack, innermost first. */
   frameList(block: number): number[] {
     const frames: number[] = [];

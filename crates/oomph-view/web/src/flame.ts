@@ -120,7 +120,7 @@ export class Flame {
         const python = frames.some((frame) => card.frames.worth[frame] > 0);
         for (const frame of frames) {
           const worth = card.frames.worth[frame];
-          if (!this.native && (python ? worth < 2 : false)) continue;
+          if (!this.native && (!python || worth < 2)) continue;
           path.push({ key: `f${frame}`, name: card.frameShort(frame), full: card.frameText(frame) });
         }
         // A long way through libraries says little: the program's own frames, and the innermost one.
@@ -128,7 +128,7 @@ export class Flame {
         paths.set(stack, path);
       }
       if (path.length > 0) this.add(root, path, block);
-      else this.add(root, [this.without(card, block)], block);
+      else this.add(root, this.without(card, block), block);
     }
     return root;
   }
@@ -143,10 +143,12 @@ export class Flame {
     return path.filter((part, at) => card.frames.worth[Number(part.key.slice(1))] === 3 || at === path.length - 1);
   }
 
-  private without(card: Card, block: number): { key: string; name: string; full: string } {
+  private without(card: Card, block: number): { key: string; name: string; full: string }[] {
     const phase = card.phaseAt(card.birth[block]);
-    const why = phase === "backward" ? "autograd allocates without a Python stack" : "no stack was recorded";
-    return { key: `p${phase}`, name: `${phase} (${why})`, full: `${phase}: ${why}` };
+    const why = phase === "backward" ? "autograd, without a Python stack" : "no stack was recorded";
+    const first = { key: `p${phase}`, name: `${phase} (${why})`, full: `${phase}: ${why}` };
+    const operation = card.operation(block);
+    return operation === "" ? [first] : [first, { key: `o${operation}`, name: operation, full: operation }];
   }
 
   private byModule(): Node {

@@ -209,11 +209,11 @@ class App {
     this.side.replaceChildren(
       ...[
         head(doc, card),
-        ...(doc.answer === null ? [] : sections(doc.answer)),
         chosen(state),
         now(state, this.moment, this.found),
         other === undefined ? null : difference(card, other),
         ...causes(card),
+        ...(doc.answer === null ? [] : sections(doc.answer)),
         ...notes(doc),
       ].filter((part): part is HTMLElement => part !== null),
     );

@@ -16,7 +16,9 @@ function site(line: Line | null): string {
 }
 
 function sentence(text: string): string {
-  return text === "" ? "" : `${text[0].toUpperCase()}${text.slice(1)}.`;
+  // A setting's name stays as it is written.
+  const word = /^[a-z]+[ ,]/.test(text);
+  return text === "" ? "" : `${word ? `${text[0].toUpperCase()}${text.slice(1)}` : text}.`;
 }
 
 function section(title: string, ...children: (Node | string | null | false)[]): HTMLElement {
@@ -41,10 +43,10 @@ export function head(doc: Document, card: Card | undefined): HTMLElement {
   const out = el("div", "head");
   const { answer } = doc;
   if (answer !== null) {
-    out.append(el("p", `headline ${answer.tone}`, answer.headline), ...answer.lines.map((line) => el("p", "", sentence(line))));
+    out.append(el("p", `headline ${answer.tone}`, answer.headline.slice(0, 1).toUpperCase() + answer.headline.slice(1)), ...answer.lines.map((line) => el("p", "", sentence(line))));
   }
   if (card === undefined) return out;
-  const { verdict, beyond, oom } = card.explanation;
+  const { verdict, beyond } = card.explanation;
   const word = verdict.outcome === "oom" ? "Out of memory" : verdict.outcome === "fits" ? "Fits" : "No out-of-memory error";
   if (answer === null) {
     out.append(el("p", `headline ${verdict.outcome === "oom" ? "bad" : "good"}`, `${word} on cuda:${card.explanation.index}`));
@@ -53,7 +55,6 @@ export function head(doc: Document, card: Card | undefined): HTMLElement {
   for (const text of [verdict.why, verdict.what_helps, beyond?.because ?? ""]) {
     if (text !== "") out.append(el("p", "", sentence(text)));
   }
-  if (oom?.site !== undefined && oom.site !== null && oom.fatal) out.append(el("p", "code", site(oom.site)));
   return out;
 }
 

@@ -231,5 +231,9 @@ export function describe(card: Card, block: number): string {
   const module = card.module[block] > 0 ? card.modules[card.module[block] - 1] : "";
   const line = card.lineText(block);
   const parts = [name !== "" ? name : module, line].filter((part) => part !== "");
-  return parts.length > 0 ? parts.join("  ") : `allocated in ${card.phaseAt(card.birth[block])}, without a stack`;
+  if (parts.length > 0) return parts.join("  ");
+  const phase = card.phaseAt(card.birth[block]);
+  const operation = card.operation(block);
+  if (card.birth[block] === 0) return "allocated before the recording";
+  return operation === "" ? `allocated in ${phase}, without a stack` : `allocated in ${phase} by ${operation}`;
 }

@@ -101,6 +101,8 @@ export class Timeline {
     const grouping = this.grouping();
     const names = grouping.names.length;
     const floor = new Float64Array(width);
+    const grid = rgba(theme.grid);
+    for (let bytes = 0, step = this.step(top); bytes <= top; bytes += step) rects.add(LEFT, Math.round(y(bytes)), width, 1, grid);
     const level = (values: ArrayLike<number>, at: number, colour: number): void => {
       for (let x = 0; x < width; ) {
         const start = x;
@@ -121,6 +123,11 @@ export class Timeline {
     this.lines(theme, card, top, y);
   }
 
+  /** The distance of the lines of the grid, in bytes. */
+  private step(top: number): number {
+    return nice(top / Math.max(this.inner.height / 42, 1));
+  }
+
   /** The parts of the program, below the bands. */
   private strip(base: number): void {
     const card = this.which();
@@ -130,7 +137,7 @@ export class Timeline {
     for (let x = 0, start = 0, kind = 7; x <= width; x++) {
       const position = from + ((to - from) * x) / width;
       const at = lower(card.phaseStarts, position + 1) - 1;
-      const next = at < 0 ? 0 : card.phaseKinds[at];
+      const next = at < 0 ? 7 : card.phaseKinds[at];
       const key = `${next}`;
       if (x === width || (key !== last && last !== "")) {
         this.canvas.rects.add(LEFT + start, base + 3, x - start, STRIP - 4, rgba(phaseHex(kind), 0.9));
@@ -144,7 +151,7 @@ export class Timeline {
   private lines(theme: Theme, card: Card, top: number, y: (bytes: number) => number): void {
     const context = this.canvas.over;
     if (context === null) return;
-    const { width, height, base } = this.inner;
+    const { width, base } = this.inner;
     const ground = css(theme.ground);
     const [from, to] = this.range();
     const line = (x0: number, y0: number, x1: number, y1: number, ink: string, dash: number[] = []): void => {
@@ -158,10 +165,9 @@ export class Timeline {
       context.setLineDash([]);
     };
     // Sizes on the left.
-    const step = nice(top / Math.max(height / 42, 1));
+    const step = this.step(top);
     context.textAlign = "right";
     for (let bytes = 0; bytes <= top; bytes += step) {
-      line(LEFT, y(bytes), LEFT + width, y(bytes), theme.grid);
       context.fillStyle = theme.faint;
       context.fillText(size(bytes), LEFT - 7, y(bytes));
     }
@@ -234,7 +240,8 @@ export class Timeline {
       const x = this.pixel(failure);
       if (!within(x)) continue;
       const fatal = failure === card.fatal;
-      line(x, TOP, x, base, theme.bad, fatal ? [] : [2, 3]);
+      // What the program got past is a tick; there can be hundreds.
+      line(x, fatal ? TOP : TOP - 8, x, fatal ? base : TOP - 1, theme.bad);
       if (fatal && oom !== null) {
         // What was asked for and refused, on top of what was there.
         const [high, low] = [y(card.reservedAtPosition(failure) + oom.requested_bytes), y(card.reservedAtPosition(failure))];

@@ -61,8 +61,8 @@ pub struct DryRunArgs {
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 
-    /// Write the program's memory over time to FILE for other tools: .parquet, .json (Perfetto) or a folder for
-    /// TensorBoard
+    /// Write the program's memory over time to FILE for other tools: .parquet, .json (Perfetto), .speedscope.json or a
+    /// folder for TensorBoard
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 

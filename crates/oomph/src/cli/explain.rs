@@ -57,7 +57,8 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub follow: bool,
 
-    /// Write the recording for other tools: .parquet, .json (Perfetto), .pickle, or a folder for TensorBoard
+    /// Write the recording for other tools: .parquet, .json (Perfetto), .speedscope.json, .pickle (PyTorch's viewer), or a
+    /// folder for TensorBoard
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
 

@@ -33,6 +33,9 @@ Examples:
       oomph explain train.log
       oomph explain snapshot.pickle
 
+  Look at a recording in the browser:
+      oomph view snapshot.pickle
+
   What makes it fit, and what is the largest batch?
       oomph fix --gpu rtx-3060 -- python train.py --batch-size 16
       oomph tune --gpu rtx-3060 --vary batch=1..512 -- python train.py --batch-size {batch}
