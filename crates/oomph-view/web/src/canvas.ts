@@ -24,7 +24,8 @@ export class Canvas {
     this.element = el("div", `canvas ${className}`, this.below, this.above);
     this.element.tabIndex = 0;
     this.painter = painter(this.below);
-    this.over = this.above.getContext("2d");
+    // A few lines and words are drawn faster by the processor than sent to a card, and much faster than to none.
+    this.over = this.above.getContext("2d", { willReadFrequently: true });
     this.element.dataset.painter = this.painter?.kind ?? "none";
     new ResizeObserver(() => this.redraw()).observe(this.element);
     this.below.addEventListener("webglcontextlost", (event) => event.preventDefault());

@@ -214,7 +214,7 @@ class App {
         other === undefined ? null : difference(card, other),
         ...causes(card),
         ...(doc.answer === null ? [] : sections(doc.answer)),
-        ...notes(doc),
+        ...notes(doc, card),
       ].filter((part): part is HTMLElement => part !== null),
     );
     this.side.scrollTop = scrolled;
@@ -302,9 +302,21 @@ class App {
   }
 }
 
-function notes(doc: Document): HTMLElement[] {
+/** What a picture lacks because the recording does. */
+function lacks(card: Card): string[] {
+  const missing: string[] = [];
+  if (card.events === 0) {
+    missing.push("The recording has no events, only the state at its end. torch.cuda.memory._record_memory_history() before the program's work records them.");
+  } else if (!card.hasStacks) {
+    missing.push("No stacks were recorded, so that lines and flame graphs are missing. torch.cuda.memory._record_memory_history() records them.");
+  }
+  if (card.ranges.length === 0) missing.push("The recording has no segments, so that reserved memory and gaps are not known.");
+  return missing;
+}
+
+function notes(doc: Document, card: Card | undefined): HTMLElement[] {
   const private_ = doc.private ? ["Folders and lines of source were left out of this page."] : [];
-  const all = [...doc.notes, ...private_];
+  const all = [...(card === undefined ? [] : lacks(card)), ...doc.notes, ...private_];
   return all.length === 0 ? [] : [el("section", "", el("h2", "", "Notes"), ...all.map((note) => el("p", "faint", note)))];
 }
 
@@ -318,7 +330,7 @@ async function start(): Promise<void> {
       new App(doc, state, root);
     } else {
       const title = el("header", "", el("span", "mark", "oomph"), el("h1", "", doc.title));
-      const parts = [head(doc, undefined), ...(doc.answer === null ? [] : sections(doc.answer)), ...notes(doc)];
+      const parts = [head(doc, undefined), ...(doc.answer === null ? [] : sections(doc.answer)), ...notes(doc, undefined)];
       root.replaceChildren(title, el("div", "alone", ...parts));
     }
     document.documentElement.dataset.ready = "1";

@@ -145,6 +145,6 @@ export function painter(canvas: HTMLCanvasElement): Painter | null {
       // The canvas below does as well, only slower.
     }
   }
-  const context = canvas.getContext("2d", { alpha: false });
+  const context = canvas.getContext("2d", { alpha: false, willReadFrequently: true });
   return context === null ? null : new Flat(canvas, context);
 }
