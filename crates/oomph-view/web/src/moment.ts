@@ -44,7 +44,9 @@ export function moment(card: Card, at: number, search: Search): Moment {
     }
   }
   const segments = segmentsAt(card, at, all);
-  const reserved = segments.reduce((sum, segment) => sum + segment.size, 0);
+  // A block that lies in no segment stands for one of its own: some recordings have no segments.
+  const within = segments.reduce((sum, segment) => sum + segment.size - segment.free, 0);
+  const reserved = segments.reduce((sum, segment) => sum + segment.size, 0) + Math.max(active - within, 0);
   return { at, blocks, all, requested, active, reserved, owners, found, segments };
 }
 
