@@ -80,6 +80,9 @@ enum Command {
         /// Recordings that `oomph dry-run --snapshot FILE` wrote.
         #[arg(required = true)]
         recordings: Vec<PathBuf>,
+        /// Let cuDNN take other algorithms than were recorded, as where its own version could not be asked.
+        #[arg(long)]
+        workspaces: bool,
         /// Write the rows to this file as well.
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
@@ -104,7 +107,7 @@ fn main() -> ExitCode {
         }
         Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
         Command::Frameworks { check } => frameworks::run(check),
-        Command::Spread { recordings, csv } => spread::measure(&recordings, csv.as_deref()),
+        Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

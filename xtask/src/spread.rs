@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use oomph_allocator::{Capacity, Spread};
+use oomph_allocator::{Capacity, Spread, Unlike};
 use oomph_explain::snapshot::{Options, Requests, requests};
 use oomph_trace::ReadOptions;
 
@@ -29,11 +29,11 @@ impl Row {
     }
 }
 
-/// Replays recordings, prints a row for each, and says how many of the replays lay within the interval.
+/// With `workspaces` cuDNN may take other algorithms than were recorded. Replays recordings, prints a row for each, and says how many of the replays lay within the interval.
 ///
 /// # Errors
 /// When a recording cannot be read.
-pub fn measure(paths: &[PathBuf], csv: Option<&Path>) -> Result<()> {
+pub fn measure(paths: &[PathBuf], workspaces: bool, csv: Option<&Path>) -> Result<()> {
     let mut rows = Vec::new();
     for path in paths {
         let trace = oomph_trace::read(path, &ReadOptions::default()).with_context(|| path.display().to_string())?;
@@ -43,7 +43,7 @@ pub fn measure(paths: &[PathBuf], csv: Option<&Path>) -> Result<()> {
                 eprintln!("{name}: the recording lacks its beginning, and is left out");
                 continue;
             }
-            rows.push(row(name.clone(), &requests));
+            rows.push(row(name.clone(), &requests, workspaces));
         }
     }
     ensure!(!rows.is_empty(), "no recording has a whole history; `oomph dry-run --snapshot FILE` writes one");
@@ -74,10 +74,11 @@ pub fn measure(paths: &[PathBuf], csv: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-fn row(name: String, requests: &Requests) -> Row {
+fn row(name: String, requests: &Requests, workspaces: bool) -> Row {
     let script = requests.yielding.as_ref().unwrap_or(&requests.firm);
     let spread = |seeds: std::ops::Range<u64>| -> Spread {
-        script.spread(&requests.model, Capacity::UNLIMITED, &requests.step_ends, seeds)
+        let unlike = Unlike { step_ends: &requests.step_ends, workspaces };
+        script.spread(&requests.model, Capacity::UNLIMITED, &unlike, seeds)
     };
     let set = spread(0..script.affordable_replays().into());
     let others = spread(OTHERS);

@@ -40,7 +40,7 @@ pub use reconstruct::start_state;
 pub use replay::{Failure, Replay, Start};
 pub use script::Script;
 pub use settings::{Backend, INTERVALS, Reserve, Settings, SettingsError};
-pub use spread::{REPLAYS, Spread};
+pub use spread::{REPLAYS, Spread, Unlike};
 pub use statistics::{AtPeak, Gauge, Statistics};
 pub use verify::{Disagreement, Mismatch, Tally, Verification, verify};
 pub use version::{BlockOrder, Version, VersionError};

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::{CheckArgs, DiffArgs, Format};
 use crate::failure::{hinted, status};
+use crate::html::{self, Shown, Writing};
 use crate::{explain, output};
 
 /// Every stack is compared, not only the largest.
@@ -20,13 +21,21 @@ const ALL_STACKS: usize = usize::MAX;
 /// # Errors
 /// When one cannot be read.
 pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
-    let [before, after] = [&args.before, &args.after].map(|path| explained(path, args.salvage));
+    html::writable(&args.page)?;
+    let [before, after] = [&args.before, &args.after].map(|path| shown(path, args.salvage));
+    let (before, after) = (before?, after?);
     let report = DiffReport {
         schema: DiffSchema,
         before: args.before.display().to_string(),
         after: args.after.display().to_string(),
-        diff: snapshot::diff(&before?, &after?),
+        diff: snapshot::diff(&before.explanation, &after.explanation),
     };
+    if let Some(path) = &args.page.html {
+        let title = format!("{} and {}", html::last_part(&args.before), html::last_part(&args.after));
+        let writing = Writing { title, path, private: args.page.private, compare: true };
+        // The later recording comes first: it is what is looked into.
+        html::write(&writing, Some(html::diff(&report)), &[after, before], &at_peak())?;
+    }
     written(args.format, &report, || render_diff(&report, output::style()))?;
     Ok(ExitCode::from(status::DONE))
 }
@@ -72,9 +81,18 @@ fn growth(args: &CheckArgs, baseline: Option<&Explanation>) -> Result<Option<u64
 }
 
 fn explained(path: &std::path::Path, salvage: bool) -> Result<Explanation> {
+    Ok(shown(path, salvage)?.explanation)
+}
+
+/// The moment at which recordings are compared.
+fn at_peak() -> Options {
+    Options { at: At::Peak, what_if: false, top: ALL_STACKS, ..Options::default() }
+}
+
+fn shown(path: &std::path::Path, salvage: bool) -> Result<Shown> {
     let trace = explain::read(path, salvage)?;
-    let options = Options { at: At::Peak, what_if: false, top: ALL_STACKS, ..Options::default() };
-    Ok(snapshot::explain(&trace, &options, None))
+    let explanation = snapshot::explain(&trace, &at_peak(), None);
+    Ok(Shown { name: path.display().to_string(), trace, names: None, explanation })
 }
 
 fn written(format: Format, report: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {

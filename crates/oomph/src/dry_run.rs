@@ -6,16 +6,20 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use oomph_explain::snapshot::{self, Options};
+use oomph_gpu::Catalogue;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
 use crate::cli::{DryRunArgs, Format};
 use crate::failure::status;
+use crate::html::{self, Shown, Writing};
 use crate::program::Program;
 use crate::stage::{Ended, Stage};
 use crate::trial::Stop;
-use crate::{activity, export, grown, needs, output, recovered, unsure, whose};
+use crate::whose::ProcessMemory;
+use crate::{activity, explain, export, grown, needs, output, recovered, unsure, whose};
 
 /// The signal of Ctrl-C.
 const SIGINT: i32 = 2;
@@ -39,6 +43,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &args.trace {
         export::known(path)?;
     }
+    html::writable(&args.page)?;
     let stage = Stage::set(program, quiet)?;
     let program = &stage.program;
 
@@ -104,6 +109,9 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
             place(site, &stage.directory);
         }
     }
+    if let Some(path) = &args.page.html {
+        page(path, args.page.private, &report, first.memory)?;
+    }
     // The empty line sets the answer off from the program's output.
     let text = || format!("\n{}", render_dry_run(&report, output::style()));
     output::answer(&report, args.format, args.report.as_deref(), text)?;
@@ -115,6 +123,34 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => status::DOES_NOT_FIT,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
+}
+
+/// Writes the answer as a page, with what the program's processes recorded.
+fn page(path: &Path, private: bool, report: &DryRunReport, memory: Vec<ProcessMemory>) -> Result<()> {
+    let device = report.devices.first();
+    let options = Options {
+        capacity: device.and_then(|device| device.capacity_bytes),
+        context_bytes: device.map(|device| device.peak.context_bytes),
+        cards: explain::ladder(Catalogue::builtin(), None),
+        ..Options::default()
+    };
+    let several = memory.len() > 1;
+    let shown: Vec<Shown> = memory
+        .into_iter()
+        .map(|ProcessMemory { pid, trace, names }| {
+            let explanation = snapshot::explain(&trace, &options, names.as_ref());
+            let name = if several { format!("process {pid}") } else { "the run".to_owned() };
+            Shown { name, trace, names, explanation }
+        })
+        .collect();
+    let title = format!("oomph dry-run: {}", html::short(&report.command));
+    let writing = Writing { title, path, private, compare: false };
+    let mut answer = html::dry_run(report);
+    if private {
+        // The text of the answer quotes lines of the program.
+        answer.sections.retain(|section| section.title != html::WHOLE);
+    }
+    html::write(&writing, Some(answer), &shown, &options)
 }
 
 /// The exit status of a run that a signal ended.

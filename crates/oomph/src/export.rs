@@ -21,6 +21,9 @@ type Series = (String, Vec<(i64, f64)>);
 /// The endings that are known; none is a folder.
 const ENDINGS: [&str; 5] = ["parquet", "json", "pickle", "pkl", ""];
 
+/// Names that end so are for speedscope, and not for Perfetto.
+const SPEEDSCOPE: &str = ".speedscope.json";
+
 /// Finds out whether a recording can be written under this name, before there is one.
 ///
 /// # Errors
@@ -33,11 +36,13 @@ pub fn known(path: &Path) -> Result<()> {
 fn unknown(ending: &str) -> anyhow::Error {
     hinted(
         format!("`.{ending}` is no format that recordings can be written in"),
-        "use .parquet, .json (Perfetto), .pickle (PyTorch's viewer) or a folder without an ending (TensorBoard)",
+        "use .parquet, .json (Perfetto), .speedscope.json, .pickle (PyTorch's viewer) or a folder without an ending \
+         (TensorBoard)",
     )
 }
 
-/// Writes a recording to `path`: Parquet, Chrome/Perfetto JSON, PyTorch's own pickle, or a folder for TensorBoard (with the
+/// Writes a recording to `path`: Parquet, Chrome/Perfetto JSON, speedscope's JSON (what was live at the death or the peak,
+/// by stack), PyTorch's own pickle, or a folder for TensorBoard (with the
 /// owners over time).
 ///
 /// # Errors
@@ -48,6 +53,9 @@ pub fn write(trace: &Trace, names: Option<&Names>, path: &Path) -> Result<()> {
     let create = || -> Result<BufWriter<File>> { Ok(BufWriter::new(File::create(path).with_context(context)?)) };
     match ending {
         "parquet" => write::parquet(trace, create()?).with_context(context),
+        "json" if path.to_string_lossy().ends_with(SPEEDSCOPE) => {
+            write::speedscope(trace, &live(trace, names), create()?).with_context(context)
+        }
         "json" => {
             let mut file = create()?;
             write::perfetto(trace, &mut file).and_then(|()| file.flush()).with_context(context)
@@ -67,6 +75,17 @@ pub fn write(trace: &Trace, names: Option<&Names>, path: &Path) -> Result<()> {
         }
         other => Err(unknown(other)),
     }
+}
+
+/// What each stack holds at the moment of the explanation, on every card.
+fn live(trace: &Trace, names: Option<&Names>) -> Vec<write::Holding> {
+    let histories = snapshot::history(trace, &Options::default(), names);
+    let of = |history: &snapshot::History| {
+        let lives = |block: &&snapshot::HistoryBlock| block.birth <= history.moment && history.moment < block.death;
+        let rows = history.blocks.iter().filter(lives).map(|block| (block.stack, block.requested));
+        (format!("cuda:{}", history.index), rows.collect())
+    };
+    histories.iter().map(of).collect()
 }
 
 /// What each owner holds over time, on the first card of a recording.

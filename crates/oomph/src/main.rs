@@ -27,6 +27,7 @@ mod followed;
 mod fork_runner;
 mod gpus;
 mod grown;
+mod html;
 mod needs;
 mod output;
 mod plan;
@@ -37,6 +38,7 @@ mod stage;
 mod trial;
 mod tune;
 mod unsure;
+mod view;
 mod whose;
 
 use std::process::ExitCode;
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
+        Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),
         Command::Check(args) => compare::check(&args),
         Command::Plan(args) => plan::run(&args, cli.quiet),

@@ -23,6 +23,16 @@ const REQUESTS: usize = 12_000_000;
 /// upper end is put higher, by this part of the width a missing replay.
 const BEYOND: f64 = 0.01;
 
+/// What may be otherwise in a replay, beside the places of segments and the moments at which streams finish.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unlike<'a> {
+    /// The places of events after which the optimizer's steps end, ascending: batches between them may come in another
+    /// order.
+    pub step_ends: &'a [usize],
+    /// Whether cuDNN may take other algorithms than those of the recording, as where another version of it was asked.
+    pub workspaces: bool,
+}
+
 /// What a program reserved in replays that differ in what another machine may do differently, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
@@ -56,22 +66,23 @@ impl Script {
         affordable.clamp(FEWEST, REPLAYS)
     }
 
-    /// Replays the script with each of `seeds`. `step_ends` are the places of events after which the optimizer's steps
-    /// end, ascending: batches between them may come in another order.
+    /// Replays the script with each of `seeds`.
     pub fn spread(
         &self,
         model: &Model,
         capacity: Capacity,
-        step_ends: &[usize],
+        unlike: &Unlike<'_>,
         seeds: impl Iterator<Item = u64>,
     ) -> Spread {
         let recorded = self.replay(model, capacity, crate::Start::Cold);
-        let order = batches::Batches::of(self, step_ends);
+        let order = batches::Batches::of(self, unlike.step_ends);
         let (mut replays, mut died) = (Vec::new(), 0);
         for seed in seeds {
             let mut chances = fastrand::Rng::with_seed(seed);
             let mut script = order.shuffled(self, &mut chances);
-            script.draw_workspaces(&mut chances);
+            if unlike.workspaces {
+                script.draw_workspaces(&mut chances);
+            }
             script.draw_completions(&mut chances);
             let replay = script.replay_scattered(model, capacity, seed);
             died += u32::from(!replay.survived);

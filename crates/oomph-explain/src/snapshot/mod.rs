@@ -10,7 +10,8 @@
 //! 4. `failures`, `rounds`: which allocations failed for good, and the loop that was under way.
 //! 5. `groups`, `host`, `pinned`, `causes`, `what_if`, `beyond`: what follows from that.
 //!
-//! [`diff`], [`check`] and [`ranks`] compare explanations; [`requests`] gives what a replay takes.
+//! [`diff`], [`check`] and [`ranks`] compare explanations; [`requests`] gives what a replay takes, and [`history`] what
+//! there is to draw.
 
 mod beyond;
 mod causes;
@@ -20,6 +21,7 @@ mod explanation;
 mod failures;
 mod groups;
 mod grown;
+mod history;
 mod host;
 mod layout;
 mod lifetimes;
@@ -49,6 +51,7 @@ pub use explanation::{
     PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
 };
 pub use grown::{GrownAt, grown_at};
+pub use history::{History, HistoryBlock, HistoryRange, history};
 pub use names::{Names, NamesError};
 pub use options::{At, AtError, Card, Options};
 pub use ranks::{Holding, Rank, RankComparison, ranks};

@@ -103,6 +103,11 @@ impl Phases {
         Birth { kind, end: next.unwrap_or(self.end), cut: next.is_none(), step }
     }
 
+    /// The stretches of the recording, in order.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
     /// The ends of the steps.
     pub fn step_ends(&self) -> &[Position] {
         &self.step_ends

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use oomph_allocator::{EventPools, Settings};
-use oomph_trace::{Action, Device};
+use oomph_trace::{Action, Device, Event, PoolId};
 
 use super::lifetimes::{Lifetime, NEVER, Position, lifetimes};
 use super::segments::{Direction, Ranges};
@@ -110,6 +110,14 @@ impl<'a> Timeline<'a> {
             change(&mut segments, self.device, &self.pools, index, Direction::Forward);
         }
         segments
+    }
+
+    /// Every event that changes segments: its index, the event, and its pool.
+    pub fn segment_changes(&self) -> impl Iterator<Item = (Position, Event, PoolId)> + '_ {
+        self.segment_events.iter().filter_map(|&index| {
+            let event = self.device.events.get(index as usize)?;
+            Some((index, event, self.pools.pool(index as usize, &event)))
+        })
     }
 
     /// The position that `at` means, and what it turned out to be; the end where the recording has no such moment.

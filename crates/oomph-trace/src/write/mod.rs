@@ -5,6 +5,7 @@ mod curve;
 mod parquet;
 mod perfetto;
 mod pickle;
+mod speedscope;
 mod tensorboard;
 
 pub use curve::{Sample, curve};
@@ -12,6 +13,7 @@ pub use curve::{Sample, curve};
 pub use parquet::parquet;
 pub use perfetto::perfetto;
 pub use pickle::{StackSharing, snapshot};
+pub use speedscope::{Holding, speedscope};
 pub use tensorboard::tensorboard;
 
 use crate::{Device, DeviceKind};

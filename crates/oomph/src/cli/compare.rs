@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Format;
+use super::{Format, PageArgs};
 
 pub(super) const DIFF_HELP: &str = "\
 Examples:
@@ -36,6 +36,10 @@ pub struct DiffArgs {
     /// Use what can be read of a damaged file
     #[arg(long)]
     pub salvage: bool,
+
+    /// The answer as a page.
+    #[command(flatten)]
+    pub page: PageArgs,
 
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]

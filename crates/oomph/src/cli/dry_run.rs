@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Format, ProgramArgs};
+use super::{Format, PageArgs, ProgramArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -61,14 +61,18 @@ pub struct DryRunArgs {
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 
-    /// Write the program's memory over time to FILE for other tools: .parquet, .json (Perfetto) or a folder for
-    /// TensorBoard
+    /// Write the program's memory over time to FILE for other tools: .parquet, .json (Perfetto), .speedscope.json or a
+    /// folder for TensorBoard
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
     /// Do not record whose memory it is
     #[arg(long, conflicts_with_all = ["snapshot", "trace"])]
     pub no_owners: bool,
+
+    /// The answer as a page.
+    #[command(flatten)]
+    pub page: PageArgs,
 
     /// How the answer is written on stdout; with json the program's stdout goes to stderr
     #[arg(long, value_enum, default_value_t = Format::Text)]

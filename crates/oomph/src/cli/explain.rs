@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Format;
+use super::{Format, PageArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -27,6 +27,9 @@ Examples:
       oomph explain snapshot.pickle --export memory.parquet
       oomph explain snapshot.pickle --export trace.json
 
+  As a page for the browser (oomph view opens it):
+      oomph explain snapshot.pickle --html report.html
+
   Wait for the failure of a run that goes on:
       oomph explain --follow train.log
 
@@ -46,6 +49,31 @@ pub struct ExplainArgs {
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
+    /// How recordings are read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+
+    /// Go on reading a log that is still being written, and answer at each failure
+    #[arg(long)]
+    pub follow: bool,
+
+    /// Write the recording for other tools: .parquet, .json (Perfetto), .speedscope.json, .pickle (PyTorch's viewer), or a
+    /// folder for TensorBoard
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+
+    /// The answer as a page.
+    #[command(flatten)]
+    pub page: PageArgs,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// How a recording is read; `explain` and `view` take these alike.
+#[derive(Debug, Args)]
+pub struct ReadingArgs {
     /// The moment: peak, oom, end, or a time in microseconds as the recording counts [default: oom where there is one,
     /// else peak]
     #[arg(long, value_name = "MOMENT")]
@@ -70,16 +98,4 @@ pub struct ExplainArgs {
     /// Use what can be read of a damaged file
     #[arg(long)]
     pub salvage: bool,
-
-    /// Go on reading a log that is still being written, and answer at each failure
-    #[arg(long)]
-    pub follow: bool,
-
-    /// Write the recording for other tools: .parquet, .json (Perfetto), .pickle, or a folder for TensorBoard
-    #[arg(long, value_name = "FILE")]
-    pub export: Option<PathBuf>,
-
-    /// How the answer is written
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
 }

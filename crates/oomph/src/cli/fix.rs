@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Format, ProgramArgs, at_least_one};
+use super::{Format, PageArgs, ProgramArgs, at_least_one};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -86,6 +86,10 @@ pub struct FixArgs {
     /// Count a program as fitting that runs out of memory, catches the error and goes on with less
     #[arg(long)]
     pub accept_recovered: bool,
+
+    /// The answer as a page.
+    #[command(flatten)]
+    pub page: PageArgs,
 
     /// How the answer is written on stdout
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -7,17 +7,19 @@ mod fix;
 mod plan;
 mod program;
 mod tune;
+mod view;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
-pub use explain::ExplainArgs;
+pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, ProgramArgs, Routing, Values};
 pub use tune::TuneArgs;
+pub use view::{PageArgs, ViewArgs};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -30,6 +32,9 @@ Examples:
   Why did it run out of memory? (a log, or a snapshot of the memory)
       oomph explain train.log
       oomph explain snapshot.pickle
+
+  Look at a recording in the browser:
+      oomph view snapshot.pickle
 
   What makes it fit, and what is the largest batch?
       oomph fix --gpu rtx-3060 -- python train.py --batch-size 16
@@ -79,6 +84,9 @@ pub enum Command {
     /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),
+    /// Look at a recording in the browser: memory over time, the address space, flame graphs, causes
+    #[command(after_help = view::HELP)]
+    View(ViewArgs),
     /// Compare two recordings: what grew, by owner, module and stack
     #[command(after_help = compare::DIFF_HELP)]
     Diff(DiffArgs),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::Format;
+use super::{Format, PageArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -208,6 +208,10 @@ pub struct PlanArgs {
     /// Verify in an environment with this package (any pip requirement; repeatable)
     #[arg(long, value_name = "PKG", requires = "verify")]
     pub with: Vec<String>,
+
+    /// The answer as a page.
+    #[command(flatten)]
+    pub page: PageArgs,
 
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]

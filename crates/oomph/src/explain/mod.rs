@@ -13,8 +13,9 @@ use oomph_gpu::{Catalogue, Gpu, Kind};
 use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, clean_json, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
-use crate::cli::{ExplainArgs, Format};
+use crate::cli::{ExplainArgs, Format, ReadingArgs};
 use crate::failure::{hinted, status};
+use crate::html::{self, Shown, Writing};
 use crate::whose::names_beside;
 use crate::{cards, export, output};
 
@@ -29,14 +30,15 @@ const LADDER: [&str; 9] =
 /// # Errors
 /// When a file cannot be read, or an option makes no sense.
 pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
-    let options = options(args)?;
-    let names = args.names.as_deref().map(names).transpose()?;
+    let options = options(&args.reading)?;
     if args.follow {
         return follow(args);
     }
-    let reading = ReadOptions { salvage: args.salvage, ..ReadOptions::default() };
+    let reading = ReadOptions { salvage: args.reading.salvage, ..ReadOptions::default() };
+    html::writable(&args.page)?;
     let mut logs: Vec<Report> = Vec::new();
     let mut recordings: Vec<(String, Explanation)> = Vec::new();
+    let mut shown: Vec<Shown> = Vec::new();
     for path in &args.files {
         let name = path.display().to_string();
         match open(path)? {
@@ -44,13 +46,15 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
                 .push(log::explain(reader, &log::Options::default()).with_context(|| format!("cannot read {name}"))?),
             Input::Recording(reader) => {
                 let trace = recording(reader, &name, &reading)?;
-                let beside = names_beside(path);
-                let beside = if names.is_none() && beside.is_file() { Some(self::names(&beside)?) } else { None };
-                let names = names.as_ref().or(beside.as_ref());
+                let names = names_of(&args.reading, path)?;
                 if let Some(file) = &args.export {
-                    export::write(&trace, names, file)?;
+                    export::write(&trace, names.as_ref(), file)?;
                 }
-                recordings.push((name, snapshot::explain(&trace, &options, names)));
+                let explanation = snapshot::explain(&trace, &options, names.as_ref());
+                recordings.push((name.clone(), explanation.clone()));
+                if args.page.html.is_some() {
+                    shown.push(Shown { name, trace, names, explanation });
+                }
             }
         }
     }
@@ -61,7 +65,22 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
         output::say("oomph: the recording does not include the card's size; pass --gpu NAME or --vram SIZE");
     }
     let report = report(args, logs, recordings);
+    if let Some(path) = &args.page.html {
+        let title = args.files.iter().map(|path| html::last_part(path)).collect::<Vec<_>>().join(", ");
+        let writing = Writing { title, path, private: args.page.private, compare: false };
+        html::write(&writing, html::explain(&report), &shown, &options)?;
+    }
     answer(args.format, &report)
+}
+
+/// What a dry run named of a recording: the file that the user names, or the one beside it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn names_of(args: &ReadingArgs, recording: &Path) -> Result<Option<Names>> {
+    let beside = names_beside(recording);
+    let path = args.names.clone().or_else(|| beside.is_file().then_some(beside));
+    path.as_deref().map(names).transpose()
 }
 
 /// Whether some card of the recording is not known to hold or not to hold it.
@@ -70,7 +89,10 @@ fn lacks_card(explanation: &Explanation) -> bool {
 }
 
 /// What was asked for.
-fn options(args: &ExplainArgs) -> Result<Options> {
+///
+/// # Errors
+/// When a card or a moment is not known.
+pub fn options(args: &ReadingArgs) -> Result<Options> {
     let catalogue = Catalogue::builtin();
     let gpu = args.gpu.as_deref().map(|name| cards::find(catalogue, name)).transpose()?;
     let vram = args.vram.as_deref().map(cards::capacity).transpose()?;

@@ -28,7 +28,7 @@ use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program, quoted};
 use crate::stage::Stage;
 use crate::trial::{Changes, Runner, Stop};
-use crate::{needs, output, whose};
+use crate::{html, needs, output, whose};
 
 use answer::Answer;
 use baseline::{Baseline, Seen, observed};
@@ -87,6 +87,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &args.report {
         output::writable(path)?;
     }
+    html::writable(&args.page)?;
     if args.real {
         apply::needs_a_gpu()?;
     }
@@ -104,6 +105,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         output::say(&format!("oomph: the end of the program's messages:\n{}", answer.messages.trim_end()));
     }
     let report = &answer.report;
+    html::answered(&args.page, format!("oomph fix: {}", html::short(&report.command)), || html::fix(report))?;
     output::answer(report, args.format, args.report.as_deref(), || render_fix(report, output::style()))?;
     if report.verdict == FixVerdict::Fixed {
         if let Some((number, path)) = &write {

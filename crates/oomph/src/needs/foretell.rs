@@ -1,6 +1,6 @@
 //! What a replay says of the smallest card: the recorded requests through the allocator's model at each size.
 
-use oomph_allocator::{Capacity, Script, Spread, Start};
+use oomph_allocator::{Capacity, Script, Spread, Start, Unlike};
 use oomph_explain::snapshot::{Options, Requests, requests};
 
 use crate::assemble::{Observation, device_map};
@@ -40,7 +40,13 @@ pub fn foretold(recorded: &[Option<Requests>]) -> Vec<Option<Foretold>> {
 
 /// How far it may come out otherwise on a real card. `available` is what the allocator can take of each card, in bytes:
 /// `None` without a limit.
-pub fn spreads(recorded: &[Option<Requests>], available: impl Fn(usize) -> Option<u64>) -> Vec<Option<Spread>> {
+pub fn spreads(
+    run: &Observation,
+    recorded: &[Option<Requests>],
+    available: impl Fn(usize) -> Option<u64>,
+) -> Vec<Option<Spread>> {
+    // The program's own cuDNN says what its algorithms take. Where that could not be asked, others may be chosen.
+    let workspaces = run.ledger.warnings().iter().any(|warning| warning.contains("cuDNN"));
     let of_card = |(card, requests): (usize, &Option<Requests>)| {
         let requests = requests.as_ref()?;
         let script = requests.yielding.as_ref().unwrap_or(&requests.firm);
@@ -49,7 +55,8 @@ pub fn spreads(recorded: &[Option<Requests>], available: impl Fn(usize) -> Optio
             None => Capacity::UNLIMITED,
         };
         let seeds = 0..script.affordable_replays().into();
-        Some(script.spread(&requests.model, capacity, &requests.step_ends, seeds))
+        let unlike = Unlike { step_ends: &requests.step_ends, workspaces };
+        Some(script.spread(&requests.model, capacity, &unlike, seeds))
     };
     recorded.iter().enumerate().map(of_card).collect()
 }

@@ -68,7 +68,7 @@ pub fn answer(
                 let other = peak.high_bytes.saturating_sub(peak.reserved_bytes?);
                 Some(cards[card].capacity_bytes()?.saturating_sub(other))
             };
-            let (foretold, spreads) = (foretold(&requests), spreads(&requests, available));
+            let (foretold, spreads) = (foretold(&requests), spreads(first, &requests, available));
             let evidence = Evidence { foretold: &foretold, spreads: &spreads, ..Evidence::default() };
             return Ok(assemble_with(cards, first, &evidence));
         }
@@ -222,7 +222,8 @@ impl Search<'_> {
         }
         let fails = bracket.fails().map(&capacities);
         Ok(best.map(|(run, cards, capacities)| {
-            let spreads = spreads(&requests, |card| Some(capacities.get(card)?.saturating_sub(outside(card))));
+            let spreads =
+                spreads(self.unlimited, &requests, |card| Some(capacities.get(card)?.saturating_sub(outside(card))));
             Found { run, cards, capacities, fails, runs, spreads }
         }))
     }

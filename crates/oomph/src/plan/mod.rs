@@ -21,7 +21,7 @@ use self::verify::{Verification, verify};
 use crate::cli::PlanArgs;
 use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
-use crate::output;
+use crate::{html, output};
 
 /// The card whose kernels run where none was asked for.
 const NAMELESS: &str = "a100-80gb";
@@ -120,6 +120,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         warnings: found.notes.iter().cloned().chain(asked.notes(&found)).chain(split_notes).collect(),
         devices,
     };
+    html::answered(&args.page, format!("oomph plan: {}", report.model), || html::plan(&report))?;
     output::answer(&report, args.format, None, || {
         let mut text = render_plan(&report, output::style());
         if let Some(framework) = args.config {

@@ -21,10 +21,10 @@ use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::fix::margin_of;
 use crate::fork_runner::ForkRunner;
-use crate::output;
 use crate::program::{Program, quoted};
 use crate::stage::{Ended, Stage};
 use crate::trial::Runner;
+use crate::{html, output};
 
 use knobs::{Knobs, Setting};
 use search::{Boundary, Trial};
@@ -50,6 +50,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
     if let Some(path) = &args.report {
         output::writable(path)?;
     }
+    html::writable(&args.page)?;
     let stage = Stage::set(program, quiet)?;
     let runner = ForkRunner::new(&stage, args.jobs);
     runner.prepare(&stage.program.cards);
@@ -72,6 +73,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
     let mut report = answer(rows, &knobs, &stage.program, margin);
     report.forked = runner.forks();
     report.elapsed_seconds = (start.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
+    html::answered(&args.page, format!("oomph tune: {} on {}", report.varied, report.gpu), || html::tune(&report))?;
     output::answer(&report, args.format, args.report.as_deref(), || render_tune(&report, output::style()))?;
     Ok(ExitCode::from(match report.verdict {
         TuneVerdict::Found | TuneVerdict::AllFit => status::DONE,

@@ -138,6 +138,14 @@ impl<'a> Inference<'a> {
         inference
     }
 
+    /// What a block is, where that follows from the block alone.
+    pub fn alone(&self, index: u32) -> Option<Identity> {
+        match self.guess(index, self.timeline.lifetimes.get(index as usize)?) {
+            Guess::Sure(identity) => Some(identity),
+            _ => None,
+        }
+    }
+
     /// One identity for each of these blocks, all of which live at the same moment.
     pub fn identify(&self, blocks: &[u32]) -> Vec<Identity> {
         let mut order: Vec<usize> = (0..blocks.len()).collect();

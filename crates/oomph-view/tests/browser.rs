@@ -1,0 +1,65 @@
+//! Pages in a real browser. It takes node and Chromium; without them the test says so and passes.
+
+mod recorded;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use oomph_explain::snapshot::{Options, explain, history};
+use oomph_trace::Trace;
+use oomph_view::{Page, Recording};
+
+/// A page may be no larger than this, in bytes.
+const LARGEST: usize = 25 << 20;
+
+fn page(trace: &Trace, name: &str, private: bool) -> String {
+    let options = Options { what_if: false, capacity: Some(24 << 30), ..Options::default() };
+    let explanation = explain(trace, &options, None);
+    let history = history(trace, &options, None);
+    let recording = Recording { name: name.into(), trace, explanation: &explanation, history };
+    let page = Page { title: name.into(), recordings: vec![recording], private, ..Page::default() };
+    page.html().expect("a page is written")
+}
+
+fn program(name: &str) -> bool {
+    Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_million_events_can_be_looked_at() {
+    let started = std::time::Instant::now();
+    let large = page(&recorded::training(1_000_000), "training.pickle", false);
+    eprintln!("{} events: {} bytes of page in {:.1} s", 1_000_000, large.len(), started.elapsed().as_secs_f64());
+    assert!(large.len() < LARGEST, "the page has {} bytes", large.len());
+
+    let browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+    let known = std::env::var_os("OOMPH_CHROMIUM").is_some() || browser.iter().any(|path| Path::new(path).exists());
+    if !known || !program("node") {
+        eprintln!("skipped: the pages were not tried in a browser, which takes node and chromium");
+        return;
+    }
+    let small = page(&recorded::hostile(), "<img src=x onerror=stolen=1>.pickle", false);
+    let folder = tempfile::tempdir().expect("a folder for the pages");
+    let write = |name: &str, html: &str| -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, html).expect("a page is kept");
+        path
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("web/test/browser.mjs");
+    let mut command = Command::new("node");
+    command.arg(script).arg(write("large.html", &large)).arg(write("small.html", &small));
+    command.args(std::env::var_os("OOMPH_PICTURES"));
+    let output = command.output().expect("node runs");
+    eprintln!("{}", String::from_utf8_lossy(&output.stdout).trim());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn nothing_of_a_recording_is_markup_and_a_private_page_has_no_folders() {
+    let trace = recorded::hostile();
+    for private in [false, true] {
+        let html = page(&trace, "/home/zoe/<script>stolen=1</script>.pickle", private);
+        assert!(!html.contains("<script>stolen") && !html.contains("<img"), "a name stands in the page as it is");
+        assert_eq!(html.contains("/home/zoe"), !private, "the title of a private page has no folders");
+    }
+}
