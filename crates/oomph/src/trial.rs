@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -25,12 +25,20 @@ pub struct Changes {
     /// Configuration files that say something else, by the words of the command that name them. The user's stay as
     /// they are: a run gets copies.
     pub files: BTreeMap<String, String>,
+    /// Files of the program's code that are run with another text, by their absolute paths.
+    pub edited: BTreeMap<PathBuf, String>,
 }
 
 impl Changes {
     /// The program as it was typed.
     pub fn none(command: &[OsString]) -> Self {
-        Self { command: command.to_vec(), env: Vec::new(), remedies: Vec::new(), files: BTreeMap::new() }
+        Self {
+            command: command.to_vec(),
+            env: Vec::new(),
+            remedies: Vec::new(),
+            files: BTreeMap::new(),
+            edited: BTreeMap::new(),
+        }
     }
 
     /// The command with its changed files in a folder.

@@ -153,9 +153,17 @@ fn is_keeper(call: &Call<'_>) -> bool {
     matches!(call.name(), "append" | "extend" | "add" | "insert" | "appendleft" | "setdefault")
 }
 
+/// What carries a graph.
+struct Carrying<'a> {
+    /// Names of tensors.
+    names: BTreeSet<&'a str>,
+    /// Names of models, whose calls give tensors with a graph.
+    models: Option<&'a BTreeSet<String>>,
+}
+
 /// The names that carry a graph in a loop: what a model gave, and what is computed of that.
-fn graphs<'a>(at: At<'a>, body: Node<'a>, models: &BTreeSet<String>) -> BTreeSet<&'a str> {
-    let mut carrying: BTreeSet<&'a str> = BTreeSet::new();
+fn graphs<'a>(at: At<'a>, body: Node<'a>, models: &'a BTreeSet<String>) -> Carrying<'a> {
+    let mut carrying = Carrying { names: BTreeSet::new(), models: Some(models) };
     let assignments: Vec<(Node<'a>, Node<'a>)> = within(body)
         .filter(|node| node.kind() == "assignment")
         .filter_map(|node| Some((node.child_by_field_name("left")?, node.child_by_field_name("right")?)))
@@ -167,6 +175,7 @@ fn graphs<'a>(at: At<'a>, body: Node<'a>, models: &BTreeSet<String>) -> BTreeSet
             let gives = calls_model(value, models) && !lets_go(value) || carries(value, &carrying);
             if gives {
                 carrying
+                    .names
                     .extend(within(*left).filter(|node| node.kind() == "identifier").map(|node| at.source.of(node)));
             }
         }
@@ -174,18 +183,18 @@ fn graphs<'a>(at: At<'a>, body: Node<'a>, models: &BTreeSet<String>) -> BTreeSet
     // What `.backward()` is called on has a graph, whoever computed it.
     for call in within(body).filter_map(|node| Call::of(at.with(node))).filter(|call| call.name() == "backward") {
         let object = call.object().filter(|object| object.kind() == "identifier");
-        carrying.extend(object.map(|object| at.source.of(object)));
+        carrying.names.extend(object.map(|object| at.source.of(object)));
     }
     carrying
 }
 
 /// Whether an expression gives a tensor with a graph.
-fn carries(at: At<'_>, carrying: &BTreeSet<&str>) -> bool {
+fn carries(at: At<'_>, carrying: &Carrying<'_>) -> bool {
     if lets_go(at) {
         return false;
     }
     match at.node.kind() {
-        "identifier" => carrying.contains(at.text()),
+        "identifier" => carrying.names.contains(at.text()),
         "attribute" => {
             let name = at.node.child_by_field_name("attribute").map(|node| at.source.of(node)).unwrap_or_default();
             !matches!(name, "shape" | "data" | "device" | "dtype" | "grad")
@@ -199,7 +208,8 @@ fn carries(at: At<'_>, carrying: &BTreeSet<&str>) -> bool {
             ) {
                 return false;
             }
-            call.object().is_some_and(|object| carries(at.with(object), carrying))
+            carrying.models.is_some_and(|models| models.contains(call.path()))
+                || call.object().is_some_and(|object| carries(at.with(object), carrying))
                 || call.positional().into_iter().any(|node| carries(at.with(node), carrying))
         }
         "comparison_operator" | "string" | "lambda" => false,
@@ -315,7 +325,7 @@ fn hooks(draft: &mut Draft<'_>) {
             if without_graph(here) {
                 continue;
             }
-            let carrying = BTreeSet::from([output]);
+            let carrying = Carrying { names: BTreeSet::from([output]), models: None };
             if let Some(call) = Call::of(here).filter(is_keeper) {
                 for kept in call.positional().into_iter().filter(|kept| carries(here.with(*kept), &carrying)) {
                     let_go(draft, here.with(kept), ".detach().cpu()");

@@ -9,7 +9,7 @@ mod program;
 mod tune;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
@@ -62,6 +62,20 @@ pub struct Cli {
     /// Say nothing on stderr but warnings and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
+}
+
+impl Cli {
+    /// Reads the command line of this process.
+    ///
+    /// # Errors
+    /// When it is not understood, or asks for help.
+    pub fn parsed() -> Result<Self, clap::Error> {
+        // The list of remedies is about no program.
+        let listed = |argument: clap::Arg| argument.required(false).required_unless_present("list");
+        let mut command = Self::command().mut_subcommand("fix", |fix| fix.mut_arg("command", listed));
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// The commands.
