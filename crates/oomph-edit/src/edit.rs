@@ -100,7 +100,11 @@ pub fn import(source: &Source, line: &str) -> Option<Edit> {
         return None;
     }
     let newline = source.newline();
-    let last = statements.iter().filter(imports).take_while(|node| node.start_byte() < source.text().len()).last();
+    // Imports further down may come after the code that needs this one.
+    let is_text = |node: &Node<'_>| {
+        node.kind() == "expression_statement" && node.named_child(0).is_some_and(|node| node.kind() == "string")
+    };
+    let last = statements.iter().take_while(|node| imports(node) || is_text(node)).filter(imports).last();
     match last {
         Some(last) => {
             let end = source.line_end(last.end_byte().saturating_sub(1));
@@ -114,9 +118,7 @@ pub fn import(source: &Source, line: &str) -> Option<Edit> {
         None => {
             // After a docstring and the line that names the interpreter.
             let first = statements.first()?;
-            let docstring = first.kind() == "expression_statement"
-                && first.named_child(0).is_some_and(|node| node.kind() == "string");
-            let place = if docstring {
+            let place = if is_text(first) {
                 source.line_end(first.end_byte().saturating_sub(1))
             } else {
                 source.line_start(first.start_byte())
@@ -167,5 +169,8 @@ mod tests {
             "\"\"\"What it does.\"\"\"\nimport a\nfrom b import (\n    c)\nimport z\n\nx = 1\n"
         );
         assert!(import(&source, "import a").is_none());
+        let text = "import a\nx = a.b()\nimport c\n";
+        let edit = import(&Source::parse(text).unwrap(), "import z").unwrap();
+        assert_eq!(edited(text, &[edit]).unwrap(), "import a\nimport z\nx = a.b()\nimport c\n");
     }
 }

@@ -147,8 +147,7 @@ impl Program {
     /// The difference to another state of the program as one patch, with paths relative to `base` where they are below
     /// it, else to the script's folder.
     pub fn patch_since(&self, before: &Self, base: &Path) -> String {
-        let below = self.changed_since(before).keys().all(|path| path.starts_with(base));
-        let base = if below { base } else { &self.folder };
+        let base = self.patch_folder(before, base);
         let changed = self.changed_since(before);
         let texts = changed.iter().map(|(path, text)| {
             let name = path.strip_prefix(base).unwrap_or(path).to_string_lossy().replace('\\', "/");
@@ -156,6 +155,13 @@ impl Program {
             diff::patch(&name, old, text)
         });
         texts.collect()
+    }
+
+    /// The folder in which [`Self::patch_since`] applies: `base` where all changed files are below it, else the
+    /// script's.
+    pub fn patch_folder<'p>(&'p self, before: &Self, base: &'p Path) -> &'p Path {
+        let below = self.changed_since(before).keys().all(|path| path.starts_with(base));
+        if below { base } else { &self.folder }
     }
 
     /// The program's own options.

@@ -266,7 +266,12 @@ fn count(source: &crate::source::Source, node: Node<'_>, at: At<'_>) -> Result<(
         return Ok(("micro_step".to_owned(), vec![Edit::replace(first, "micro_step")]));
     }
     let scope = function_of(node).unwrap_or_else(|| source.root());
-    let taken = |name: &str| within(scope).any(|inner| inner.kind() == "identifier" && source.of(inner) == name);
+    // `optimizer.step` is another thing than a variable of that name.
+    let is_variable = |node: &Node<'_>| {
+        let whole = node.parent().filter(|parent| parent.kind() == "attribute");
+        node.kind() == "identifier" && whole.is_none_or(|whole| whole.child_by_field_name("attribute") != Some(*node))
+    };
+    let taken = |name: &str| within(scope).any(|inner| is_variable(&inner) && source.of(inner) == name);
     let name =
         ["step", "micro_step", "micro_batch_index"].into_iter().find(|name| !taken(name)).unwrap_or("oomph_step");
     let bare = matches!(left.kind(), "pattern_list");

@@ -56,7 +56,10 @@ pub fn set(draft: &mut Draft<'_>, wanted: &[(&str, &str)]) -> Result<(), CannotP
         return Ok(());
     }
     if has_parser(draft.program) {
-        let mut arguments = draft.program.arguments().to_vec();
+        let is_file = |word: &String| [".json", ".yaml", ".yml"].iter().any(|ending| word.ends_with(ending));
+        if draft.program.arguments().iter().any(is_file) {
+            return cannot("the arguments stand in a file");
+        }
         for (name, value) in wanted {
             let option = crate::options::Opt {
                 flags: vec![format!("--{name}"), format!("--{}", name.replace('_', "-"))],
@@ -67,7 +70,6 @@ pub fn set(draft: &mut Draft<'_>, wanted: &[(&str, &str)]) -> Result<(), CannotP
                 parameter: false,
             };
             let plain = value.trim_matches('"');
-            option.set(&mut arguments, plain);
             draft.set_option(&option, plain);
         }
         return Ok(());
