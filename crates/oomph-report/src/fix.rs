@@ -180,7 +180,7 @@ pub enum ResultChange {
 /// Words that apply a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apply {
-    /// `flag`, `env`, `code`, `config` or `action`.
+    /// `flag`, `env`, `code`, `config`, `action`, or `patch` for a unified diff of the program's files.
     pub kind: String,
     /// The words.
     pub text: String,

@@ -37,7 +37,7 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
         page.paragraph(0, 2, &[(Ink::Care, "warning:"), (Ink::Plain, &format!(" {}", clean(warning)))]);
     }
     let seconds = format!("{:.0} s", report.elapsed_seconds);
-    let end = if report.out_of_time { "; the time was up before everything was tried" } else { "" };
+    let end = if report.out_of_time { "; the time ended before everything was tried" } else { "" };
     if report.tried > 0 {
         let times = if report.tried == 1 { "1 change".to_owned() } else { format!("{} changes", report.tried) };
         page.paragraph(0, 2, &[(Ink::Faint, &format!("{times} tried on the virtual GPU in {seconds}{end}"))]);

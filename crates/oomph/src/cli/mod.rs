@@ -48,6 +48,7 @@ Exit status:
   1    it does not fit
   2    wrong usage, or something that is needed is missing or cannot be read
   3    the program failed for another reason
+  4    a search ended with its time, before it had an answer
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// Runs CUDA programs on a virtual GPU, and says whether they fit.

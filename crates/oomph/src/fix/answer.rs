@@ -235,7 +235,11 @@ impl<'a> Parts<'_, 'a> {
         let limit = base.limit_bytes;
         let ready = self.applier.ready(&fix.mix).ok();
         let by_hand = ready.as_ref().is_none_or(|ready| ready.means == Means::Hook);
-        let patch = ready.as_ref().and_then(|ready| self.patch(ready));
+        let patched = ready.as_ref().filter(|_| !by_hand).and_then(|ready| self.patch(ready));
+        let (patch, folder) = patched.unzip();
+        if let Some(folder) = folder.flatten() {
+            notes.push(format!("Apply the patch in {}.", folder.display()));
+        }
         if let Some(ready) = &ready {
             notes.extend(ready.notes.iter().cloned());
             if let Some((before, after)) = ready.smaller_batch {
@@ -266,7 +270,13 @@ impl<'a> Parts<'_, 'a> {
             time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
             quality_cost: (!quality.is_empty()).then(|| quality.join("; ")),
             evidence: evidence.collect(),
-            apply: fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
+            apply: match &patch {
+                Some(patch) => {
+                    let remedies: Vec<String> = fix.mix.doses.iter().map(Dose::name).collect();
+                    vec![Apply { kind: "patch".to_owned(), text: patch.clone(), remedy: remedies.join(",") }]
+                }
+                None => fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
+            },
             command: ready.as_ref().and_then(|ready| self.command(&fix.mix, ready)),
             patch,
             by_hand,
@@ -318,12 +328,15 @@ impl<'a> Parts<'_, 'a> {
                 .any(|flag| line.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
     }
 
-    /// The change of the program's files, where a remedy was placed in them.
-    fn patch(&self, ready: &Ready) -> Option<String> {
+    /// The change of the program's files, where a remedy was placed in them, and the folder to apply it in, where that is
+    /// not the present one.
+    fn patch(&self, ready: &Ready) -> Option<(String, Option<PathBuf>)> {
         let (program, edits) = (ready.program.as_ref()?, self.applier.edits.as_ref()?);
         let directory = &self.stage.directory;
         let base = directory.canonicalize().unwrap_or_else(|_| directory.clone());
-        Some(program.patch_since(&edits.program, &base)).filter(|patch| !patch.is_empty())
+        let patch = program.patch_since(&edits.program, &base);
+        let folder = program.patch_folder(&edits.program, &base);
+        (!patch.is_empty()).then(|| (patch, (folder != base).then(|| folder.to_owned())))
     }
 
     /// The whole command line, where flags and variables say it all, or where a patch needs another one.
