@@ -17,6 +17,7 @@ _DEFAULTS = {
     "history": False,
     "history_entries": None,
     "remedies": [],
+    "edited": {},
     "ranks": None,
     "routing": "balanced",
     "unknown_sizes": "most",
@@ -189,6 +190,8 @@ def install():
         return
     _installed = True
     config = _read_config(folder)
+    if config["edited"]:
+        guarded(_install_edited)
     # Before the overlay: ranks tell each other things in files of their own.
     guarded(_install_ranks)
     if not config["allow_writes"]:
@@ -203,6 +206,12 @@ def install():
     on_import("vllm", _vllm_imported)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _install_edited():
+    from oomph import edited
+
+    edited.install(config["edited"], config["follow"])
 
 
 def _prepare_loops():
@@ -234,11 +243,19 @@ def begin_again():
     config.clear()
     config.update(_read_config(folder))
     record.current().folder = folder
+    if config["edited"]:
+        guarded(_begin_edited)
     for callback in _new_run:
         guarded(callback)
     torch = sys.modules.get("torch")
     if torch is not None and config["remedies"]:
         guarded(_install_remedies, record.current())
+
+
+def _begin_edited():
+    from oomph import edited
+
+    edited.begin_again(config["edited"])
 
 
 def _install_ranks():

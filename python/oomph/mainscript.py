@@ -20,6 +20,17 @@ def read(path):
         raise SystemExit(2) from None
 
 
+def become(path):
+    """Give `__main__` the names that the interpreter gives a script; returns them all."""
+    from _frozen_importlib_external import SourceFileLoader
+
+    main = sys.modules["__main__"]
+    main.__file__ = path
+    main.__cached__ = None
+    main.__loader__ = SourceFileLoader("__main__", path)
+    return main.__dict__
+
+
 def execute(text, path, namespace):
     """Execute a script's text in the names of `__main__`; raises the SystemExit with which it ends."""
     try:

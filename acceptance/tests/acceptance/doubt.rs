@@ -6,11 +6,13 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::run::{Run, TORCH_2_15};
 
+/// A test.
+type Test = fn() -> Result<()>;
+
 /// All trials.
 pub fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn() -> Result<()>); 3] =
-        [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast)];
-    let trial = |(name, test): (&str, fn() -> Result<()>)| {
+    let tests: [(&str, Test); 3] = [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast)];
+    let trial = |(name, test): (&str, Test)| {
         Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     tests.into_iter().map(trial).collect()

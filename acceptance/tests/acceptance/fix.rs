@@ -68,8 +68,11 @@ fn trainer() -> Result<()> {
     // The same by hand: the Trainer's batch is what the remedy says.
     let name = fix["remedies"][0].as_str().context("no name")?;
     let divisor: u64 = name.split_once('/').context("no amount")?.1.parse()?;
-    let words = fix["apply"][0]["text"].as_str().context("no words")?;
-    finished.ensure(words.contains(&format!("per_device_train_batch_size={}", 32_u64.div_ceil(divisor))), words)?;
+    // The script's own option has the batch, and its code the accumulation.
+    let command = fix["command"].as_str().context("no command")?;
+    finished.ensure(command.contains(&format!("--batch-size {}", 32_u64.div_ceil(divisor))), command)?;
+    let patch = fix["patch"].as_str().context("no patch")?;
+    finished.ensure(patch.contains(&format!("gradient_accumulation_steps={divisor}")), patch)?;
     let batch = 32_u64.div_ceil(divisor).to_string();
     let by_hand =
         Run::json("rtx-3060", TORCH_2_15)?.args(["--no-owners"]).program(&["trainer_gpt2.py", "--batch-size", &batch]);

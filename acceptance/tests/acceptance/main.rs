@@ -32,6 +32,8 @@ mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod patches;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod plan;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod programs;
@@ -78,6 +80,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(plan::trials());
     trials.extend(serving::trials());
     trials.extend(answers::trials());
+    trials.extend(patches::trials());
     trials
 }
 

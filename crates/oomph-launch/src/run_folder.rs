@@ -397,6 +397,7 @@ mod tests {
             program_root: PathBuf::from("/program"),
             history: false,
             remedies: Vec::new(),
+            edited: Default::default(),
             ranks: None,
             routing: Default::default(),
             batches: Default::default(),

@@ -57,6 +57,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             program_root: place.path().to_owned(),
             history: false,
             remedies: Vec::new(),
+            edited: Default::default(),
             ranks: None,
             routing: Default::default(),
             batches: Default::default(),

@@ -207,6 +207,8 @@ pub enum DryRunKind {
     Argv,
     /// The hook inside the user's Python.
     Hook,
+    /// The program's own options are set, or a copy of its files is edited.
+    Edit,
     /// A key in a temporary copy of a configuration file.
     Config,
     /// Another virtual machine: more cards, another card, no neighbours.

@@ -14,7 +14,7 @@ use crate::catalogue::Catalogue;
 use crate::condition::{Doubt, Fact};
 use crate::effect;
 use crate::framework::Framework;
-use crate::remedy::{Kind, Remedy, Sameness, Written};
+use crate::remedy::{DryRunKind, Kind, Remedy, Sameness, Written};
 use crate::situation::{Cause, Operation, Owner, Situation, Task};
 use crate::words;
 
@@ -119,6 +119,10 @@ impl Catalogue {
     }
 
     fn candidate<'a>(&self, remedy: &'a Remedy, situation: &Situation, on: &BTreeSet<&str>) -> Option<Candidate<'a>> {
+        // Whether the program's code has a place for it is seen only where the code is.
+        if remedy.dry_run.kind == DryRunKind::Edit {
+            return None;
+        }
         let cause = causes(situation).iter().position(|cause| remedy.when.causes.contains(cause))?;
         let excluded = on.contains(remedy.id.as_str())
             || on.iter().any(|on| self.conflict(on, &remedy.id))

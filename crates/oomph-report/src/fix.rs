@@ -151,6 +151,16 @@ pub struct FixRow {
     /// How long the search had gone on when its trial ended, in seconds; `null` where that is not known.
     #[serde(default)]
     pub found_after_seconds: Option<f64>,
+    /// The change of the program's files as a unified diff, relative to the folder in which `oomph` was started; `null`
+    /// where no file changes. The patched files are what was run.
+    #[serde(default)]
+    pub patch: Option<String>,
+    /// Whether a part of it has to be written into the program by hand: its place in the code was not certain.
+    #[serde(default)]
+    pub by_hand: bool,
+    /// Whether it fits, but not with the upper end of what the peak may be on a real card.
+    #[serde(default)]
+    pub tight: bool,
 }
 
 /// What happens to the result.
@@ -170,7 +180,7 @@ pub enum ResultChange {
 /// Words that apply a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apply {
-    /// `flag`, `env`, `code`, `config` or `action`.
+    /// `flag`, `env`, `code`, `config`, `action`, or `patch` for a unified diff of the program's files.
     pub kind: String,
     /// The words.
     pub text: String,
@@ -240,6 +250,9 @@ mod tests {
             command: None,
             notes: vec![],
             found_after_seconds: Some(12.5),
+            patch: None,
+            by_hand: false,
+            tight: false,
         };
         let text = serde_json::to_string(&row)?;
         assert!(

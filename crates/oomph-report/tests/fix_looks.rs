@@ -23,6 +23,9 @@ fn apply(kind: &str, remedy: &str, text: &str) -> Apply {
 fn row(remedies: &[&str], titles: &[&str], peak: u64, result: ResultChange, time: &str) -> FixRow {
     FixRow {
         found_after_seconds: None,
+        patch: None,
+        by_hand: false,
+        tight: false,
         remedies: remedies.iter().map(|&id| id.into()).collect(),
         titles: titles.iter().map(|&title| title.into()).collect(),
         verified: true,

@@ -15,6 +15,8 @@ pub mod status {
     pub const USAGE: u8 = 2;
     /// The program failed for another reason.
     pub const PROGRAM_FAILED: u8 = 3;
+    /// A search ended with its time, before it had an answer.
+    pub const OUT_OF_TIME: u8 = 4;
 }
 
 /// An error with advice.

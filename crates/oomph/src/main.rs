@@ -43,13 +43,11 @@ mod whose;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     oomph_launch::serve_watchdog();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parsed() {
         Ok(cli) => cli,
         Err(error) => {
             // Help that was asked for is data and a success; anything else is wrong usage.

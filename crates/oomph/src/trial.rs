@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -27,6 +27,8 @@ pub struct Changes {
     pub files: BTreeMap<String, String>,
     /// Which end is taken of sizes that nobody computed.
     pub unknown_sizes: UnknownSizes,
+    /// Files of the program's code that are run with another text, by their absolute paths.
+    pub edited: BTreeMap<PathBuf, String>,
 }
 
 impl Changes {
@@ -38,6 +40,7 @@ impl Changes {
             remedies: Vec::new(),
             files: BTreeMap::new(),
             unknown_sizes: UnknownSizes::Most,
+            edited: BTreeMap::new(),
         }
     }
 

@@ -8,7 +8,7 @@ import builtins
 import sys
 from _frozen_importlib_external import SourceFileLoader
 
-from oomph import hook, mainscript, sites
+from oomph import edited, hook, mainscript, sites
 from oomph.loops import rewrite
 
 _TRAINERS = (
@@ -81,19 +81,17 @@ def _run_main(path):
 
     if not is_followed(path) or not os.path.isfile(path):
         return
+    text = edited.text_of(path)
+    is_edited = text is not None
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        if not is_edited:
+            with open(path, "rb") as file:
+                text = file.read()
     except OSError:
         return
-    code = instrumented(text, path)
-    if code is None:
+    if instrumented(text, path) is None and not is_edited:
         return
-    main = sys.modules["__main__"]
-    main.__file__ = path
-    main.__cached__ = None
-    main.__loader__ = SourceFileLoader("__main__", path)
-    mainscript.execute(text, path, main.__dict__)
+    mainscript.execute(text, path, mainscript.become(path))
     raise SystemExit(0)
 
 

@@ -39,6 +39,9 @@ pub struct HookConfig {
     /// What is changed in the program from inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<HookRemedy>,
+    /// Files of the program that are run with another text, by their absolute paths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub edited: BTreeMap<PathBuf, String>,
     /// Which ranks of a job run: numbers, ranges and `last` with commas, or `all`. `None` is `0,1,last` of more than 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<String>,
@@ -402,6 +405,7 @@ mod tests {
             program_root: PathBuf::from("/cwd"),
             history: true,
             remedies: Vec::new(),
+            edited: Default::default(),
             ranks: None,
             routing: Routing::Balanced,
             batches: Batches::Longest,

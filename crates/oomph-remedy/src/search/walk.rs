@@ -38,6 +38,8 @@ pub trait Bench {
 pub enum Ran {
     /// It fits, with this peak in bytes.
     Fits(u64),
+    /// It fits, with this peak in bytes, but not with the upper end of what the peak may be on a real card.
+    Tight(u64),
     /// It still runs out of memory.
     TooMuch,
     /// Some remedies were not applied: their ids and the reasons; and what became of the try, which was one of the others
@@ -54,6 +56,8 @@ pub struct Fix<'a> {
     pub mix: Mix<'a>,
     /// The peak with it, in bytes.
     pub peak_bytes: u64,
+    /// Whether it fits only with the middle of what the peak may be on a real card.
+    pub tight: bool,
 }
 
 /// What the search found.
@@ -93,6 +97,14 @@ pub fn search<'a, B: Bench>(
     };
     let cost = |mix: &Mix<'_>| (mix.doses.iter().map(tier).max().unwrap_or(0), mix.doses.len());
     found.fixes.sort_by_key(|fix| cost(&fix.mix));
+    let room = wanted.saturating_sub(found.fixes.len());
+    let tight = found.tried.iter().filter_map(|(mix, ran)| match ran {
+        Ran::Tight(peak_bytes) => Some(Fix { mix: mix.clone(), peak_bytes: *peak_bytes, tight: true }),
+        _ => None,
+    });
+    let mut tight: Vec<Fix<'a>> = tight.collect();
+    tight.sort_by_key(|fix| cost(&fix.mix));
+    found.fixes.extend(tight.into_iter().take(room));
     Ok(found)
 }
 
@@ -142,7 +154,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             let ran = self.run(&mixes)?;
             for (mix, ran) in mixes.into_iter().zip(ran) {
                 if let Ran::Fits(peak_bytes) = ran {
-                    self.keep(Fix { mix, peak_bytes });
+                    self.keep(Fix { mix, peak_bytes, tight: false });
                 }
             }
             rest = later;
@@ -199,7 +211,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             untried = false;
             match self.settle(&before, &mut mix)? {
                 Some(Ran::Fits(peak_bytes)) => {
-                    let fix = self.reduce(Fix { mix, peak_bytes })?;
+                    let fix = self.reduce(Fix { mix, peak_bytes, tight: false })?;
                     return Ok(Some(fix));
                 }
                 Some(_) => {}
@@ -260,7 +272,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             && !less.doses.is_empty()
             && let Ran::Fits(peak_bytes) = self.run_one(&less)?
         {
-            fix = Fix { mix: less, peak_bytes };
+            fix = Fix { mix: less, peak_bytes, tight: false };
         }
         let jobs = self.bench.jobs().max(1);
         let mut rest: Vec<Dose<'a>> = doses.clone();
@@ -277,7 +289,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             let ran = self.run(&mixes)?;
             // The first that can go goes; of the others it is asked again, without it.
             let gone = mixes.into_iter().zip(ran).enumerate().find_map(|(place, (mix, ran))| match ran {
-                Ran::Fits(peak_bytes) => Some((place, Fix { mix, peak_bytes })),
+                Ran::Fits(peak_bytes) => Some((place, Fix { mix, peak_bytes, tight: false })),
                 _ => None,
             });
             let settled = match gone {
@@ -326,16 +338,18 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             let gentler = (place > low && self.bench.jobs() > 1).then(|| others.with(dose(place - 1)));
             let mixes: Vec<Mix<'a>> = std::iter::once(mix.clone()).chain(gentler).collect();
             let mut ran = self.run(&mixes)?.into_iter();
-            if let (Some(Ran::Fits(_)), Some(Ran::TooMuch)) = (ran.as_slice().first(), ran.as_slice().get(1)) {
+            if let (Some(Ran::Fits(_)), Some(Ran::TooMuch | Ran::Tight(_))) =
+                (ran.as_slice().first(), ran.as_slice().get(1))
+            {
                 low = place;
             }
             match ran.next().unwrap_or(Ran::Failed("it was not tried".into())) {
                 Ran::Fits(peak_bytes) => {
-                    best = Some(Fix { mix, peak_bytes });
+                    best = Some(Fix { mix, peak_bytes, tight: false });
                     high = place;
                     place = low + (high - low) / 2;
                 }
-                Ran::TooMuch => {
+                Ran::TooMuch | Ran::Tight(_) => {
                     low = place + 1;
                     // Far from the truth the steps grow.
                     place = if high < count { low } else { (place * 2).max(place + 1).min(count - 1) };

@@ -37,7 +37,7 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
         page.paragraph(0, 2, &[(Ink::Care, "warning:"), (Ink::Plain, &format!(" {}", clean(warning)))]);
     }
     let seconds = format!("{:.0} s", report.elapsed_seconds);
-    let end = if report.out_of_time { "; the time was up before everything was tried" } else { "" };
+    let end = if report.out_of_time { "; the time ended before everything was tried" } else { "" };
     if report.tried > 0 {
         let times = if report.tried == 1 { "1 change".to_owned() } else { format!("{} changes", report.tried) };
         page.paragraph(0, 2, &[(Ink::Faint, &format!("{times} tried on the virtual GPU in {seconds}{end}"))]);
@@ -82,7 +82,8 @@ fn verdict(page: &mut Page, report: &FixReport) {
         }
         FixVerdict::NothingFits => {
             let word = match (report.tried, report.out_of_time) {
-                (0, true) => "the time was up before anything was tried",
+                (0, true) => "the time ended before anything was tried",
+                (_, true) => "the time ended before a fix was found",
                 (0, false) => "there is nothing to try",
                 _ => "nothing that was tried makes it fit",
             };
@@ -129,12 +130,17 @@ fn result(change: ResultChange) -> &'static str {
         ResultChange::Same => "same",
         ResultChange::Equivalent => "same (rounding)",
         ResultChange::Approximate => "nearly same",
-        ResultChange::Changed => "another",
+        ResultChange::Changed => "changed",
     }
 }
 
 fn name(fix: &FixRow) -> String {
-    fix.titles.join(" + ")
+    let name = fix.titles.join(" + ");
+    match (fix.tight, fix.by_hand) {
+        (true, _) => format!("{name} (tight)"),
+        (false, true) => format!("{name} (by hand)"),
+        (false, false) => name,
+    }
 }
 
 /// One row for each fix. Where the page is narrow the result moves under the name.
@@ -183,7 +189,20 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
             (Ink::Faint, &format!(" ({})", clean(&cost.join("; ")))),
         ],
     );
-    if let Some(command) = &fix.command {
+    if let Some(patch) = fix.patch.as_ref().filter(|_| !fix.by_hand) {
+        // A diff is not wrapped: it is to be copied.
+        for line in patch.lines() {
+            let ink = match line.chars().next() {
+                Some('+') => Ink::Good,
+                Some('-') => Ink::Bad,
+                _ => Ink::Faint,
+            };
+            page.line(0, &[(ink, &clean(line))]);
+        }
+        if let Some(command) = &fix.command {
+            page.paragraph(5, 9, &[(Ink::Plain, "and run: "), (Ink::Plain, &clean(command))]);
+        }
+    } else if let Some(command) = &fix.command {
         page.paragraph(5, 9, &[(Ink::Plain, &clean(command))]);
     } else {
         for apply in &fix.apply {

@@ -14,21 +14,26 @@ Examples:
   Nothing that changes the result, and 1 GiB to spare:
       oomph fix --gpu rtx-3060 --forbid lora,qlora,adafactor --margin 1GiB -- python train.py
 
-  See the first answer at work, and keep it as a script:
+  See the first answer at work, and keep it as a patch or a script:
       oomph fix --gpu rtx-3060 --apply 1 -- python train.py
+      oomph fix --gpu rtx-3060 --write 1 fix.patch -- python train.py
       oomph fix --gpu rtx-3060 --write 1 train-fixed.sh -- python train.py
+
+  Change the program's files:
+      oomph fix --gpu rtx-3060 --in-place 1 -- python train.py
 
   Keep it as the program's own configuration file, changed:
       oomph fix --gpu rtx-3060 --write 1 fixed.yml -- axolotl train run.yml
 
-Every fix was run on the virtual GPU, and was seen to take effect. The program
-itself is not changed.
+Every fix was run on the virtual GPU as it is printed: a patch as the patched
+files. The program's own files change only with --in-place.
 
 Exit status:
   0    it fits already, or a fix was found
   1    nothing fits
   2    wrong usage, or something that is needed is missing or cannot be read
   3    the program failed for another reason
+  4    the time ended before a fix was found (--max-time)
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// What `oomph fix` takes.
@@ -38,11 +43,15 @@ pub struct FixArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
+    /// List the remedies: ids, what each does, what stays the same, and for which frameworks
+    #[arg(long)]
+    pub list: bool,
+
     /// What matters most
     #[arg(long, value_enum, default_value_t = Prefer::Quality)]
     pub prefer: Prefer,
 
-    /// Try these remedies only (ids, as answers name them)
+    /// Try these remedies only: ids of --list, or words like amp, checkpointing, lora
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub allow: Vec<String>,
 
@@ -66,7 +75,7 @@ pub struct FixArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Try nothing new after this time
+    /// Try nothing new after searching for this time
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     pub max_time: String,
 
@@ -78,10 +87,18 @@ pub struct FixArgs {
     #[arg(long, requires = "apply")]
     pub real: bool,
 
-    /// Write the Nth fix to FILE, which must not exist: a script that runs the program with it, or where FILE ends in
-    /// .yaml, .json or .toml, the program's configuration file
+    /// Write the Nth fix to FILE, which must not exist: as a patch where FILE ends in .patch or .diff, as the program's
+    /// configuration file where it ends in .yaml, .json or .toml, else as a script that runs the program with it
     #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
     pub write: Vec<String>,
+
+    /// Change the program's files as the Nth fix says, after asking; outside a git work tree a copy of each is kept
+    #[arg(long, value_name = "N", value_parser = at_least_one(), conflicts_with = "apply")]
+    pub in_place: Option<usize>,
+
+    /// With --in-place: do not ask
+    #[arg(long, requires = "in_place")]
+    pub yes: bool,
 
     /// Count a program as fitting that runs out of memory, catches the error and goes on with less
     #[arg(long)]

@@ -10,7 +10,7 @@ mod tune;
 mod view;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub use compare::{CheckArgs, DiffArgs};
 pub use dry_run::DryRunArgs;
@@ -53,6 +53,7 @@ Exit status:
   1    it does not fit
   2    wrong usage, or something that is needed is missing or cannot be read
   3    the program failed for another reason
+  4    a search ended with its time, before it had an answer
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// Runs CUDA programs on a virtual GPU, and says whether they fit.
@@ -67,6 +68,20 @@ pub struct Cli {
     /// Say nothing on stderr but warnings and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
+}
+
+impl Cli {
+    /// Reads the command line of this process.
+    ///
+    /// # Errors
+    /// When it is not understood, or asks for help.
+    pub fn parsed() -> Result<Self, clap::Error> {
+        // The list of remedies is about no program.
+        let listed = |argument: clap::Arg| argument.required(false).required_unless_present("list");
+        let mut command = Self::command().mut_subcommand("fix", |fix| fix.mut_arg("command", listed));
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// The commands.

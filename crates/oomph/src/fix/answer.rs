@@ -1,6 +1,7 @@
 //! From what the search found to the answer, in the words of the program's framework.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use oomph_gpu::Catalogue as Cards;
@@ -15,7 +16,7 @@ use oomph_report::{
 };
 
 use super::Wanted;
-use super::bench::{Applier, Said, Sight, dosed, peak};
+use super::bench::{Applier, Means, Ready, Said, Sight, dosed, peak};
 use super::situation::Known;
 use crate::assemble::Observation;
 use crate::stage::Stage;
@@ -42,6 +43,8 @@ pub struct Applied {
     pub said: Option<Said>,
     /// The same with everything in the program's configuration file that can stand there.
     pub said_in_file: Option<Said>,
+    /// The files that it changes, as they were read.
+    pub originals: BTreeMap<PathBuf, String>,
 }
 
 /// The answer for a program that fits already, or that fails for another reason.
@@ -148,7 +151,9 @@ impl<'a> Parts<'_, 'a> {
             let mix = &fix.mix;
             let changes = self.applier.changes(mix).ok()?;
             let (said, said_in_file) = (self.applier.said(mix, Into::Line), self.applier.said(mix, Into::File));
-            Some(Applied { changes, said, said_in_file })
+            let edits = self.applier.edits.as_ref();
+            let originals = edits.map(|edits| edits.originals(changes.edited.keys())).unwrap_or_default();
+            Some(Applied { changes, said, said_in_file, originals })
         });
         let changes = changes.collect();
         let is_fix = |mix: &Mix<'_>| self.found.fixes.iter().any(|fix| fix.mix.key() == mix.key());
@@ -190,7 +195,10 @@ impl<'a> Parts<'_, 'a> {
         let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();
         let ids = ids.join(",");
         let mut next = vec![step("see the first one at work", &["--allow", &ids, "--apply", "1"])];
-        if let Some(said) = self.applier.said(&fix.mix, Into::Line) {
+        let ready = self.applier.ready(&fix.mix).ok();
+        if ready.is_some_and(|ready| ready.means != Means::Hook && !ready.changes.edited.is_empty()) {
+            next.push(step("keep it as a patch", &["--allow", &ids, "--write", "1", "fix.patch"]));
+        } else if let Some(said) = self.applier.said(&fix.mix, Into::Line) {
             // A file that is all there is to it is what one keeps.
             let (what, name) = match said.files.keys().next() {
                 Some(file) if said.environment.is_empty() => ("file", format!("fixed.{}", ending(file))),
@@ -225,6 +233,26 @@ impl<'a> Parts<'_, 'a> {
         let quality: Vec<String> =
             fix.mix.doses.iter().filter_map(|dose| Some(dose.remedy.quality.as_ref()?.text.clone())).collect();
         let limit = base.limit_bytes;
+        let ready = self.applier.ready(&fix.mix).ok();
+        let by_hand = ready.as_ref().is_none_or(|ready| ready.means == Means::Hook);
+        let patched = ready.as_ref().filter(|_| !by_hand).and_then(|ready| self.patch(ready));
+        let (patch, folder) = patched.unzip();
+        if let Some(folder) = folder.flatten() {
+            notes.push(format!("Apply the patch in {}.", folder.display()));
+        }
+        if let Some(ready) = &ready {
+            notes.extend(ready.notes.iter().cloned());
+            if let Some((before, after)) = ready.smaller_batch {
+                notes.insert(
+                    0,
+                    format!(
+                        "The effective batch shrinks from {before} to {after}: the program accumulates no gradients."
+                    ),
+                );
+            }
+        }
+        let mut seen_titles = BTreeSet::new();
+        notes.retain(|note| seen_titles.insert(note.clone()));
         FixRow {
             remedies: fix.mix.doses.iter().map(Dose::name).collect(),
             titles: fix.mix.doses.iter().map(|dose| self.title(dose)).collect(),
@@ -242,8 +270,17 @@ impl<'a> Parts<'_, 'a> {
             time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
             quality_cost: (!quality.is_empty()).then(|| quality.join("; ")),
             evidence: evidence.collect(),
-            apply: fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
-            command: self.command(&fix.mix),
+            apply: match &patch {
+                Some(patch) => {
+                    let remedies: Vec<String> = fix.mix.doses.iter().map(Dose::name).collect();
+                    vec![Apply { kind: "patch".to_owned(), text: patch.clone(), remedy: remedies.join(",") }]
+                }
+                None => fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
+            },
+            command: ready.as_ref().and_then(|ready| self.command(&fix.mix, ready)),
+            patch,
+            by_hand,
+            tight: fix.tight,
             found_after_seconds: sight.map(|sight| rounded(sight.when.duration_since(self.start))),
             notes,
         }
@@ -291,8 +328,26 @@ impl<'a> Parts<'_, 'a> {
                 .any(|flag| line.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
     }
 
-    /// The whole command line, where flags and variables say it all.
-    fn command(&self, mix: &Mix<'_>) -> Option<String> {
+    /// The change of the program's files, where a remedy was placed in them, and the folder to apply it in, where that is
+    /// not the present one.
+    fn patch(&self, ready: &Ready) -> Option<(String, Option<PathBuf>)> {
+        let (program, edits) = (ready.program.as_ref()?, self.applier.edits.as_ref()?);
+        let directory = &self.stage.directory;
+        let base = directory.canonicalize().unwrap_or_else(|_| directory.clone());
+        let patch = program.patch_since(&edits.program, &base);
+        let folder = program.patch_folder(&edits.program, &base);
+        (!patch.is_empty()).then(|| (patch, (folder != base).then(|| folder.to_owned())))
+    }
+
+    /// The whole command line, where flags and variables say it all, or where a patch needs another one.
+    fn command(&self, mix: &Mix<'_>, ready: &Ready) -> Option<String> {
+        if !ready.changes.edited.is_empty() && ready.means != Means::Hook {
+            let changes = &ready.changes;
+            let words: Vec<String> = changes.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            let same = words == command(self.stage) && changes.env.is_empty();
+            let said = Said { words, environment: changes.env.clone(), files: BTreeMap::new() };
+            return (!same && changes.files.is_empty()).then(|| said.shell(&BTreeMap::new()));
+        }
         let said = self.applier.said(mix, Into::Line)?;
         said.files.is_empty().then(|| said.shell(&BTreeMap::new()))
     }
@@ -354,7 +409,7 @@ fn difference(before: u64, after: u64) -> i64 {
 
 fn attempt(mix: &Mix<'_>, ran: &Ran, before: Option<u64>) -> Attempt {
     let (verdict, peak_bytes, why) = match ran {
-        Ran::Fits(peak) => (Verdict::Fits, Some(*peak), None),
+        Ran::Fits(peak) | Ran::Tight(peak) => (Verdict::Fits, Some(*peak), None),
         Ran::TooMuch => (Verdict::Oom, None, None),
         Ran::NotApplied(ids, _) => {
             let ids: Vec<String> = ids.iter().map(|(id, why)| format!("{id} was not applied: {why}")).collect();

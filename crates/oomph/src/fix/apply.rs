@@ -67,7 +67,10 @@ pub fn needs_a_gpu() -> Result<()> {
 }
 
 /// A fix by its number in the answer.
-fn chosen(answer: &Answer, number: usize) -> Result<(&FixRow, &Applied)> {
+///
+/// # Errors
+/// When the answer has no such fix.
+pub fn chosen(answer: &Answer, number: usize) -> Result<(&FixRow, &Applied)> {
     let place = number.checked_sub(1);
     let row = place.and_then(|place| answer.report.fixes.get(place));
     let applied = place.and_then(|place| answer.changes.get(place));
@@ -130,10 +133,35 @@ pub fn run(
 /// When there is no such fix, it cannot be written so, or a file cannot be written or is there already.
 pub fn write(answer: &Answer, number: usize, path: &Path) -> Result<String> {
     let (row, applied) = chosen(answer, number)?;
+    if is_patch(path) {
+        return write_patch(row, number, path);
+    }
     match Format::of(&path.to_string_lossy()) {
         Some(format) => write_config(applied.said_in_file.as_ref(), format, number, path),
         None => write_script(row, applied.said.as_ref(), &answer.report.command, path),
     }
+}
+
+/// Whether a file is to hold a patch, by its name.
+fn is_patch(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "patch" || ending == "diff")
+}
+
+fn write_patch(row: &FixRow, number: usize, path: &Path) -> Result<String> {
+    let Some(patch) = &row.patch else {
+        let hint = match &row.command {
+            Some(command) => format!("it is a command line: {command}"),
+            None => "make its changes by hand".to_owned(),
+        };
+        return Err(hinted(format!("fix {number} is not a patch"), hint));
+    };
+    create(path, patch)?;
+    let then = row.command.as_ref().map(|command| format!("\n  and run: {command}")).unwrap_or_default();
+    Ok(format!(
+        "oomph: wrote {}; apply it with:\n  git apply {}{then}",
+        path.display(),
+        quoted(&path.to_string_lossy())
+    ))
 }
 
 fn write_config(said: Option<&Said>, format: Format, number: usize, path: &Path) -> Result<String> {
@@ -157,11 +185,20 @@ fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Pa
         create(&beside, text)?;
         names.insert(name.clone(), beside.to_string_lossy().into_owned());
     }
+    if let Some(patch) = &row.patch {
+        let beside = path.with_extension("patch");
+        create(&beside, patch)?;
+        names.insert(String::new(), beside.to_string_lossy().into_owned());
+    }
     create(path, &script(row, said, command, &names))?;
     executable(path);
     let files: String = names.values().map(|name| format!(" and {name}")).collect();
     let told = format!("oomph: wrote {}{files}", path.display());
-    Ok(if said.is_some() { told } else { format!("{told}; the change to the program stands in it as a comment") })
+    Ok(if said.is_some() || row.patch.is_some() {
+        told
+    } else {
+        format!("{told}; the change to the program stands in it as a comment")
+    })
 }
 
 /// The name of a configuration file beside a script: that of both.
@@ -182,8 +219,8 @@ fn script(row: &FixRow, said: Option<&Said>, command: &[String], names: &BTreeMa
     let mut text = format!("#!/bin/sh\n# {}: peak {peak} on the virtual GPU.\n", row.titles.join(" + "));
     let mut variables = String::new();
     for apply in &row.apply {
-        // What is said on the command line is there already.
-        if said.is_some() {
+        // What is said on the command line or in the patch is there already.
+        if said.is_some() || apply.kind != "env" && row.patch.is_some() && !row.by_hand {
             continue;
         }
         if apply.kind == "env" {
@@ -198,7 +235,14 @@ fn script(row: &FixRow, said: Option<&Said>, command: &[String], names: &BTreeMa
             }
         }
     }
+    if let Some(patch) = names.get("").filter(|_| row.patch.is_some()) {
+        let _ = writeln!(text, "# Needs the program's files changed once: git apply {}", quoted(patch));
+    }
     text.push_str(&variables);
+    if let (Some(command), None, true) = (&row.command, said, row.patch.is_some()) {
+        let _ = writeln!(text, "exec env {command} \"$@\"");
+        return text;
+    }
     let words = || command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     // Variables in front of the command are for `env`, so that `exec` takes them.
     let line = said.map_or_else(|| format!("exec {}", words()), |said| format!("exec env {}", said.shell(names)));
@@ -243,6 +287,9 @@ mod tests {
             command: None,
             found_after_seconds: None,
             notes: Vec::new(),
+            patch: None,
+            by_hand: false,
+            tight: false,
         }
     }
 

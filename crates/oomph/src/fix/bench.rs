@@ -7,12 +7,14 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use oomph_edit::{Program, Way};
 use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
 use oomph_remedy::rewrite::{self, CannotRewrite, Into, Line, Rewrite};
 use oomph_remedy::search::{Bench, Dose, Mix, Ran};
 use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
 use oomph_report::{DryRunReport, Verdict};
 
+use super::edits::Edits;
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
 use crate::program::quoted;
@@ -35,41 +37,85 @@ pub struct Applier<'a> {
     pub situation: &'a Situation,
     /// Whether the hook runs in it.
     pub hook: bool,
+    /// Its own code and options, where it is a Python program.
+    pub edits: Option<Edits>,
     /// Remedies whose options it was seen not to take, by id.
     pub refused: Mutex<BTreeSet<String>>,
 }
 
-/// By what means a remedy is applied.
+/// By what means a remedy is applied, the program's own first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Means {
+    /// Options or configuration files of the program, or options that it declares itself.
+    Own,
+    /// An edit of its code.
+    Edit,
+    /// A variable of the environment.
+    Environment,
+    /// An intervention from inside: the user makes the change by hand.
+    Hook,
+}
+
+/// A mix made ready for this program.
+pub struct Ready {
+    /// What a trial changes.
+    pub changes: Changes,
+    /// The program with its edits, where any remedy was placed in it.
+    pub program: Option<Program>,
+    /// The most intrusive of the means.
+    pub means: Means,
+    /// What the user should know, one sentence each.
+    pub notes: Vec<String>,
+    /// The effective batch before and after, where it shrinks.
+    pub smaller_batch: Option<(u64, u64)>,
+}
+
+/// How a remedy is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Means {
+enum Door {
     Hook,
     Arguments,
+    Edit,
     Environment,
 }
 
 impl Applier<'_> {
     /// Whether a trial can apply a remedy.
     pub fn can_apply(&self, remedy: &Remedy) -> bool {
-        self.means(remedy).is_some()
+        self.door(remedy).is_some()
     }
 
-    /// A program that is known by name gets what its user would type. Else from inside is preferred, because there it
-    /// is seen whether it took effect.
-    fn means(&self, remedy: &Remedy) -> Option<Means> {
+    /// By what means a remedy would be applied by itself.
+    pub fn means(&self, remedy: &Remedy) -> Option<Means> {
+        let dose = Dose::of(remedy);
+        self.ready(&Mix::single(Dose { amount: remedy.knob.as_ref().map(|_| 2), ..dose })).ok().map(|ready| ready.means)
+    }
+
+    /// A program that is known by name gets what its user would type, and others an edit where its place is certain. From
+    /// inside it is seen whether a change took effect, but the user has to make it by hand.
+    fn door(&self, remedy: &Remedy) -> Option<Door> {
         if self.has_options_for(remedy) {
-            return Some(Means::Arguments);
+            return Some(Door::Arguments);
+        }
+        if !self.was_refused(remedy) && self.places(remedy) {
+            return Some(Door::Edit);
         }
         if self.hook && remedy.dry_run.by_hook() {
-            return Some(Means::Hook);
+            return Some(Door::Hook);
         }
         match remedy.dry_run.kind {
             DryRunKind::Argv if !self.was_refused(remedy) => {
                 let line = self.line.as_ref()?;
-                self.rewritten(line, &Dose::of(remedy), Into::Line).is_ok().then_some(Means::Arguments)
+                self.rewritten(line, &Dose::of(remedy), Into::Line).is_ok().then_some(Door::Arguments)
             }
-            DryRunKind::Env => self.variables(remedy).map(|_| Means::Environment),
+            DryRunKind::Env => self.variables(remedy).map(|_| Door::Environment),
             _ => None,
         }
+    }
+
+    /// Whether a remedy can be placed in the program's code or set by its options.
+    pub fn places(&self, remedy: &Remedy) -> bool {
+        self.edits.as_ref().is_some_and(|edits| edits.place(&edits.program, &Dose::of(remedy)).is_ok())
     }
 
     /// Whether the program is one whose options are known, has some for this remedy, and was not seen to refuse them.
@@ -91,13 +137,21 @@ impl Applier<'_> {
         self.rewritten(self.line.as_ref()?, dose, Into::Line).ok()
     }
 
-    /// The whole mix in words, variables and files, with nothing done from inside; `None` where that cannot be.
+    /// The whole mix in words, variables and files, with nothing done from inside and no code changed; `None` where that
+    /// cannot be.
     pub fn said(&self, mix: &Mix<'_>, into: Into) -> Option<Said> {
         let before = self.line.as_ref()?;
+        if let Ok(Ready { changes, program: Some(_), means, .. }) = self.ready(mix)
+            && means != Means::Hook
+            && changes.edited.is_empty()
+        {
+            let words = changes.command.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
+            return Some(Said { words, environment: changes.env, files: changes.files });
+        }
         let mut line = before.clone();
         let mut environment = Vec::new();
         for dose in &mix.doses {
-            if self.was_refused(dose.remedy) {
+            if self.was_refused(dose.remedy) || self.door(dose.remedy) == Some(Door::Edit) {
                 return None;
             }
             let rewritten = self.rewritten(&line, dose, into).ok()?;
@@ -144,29 +198,53 @@ impl Applier<'_> {
 
     /// What a trial of this mix changes; the remedy that cannot be applied and the reason otherwise.
     pub fn changes(&self, mix: &Mix<'_>) -> Result<Changes, (String, String)> {
+        self.ready(mix).map(|ready| ready.changes)
+    }
+
+    /// A mix made ready; the remedy that cannot be applied and the reason otherwise.
+    pub fn ready(&self, mix: &Mix<'_>) -> Result<Ready, (String, String)> {
         let mut changes = Changes::none(self.command);
         let mut line = None;
+        let mut program: Option<Program> = None;
+        let (mut means, mut notes, mut smaller_batch) = (Means::Own, Vec::new(), None);
         for dose in &mix.doses {
             let remedy = dose.remedy;
             let refuse = |why: &str| (remedy.id.clone(), why.to_owned());
-            match self.means(remedy).ok_or_else(|| refuse("it cannot be applied to this program in a dry run"))? {
-                Means::Hook => {
+            let words = || line.as_ref().or(self.line.as_ref()).ok_or_else(|| refuse("a word is not text"));
+            match self.door(remedy).ok_or_else(|| refuse("it cannot be applied to this program in a dry run"))? {
+                Door::Hook => {
                     let option = dose.option(&self.situation.settings);
                     if remedy.knob.is_some() && option.is_none() {
                         return Err(refuse("the setting that it divides is not known"));
                     }
                     let options = option.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect();
                     changes.remedies.push(HookRemedy { id: remedy.id.clone(), options });
+                    means = Means::Hook;
                 }
-                Means::Arguments => {
-                    let before = line.as_ref().or(self.line.as_ref()).ok_or_else(|| refuse("a word is not text"))?;
+                Door::Edit => {
+                    let edits = self.edits.as_ref().ok_or_else(|| refuse("the program's code was not read"))?;
+                    let before: Line = words()?.clone();
+                    let now = program.as_ref().unwrap_or(&edits.program);
+                    let now = now.with_arguments(edits.arguments(&before.words).to_vec());
+                    let placed = edits.place(&now, dose).map_err(|error| refuse(&error.to_string()))?;
+                    let way = if placed.way == Way::Option { Means::Own } else { Means::Edit };
+                    means = means.max(way);
+                    notes.extend(placed.notes);
+                    smaller_batch = placed.smaller_batch.or(smaller_batch);
+                    let mut after = before.clone();
+                    after.words = edits.command(&before.words, &placed.program);
+                    line = Some(after);
+                    program = Some(placed.program);
+                }
+                Door::Arguments => {
                     let rewritten =
-                        self.rewritten(before, dose, Into::Line).map_err(|error| refuse(&error.to_string()))?;
+                        self.rewritten(words()?, dose, Into::Line).map_err(|error| refuse(&error.to_string()))?;
                     changes.env.extend(rewritten.environment);
                     line = Some(rewritten.line);
                 }
-                Means::Environment => {
+                Door::Environment => {
                     changes.env.extend(self.variables(remedy).ok_or_else(|| refuse("it sets no variable"))?);
+                    means = means.max(Means::Environment);
                 }
             }
         }
@@ -174,7 +252,10 @@ impl Applier<'_> {
             changes.files = changed(&line, before);
             changes.command = line.words.into_iter().map(OsString::from).collect();
         }
-        Ok(changes)
+        if let (Some(program), Some(edits)) = (&program, &self.edits) {
+            changes.edited = program.changed_since(&edits.program);
+        }
+        Ok(Ready { changes, program, means, notes, smaller_batch })
     }
 }
 
@@ -237,6 +318,8 @@ pub struct VirtualBench<'a> {
     pub accept_recovered: bool,
     /// What was seen of the remedies in each trial, by the key of the mix.
     pub seen: BTreeMap<Vec<String>, Sight>,
+    /// What became of each trial, for a search that begins again with more candidates.
+    pub ran: BTreeMap<Vec<String>, Ran>,
     /// Told what is tried.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
@@ -308,6 +391,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
         refused.push((wanted.id.clone(), why));
     }
     let ran = match report.verdict {
+        Verdict::Fits if run.cut.is_none() && report.tight => Ran::Tight(peak(report)),
         Verdict::Fits if run.cut.is_none() => Ran::Fits(peak(report)),
         Verdict::Recovered if accept_recovered && run.cut.is_none() => Ran::Fits(peak(report)),
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => Ran::TooMuch,
@@ -334,6 +418,9 @@ impl Bench for VirtualBench<'_> {
     fn run(&mut self, mixes: &[Mix<'_>]) -> Result<Vec<Ran>, Stop> {
         let jobs = self.jobs();
         let mut all = Vec::new();
+        if let Some(known) = mixes.iter().map(|mix| self.ran.get(&mix.key()).cloned()).collect::<Option<Vec<Ran>>>() {
+            return Ok(known);
+        }
         for some in mixes.chunks(jobs) {
             let names: Vec<String> = some.iter().map(|mix| mix.key().join(" + ")).collect();
             (self.tell)(&names.join("; "));
@@ -356,6 +443,7 @@ impl Bench for VirtualBench<'_> {
                     self.seen.entry(rest.key()).or_insert_with(|| sight.clone());
                 }
                 self.seen.insert(mix.key(), sight);
+                self.ran.insert(mix.key(), tried.ran.clone());
                 all.push(tried.ran);
             }
         }
@@ -383,8 +471,14 @@ mod tests {
             ["python", "train_text_to_image_lora.py", "--train_batch_size=16"].map(OsString::from).into();
         let situation = Situation::of([Framework::DiffusersScripts, Framework::Pytorch], Cause::Full);
         let line = line_of(&command, Path::new("."));
-        let applier =
-            Applier { command: &command, line, situation: &situation, hook: true, refused: Default::default() };
+        let applier = Applier {
+            command: &command,
+            line,
+            situation: &situation,
+            hook: true,
+            edits: None,
+            refused: Default::default(),
+        };
         let remedy = Catalogue::builtin().get("cached-latents").expect("the catalogue has it");
         let mix = Mix::single(Dose::of(remedy));
         let changes = applier.changes(&mix).expect("the script is known");

@@ -4,9 +4,12 @@ mod answer;
 mod apply;
 mod baseline;
 mod bench;
+mod edits;
+mod in_place;
+mod list;
+mod phases;
 mod situation;
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,8 +18,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use oomph_explain::snapshot::At;
 use oomph_gpu::size;
 use oomph_launch::{HookOom, HookProgram, ProgramKind};
-use oomph_remedy::search::{self, Forecast, Found, Mix, Wishes};
-use oomph_remedy::{Catalogue, DryRunKind};
+use oomph_remedy::search::{self, Fix, Forecast, Found, Mix, Wishes};
+use oomph_remedy::{Catalogue, Operation, Task};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
 use crate::assemble::{Evidence, Observation, assemble, assemble_with};
@@ -32,7 +35,8 @@ use crate::{html, needs, output, whose};
 
 use answer::Answer;
 use baseline::{Baseline, Seen, observed};
-use bench::{Applier, VirtualBench};
+use bench::{Applier, Means, VirtualBench};
+use edits::Edits;
 use situation::Known;
 
 /// What was asked for, beside the program.
@@ -45,8 +49,8 @@ pub struct Wanted {
     pub fixes: usize,
     /// How many trials may run at a time.
     pub jobs: usize,
-    /// When nothing new is begun.
-    pub deadline: Instant,
+    /// How long it is searched, once it is known what the program needs.
+    pub max_time: Duration,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
     /// The options that say what fits, as typed, ready for a shell.
@@ -59,8 +63,11 @@ pub struct Wanted {
 /// When an option makes no sense, or something that is needed is missing.
 pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let start = Instant::now();
-    let program = Program::new(args.program)?;
     let catalogue = Catalogue::builtin();
+    if args.list {
+        return list::print(catalogue, args.format);
+    }
+    let program = Program::new(args.program)?;
     let write = apply::target(&args.write, &program.command)?;
     let wanted = Wanted {
         cards: limited(&program.cards, args.target.as_deref(), args.margin.as_deref())?,
@@ -70,13 +77,17 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
                 Prefer::Quality => search::Prefer::Quality,
                 Prefer::Memory => search::Prefer::Memory,
             },
-            allow: allowed(catalogue, &args.allow)?,
-            forbid: ids(catalogue, "--forbid", &args.forbid)?,
+            allow: list::allowed(catalogue, &args.allow)?,
+            forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
         },
         // What is to be applied or written has to be found first.
-        fixes: args.fixes.max(args.apply.unwrap_or(0)).max(write.as_ref().map_or(0, |(number, _)| *number)),
+        fixes: args
+            .fixes
+            .max(args.apply.unwrap_or(0))
+            .max(args.in_place.unwrap_or(0))
+            .max(write.as_ref().map_or(0, |(number, _)| *number)),
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        deadline: start + program::duration("--max-time", &args.max_time)?,
+        max_time: program::duration("--max-time", &args.max_time)?,
         accept_recovered: args.accept_recovered,
         options: [("--target", &args.target), ("--margin", &args.margin)]
             .into_iter()
@@ -111,14 +122,18 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         if let Some((number, path)) = &write {
             output::tell(&apply::write(&answer, *number, path)?, quiet);
         }
+        if let Some(number) = args.in_place {
+            output::tell(&in_place::change(&answer, number, args.yes)?, quiet);
+        }
         if let Some(number) = args.apply {
             return apply::run(&stage, &answer, number, args.real, (args.format == Format::Json, quiet));
         }
-    } else if write.is_some() || args.apply.is_some() {
+    } else if write.is_some() || args.apply.is_some() || args.in_place.is_some() {
         output::say("oomph: there is no fix to write or to apply");
     }
     Ok(ExitCode::from(match report.verdict {
         FixVerdict::FitsAlready | FixVerdict::Fixed => status::DONE,
+        FixVerdict::NothingFits if report.out_of_time => status::OUT_OF_TIME,
         FixVerdict::NothingFits => status::DOES_NOT_FIT,
         FixVerdict::Failed => status::PROGRAM_FAILED,
     }))
@@ -181,7 +196,8 @@ fn search<'a>(
     let fullest = fullest(&needed);
     let owners = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
     let owners = owners.map(|whose| whose.owners).unwrap_or_default();
-    let program = described(&first, &probe);
+    let program = phases::with_growth(described(&first, &probe), &first.hooks);
+    let program = phases::with_growth(program, &probe.hooks);
     let card = wanted
         .cards
         .get(fullest)
@@ -209,12 +225,18 @@ fn search<'a>(
     let situation = known.situation();
     let moments = known.moments();
     let hook = matches!(stage.kind(), ProgramKind::Python { .. });
-    let applier = Applier { command, line: line.clone(), situation: &situation, hook, refused: Default::default() };
-    let candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
+    let edits = Edits::of(command, &stage.directory, &program, known.capability);
+    let applier =
+        Applier { command, line: line.clone(), situation: &situation, hook, edits, refused: Default::default() };
+    let mut candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
         // Only trainers that cut what is longer have an argument for it.
         let cuts = program.trainer.as_ref().is_some_and(|trainer| trainer.arguments.max_length.is_some());
         applier.can_apply(remedy) && (cuts || remedy.knob.as_ref().is_none_or(|knob| knob.of.is_none()))
     });
+    if !candidates.iter().any(|candidate| candidate.remedy.id == "no-grad") && known.task() == Some(Task::Training) {
+        candidates.extend(phases::evaluation_without_graph(catalogue, &situation, &wanted.wishes, &applier));
+    }
+    let candidates = phases::ordered(candidates, &applier);
     let forecast = Forecast {
         situation: situation.clone(),
         peak_bytes: known.peak_bytes.max(card.gpu.capacity_bytes),
@@ -225,12 +247,34 @@ fn search<'a>(
         applier: &applier,
         cards: &wanted.cards,
         jobs: wanted.jobs,
-        deadline: wanted.deadline,
+        // The program itself may take long, and is no part of the search.
+        deadline: Instant::now() + wanted.max_time,
         accept_recovered,
         seen: Default::default(),
+        ran: Default::default(),
         tell,
     };
-    let mut found = search::search(catalogue, &candidates, &forecast, wanted.fixes, &mut bench)?;
+    let causes =
+        phases::first(&candidates, &situation, moments.contains(&Operation::Evaluation) && known.oom.is_some());
+    let mut found = if causes.is_empty() {
+        Found::default()
+    } else {
+        search::search(catalogue, &causes, &forecast, wanted.fixes, &mut bench)?
+    };
+    let by_cause = found.fixes.iter().any(|fix| !fix.tight);
+    if !by_cause && (causes.is_empty() || !found.out_of_time) {
+        found = search::search(catalogue, &candidates, &forecast, wanted.fixes, &mut bench)?;
+    }
+    let lowers = |fix: &Fix<'_>| fix.mix.doses.iter().any(|dose| phases::is_batch(&dose.remedy.id));
+    if !by_cause && !found.out_of_time && !found.fixes.iter().any(lowers) {
+        let batch = phases::own_batch(&candidates, &applier);
+        let more = search::search(catalogue, &batch, &forecast, 1, &mut bench)?;
+        found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
+    }
+    found.fixes.sort_by_key(|fix| {
+        let by_hand = applier.ready(&fix.mix).is_ok_and(|ready| ready.means == Means::Hook);
+        (fix.tight, by_hand)
+    });
     if wanted.wishes.prefer == search::Prefer::Memory {
         found.fixes.sort_by_key(|fix| fix.peak_bytes);
     }
@@ -343,45 +387,5 @@ pub fn margin_of(text: &str, capacity: u64) -> Result<u64> {
             Ok((capacity as f64 * percent / 100.0) as u64)
         }
         None => size::parse(text).map_err(|_| wrong()),
-    }
-}
-
-/// Ids of remedies as typed.
-fn ids(catalogue: &Catalogue, option: &str, typed: &[String]) -> Result<BTreeSet<String>> {
-    typed
-        .iter()
-        .map(|id| {
-            let id = id.trim();
-            // An answer names some with their amount.
-            let plain = id.split_once('/').map_or(id, |(id, _)| id);
-            let unknown = || {
-                let near: Vec<&str> = catalogue.nearest(plain).into_iter().map(|remedy| remedy.id.as_str()).collect();
-                let hint = match near.as_slice() {
-                    [] => {
-                        "ids are words like micro-batch or gradient-checkpointing, as answers in JSON name them".into()
-                    }
-                    near => format!("did you mean {}?", near.join(" or ")),
-                };
-                hinted(format!("{option}: there is no remedy `{}`", oomph_report::clean(id)), hint)
-            };
-            catalogue.get(plain).ok_or_else(unknown)
-        })
-        .map(|remedy| remedy.map(|remedy| remedy.id.clone()))
-        .collect()
-}
-
-/// The remedies of `--allow` are those that a dry run can try.
-fn allowed(catalogue: &Catalogue, typed: &[String]) -> Result<BTreeSet<String>> {
-    let ids = ids(catalogue, "--allow", typed)?;
-    let untried = |id: &&String| {
-        let kind = catalogue.get(id).map(|remedy| remedy.dry_run.kind);
-        matches!(kind, Some(DryRunKind::None | DryRunKind::Machine))
-    };
-    match ids.iter().find(untried).and_then(|id| catalogue.get(id)) {
-        Some(remedy) => Err(hinted(
-            format!("--allow: `{}` cannot be tried in a dry run", remedy.id),
-            format!("{}; leave it out", remedy.dry_run.what),
-        )),
-        None => Ok(ids),
     }
 }

@@ -91,7 +91,8 @@ impl Known<'_> {
         owners
     }
 
-    fn task(&self) -> Option<Task> {
+    /// What the program does.
+    pub fn task(&self) -> Option<Task> {
         match self.program.task.as_deref() {
             Some("training") => Some(Task::Training),
             Some("inference" | "evaluation") => Some(Task::Inference),

@@ -1,0 +1,165 @@
+//! Fixes as a user gets them: the first one's patch is applied with `git apply`, and the patched program runs by itself to
+//! the promised peak.
+//!
+//! `acceptance/patches/programs.toml` has the programs, written as people write them. Those that need no more than PyTorch's
+//! environment run in CI where they are marked so; `OOMPH_ANSWERS` names an interpreter in whose environment all of them
+//! run.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::{Failed, Trial};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::binary;
+use crate::run::{Finished, Run, TORCH_2_15};
+
+/// Names the interpreter of the suite by hand.
+const PYTHON: &str = "OOMPH_ANSWERS";
+
+/// A machine that is shared needs longer; the bound on time is measured elsewhere.
+const MAX_TIME: &str = "400s";
+
+/// `programs.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Programs {
+    program: Vec<Program>,
+}
+
+/// A program and what is asked about it; `programs.toml` says what the fields are.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Program {
+    name: String,
+    program: Vec<String>,
+    #[serde(default = "usual_card")]
+    gpu: String,
+    vram: Option<String>,
+    first: Vec<String>,
+    #[serde(default)]
+    options: Vec<String>,
+    #[serde(default)]
+    packages: Vec<String>,
+    #[serde(default)]
+    ci: bool,
+}
+
+fn usual_card() -> String {
+    "rtx-3060".into()
+}
+
+/// One test for each program that can run here.
+pub fn trials() -> Vec<Trial> {
+    let all: Programs =
+        toml::from_str(include_str!("../../patches/programs.toml")).expect("programs.toml lists programs");
+    let python = std::env::var(PYTHON).ok();
+    let here = all.program.into_iter().filter(|program| python.is_some() || program.ci && program.packages.is_empty());
+    here.map(|program| {
+        let (name, python) = (format!("patches::{}", program.name), python.clone());
+        Trial::test(name, move || {
+            holds(&program, python.as_deref()).map_err(|error| Failed::from(format!("{error:#}")))
+        })
+    })
+    .collect()
+}
+
+/// The program's folder in the folder that `oomph` is started in.
+fn copied(run: &Run) -> Result<()> {
+    for entry in fs::read_dir(binary::root().join("acceptance/patches/programs"))? {
+        let path = entry?.path();
+        if path.is_file() {
+            fs::copy(&path, run.folder().join(path.file_name().context("no name")?))?;
+        }
+    }
+    Ok(())
+}
+
+/// `oomph` on a program with the card that is asked about.
+fn asked(command: &str, program: &Program, options: &[&str]) -> Result<Run> {
+    let mut run = Run::command(command)?.args(["--gpu", &program.gpu, "--format", "json"]).args(options);
+    if let Some(vram) = &program.vram {
+        run = run.args(["--vram", vram]);
+    }
+    copied(&run)?;
+    Ok(run)
+}
+
+fn started(run: Run, python: Option<&str>, words: &[String]) -> Result<Finished> {
+    let run = match python {
+        Some(python) => run.args(["--", python]),
+        None => run.with(TORCH_2_15).args(["--", "python"]),
+    };
+    run.args(words).finish()
+}
+
+fn holds(program: &Program, python: Option<&str>) -> Result<()> {
+    let run = asked("fix", program, &["--max-time", MAX_TIME, "--fixes", "1"])?.args(&program.options);
+    let finished = started(run, python, &program.program)?;
+    let report = finished.report()?;
+    let fix = &report["fixes"][0];
+    finished.ensure(fix["by_hand"] == false && fix["tight"] == false, format!("not a fix to apply: {fix:#}"))?;
+    let names = fix["remedies"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let ids: Vec<&str> = names.map(|name| name.split('/').next().unwrap_or(name)).collect();
+    finished.ensure(ids == program.first, format!("another first fix: {ids:?}"))?;
+
+    let by_itself = asked("dry-run", program, &[])?;
+    if let Some(patch) = fix["patch"].as_str() {
+        apply(patch, by_itself.folder())?;
+        only(patch, by_itself.folder())?;
+    }
+    let words = match fix["command"].as_str() {
+        Some(command) => after_script(command, &program.program[0])?,
+        None => program.program.clone(),
+    };
+    let alone = started(by_itself, python, &words)?;
+    let report = alone.report()?;
+    alone.ensure(report["verdict"] == "fits", format!("it does not fit by itself: {}", report["verdict"]))?;
+    let peak =
+        report["devices"].as_array().into_iter().flatten().filter_map(|card| card["peak"]["process_bytes"].as_u64());
+    alone.ensure(peak.max() == fix["peak_bytes"].as_u64(), format!("another peak than {}", fix["peak_bytes"]))
+}
+
+/// The words of a command from the script on. Those of these programs need no quotes.
+fn after_script(command: &str, script: &str) -> Result<Vec<String>> {
+    let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    let place = words.iter().position(|word| word == script).context("the command does not name the script")?;
+    Ok(words[place..].to_vec())
+}
+
+fn apply(patch: &str, folder: &Path) -> Result<()> {
+    let mut git = Command::new("git").args(["apply", "-"]).current_dir(folder).stdin(Stdio::piped()).spawn()?;
+    git.stdin.take().context("no stdin")?.write_all(patch.as_bytes())?;
+    ensure!(git.wait()?.success(), "git does not take the patch:\n{patch}");
+    Ok(())
+}
+
+/// The files differ from the originals in the patch's lines and nowhere else.
+fn only(patch: &str, folder: &Path) -> Result<()> {
+    let originals = binary::root().join("acceptance/patches/programs");
+    let lines = |sign: char| {
+        let headers = ["+++ ", "--- "];
+        patch
+            .lines()
+            .filter(move |line| line.starts_with(sign) && !headers.iter().any(|header| line.starts_with(header)))
+    };
+    let (mut added, mut removed) = (0, 0);
+    for entry in fs::read_dir(&originals)? {
+        let path = entry?.path();
+        let (Ok(before), Some(name)) = (fs::read_to_string(&path), path.file_name()) else { continue };
+        let after = fs::read_to_string(folder.join(name))?;
+        let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+        if old == new {
+            continue;
+        }
+        added += new.len();
+        removed += old.len();
+    }
+    let (plus, minus) = (lines('+').count(), lines('-').count());
+    ensure!(added + minus == removed + plus, "the files differ elsewhere than in the patch");
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! What a run showed of a program: it says which of the places in the code are the ones that matter.
+
+use std::path::PathBuf;
+
+/// What is known of a program from running it.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The class of the Trainer, where one was made.
+    pub trainer: Option<String>,
+    /// The models that were called, the largest first.
+    pub models: Vec<ModelFacts>,
+    /// Places that keep more and more tensors.
+    pub kept: Vec<KeptAt>,
+    /// Samples that are processed at a time.
+    pub batch_size: Option<u64>,
+    /// Micro-batches per optimizer step.
+    pub accumulation: Option<u64>,
+    /// Tokens in a sequence.
+    pub sequence_length: Option<u64>,
+    /// The card's compute capability.
+    pub capability: (u32, u32),
+}
+
+/// A model.
+#[derive(Clone, Debug, Default)]
+pub struct ModelFacts {
+    /// Its class.
+    pub class: String,
+    /// `transformers`, `diffusers`, `timm`, `torchvision` or `plain`.
+    pub library: String,
+    /// The paths of its lists of equal modules.
+    pub blocks: Vec<String>,
+}
+
+/// A place that keeps tensors.
+#[derive(Clone, Debug, Default)]
+pub struct KeptAt {
+    /// The file, as an absolute path.
+    pub file: PathBuf,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// `loss-history`, `graph-history`, `running-total` or `results`.
+    pub kind: String,
+}
+
+/// How much of a remedy is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// What it divides by, or how many there are.
+    pub by: Option<u64>,
+}

@@ -1,0 +1,24 @@
+//! Writes remedies into a user's own Python files, as small edits that keep every other byte.
+//!
+//! [`Program`] is what a user starts: a script, the modules of its folder that it imports, and its arguments.
+//! [`Program::apply`] places one remedy in it: by an option that the program has, by an argument of a library's class, or
+//! by an edit of its code. It refuses where the place is not certain. Nothing here starts a process; whether an edit
+//! helps is measured by running the edited program.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod diff;
+mod edit;
+mod facts;
+mod loops;
+mod names;
+mod options;
+mod program;
+mod recipes;
+mod source;
+
+pub use diff::patch;
+pub use facts::{Amount, Facts, KeptAt, ModelFacts};
+pub use options::{Opt, OptKind};
+pub use program::{CannotPlace, Placed, Program, Way};
+pub use recipes::{has_recipe, ids};

@@ -1,0 +1,347 @@
+//! Follows a name to where its value is written: a literal, a constant in another file, or an option of the program.
+
+use std::path::Path;
+
+use tree_sitter::Node;
+
+use crate::calls::Call;
+use crate::options::{Opt, parameters, plain, string};
+use crate::program::{At, Program};
+use crate::source::{Source, function_of, within};
+
+/// Names are followed through so many others.
+const MOST_STEPS: usize = 8;
+
+/// What an expression is.
+#[derive(Clone)]
+pub(crate) enum Value<'a> {
+    /// A literal, here.
+    Literal(At<'a>),
+    /// What an option of the program says.
+    Option(Opt),
+    /// Something that is computed.
+    Unknown,
+}
+
+/// Follows an expression.
+pub(crate) fn follow<'a>(program: &'a Program, at: At<'a>) -> Value<'a> {
+    let options = program.options();
+    Follower { program, options: &options }.value(at, MOST_STEPS)
+}
+
+struct Follower<'a, 'o> {
+    program: &'a Program,
+    options: &'o [Opt],
+}
+
+impl<'a> Follower<'a, '_> {
+    fn value(&self, at: At<'a>, left: usize) -> Value<'a> {
+        if plain(at).is_some() {
+            return Value::Literal(at);
+        }
+        if left == 0 {
+            return Value::Unknown;
+        }
+        match at.node.kind() {
+            "parenthesized_expression" => {
+                at.node.named_child(0).map_or(Value::Unknown, |inner| self.value(at.with(inner), left - 1))
+            }
+            "identifier" => self.name(at, left),
+            "attribute" => self.attribute(at, left),
+            "subscript" => self.subscript(at, left),
+            // `int(args.batch)` is the option still.
+            "call" => match Call::of(at) {
+                Some(call) if matches!(call.path(), "int" | "float" | "bool" | "str") => call
+                    .positional()
+                    .first()
+                    .map_or(Value::Unknown, |inner| match self.value(at.with(*inner), left - 1) {
+                        Value::Option(option) => Value::Option(option),
+                        _ => Value::Unknown,
+                    }),
+                _ => Value::Unknown,
+            },
+            _ => Value::Unknown,
+        }
+    }
+
+    fn name(&self, at: At<'a>, left: usize) -> Value<'a> {
+        let name = at.text();
+        if let Some(function) = function_of(at.node) {
+            let function = at.with(function);
+            match assigned(function, name).as_slice() {
+                [] => {}
+                [one] => return self.value(*one, left - 1),
+                _ => return Value::Unknown,
+            }
+            if let Some((place, default)) = parameters(function)
+                .into_iter()
+                .enumerate()
+                .find_map(|(place, (found, default))| (found == name).then_some((place, default)))
+            {
+                return self.parameter(function, name, place, default, left);
+            }
+        }
+        let module = at.with(at.source.root());
+        match assigned(module, name).as_slice() {
+            [one] => return self.value(*one, left - 1),
+            [] => {}
+            _ => return Value::Unknown,
+        }
+        self.imported(at, name, left)
+    }
+
+    /// What the only call of a function gives for a parameter.
+    fn parameter(&self, function: At<'a>, name: &str, place: usize, default: Option<At<'a>>, left: usize) -> Value<'a> {
+        if let Some(option) = self.options.iter().find(|option| option.parameter && option.name == name) {
+            return Value::Option(option.clone());
+        }
+        let Some(called) = function.node.child_by_field_name("name").map(|node| function.source.of(node)) else {
+            return Value::Unknown;
+        };
+        let method = parameters(function).first().is_some_and(|(first, _)| *first == "self");
+        let class = crate::source::around(function.node).find(|node| node.kind() == "class_definition");
+        let class = class.and_then(|node| node.child_by_field_name("name")).map(|node| function.source.of(node));
+        let calls: Vec<Call<'a>> = self
+            .program
+            .calls()
+            .into_iter()
+            .filter(|call| if called == "__init__" { Some(call.name()) == class } else { call.name() == called })
+            .collect();
+        let place = if method { place.saturating_sub(1) } else { place };
+        match calls.as_slice() {
+            [] => default.map_or(Value::Unknown, |default| self.value(default, left - 1)),
+            [one] => match one.argument(name, place) {
+                Some(given) => self.value(given, left - 1),
+                None => default.map_or(Value::Unknown, |default| self.value(default, left - 1)),
+            },
+            _ => Value::Unknown,
+        }
+    }
+
+    /// A name that another file of the program gives.
+    fn imported(&self, at: At<'a>, name: &str, left: usize) -> Value<'a> {
+        for node in at.source.all("import_from_statement") {
+            let Some(module) = node.child_by_field_name("module_name").map(|node| at.source.of(node)) else { continue };
+            let mut cursor = node.walk();
+            let has = node.children_by_field_name("name", &mut cursor).any(|found| at.source.of(found) == name)
+                || at.source.of(node).trim_end().ends_with('*');
+            if has && let Some((file, source)) = self.program.module(at.file, module) {
+                let root = At { file, source, node: source.root() };
+                if let [one] = assigned(root, name).as_slice() {
+                    return self.value(*one, left - 1);
+                }
+            }
+        }
+        Value::Unknown
+    }
+
+    fn attribute(&self, at: At<'a>, left: usize) -> Value<'a> {
+        let (Some(object), Some(name)) =
+            (at.node.child_by_field_name("object"), at.node.child_by_field_name("attribute"))
+        else {
+            return Value::Unknown;
+        };
+        let (object, name) = (at.with(object), at.source.of(name));
+        if let Some(option) = self.options.iter().find(|option| !option.parameter && option.name == name)
+            && self.holds_options(object)
+        {
+            return Value::Option(option.clone());
+        }
+        // `self.batch_size` is set where the object is made.
+        if object.text() == "self" {
+            let class = crate::source::around(at.node).find(|node| node.kind() == "class_definition");
+            let found: Vec<At<'a>> = class.map(|class| assigned_text(at.with(class), at.text())).unwrap_or_default();
+            return match found.as_slice() {
+                [one] => self.value(*one, left - 1),
+                _ => self.field(name, left),
+            };
+        }
+        // `config.BATCH` of a module, `Config.batch` of a class, or `config.batch` of an object of a class.
+        for module in [object.text()] {
+            if let Some((file, source)) = self.imports_module(at, module) {
+                let root = At { file, source, node: source.root() };
+                if let [one] = assigned(root, name).as_slice() {
+                    return self.value(*one, left - 1);
+                }
+            }
+        }
+        self.field(name, left)
+    }
+
+    fn imports_module(&self, at: At<'a>, module: &str) -> Option<(&'a Path, &'a Source)> {
+        let imported = within(at.source.root())
+            .filter(|node| matches!(node.kind(), "import_statement" | "import_from_statement"))
+            .any(|node| at.source.of(node).contains(module));
+        if imported { self.program.module(at.file, module) } else { None }
+    }
+
+    /// The only field of that name of a class of the program.
+    fn field(&self, name: &str, left: usize) -> Value<'a> {
+        let mut found = Vec::new();
+        for class in self.program.all("class_definition") {
+            let Some(body) = class.node.child_by_field_name("body") else { continue };
+            for statement in crate::source::statements(body) {
+                if let Some(assignment) = statement.named_child(0).filter(|node| node.kind() == "assignment")
+                    && let Some(left) = assignment.child_by_field_name("left")
+                    && class.source.of(left) == name
+                    && let Some(right) = assignment.child_by_field_name("right")
+                {
+                    found.push(class.with(right));
+                }
+            }
+        }
+        match found.as_slice() {
+            [one] => self.value(*one, left - 1),
+            _ => Value::Unknown,
+        }
+    }
+
+    /// `cfg["batch_size"]` of a dictionary that is written out.
+    fn subscript(&self, at: At<'a>, left: usize) -> Value<'a> {
+        let (Some(object), Some(key)) =
+            (at.node.child_by_field_name("value"), at.node.child_by_field_name("subscript"))
+        else {
+            return Value::Unknown;
+        };
+        let Some(key) = string(at.with(key)) else { return Value::Unknown };
+        let name = at.source.of(object);
+        let pairs: Vec<At<'a>> = self
+            .program
+            .all("pair")
+            .into_iter()
+            .filter(|pair| {
+                let is = pair.node.child_by_field_name("key").and_then(|node| string(pair.with(node)));
+                let whose = crate::source::around(pair.node).find(|node| node.kind() == "assignment");
+                let whose = whose.and_then(|node| node.child_by_field_name("left"));
+                is.as_deref() == Some(&key) && whose.is_some_and(|node| pair.source.of(node) == name)
+            })
+            .filter_map(|pair| pair.node.child_by_field_name("value").map(|node| pair.with(node)))
+            .collect();
+        match pairs.as_slice() {
+            [one] => self.value(*one, left - 1),
+            _ => Value::Unknown,
+        }
+    }
+
+    /// Whether an object is what a parser gave, or a parameter, which may be.
+    fn holds_options(&self, object: At<'a>) -> bool {
+        if object.node.kind() == "attribute" {
+            // `self.args`
+            return true;
+        }
+        let scopes = function_of(object.node).map(|node| object.with(node));
+        let root = object.with(object.source.root());
+        for scope in scopes.into_iter().chain([root]) {
+            let found = assigned(scope, object.text());
+            if !found.is_empty() {
+                return found.iter().any(|at| {
+                    let text = at.text();
+                    text.contains("parse")
+                        || text.contains("get_args")
+                        || text.contains("FLAGS")
+                        || text.contains("cli(")
+                        || text.contains("options")
+                        || text.contains("args")
+                });
+            }
+            // Several things may be given at once: `a, b = parser.parse_args_into_dataclasses()`.
+            let several = within(scope.node).any(|node| {
+                node.kind() == "assignment"
+                    && node.child_by_field_name("left").is_some_and(|left| {
+                        within(left).any(|name| name.kind() == "identifier" && object.source.of(name) == object.text())
+                    })
+                    && object.source.of(node).contains("parse")
+            });
+            if several || scope.node.kind() == "function_definition" && is_parameter(scope, object.text()) {
+                return true;
+            }
+        }
+        matches!(object.text(), "args" | "opt" | "opts" | "FLAGS" | "options" | "flags.FLAGS")
+    }
+}
+
+fn is_parameter(function: At<'_>, name: &str) -> bool {
+    parameters(function).iter().any(|(found, _)| *found == name)
+}
+
+/// What is assigned to a name in a function or a file, without the functions inside it.
+pub(crate) fn assigned<'a>(scope: At<'a>, name: &str) -> Vec<At<'a>> {
+    let own = |node: &Node<'_>| match function_of(*node) {
+        Some(function) => function == scope.node,
+        None => scope.node.kind() == "module",
+    };
+    within(scope.node)
+        .filter(|node| node.kind() == "assignment" && own(node))
+        .filter(|node| node.child_by_field_name("left").is_some_and(|left| scope.source.of(left) == name))
+        .filter(|node| {
+            !crate::source::around(*node).any(|node| node.kind() == "class_definition") || scope.node.kind() != "module"
+        })
+        .filter_map(|node| node.child_by_field_name("right").map(|right| scope.with(right)))
+        .collect()
+}
+
+/// What is assigned to an expression like `self.x` anywhere below a node.
+fn assigned_text<'a>(scope: At<'a>, text: &str) -> Vec<At<'a>> {
+    within(scope.node)
+        .filter(|node| node.kind() == "assignment")
+        .filter(|node| node.child_by_field_name("left").is_some_and(|left| scope.source.of(left) == text))
+        .filter_map(|node| node.child_by_field_name("right").map(|right| scope.with(right)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(files: &[(&str, &str)]) -> String {
+        let read = |path: &Path| {
+            let name = path.strip_prefix("/p").ok()?.to_str()?;
+            files.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
+        };
+        let program = Program::reading(Path::new("/p/train.py"), Path::new("/p"), Vec::new(), read).unwrap();
+        let call = program.calls().into_iter().find(|call| call.name() == "DataLoader").unwrap();
+        match follow(&program, call.value("batch_size").unwrap()) {
+            Value::Literal(at) => format!("{} {}", at.file.display(), at.text()),
+            Value::Option(option) => option.flag().to_owned(),
+            Value::Unknown => "?".to_owned(),
+        }
+    }
+
+    #[test]
+    fn names_are_followed_to_literals() {
+        assert_eq!(batch(&[("train.py", "B = 8\nl = DataLoader(d, batch_size=B)\n")]), "/p/train.py 8");
+        assert_eq!(
+            batch(&[("train.py", "from conf import *\nl = DataLoader(d, batch_size=B)\n"), ("conf.py", "B = 16\n")]),
+            "/p/conf.py 16"
+        );
+        assert_eq!(
+            batch(&[("train.py", "import conf\nl = DataLoader(d, batch_size=conf.B)\n"), ("conf.py", "B = 16\n")]),
+            "/p/conf.py 16"
+        );
+        assert_eq!(
+            batch(&[("train.py", "def f(n=4):\n    return DataLoader(d, batch_size=n)\nf(n=12)\n")]),
+            "/p/train.py 12"
+        );
+        assert_eq!(
+            batch(&[("train.py", "class C:\n    batch = 5\nc = C()\nl = DataLoader(d, batch_size=c.batch)\n")]),
+            "/p/train.py 5"
+        );
+        assert_eq!(
+            batch(&[("train.py", "cfg = {'batch': 6}\nl = DataLoader(d, batch_size=cfg['batch'])\n")]),
+            "/p/train.py 6"
+        );
+    }
+
+    #[test]
+    fn names_are_followed_to_options() {
+        let head = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--bs', type=int, default=4)\n";
+        let text = format!("{head}a = p.parse_args()\nl = DataLoader(d, batch_size=a.bs)\n");
+        assert_eq!(batch(&[("train.py", &text)]), "--bs");
+        let text = format!(
+            "{head}a = p.parse_args()\nn = a.bs\ndef f(cfg):\n    l = DataLoader(d, batch_size=cfg.bs)\nf(a)\n"
+        );
+        assert_eq!(batch(&[("train.py", &text)]), "--bs");
+        let text = "B = 8\nB = 9\nl = DataLoader(d, batch_size=B)\n";
+        assert_eq!(batch(&[("train.py", text)]), "?");
+    }
+}

@@ -1,0 +1,336 @@
+//! The program's own options, read from its `argparse`, `click`, `fire`, `absl`, `tyro` and `HfArgumentParser`.
+
+use crate::calls::Call;
+use crate::program::{At, Program};
+
+/// An option of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opt {
+    /// How it is typed, the first spelling first.
+    pub flags: Vec<String>,
+    /// What the program calls it.
+    pub name: String,
+    /// What it takes.
+    pub kind: OptKind,
+    /// Its default, where that is a plain value.
+    pub default: Option<String>,
+    /// The values that it takes, where they are listed.
+    pub choices: Vec<String>,
+    /// Whether it is declared for a Python function, whose parameters have its name.
+    pub parameter: bool,
+}
+
+/// What an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptKind {
+    /// Nothing: naming it switches something on.
+    Switch,
+    /// Nothing: naming it switches something off.
+    OffSwitch,
+    /// A value.
+    Value,
+    /// `True` or `False`.
+    Truth,
+}
+
+impl Opt {
+    /// The spelling that reads best.
+    pub fn flag(&self) -> &str {
+        self.flags.iter().find(|flag| flag.starts_with("--")).or(self.flags.first()).map_or("", String::as_str)
+    }
+
+    /// Its value on a command line, or its default; a switch has `True` or `False`.
+    pub fn value_in(&self, arguments: &[String]) -> Option<String> {
+        let mut value = match self.kind {
+            OptKind::Switch => Some("False".to_owned()),
+            OptKind::OffSwitch => Some("True".to_owned()),
+            _ => self.default.clone(),
+        };
+        for (place, word) in arguments.iter().enumerate() {
+            let (flag, given) = word.split_once('=').map_or((word.as_str(), None), |(flag, given)| (flag, Some(given)));
+            if !self.flags.iter().any(|known| known == flag) {
+                continue;
+            }
+            value = match self.kind {
+                OptKind::Switch => Some("True".to_owned()),
+                OptKind::OffSwitch => Some("False".to_owned()),
+                _ => given.map(str::to_owned).or_else(|| arguments.get(place + 1).cloned()),
+            };
+        }
+        value
+    }
+
+    /// Gives it a value on a command line; a switch is named, whatever the value.
+    pub fn set(&self, arguments: &mut Vec<String>, value: &str) {
+        let is = |word: &str| self.flags.iter().any(|known| known == word);
+        let switch = matches!(self.kind, OptKind::Switch | OptKind::OffSwitch);
+        // The last one counts.
+        for place in (0..arguments.len()).rev() {
+            if let Some((flag, _)) = arguments[place].split_once('=')
+                && is(flag)
+            {
+                arguments[place] = format!("{flag}={value}");
+                return;
+            }
+            if is(&arguments[place]) {
+                if !switch && place + 1 < arguments.len() {
+                    value.clone_into(&mut arguments[place + 1]);
+                }
+                return;
+            }
+        }
+        if self.flag().is_empty() {
+            return;
+        }
+        arguments.push(self.flag().to_owned());
+        if !switch {
+            arguments.push(value.to_owned());
+        }
+    }
+}
+
+/// All options of a program.
+pub fn all(program: &Program) -> Vec<Opt> {
+    let mut found = Vec::new();
+    for call in program.calls() {
+        match call.name() {
+            "add_argument" => found.extend(argparse(&call)),
+            "option" if call.path().ends_with("click.option") || is_decorator(&call) => found.extend(click(&call)),
+            "Fire" => found.extend(fire(program, &call)),
+            "cli" if call.path() == "tyro.cli" => found.extend(dataclass(program, &call, true)),
+            "HfArgumentParser" | "TrlParser" => found.extend(dataclass(program, &call, false)),
+            name if name.starts_with("DEFINE_") => found.extend(absl(&call)),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn is_decorator(call: &Call<'_>) -> bool {
+    call.at.node.parent().is_some_and(|parent| parent.kind() == "decorator")
+}
+
+/// The value of a string, a number or a name; `None` for what has to be computed.
+pub(crate) fn plain(at: At<'_>) -> Option<String> {
+    match at.node.kind() {
+        "string" => string(at),
+        "integer" | "float" | "true" | "false" | "none" => Some(at.text().to_owned()),
+        "unary_operator" => Some(at.text().to_owned()),
+        _ => None,
+    }
+}
+
+/// The contents of a string without prefix, escapes or values in it.
+pub(crate) fn string(at: At<'_>) -> Option<String> {
+    if at.node.kind() != "string" {
+        return None;
+    }
+    let text = at.text();
+    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| text.starts_with(quote))?;
+    let inner = text.strip_prefix(quote)?.strip_suffix(quote)?;
+    (!inner.contains('\\')).then(|| inner.to_owned())
+}
+
+fn listed(at: At<'_>) -> Vec<String> {
+    if !matches!(at.node.kind(), "list" | "tuple" | "set") {
+        return Vec::new();
+    }
+    let count = at.node.named_child_count();
+    (0..count).filter_map(|place| at.node.named_child(place)).filter_map(|node| plain(at.with(node))).collect()
+}
+
+fn argparse(call: &Call<'_>) -> Option<Opt> {
+    let words: Vec<String> = call.positional().into_iter().filter_map(|node| string(call.at.with(node))).collect();
+    let flags: Vec<String> = words.into_iter().filter(|word| word.starts_with('-')).collect();
+    let long = flags.iter().find(|flag| flag.starts_with("--")).or(flags.first())?;
+    let name = call.value("dest").and_then(string);
+    let name = name.unwrap_or_else(|| long.trim_start_matches('-').replace('-', "_"));
+    let action = call.value("action").map(|at| string(at).unwrap_or_else(|| at.text().to_owned()));
+    let kind = match action.as_deref() {
+        Some("store_true") => OptKind::Switch,
+        Some("store_false") => OptKind::OffSwitch,
+        Some(text) if text.ends_with("BooleanOptionalAction") => OptKind::Switch,
+        Some("store") | None => OptKind::Value,
+        Some(_) => return None,
+    };
+    let of_truth = call.value("type").is_some_and(|at| {
+        let text = at.text().to_lowercase();
+        text.contains("bool") || text.contains("str2")
+    });
+    Some(Opt {
+        flags,
+        name,
+        kind: if kind == OptKind::Value && of_truth { OptKind::Truth } else { kind },
+        default: call.value("default").and_then(plain),
+        choices: call.value("choices").map(listed).unwrap_or_default(),
+        parameter: false,
+    })
+}
+
+fn click(call: &Call<'_>) -> Option<Opt> {
+    let words: Vec<String> = call.positional().into_iter().filter_map(|node| string(call.at.with(node))).collect();
+    let first = words.iter().find(|word| word.starts_with("--")).or(words.first())?;
+    let pair = first.contains('/');
+    let flags: Vec<String> = words
+        .iter()
+        .filter(|word| word.starts_with('-'))
+        .map(|word| word.split('/').next().unwrap_or(word).to_owned())
+        .collect();
+    let plain_name = words.iter().find(|word| !word.starts_with('-')).cloned();
+    let name = plain_name.unwrap_or_else(|| {
+        let long = flags.iter().find(|flag| flag.starts_with("--")).or(flags.first());
+        long.map(|flag| flag.trim_start_matches('-').replace('-', "_").to_lowercase()).unwrap_or_default()
+    });
+    let switch = pair || call.value("is_flag").is_some_and(|at| at.text() == "True");
+    let choices = call.value("type").and_then(Call::of).filter(|kind| kind.name() == "Choice");
+    let choices = choices.and_then(|kind| kind.argument("choices", 0)).map(listed).unwrap_or_default();
+    Some(Opt {
+        flags,
+        name,
+        kind: if switch { OptKind::Switch } else { OptKind::Value },
+        default: call.value("default").and_then(plain),
+        choices,
+        parameter: true,
+    })
+}
+
+/// `fire.Fire(main)`: the parameters of a function.
+fn fire(program: &Program, call: &Call<'_>) -> Vec<Opt> {
+    let Some(name) = call.positional().first().map(|node| call.at.source.of(*node)) else { return Vec::new() };
+    let functions = program.all("function_definition");
+    let Some(function) = functions
+        .into_iter()
+        .find(|at| at.node.child_by_field_name("name").is_some_and(|node| at.source.of(node) == name))
+    else {
+        return Vec::new();
+    };
+    parameters(function)
+        .into_iter()
+        .filter_map(|(name, default)| {
+            let default = default.and_then(plain)?;
+            let kind = if matches!(default.as_str(), "True" | "False") { OptKind::Truth } else { OptKind::Value };
+            Some(Opt {
+                flags: vec![format!("--{name}")],
+                name: name.to_owned(),
+                kind,
+                default: Some(default),
+                choices: Vec::new(),
+                parameter: true,
+            })
+        })
+        .collect()
+}
+
+/// The parameters of a function with their defaults.
+pub(crate) fn parameters(function: At<'_>) -> Vec<(&str, Option<At<'_>>)> {
+    let Some(list) = function.node.child_by_field_name("parameters") else { return Vec::new() };
+    let count = list.named_child_count();
+    let nodes = (0..count).filter_map(|place| list.named_child(place));
+    nodes
+        .filter_map(|node| {
+            let name = match node.kind() {
+                "identifier" => Some(node),
+                "typed_parameter" => node.named_child(0),
+                _ => node.child_by_field_name("name"),
+            }?;
+            let default = node.child_by_field_name("value").map(|value| function.with(value));
+            Some((function.source.of(name), default))
+        })
+        .collect()
+}
+
+/// The fields of dataclasses that a parser is made for.
+fn dataclass(program: &Program, call: &Call<'_>, dashes: bool) -> Vec<Opt> {
+    let Some(first) = call.positional().first().copied() else { return Vec::new() };
+    let names: Vec<&str> = crate::source::within(first)
+        .filter(|node| node.kind() == "identifier")
+        .map(|node| call.at.source.of(node))
+        .collect();
+    let mut found = Vec::new();
+    for class in program.all("class_definition") {
+        let named = class.node.child_by_field_name("name").is_some_and(|node| names.contains(&class.source.of(node)));
+        let Some(body) = class.node.child_by_field_name("body").filter(|_| named) else { continue };
+        for statement in crate::source::statements(body) {
+            let Some(assignment) = statement.named_child(0).filter(|node| node.kind() == "assignment") else {
+                continue;
+            };
+            let Some(left) = assignment.child_by_field_name("left").filter(|left| left.kind() == "identifier") else {
+                continue;
+            };
+            let Some(kind) = assignment.child_by_field_name("type") else { continue };
+            let right = assignment.child_by_field_name("right").map(|node| class.with(node));
+            let default = right.and_then(|at| plain(at).or_else(|| plain(Call::of(at)?.value("default")?)));
+            let name = class.source.of(left).to_owned();
+            let of_truth = class.source.of(kind).contains("bool");
+            let flag = if dashes { name.replace('_', "-") } else { name.clone() };
+            let kind = match (of_truth, dashes) {
+                (false, _) => OptKind::Value,
+                (true, true) => OptKind::Switch,
+                (true, false) => OptKind::Truth,
+            };
+            found.push(Opt {
+                flags: vec![format!("--{flag}")],
+                name,
+                kind,
+                default,
+                choices: Vec::new(),
+                parameter: false,
+            });
+        }
+    }
+    found
+}
+
+/// `flags.DEFINE_integer("batch_size", 32, "...")`.
+fn absl(call: &Call<'_>) -> Option<Opt> {
+    let words = call.positional();
+    let name = string(call.at.with(*words.first()?))?;
+    let default = words.get(1).and_then(|node| plain(call.at.with(*node)));
+    let truth = call.name() == "DEFINE_bool" || call.name() == "DEFINE_boolean";
+    let kind = if truth { OptKind::Switch } else { OptKind::Value };
+    Some(Opt { flags: vec![format!("--{name}")], name, kind, default, choices: Vec::new(), parameter: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn of(text: &str) -> Vec<Opt> {
+        let script = Path::new("/p/train.py");
+        Program::reading(script, Path::new("/p"), Vec::new(), |path| (path == script).then(|| text.to_owned()))
+            .unwrap()
+            .options()
+    }
+
+    #[test]
+    fn options_of_argparse() {
+        let text = "p.add_argument('-b', '--batch-size', type=int, default=32)\np.add_argument('--amp', action='store_true')\np.add_argument('file')\n";
+        let options = of(text);
+        assert_eq!(options.len(), 2);
+        assert_eq!((options[0].flag(), options[0].name.as_str()), ("--batch-size", "batch_size"));
+        let mut words: Vec<String> = ["x", "-b", "16"].map(String::from).into();
+        assert_eq!(options[0].value_in(&words).as_deref(), Some("16"));
+        options[0].set(&mut words, "8");
+        options[1].set(&mut words, "True");
+        assert_eq!(words, ["x", "-b", "8", "--amp"]);
+        assert_eq!(options[1].value_in(&words).as_deref(), Some("True"));
+    }
+
+    #[test]
+    fn options_of_click_fire_and_dataclasses() {
+        let click = of(
+            "@click.option('--batch-size', default=8)\n@click.option('--amp/--no-amp', default=False)\ndef main(batch_size, amp):\n    pass\n",
+        );
+        assert_eq!((click[0].name.as_str(), click[0].kind), ("batch_size", OptKind::Value));
+        assert_eq!((click[1].flag(), click[1].kind), ("--amp", OptKind::Switch));
+        let fire = of("def main(batch_size=8, amp=False):\n    pass\nfire.Fire(main)\n");
+        assert_eq!((fire[1].flag(), fire[1].kind), ("--amp", OptKind::Truth));
+        let hf = of(
+            "@dataclass\nclass A:\n    length: int = field(default=4)\n    use_lora: bool = False\nHfArgumentParser((A, TrainingArguments))\n",
+        );
+        assert_eq!((hf[0].flag(), hf[0].default.as_deref()), ("--length", Some("4")));
+        assert_eq!(hf[1].kind, OptKind::Truth);
+    }
+}

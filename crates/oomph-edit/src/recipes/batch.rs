@@ -1,0 +1,305 @@
+//! Fewer samples at a time, and shorter ones.
+
+use tree_sitter::Node;
+
+use crate::calls::Call;
+use crate::edit::{Edit, wrapped};
+use crate::loops::{Pass, passes, statement};
+use crate::names::{Value, follow};
+use crate::options::Opt;
+use crate::program::{At, CannotPlace, Draft, Program, Way};
+use crate::source::{around, function_of, statements, within};
+
+use super::{cannot, own, trainer};
+
+/// Where the batch of training is written.
+enum Batch<'a> {
+    /// An option of the program.
+    Option(Opt),
+    /// A literal.
+    Literal(At<'a>),
+    /// A computed argument of a call, which is replaced as it is.
+    Argument(Call<'a>, &'static str),
+}
+
+/// A smaller micro-batch, with more of them in a step.
+pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let by = draft.amount.by.unwrap_or(2).max(2);
+    if draft.facts.trainer.is_some() || trainer::arguments(draft.program).is_some() {
+        let batch = draft.facts.batch_size.filter(|batch| *batch > 1);
+        let Some(batch) = batch else { return cannot("the batch is one already, or not known") };
+        let accumulation = draft.facts.accumulation.unwrap_or(1).max(1) * by;
+        let wanted = [
+            ("per_device_train_batch_size", batch.div_ceil(by).to_string()),
+            ("gradient_accumulation_steps", accumulation.to_string()),
+        ];
+        let wanted = wanted.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>();
+        return trainer::set(draft, &wanted);
+    }
+    let old = divide(draft, by)?;
+    let by = old.div_ceil(old.div_ceil(by));
+    if let Some(option) = own::accumulation(draft) {
+        let before =
+            option.value_in(draft.program.arguments()).and_then(|value| value.parse::<u64>().ok()).unwrap_or(1);
+        draft.set_option(&option, &(before.max(1) * by).to_string());
+        return Ok(());
+    }
+    if let Some(call) = trainer::lightning(draft.program) {
+        let before = call.value("accumulate_grad_batches").and_then(|at| at.text().parse::<u64>().ok()).unwrap_or(1);
+        trainer::set_argument(draft, &call, "accumulate_grad_batches", &(before * by).to_string());
+        return Ok(());
+    }
+    accumulate(draft, by)
+}
+
+/// A smaller batch, with nothing that makes up for it.
+pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    if draft.facts.trainer.is_some() {
+        return cannot("the Trainer accumulates, so the effective batch need not shrink");
+    }
+    let by = draft.amount.by.unwrap_or(2).max(2);
+    let old = divide(draft, by)?;
+    if !passes(draft.program).is_empty() {
+        draft.smaller_batch = Some((old, old.div_ceil(by)));
+    }
+    Ok(())
+}
+
+/// Divides the batch where it is written; gives what it was.
+fn divide(draft: &mut Draft<'_>, by: u64) -> Result<u64, CannotPlace> {
+    let program = draft.program;
+    let Some(place) = written(draft) else { return cannot("where the batch size is written was not found") };
+    let number = |text: &str| text.replace('_', "").parse::<u64>().ok();
+    let old = match &place {
+        Batch::Option(option) => option.value_in(program.arguments()).and_then(|value| number(&value)),
+        Batch::Literal(at) => number(at.text()),
+        Batch::Argument(..) => None,
+    };
+    let Some(old) = old.or(draft.facts.batch_size) else { return cannot("the batch size is not known") };
+    if old < 2 {
+        return cannot("the batch is one already");
+    }
+    let new = old.div_ceil(by).to_string();
+    match place {
+        Batch::Option(option) => draft.set_option(&option, &new),
+        Batch::Literal(at) => {
+            let file = at.file.to_owned();
+            draft.edit(&file, Way::Argument, Edit::replace(at.node, new));
+        }
+        Batch::Argument(call, name) => {
+            let file = call.at.file.to_owned();
+            draft.edit(&file, Way::Argument, call.setting(name, &new));
+        }
+    }
+    Ok(old)
+}
+
+/// Where the batch of the training loader is written.
+fn written<'a>(draft: &Draft<'a>) -> Option<Batch<'a>> {
+    let program = draft.program;
+    if let Some((call, name)) = loader(program) {
+        let given = call.argument(name, 1)?;
+        return Some(match follow(program, given) {
+            Value::Option(option) => Batch::Option(option),
+            Value::Literal(at) => Batch::Literal(at),
+            // What is computed is replaced in the call, if the call has a name for it.
+            Value::Unknown => match own::batch(draft) {
+                Some(option)
+                    if draft.facts.batch_size.map(|size| size.to_string()) == option.value_in(program.arguments()) =>
+                {
+                    Batch::Option(option)
+                }
+                _ if call.keyword(name).is_some() => Batch::Argument(call, name),
+                _ => return None,
+            },
+        });
+    }
+    own::batch(draft).map(Batch::Option)
+}
+
+/// The call that makes the batches of training: of several loaders the one that a training loop goes over.
+fn loader(program: &Program) -> Option<(Call<'_>, &'static str)> {
+    let loaders: Vec<Call<'_>> = program
+        .calls()
+        .into_iter()
+        .filter(|call| call.name().ends_with("DataLoader") || call.name() == "dataloader")
+        .filter(|call| call.argument("batch_size", 1).is_some())
+        .collect();
+    if loaders.is_empty() {
+        // `model.train(data=..., batch=16)` of Ultralytics.
+        let train = program.calls().into_iter().find(|call| {
+            call.name() == "train" && (call.keyword("data").is_some() || call.keyword("imgsz").is_some())
+        })?;
+        return train.keyword("batch").is_some().then_some((train, "batch"));
+    }
+    let iterated: Vec<&str> = passes(program)
+        .iter()
+        .filter_map(|pass| pass.at_loop.map(|node| (pass.backwards[0].at.source, node)))
+        .filter_map(|(source, node)| node.child_by_field_name("right").map(|right| source.of(right)))
+        .collect();
+    let name = |call: &Call<'_>| {
+        let assignment = around(call.at.node).find(|node| node.kind() == "assignment")?;
+        assignment.child_by_field_name("left").map(|left| call.at.source.of(left).to_owned())
+    };
+    let trains = |call: &&Call<'_>| {
+        name(call).is_some_and(|name| {
+            iterated.iter().any(|text| {
+                text.split(|letter: char| !letter.is_alphanumeric() && !"_.".contains(letter)).any(|word| word == name)
+            })
+        })
+    };
+    let shuffles = |call: &&Call<'_>| call.value("shuffle").is_some_and(|at| at.text() == "True");
+    let other = |call: &&Call<'_>| {
+        !name(call).is_some_and(|name| {
+            let name = name.to_lowercase();
+            name.contains("val") || name.contains("test") || name.contains("eval")
+        })
+    };
+    let found = loaders
+        .iter()
+        .find(trains)
+        .or_else(|| loaders.iter().find(shuffles))
+        .or_else(|| loaders.iter().find(other))
+        .or(loaders.first())?;
+    Some((*found, "batch_size"))
+}
+
+/// Gradient accumulation, written into the only training loop.
+fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
+    let passes = passes(draft.program);
+    let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
+        return cannot("the training loop could not be told for certain");
+    };
+    let [backward] = backwards.as_slice() else {
+        return cannot("the loop makes several backward passes");
+    };
+    let (node, at) = (*node, backward.at);
+    let (source, file) = (at.source, at.file.to_owned());
+    let (Some(body), "for_statement") = (node.child_by_field_name("body"), node.kind()) else {
+        return cannot("the training loop is not over batches");
+    };
+    let Some(backward_statement) = statement(backward).filter(|found| found.parent() == Some(body)) else {
+        return cannot("the backward pass is made under a condition");
+    };
+    let all = statements(body);
+    let place = |wanted: Node<'_>| all.iter().position(|node| *node == wanted);
+    let Some(middle) = place(backward_statement) else { return cannot("the backward pass was not found in its loop") };
+    // What belongs to the step of the optimizer, after the backward pass.
+    let belongs = |node: &Node<'_>| {
+        node.kind() == "expression_statement"
+            && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+                matches!(
+                    call.name(),
+                    "step" | "zero_grad" | "unscale_" | "clip_grad_norm_" | "clip_grad_value_" | "clip_grad_norm"
+                ) || call.name() == "update" && call.object().is_some_and(|object| source.of(object).contains("scal"))
+            })
+    };
+    let nested = all.iter().any(|node| {
+        node.kind() != "expression_statement"
+            && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| matches!(call.name(), "zero_grad"))
+            || node.kind() != "expression_statement"
+                && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+                    call.name() == "step" && call.object().is_some_and(|object| source.of(object).contains("opt"))
+                })
+    });
+    if nested {
+        return cannot("the optimizer steps under a condition");
+    }
+    if !all[middle..].iter().any(belongs) {
+        return cannot("the optimizer's step is not in the loop");
+    }
+    let (number, counting) = count(source, node, at)?;
+    draft.edits(&file, Way::Code, counting);
+    let right = node.child_by_field_name("right").map(|right| source.of(right)).unwrap_or_default();
+    let inner = right.strip_prefix("enumerate(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(right);
+    let plain = !inner.is_empty() && inner.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
+    let last = if plain { format!(" or {number} + 1 == len({inner})") } else { String::new() };
+    let is_last = format!("if ({number} + 1) % {by} == 0{last}:");
+    // The loss of a part counts for its share.
+    let part = match backward.object().filter(|_| backward.name() == "backward") {
+        Some(object) => match Call::of(at.with(object)).filter(|call| call.name() == "scale") {
+            Some(scale) => scale.positional().first().copied(),
+            None if source.of(object).contains("accelerator") => backward.positional().first().copied(),
+            None => Some(object),
+        },
+        None => backward.positional().first().copied(),
+    };
+    let Some(part) = part else { return cannot("the loss was not found") };
+    let text = source.of(part);
+    let simple = matches!(part.kind(), "identifier" | "attribute" | "call" | "subscript");
+    let text = if simple { text.to_owned() } else { format!("({text})") };
+    let whole = Some(part) == backward.object();
+    let divided = if whole { format!("({text} / {by})") } else { format!("{text} / {by}") };
+    draft.edit(&file, Way::Code, Edit::replace(part, divided));
+    let mut position = 0;
+    while position < all.len() {
+        if !belongs(&all[position]) || position == middle {
+            position += 1;
+            continue;
+        }
+        let end =
+            (position..all.len()).take_while(|next| belongs(&all[*next]) && *next != middle).last().unwrap_or(position);
+        let head = if position < middle { format!("if {number} % {by} == 0:") } else { is_last.clone() };
+        let Some(edits) = wrapped(source, all[position], all[end], &head) else {
+            return cannot("the optimizer's step shares its line with other code");
+        };
+        draft.edits(&file, Way::Code, edits);
+        position = end + 1;
+    }
+    Ok(())
+}
+
+/// The name of the loop's counter, and the edits that give it one.
+fn count(source: &crate::source::Source, node: Node<'_>, at: At<'_>) -> Result<(String, Vec<Edit>), CannotPlace> {
+    let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right")) else {
+        return cannot("the training loop is not over batches");
+    };
+    if let Some(call) = Call::of(at.with(right)).filter(|call| call.path() == "enumerate") {
+        if call.positional().len() > 1 || call.keyword("start").is_some() {
+            return cannot("the loop does not count from 0");
+        }
+        let first = left.named_child(0).filter(|first| first.kind() == "identifier" && left.kind() != "identifier");
+        let Some(first) = first else { return cannot("the loop's counter was not found") };
+        if source.of(first) != "_" {
+            return Ok((source.of(first).to_owned(), Vec::new()));
+        }
+        return Ok(("micro_step".to_owned(), vec![Edit::replace(first, "micro_step")]));
+    }
+    let scope = function_of(node).unwrap_or_else(|| source.root());
+    // `optimizer.step` is another thing than a variable of that name.
+    let is_variable = |node: &Node<'_>| {
+        let whole = node.parent().filter(|parent| parent.kind() == "attribute");
+        node.kind() == "identifier" && whole.is_none_or(|whole| whole.child_by_field_name("attribute") != Some(*node))
+    };
+    let taken = |name: &str| within(scope).any(|inner| is_variable(&inner) && source.of(inner) == name);
+    let name =
+        ["step", "micro_step", "micro_batch_index"].into_iter().find(|name| !taken(name)).unwrap_or("oomph_step");
+    let bare = matches!(left.kind(), "pattern_list");
+    let target = if bare { format!("({})", source.of(left)) } else { source.of(left).to_owned() };
+    let edits = vec![
+        Edit::replace(left, format!("{name}, {target}")),
+        Edit::replace(right, format!("enumerate({})", source.of(right))),
+    ];
+    Ok((name.to_owned(), edits))
+}
+
+/// Shorter samples, for Trainers that cut what is longer.
+pub fn shorter_sequence(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let by = draft.amount.by.unwrap_or(2).max(2);
+    let Some(length) = draft.facts.sequence_length else { return cannot("the length is not known") };
+    let wanted = length.div_ceil(by).to_string();
+    let program = draft.program;
+    let call = trainer::arguments(program);
+    let name = ["max_length", "max_seq_length"]
+        .into_iter()
+        .find(|name| call.as_ref().is_some_and(|call| call.keyword(name).is_some()));
+    match name {
+        Some(name) => trainer::set(draft, &[(name, &wanted)]),
+        None => match call {
+            Some(call) if call.name() != "TrainingArguments" && call.name() != "Seq2SeqTrainingArguments" => {
+                trainer::set(draft, &[("max_length", &wanted)])
+            }
+            _ => cannot("no argument cuts what is longer"),
+        },
+    }
+}

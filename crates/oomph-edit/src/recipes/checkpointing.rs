@@ -1,0 +1,132 @@
+//! Activations that are computed again instead of being kept.
+
+use crate::calls::Call;
+use crate::edit::{import, lines_after};
+use crate::facts::ModelFacts;
+use crate::loops::trained_names;
+use crate::program::{At, CannotPlace, Draft, Program, Way};
+use crate::source::{around, function_of, statement_of, within};
+
+use super::{cannot, own, trainer};
+
+/// Gradient checkpointing: the Trainer's argument, the program's option, the model's method, or a wrapper around its
+/// repeated modules.
+pub fn checkpointing(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    if draft.facts.trainer.is_some() && trainer::set(draft, &[("gradient_checkpointing", "True")]).is_ok() {
+        return Ok(());
+    }
+    let named = |name: &str| {
+        name.contains("checkpointing")
+            || matches!(
+                name,
+                "gradckpt"
+                    | "gradientcheckpoint"
+                    | "gradcheckpoint"
+                    | "activationcheckpoint"
+                    | "usecheckpoint"
+                    | "gc"
+                    | "ckpt"
+            )
+    };
+    if own::switch_on(draft, named) {
+        return Ok(());
+    }
+    let program = draft.program;
+    let names = trained_names(program);
+    let models: Vec<&ModelFacts> =
+        draft.facts.models.iter().filter(|model| model.library != "plain" || !model.blocks.is_empty()).collect();
+    let [model] = models.as_slice() else {
+        return cannot(if models.is_empty() {
+            "the model has no repeated modules"
+        } else {
+            "the program has several models"
+        });
+    };
+    let made = names.iter().filter_map(|name| made(program, name)).collect::<Vec<_>>();
+    let [(name, statement)] = made.as_slice() else {
+        return cannot("where the model is made could not be told for certain");
+    };
+    let source = statement.source;
+    let lines = match model.library.as_str() {
+        "transformers" => vec![format!("{name}.gradient_checkpointing_enable()")],
+        "diffusers" => vec![format!("{name}.enable_gradient_checkpointing()")],
+        "timm" => vec![format!("{name}.set_grad_checkpointing()")],
+        _ if model.blocks.is_empty() => return cannot("the model has no repeated modules"),
+        _ => {
+            let paths: Vec<String> = model.blocks.iter().map(|path| reached(name, path)).collect();
+            let blocks = match paths.as_slice() {
+                [one] => one.clone(),
+                several => {
+                    format!("[{}]", several.iter().map(|path| format!("*{path}")).collect::<Vec<_>>().join(", "))
+                }
+            };
+            for line in ["from functools import partial", "from torch.utils.checkpoint import checkpoint"] {
+                if let Some(edit) = import(source, line) {
+                    draft.edit(statement.file, Way::Code, edit);
+                }
+            }
+            vec![
+                format!("for block in {blocks}:"),
+                format!("{}block.forward = partial(checkpoint, block.forward, use_reentrant=False)", source.unit()),
+            ]
+        }
+    };
+    let way = if lines.len() == 1 { Way::Argument } else { Way::Code };
+    let Some(edit) = lines_after(source, statement.node, &lines) else {
+        return cannot("the model is made on a line with other code");
+    };
+    draft.edit(statement.file, way, edit);
+    Ok(())
+}
+
+/// `model.encoder.0` as Python reaches it: `model.encoder[0]`.
+fn reached(name: &str, path: &str) -> String {
+    path.split('.').filter(|part| !part.is_empty()).fold(name.to_owned(), |text, part| {
+        if part.chars().all(|letter| letter.is_ascii_digit()) {
+            format!("{text}[{part}]")
+        } else {
+            format!("{text}.{part}")
+        }
+    })
+}
+
+/// The statement after which a model of this name is there, and what it is called there. A name that a function is
+/// given is followed to its callers.
+pub fn made<'a>(program: &'a Program, name: &str) -> Option<(String, At<'a>)> {
+    let mut found: Vec<At<'a>> = Vec::new();
+    for at in program.all("assignment") {
+        let Some(left) = at.node.child_by_field_name("left") else { continue };
+        let is = at.source.of(left) == name
+            || matches!(left.kind(), "pattern_list" | "tuple_pattern")
+                && (0..left.named_child_count())
+                    .filter_map(|place| left.named_child(place))
+                    .any(|part| at.source.of(part) == name);
+        let text = at.node.child_by_field_name("right").map(|right| at.source.of(right)).unwrap_or_default();
+        // What only wraps or moves a model is not where it is made.
+        let wraps = text.split('(').skip(1).any(|rest| rest.split([',', ')']).next() == Some(name))
+            || text.starts_with(&format!("{name}."));
+        if is && !wraps && !text.is_empty() && text != "None" {
+            found.push(at);
+        }
+    }
+    let first = *found.first()?;
+    let scope = |at: &At<'a>| (at.file, function_of(at.node));
+    if found.iter().any(|at| scope(at) != scope(&first)) {
+        // The same name in several functions: only one of them makes a model.
+        let makes = |at: &&At<'a>| {
+            within(at.node).any(|node| Call::of(at.with(node)).is_some_and(|call| call.name() == "from_pretrained"))
+        };
+        let mut makers = found.iter().filter(makes);
+        let only = makers.next().filter(|_| makers.next().is_none())?;
+        return statement_of(only.node).map(|node| (name.to_owned(), only.with(node)));
+    }
+    let last = *found.last()?;
+    // Where branches make it differently, it is there after all of them.
+    let mut statement = statement_of(last.node)?;
+    if found.len() > 1 {
+        let shared = around(first.node)
+            .find(|node| matches!(node.kind(), "block" | "module") && around(last.node).any(|other| other == *node))?;
+        statement = std::iter::once(statement).chain(around(statement)).find(|node| node.parent() == Some(shared))?;
+    }
+    Some((name.to_owned(), last.with(statement)))
+}

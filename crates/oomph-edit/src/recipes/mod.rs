@@ -1,0 +1,72 @@
+//! How each remedy is placed in a program.
+
+mod batch;
+mod checkpointing;
+mod evaluation;
+mod images;
+mod lifetime;
+mod optimizers;
+mod own;
+mod precision;
+mod trainer;
+
+use crate::program::{CannotPlace, Draft};
+
+type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;
+
+/// Every remedy that can be placed, by its id in the catalogue.
+const RECIPES: &[(&str, Recipe)] = &[
+    ("micro-batch", batch::micro_batch),
+    ("smaller-batch", batch::smaller_batch),
+    ("smaller-training-batch", batch::smaller_batch),
+    ("shorter-sequence", batch::shorter_sequence),
+    ("packing-off", |draft| trainer::set(draft, &[("packing", "False")])),
+    ("gradient-checkpointing", checkpointing::checkpointing),
+    ("autocast", precision::autocast),
+    ("activation-offload", precision::activation_offload),
+    ("pure-bf16", precision::pure_bf16),
+    ("half-weights", precision::half_weights),
+    ("adam-8bit", |draft| optimizers::replaced(draft, "adamw_bnb_8bit", "8bit")),
+    ("paged-adam-8bit", |draft| optimizers::replaced(draft, "paged_adamw_8bit", "Paged")),
+    ("adafactor", |draft| trainer::set(draft, &[("optim", "\"adafactor\"")])),
+    ("lion-8bit", |draft| trainer::set(draft, &[("optim", "\"lion_8bit\"")])),
+    ("sgd", |draft| trainer::set(draft, &[("optim", "\"sgd\"")])),
+    ("fused-optimizer", |draft| optimizers::stepping(draft, "fused", "True")),
+    ("foreach-off", |draft| optimizers::stepping(draft, "foreach", "False")),
+    ("no-grad", lifetime::no_grad),
+    ("detach-losses", lifetime::detach),
+    ("retain-graph-off", lifetime::retain_graph),
+    ("zero-grad-none", lifetime::zero_grad),
+    ("eval-accumulation", evaluation::accumulation),
+    ("logits-preprocessing", evaluation::preprocessing),
+    ("prediction-loss-only", |draft| trainer::set(draft, &[("prediction_loss_only", "True")])),
+    ("eval-batch", evaluation::smaller_batch),
+    ("vae-slicing", |draft| images::after_pipeline(draft, "vae.enable_slicing()")),
+    ("vae-tiling", |draft| images::after_pipeline(draft, "vae.enable_tiling()")),
+    ("model-cpu-offload", |draft| images::offload(draft, "enable_model_cpu_offload()")),
+    ("sequential-cpu-offload", |draft| images::offload(draft, "enable_sequential_cpu_offload()")),
+    ("trim-cache-every-steps", |draft| trainer::set(draft, &[("torch_empty_cache_steps", "4")])),
+    ("fused-cross-entropy", |draft| trainer::set(draft, &[("use_liger_kernel", "True")])),
+];
+
+/// Whether a remedy can be placed in some programs.
+pub fn has_recipe(remedy: &str) -> bool {
+    RECIPES.iter().any(|(id, _)| *id == remedy)
+}
+
+/// The ids of all remedies that can be placed.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    RECIPES.iter().map(|(id, _)| *id)
+}
+
+pub(crate) fn place(remedy: &str, draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    match RECIPES.iter().find(|(id, _)| *id == remedy) {
+        Some((_, recipe)) => recipe(draft),
+        None => Err(CannotPlace("it is not written into code".into())),
+    }
+}
+
+/// Refuses.
+fn cannot<T>(why: impl Into<String>) -> Result<T, CannotPlace> {
+    Err(CannotPlace(why.into()))
+}

@@ -1,0 +1,72 @@
+//! The program's own options for a remedy, found by their names.
+
+use crate::options::{Opt, OptKind};
+use crate::program::Draft;
+
+/// What an option's name says, without the marks between its words.
+fn squeezed(name: &str) -> String {
+    name.to_lowercase().replace(['_', '-', '.'], "")
+}
+
+/// Whether a value means that something is on.
+fn is_on(value: &str) -> bool {
+    !matches!(value.to_lowercase().as_str(), "false" | "0" | "none" | "no" | "off" | "" | "fp32" | "float32" | "32")
+}
+
+/// Sets the first option of these names that switches something on and is off. Whether there was one.
+pub fn switch_on(draft: &mut Draft<'_>, is: impl Fn(&str) -> bool) -> bool {
+    let found = draft.program.options().into_iter().find(|option| {
+        matches!(option.kind, OptKind::Switch | OptKind::Truth)
+            && is(&squeezed(&option.name))
+            && !option.value_in(draft.program.arguments()).is_some_and(|value| is_on(&value))
+    });
+    match found {
+        Some(option) => {
+            draft.set_option(&option, "True");
+            true
+        }
+        None => false,
+    }
+}
+
+/// The first option with a value of these names.
+pub fn with_value(draft: &Draft<'_>, is: impl Fn(&str) -> bool) -> Option<Opt> {
+    let options = draft.program.options();
+    options.into_iter().find(|option| option.kind == OptKind::Value && is(&squeezed(&option.name)))
+}
+
+/// Gives an option that chooses among words the first of `wanted` that it takes. Whether it could.
+pub fn choose(draft: &mut Draft<'_>, is: impl Fn(&str) -> bool, wanted: &[&str]) -> bool {
+    let Some(option) = with_value(draft, is) else { return false };
+    let Some(word) = wanted.iter().find(|word| option.choices.iter().any(|choice| choice == *word)) else {
+        return false;
+    };
+    if option.value_in(draft.program.arguments()).as_deref() == Some(word) {
+        return false;
+    }
+    draft.set_option(&option, word);
+    true
+}
+
+/// An option for how many micro-batches make a step.
+pub fn accumulation(draft: &Draft<'_>) -> Option<Opt> {
+    with_value(draft, |name| name.contains("accum") || matches!(name, "itersize" | "gradacc" | "updatefreq"))
+}
+
+/// An option for the number of samples at a time in training.
+pub fn batch(draft: &Draft<'_>) -> Option<Opt> {
+    const NAMES: &[&str] = &[
+        "batchsize",
+        "bs",
+        "batch",
+        "trainbatchsize",
+        "perdevicetrainbatchsize",
+        "microbatchsize",
+        "trainbs",
+        "bsz",
+        "b",
+    ];
+    let options: Vec<Opt> =
+        draft.program.options().into_iter().filter(|option| option.kind == OptKind::Value).collect();
+    NAMES.iter().find_map(|wanted| options.iter().find(|option| squeezed(&option.name) == *wanted).cloned())
+}

@@ -1,0 +1,237 @@
+//! Remedies placed in small programs as people write them: the lines that change, and the places where none is certain.
+
+use std::path::Path;
+
+use oomph_edit::{Amount, CannotPlace, Facts, ModelFacts, Placed, Program, Way};
+
+const SCRIPT: &str = "/work/train.py";
+
+fn program(text: &str, arguments: &[&str]) -> Program {
+    let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+    let read = |path: &Path| (path == Path::new(SCRIPT)).then(|| text.to_owned());
+    Program::reading(Path::new(SCRIPT), Path::new("/work"), arguments, read).expect("the program is valid Python")
+}
+
+fn plain() -> Facts {
+    let model = ModelFacts { class: "Net".into(), library: "plain".into(), blocks: vec!["blocks".into()] };
+    Facts { models: vec![model], batch_size: Some(32), capability: (8, 6), ..Facts::default() }
+}
+
+fn trainer() -> Facts {
+    Facts { trainer: Some("Trainer".into()), batch_size: Some(8), accumulation: Some(2), ..plain() }
+}
+
+fn placed(program: &Program, remedy: &str, facts: &Facts) -> Result<Placed, CannotPlace> {
+    program.apply(remedy, Amount { by: Some(2) }, facts)
+}
+
+/// The lines that a patch takes out and puts in, without its headers.
+fn changed(program: &Program, remedy: &str, facts: &Facts) -> Vec<String> {
+    let placed = placed(program, remedy, facts).unwrap_or_else(|error| panic!("{remedy}: {error}"));
+    let patch = placed.program.patch_since(program, Path::new("/work"));
+    let lines = patch.lines().filter(|line| line.starts_with(['+', '-']));
+    lines.filter(|line| !line.starts_with("+++") && !line.starts_with("---")).map(str::to_owned).collect()
+}
+
+const LOOP: &str = "\
+import torch
+from torch.utils.data import DataLoader
+from net import Net
+
+BATCH = 32
+loader = DataLoader(data, batch_size=BATCH, shuffle=True)
+model = Net().cuda()
+opt = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+for x, y in loader:
+    opt.zero_grad()
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    opt.step()  # update
+";
+
+#[test]
+fn a_plain_loop_accumulates() {
+    assert_eq!(
+        changed(&program(LOOP, &[]), "micro-batch", &plain()),
+        [
+            "-BATCH = 32",
+            "+BATCH = 16",
+            "-for x, y in loader:",
+            "-    opt.zero_grad()",
+            "+for step, (x, y) in enumerate(loader):",
+            "+    if step % 2 == 0:",
+            "+        opt.zero_grad()",
+            "-    loss.backward()",
+            "-    opt.step()  # update",
+            "+    (loss / 2).backward()",
+            "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
+            "+        opt.step()  # update",
+        ]
+    );
+}
+
+#[test]
+fn a_plain_program_gets_checkpointing_autocast_and_8_bits() {
+    let program = program(LOOP, &[]);
+    let checkpointing = changed(&program, "gradient-checkpointing", &plain());
+    assert!(checkpointing.contains(&"+for block in model.blocks:".to_owned()), "{checkpointing:?}");
+    assert_eq!(
+        changed(&program, "autocast", &plain()),
+        [
+            "-    loss = criterion(model(x.cuda()), y.cuda())",
+            "+    with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
+            "+        loss = criterion(model(x.cuda()), y.cuda())",
+        ]
+    );
+    assert_eq!(
+        changed(&program, "adam-8bit", &plain()),
+        [
+            "+import bitsandbytes as bnb",
+            "-opt = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)",
+            "+opt = bnb.optim.AdamW8bit(model.parameters(), lr=1e-4)",
+        ]
+    );
+}
+
+#[test]
+fn two_optimizers_keep_their_own_arguments() {
+    let text = "import torch\nd = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9))\n\
+                g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9))\n";
+    assert_eq!(
+        changed(&program(text, &[]), "foreach-off", &plain()),
+        [
+            "-d = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9))",
+            "-g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9))",
+            "+d = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9), foreach=False)",
+            "+g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9), foreach=False)",
+        ]
+    );
+}
+
+#[test]
+fn the_programs_own_options_come_first() {
+    let text = "import argparse, torch\np = argparse.ArgumentParser()\n\
+                p.add_argument('--bs', type=int, default=16)\np.add_argument('--accum', type=int, default=1)\n\
+                p.add_argument('--amp', action='store_true')\np.add_argument('--grad-checkpointing', action='store_true')\n\
+                p.add_argument('--optim', choices=['adamw', 'adamw_8bit'], default='adamw')\na = p.parse_args()\n\
+                loader = DataLoader(d, batch_size=a.bs)\nfor x in loader:\n    loss = m(x)\n    loss.backward()\n    opt.step()\n";
+    let program = program(text, &["--bs=8"]);
+    for (remedy, wanted) in [
+        ("micro-batch", &["--bs=4", "--accum", "2"][..]),
+        ("smaller-training-batch", &["--bs=4"]),
+        ("autocast", &["--bs=8", "--amp"]),
+        ("gradient-checkpointing", &["--bs=8", "--grad-checkpointing"]),
+        ("adam-8bit", &["--bs=8", "--optim", "adamw_8bit"]),
+    ] {
+        let placed = placed(&program, remedy, &plain()).unwrap();
+        assert_eq!((placed.way, placed.program.arguments()), (Way::Option, &wanted.map_to_strings()[..]), "{remedy}");
+        assert!(placed.program.changed_since(&program).is_empty(), "{remedy}");
+    }
+    assert_eq!(placed(&program, "smaller-training-batch", &plain()).unwrap().smaller_batch, Some((8, 4)));
+}
+
+/// Words as a program has them.
+trait Words {
+    fn map_to_strings(&self) -> Vec<String>;
+}
+
+impl Words for &[&str] {
+    fn map_to_strings(&self) -> Vec<String> {
+        self.iter().map(|word| (*word).to_owned()).collect()
+    }
+}
+
+#[test]
+fn a_trainer_gets_arguments_and_the_option_that_gives_one_is_set() {
+    let text = "p.add_argument('--batch', type=int, default=8)\nargs = p.parse_args()\n\
+                targs = TrainingArguments(\n    output_dir='o',\n    per_device_train_batch_size=args.batch,\n)\n";
+    let program = program(text, &[]);
+    assert_eq!(changed(&program, "gradient-checkpointing", &trainer()), ["+    gradient_checkpointing=True,"]);
+    assert_eq!(changed(&program, "adam-8bit", &trainer()), ["+    optim=\"adamw_bnb_8bit\","]);
+    assert_eq!(changed(&program, "micro-batch", &trainer()), ["+    gradient_accumulation_steps=4,"]);
+    let placed = placed(&program, "micro-batch", &trainer()).unwrap();
+    assert_eq!(placed.program.arguments(), ["--batch", "4"]);
+}
+
+#[test]
+fn every_place_that_keeps_a_graph_lets_go() {
+    let text = "import torch\nmodel = Net()\nopt = torch.optim.SGD(model.parameters())\ntotal = 0.0\nlosses, outs = [], []\n\
+                for x in data:\n    out = model(x)\n    loss = out.mean()\n    loss.backward()\n    opt.step()\n    \
+                total += loss\n    losses.append(loss)\n    outs.append(out)\n    shown = loss.item()\n    good.append(out.detach())\n";
+    assert_eq!(
+        changed(&program(text, &[]), "detach-losses", &plain()),
+        [
+            "-    total += loss",
+            "-    losses.append(loss)",
+            "-    outs.append(out)",
+            "+    total += loss.item()",
+            "+    losses.append(loss.item())",
+            "+    outs.append(out.detach().cpu())",
+        ]
+    );
+}
+
+#[test]
+fn what_a_backward_pass_goes_through_keeps_its_graph() {
+    let text = "import torch\nmodel = Net()\nopt = torch.optim.SGD(model.parameters())\nfor batch in data:\n    losses = []\n    \
+                total = 0\n    for x in batch:\n        loss = model(x).mean()\n        total += loss\n        \
+                losses.append(loss)\n    torch.stack(losses).sum().backward()\n    opt.step()\n";
+    let refused = placed(&program(text, &[]), "detach-losses", &plain());
+    let lines = refused.map(|placed| placed.program.patch_since(&program(text, &[]), Path::new("/work")));
+    assert!(!lines.is_ok_and(|patch| patch.contains("losses.append(loss.")), "the loss needs its graph");
+}
+
+#[test]
+fn an_evaluation_loses_its_graph() {
+    let text = "import torch\n\ndef evaluate(model, loader):\n    model.eval()\n    for x in loader:\n        show(model(x))\n\n\
+                def fit(model):\n    for x in train:\n        model(x).backward()\n    for x in val:\n        show(model(x))\n";
+    assert_eq!(
+        changed(&program(text, &[]), "no-grad", &plain()),
+        [
+            "+@torch.no_grad()",
+            "-    for x in val:",
+            "-        show(model(x))",
+            "+    with torch.no_grad():",
+            "+        for x in val:",
+            "+            show(model(x))",
+        ]
+    );
+    let text =
+        "import torch\n@torch.no_grad()\ndef evaluate(model):\n    model.eval()\n    for x in v:\n        model(x)\n";
+    assert!(placed(&program(text, &[]), "no-grad", &plain()).is_err());
+}
+
+#[test]
+fn a_pipeline_is_offloaded_in_place_of_being_moved() {
+    let text = "import torch\nfrom diffusers import AutoPipelineForText2Image\n\
+                pipe = AutoPipelineForText2Image.from_pretrained('m', torch_dtype=torch.float16).to('cuda')\npipe('x')\n";
+    let program = program(text, &[]);
+    assert_eq!(changed(&program, "vae-slicing", &plain()), ["+pipe.vae.enable_slicing()"]);
+    assert_eq!(
+        changed(&program, "model-cpu-offload", &plain()),
+        [
+            "-pipe = AutoPipelineForText2Image.from_pretrained('m', torch_dtype=torch.float16).to('cuda')",
+            "+pipe = AutoPipelineForText2Image.from_pretrained('m', torch_dtype=torch.float16)",
+            "+pipe.enable_model_cpu_offload()",
+        ]
+    );
+}
+
+#[test]
+fn the_logits_are_reduced_where_the_metrics_only_take_the_largest() {
+    let text = "def metrics(p):\n    return {'a': (np.argmax(p.predictions, axis=-1) == p.label_ids).mean()}\n\
+                t = Trainer(model=m, args=a, compute_metrics=metrics)\n";
+    let lines = changed(&program(text, &[]), "logits-preprocessing", &trainer());
+    assert!(lines.contains(&"+    return {'a': (p.predictions == p.label_ids).mean()}".to_owned()), "{lines:?}");
+    assert!(lines[3].contains("preprocess_logits_for_metrics="), "{lines:?}");
+}
+
+#[test]
+fn where_the_place_is_not_certain_nothing_is_edited() {
+    let two = LOOP.replace("    loss.backward()\n", "    loss.backward()\n    other.backward()\n");
+    assert!(placed(&program(&two, &[]), "micro-batch", &plain()).is_err());
+    let nested = LOOP.replace("    opt.step()  # update\n", "    if ready:\n        opt.step()\n");
+    assert!(placed(&program(&nested, &[]), "micro-batch", &plain()).is_err());
+    assert!(placed(&program("x = 1\n", &[]), "autocast", &plain()).is_err());
+    assert!(placed(&program("x = 1\n", &[]), "lora", &plain()).is_err());
+}

@@ -1,0 +1,132 @@
+//! Remedies as edits of the user's own program: its options, and its files.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program};
+use oomph_launch::{HookKept, HookProgram};
+use oomph_remedy::search::Dose;
+
+/// A program whose code can be edited.
+pub struct Edits {
+    /// As the user has it.
+    pub program: Program,
+    /// The place of the script, or of the module's name, in the command.
+    word: usize,
+    facts: Facts,
+}
+
+impl Edits {
+    /// The Python program of a command; `None` where its script is not found or not valid Python.
+    pub fn of(command: &[OsString], directory: &Path, program: &HookProgram, capability: (u32, u32)) -> Option<Self> {
+        let words: Vec<&str> = command.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+        let (word, script, folder) = script(&words, directory)?;
+        let arguments = words[word + 1..].iter().map(|word| (*word).to_owned()).collect();
+        Some(Self { program: Program::read(&script, &folder, arguments)?, word, facts: facts(program, capability) })
+    }
+
+    /// Places one dose of a remedy in the program as others have left it.
+    ///
+    /// # Errors
+    /// Where its place is not certain.
+    pub fn place(&self, program: &Program, dose: &Dose<'_>) -> Result<Placed, CannotPlace> {
+        program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
+    }
+
+    /// The texts of some files as they were read.
+    pub fn originals<'p>(&self, paths: impl Iterator<Item = &'p PathBuf>) -> BTreeMap<PathBuf, String> {
+        let text = |path: &PathBuf| Some((path.clone(), self.program.text(path)?.to_owned()));
+        paths.filter_map(text).collect()
+    }
+
+    /// The words after the script in a whole command.
+    pub fn arguments<'w>(&self, words: &'w [String]) -> &'w [String] {
+        words.get(self.word + 1..).unwrap_or_default()
+    }
+
+    /// A whole command with other words after the script.
+    pub fn command(&self, words: &[String], program: &Program) -> Vec<String> {
+        let mut command: Vec<String> = words.iter().take(self.word + 1).cloned().collect();
+        command.extend(program.arguments().iter().cloned());
+        command
+    }
+}
+
+/// The script of a command: its place, its path, and the folder in which Python looks for modules first.
+fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathBuf)> {
+    // `python -m package.module`, also behind a launcher.
+    let module = words.iter().position(|word| *word == "-m").and_then(|place| {
+        let path = words.get(place + 1)?.split('.').fold(directory.to_owned(), |path, part| path.join(part));
+        let file = path.with_extension("py");
+        let file = if file.is_file() { file } else { path.join("__main__.py") };
+        file.is_file().then(|| (place + 1, file, directory.to_owned()))
+    });
+    module.or_else(|| {
+        words.iter().enumerate().find_map(|(place, word)| {
+            let path = directory.join(word);
+            let python = word.ends_with(".py") && path.is_file();
+            // Python puts the folder of the file that a link points to first.
+            let real = python.then(|| path.canonicalize().ok()).flatten()?;
+            let folder = real.parent()?.to_owned();
+            Some((place, real, folder))
+        })
+    })
+}
+
+fn facts(program: &HookProgram, capability: (u32, u32)) -> Facts {
+    let arguments = program.trainer.as_ref().map(|trainer| &trainer.arguments);
+    let mut models: Vec<_> = program.models.iter().collect();
+    models.sort_by_key(|model| std::cmp::Reverse(model.parameters));
+    let trained: Vec<_> = models.iter().copied().filter(|model| model.trainable > 0).collect();
+    let tokens = program.loaders.iter().find_map(|loader| loader.first_batch.get("input_ids"));
+    Facts {
+        trainer: program.trainer.as_ref().map(|trainer| trainer.class.clone()),
+        models: trained
+            .into_iter()
+            .map(|model| ModelFacts {
+                class: model.class.clone(),
+                library: model.library.clone(),
+                blocks: model.blocks.iter().map(|blocks| blocks.path.clone()).collect(),
+            })
+            .collect(),
+        kept: program.kept.iter().filter_map(kept_at).collect(),
+        batch_size: arguments
+            .and_then(|arguments| arguments.per_device_train_batch_size)
+            .or_else(|| program.loaders.iter().find_map(|loader| loader.batch_size)),
+        accumulation: arguments.and_then(|arguments| arguments.gradient_accumulation_steps),
+        sequence_length: tokens
+            .and_then(|shape| shape.get(1).copied())
+            .or_else(|| arguments.and_then(|arguments| arguments.max_length)),
+        capability,
+    }
+}
+
+fn kept_at(kept: &HookKept) -> Option<KeptAt> {
+    let file = PathBuf::from(kept.file.as_ref()?);
+    Some(KeptAt {
+        file: file.canonicalize().unwrap_or(file),
+        line: usize::try_from(kept.line?).ok()?,
+        kind: kept.kind.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_is_found_behind_a_launcher() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(folder.join("pkg")).unwrap();
+        for name in ["train.py", "pkg/run.py"] {
+            std::fs::write(folder.join(name), "x = 1\n").unwrap();
+        }
+        let found = |words: &[&str]| script(words, &folder).map(|(place, path, _)| (place, path));
+        assert_eq!(found(&["accelerate", "launch", "train.py", "--x"]), Some((2, folder.join("train.py"))));
+        assert_eq!(found(&["python", "-m", "pkg.run"]), Some((2, folder.join("pkg/run.py"))));
+        assert_eq!(found(&["python", "-m", "torch.distributed.run", "train.py"]), Some((3, folder.join("train.py"))));
+        assert_eq!(found(&["python", "other.py"]), None);
+    }
+}

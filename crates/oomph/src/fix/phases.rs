@@ -1,0 +1,110 @@
+//! Which remedies are searched first: what answers the cause, and what the program has by itself.
+
+use oomph_launch::{HookKept, HookProgram, HookReports};
+use oomph_remedy::search::{Candidate, Wishes};
+use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task};
+
+use super::bench::{Applier, Means};
+
+/// What is added to the tier of a remedy that is applied by a means after the program's own.
+const PER_MEANS: u8 = 32;
+
+/// Remedies that lower the batch.
+const BATCH: &[&str] = &["micro-batch", "smaller-training-batch", "smaller-batch"];
+
+/// The candidates in the order in which a specialist would try them: the program's own means, then edits, then variables,
+/// then what the user has to do by hand; of one means the cheapest first.
+pub fn ordered<'a>(mut candidates: Vec<Candidate<'a>>, applier: &Applier<'_>) -> Vec<Candidate<'a>> {
+    for candidate in &mut candidates {
+        let means = applier.means(candidate.remedy).unwrap_or(Means::Hook);
+        // Another result is no reason to take the program's own means first.
+        let means =
+            if candidate.remedy.sameness == Sameness::ChangesTheResult { means.max(Means::Edit) } else { means };
+        let place = match means {
+            Means::Own => 0,
+            Means::Edit => 1,
+            Means::Environment => 2,
+            Means::Hook => 3,
+        };
+        candidate.tier = candidate.tier.min(PER_MEANS - 1) + place * PER_MEANS;
+    }
+    candidates.sort_by_key(|candidate| candidate.tier);
+    candidates
+}
+
+/// Evaluation without a graph, for a program that trains and evaluates with one: the catalogue offers it to programs that
+/// do nothing else.
+pub fn evaluation_without_graph<'a>(
+    catalogue: &'a Catalogue,
+    situation: &Situation,
+    wishes: &Wishes,
+    applier: &Applier<'_>,
+) -> Vec<Candidate<'a>> {
+    let Some(remedy) = catalogue.get("no-grad").filter(|remedy| applier.places(remedy)) else { return Vec::new() };
+    let evaluates = Situation { task: Some(Task::Inference), ..situation.clone() };
+    let allow = [remedy.id.clone()].into();
+    if !wishes.allow.is_empty() && !wishes.allow.contains(&remedy.id) || wishes.forbid.contains(&remedy.id) {
+        return Vec::new();
+    }
+    let wishes = Wishes { allow, ..wishes.clone() };
+    let found = catalogue.candidates(&evaluates, &[Operation::Evaluation], &wishes, |_| true);
+    found.into_iter().map(|candidate| Candidate { asked: true, ..candidate }).collect()
+}
+
+/// The candidates that answer the cause, where there is one with an answer of its own: memory that grows is let go of, and
+/// an evaluation gets the remedies of evaluations. Empty where all candidates are to be searched at once.
+pub fn first<'a>(candidates: &[Candidate<'a>], situation: &Situation, evaluates: bool) -> Vec<Candidate<'a>> {
+    let answers = |remedy: &Remedy| {
+        let leak = situation.causes.iter().any(|suspect| suspect.cause == Cause::Leak)
+            && remedy.when.causes.contains(&Cause::Leak);
+        let evaluation = evaluates && remedy.aims.contains(&Operation::Evaluation);
+        leak || evaluation
+    };
+    let found = candidates.iter().filter(|candidate| answers(candidate.remedy)).cloned();
+    // What answers the cause is tried, whatever the averages of the catalogue say of it.
+    found.map(|candidate| Candidate { asked: true, ..candidate }).collect()
+}
+
+/// The candidates that lower the batch by the program's own options.
+pub fn own_batch<'a>(candidates: &[Candidate<'a>], applier: &Applier<'_>) -> Vec<Candidate<'a>> {
+    let own = |candidate: &&Candidate<'a>| {
+        is_batch(&candidate.remedy.id) && applier.means(candidate.remedy) == Some(Means::Own)
+    };
+    candidates.iter().filter(own).cloned().collect()
+}
+
+/// Whether a remedy lowers the batch.
+pub fn is_batch(id: &str) -> bool {
+    BATCH.contains(&id)
+}
+
+/// What the program keeps, with what the loops were seen to keep that grow.
+pub fn with_growth(mut program: HookProgram, hooks: &HookReports) -> HookProgram {
+    let loops = hooks.reports.iter().flat_map(|hook| &hook.loops);
+    let growing =
+        loops.filter_map(|one| Some((one, one.growth.as_ref().filter(|growth| growth.bytes_per_iteration > 0)?)));
+    for (one, growth) in growing {
+        for holder in &growth.holders {
+            let known = program.kept.iter().any(|kept| kept.name.as_ref() == Some(&holder.name));
+            if !known && holder.line > 0 {
+                program.kept.push(HookKept {
+                    kind: holder.kind.clone(),
+                    file: Some(holder.file.clone()),
+                    line: Some(holder.line),
+                    name: Some(holder.name.clone()),
+                    ..HookKept::default()
+                });
+            }
+        }
+        // Who holds the memory was not found; that it grows was.
+        if growth.holders.is_empty() && program.kept.is_empty() {
+            program.kept.push(HookKept {
+                kind: "growth".to_owned(),
+                file: Some(one.file.clone()).filter(|file| !file.is_empty()),
+                line: Some(one.line).filter(|line| *line > 0),
+                ..HookKept::default()
+            });
+        }
+    }
+    program
+}
