@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use oomph_gpu::Catalogue;
 use oomph_launch::activity::Refusal;
-use oomph_launch::{HookDevice, HookSite};
+use oomph_launch::{HookDevice, HookHostShortage, HookSite};
 use oomph_ledger::{
     DeviceWord, HeaderWord, Kind, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
     process_device_word, process_word,
@@ -166,13 +166,24 @@ fn a_second_run_that_fails_early_gives_a_least_need() {
     let cards = [card("rtx-3060")];
     let first =
         run(ledger(&cards, &[10_200], &[(7, 0, 10_200, 1)], &[]), vec![died(hook(7, &[(0, 10_000, 9000)]), true)], 1);
-    let probe = run(ledger(&cards, &[500], &[(8, 0, 500, 0)], &[]), vec![hook(8, &[(0, 300, 300)])], 1);
+    let probe = run(ledger(&cards, &[500], &[(8, 0, 500, 0)], &[]), vec![died(hook(8, &[(0, 300, 300)]), true)], 1);
     let report = assemble(&cards, &first, Some(&probe));
     let device = &report.devices[0];
     assert!(device.needed_is_minimum);
     // What was allocated, the context, what others held, and what was asked for.
     assert_eq!(device.oom.as_ref().and_then(|oom| oom.would_need_bytes), Some((9000 + 135 + 65 + 2048) * MIB));
     assert!(report.warnings.iter().any(|warning| warning.contains("second run")));
+    // One that failed for another reason did something else, and says nothing of the need.
+    let mut probe = run(ledger(&cards, &[500], &[(8, 0, 500, 0)], &[]), vec![hook(8, &[(0, 300, 300)])], 1);
+    probe.stderr_tail = "Traceback\nValueError: no such split\n".into();
+    let report = assemble(&cards, &first, Some(&probe));
+    assert_eq!(report.devices[0].oom.as_ref().and_then(|oom| oom.would_need_bytes), None);
+    assert!(report.warnings.iter().any(|warning| warning.ends_with("ValueError: no such split")));
+    // A host that was full is another matter: it came so far on the card.
+    probe.hooks.reports[0].host = Some(HookHostShortage { requested_bytes: 40 << 30, ..HookHostShortage::default() });
+    let report = assemble(&cards, &first, Some(&probe));
+    assert!(report.devices[0].needed_is_minimum);
+    assert!(report.warnings.iter().any(|warning| warning.contains("host's memory, where it asked for 40.00 GiB")));
 }
 
 #[test]
