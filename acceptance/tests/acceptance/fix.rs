@@ -92,7 +92,7 @@ fn convnet() -> Result<()> {
 /// A loop that keeps its losses: the line is named, and the fix is to keep numbers.
 fn leaking_losses() -> Result<()> {
     let program = ["leaking.py", "--steps", "40"];
-    let (finished, report) = fixed(&["--vram", "1GiB", "--until-exit", "--fixes", "1"], &program)?;
+    let (finished, report) = fixed(&["--vram", "1GiB", "--until-exit", "--fixes", "2"], &program)?;
     sound(&report)?;
     let fix = &fixes(&report)?[0];
     finished.ensure(ids(fix) == ["detach-losses"], format!("another fix: {fix:#}"))?;
@@ -106,7 +106,7 @@ fn evaluation_results() -> Result<()> {
     for by in [&[][..], &["--trainer"]] {
         let program =
             [&["acceptance/programs/training/evaluate.py", "--samples", "32", "--length", "128"][..], by].concat();
-        let (finished, report) = fixed(&["--vram", "1500MiB", "--until-exit", "--fixes", "1"], &program)?;
+        let (finished, report) = fixed(&["--vram", "1700MiB", "--until-exit", "--fixes", "1"], &program)?;
         sound(&report)?;
         let fix = &fixes(&report)?[0];
         finished.ensure(ids(fix) == ["eval-accumulation"], format!("another fix: {fix:#}"))?;
