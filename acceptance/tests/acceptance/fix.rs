@@ -92,7 +92,7 @@ fn convnet() -> Result<()> {
 /// A loop that keeps its losses: the line is named, and the fix is to keep numbers.
 fn leaking_losses() -> Result<()> {
     let program = ["leaking.py", "--steps", "40"];
-    let (finished, report) = fixed(&["--vram", "1GiB", "--until-exit", "--fixes", "2"], &program)?;
+    let (finished, report) = fixed(&["--vram", "1150MiB", "--until-exit", "--fixes", "2"], &program)?;
     sound(&report)?;
     let fix = &fixes(&report)?[0];
     finished.ensure(ids(fix) == ["detach-losses"], format!("another fix: {fix:#}"))?;
