@@ -12,6 +12,7 @@ import sys
 import time
 
 from oomph import hook
+from oomph.looking import attribute, is_mapping
 
 _SCAN_SECONDS = 2.0
 _SCAN_FIRST = 32
@@ -227,7 +228,7 @@ def extent(torch, sample):
         elif isinstance(leaf, torch.Tensor):
             total += leaf.numel()
         else:
-            size = getattr(leaf, "size", 0)
+            size = attribute(leaf, "size", 0)
             if isinstance(size, tuple) and len(size) == 2:
                 # An image of PIL's.
                 size = size[0] * size[1]
@@ -253,7 +254,7 @@ def measured(torch, batch):
 
 
 def _named(torch, batch):
-    items = batch.items() if hasattr(batch, "items") else ()
+    items = batch.items() if is_mapping(batch) else ()
     return [(name, value) for name, value in items if isinstance(name, str) and isinstance(value, torch.Tensor)]
 
 
@@ -263,7 +264,7 @@ def _leaves(torch, value):
         value = waiting.pop()
         if isinstance(value, torch.Tensor) or isinstance(value, str):
             leaves.append(value)
-        elif hasattr(value, "items"):
+        elif is_mapping(value):
             waiting.extend(item for _, item in value.items())
         elif isinstance(value, (list, tuple)):
             if value and isinstance(value[0], (int, float)):

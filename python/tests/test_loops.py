@@ -7,7 +7,7 @@ import unittest
 
 import support  # noqa: F401  (puts the package on the path)
 
-from oomph.loops import length, rewrite
+from oomph.loops import length, rewrite, skim
 from oomph.loops.attach import _early as early
 from oomph.loops.course import Course
 from oomph.loops.loop import ForLoop
@@ -88,6 +88,18 @@ class Lengths(unittest.TestCase):
         self.assertTrue(length.may_differ(range(8, 128, 8)))
         self.assertFalse(length.may_differ(range(100)))
         self.assertFalse(length.gives_batches([1, 2]))
+
+    def test_objects_whose_attributes_raise_are_left_alone(self):
+        class Config:
+            def __getattr__(self, name):
+                raise KeyError(name)
+
+            def __iter__(self):
+                return iter([self])
+
+        self.assertIsNone(length.length_of(Config()))
+        self.assertFalse(length.gives_batches(Config()))
+        self.assertEqual(skim.size_of([Config(), {"x": Config()}, Batch(32)]), Batch(32).shape[0])
 
 
 class FakeMeter:

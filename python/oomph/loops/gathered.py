@@ -4,6 +4,8 @@ Features of all pictures, gathered on the host and sent to the card as one tenso
 made them was shortened. Lists that grow with each iteration, of tensors or arrays, tell such loops.
 """
 
+from oomph.looking import attribute
+
 _TWICE = 2
 """Iterations in a row in which a list has to grow."""
 _DEEPEST = 3
@@ -39,7 +41,7 @@ def _lists(names):
         if type(value) is list:
             yield name, value
         elif type(value) is dict or name == "self":
-            inner = value if type(value) is dict else getattr(value, "__dict__", {})
+            inner = value if type(value) is dict else attribute(value, "__dict__", {})
             for key, one in list(inner.items())[:64]:
                 if type(one) is list:
                     yield "%s.%s" % (name, key), one
@@ -54,4 +56,5 @@ def _is_data(value, depth=0):
     if isinstance(value, dict):
         return any(_is_data(one, depth + 1) for one in list(value.values())[:4])
     # A scalar of each iteration, such as a loss, is small whatever its number.
-    return getattr(value, "ndim", 0) > 0
+    count = attribute(value, "ndim", 0)
+    return isinstance(count, int) and count > 0

@@ -3,6 +3,9 @@
 import operator
 import sys
 
+from oomph.looking import attribute
+
+_ABSENT = object()
 _MOST_LISTED = 64
 """A list of at most this many things is taken for a choice of different ones: sizes, folds, files."""
 
@@ -18,7 +21,7 @@ def length_of(iterable, depth=0):
     inner = inner_of(iterable)
     if inner is not None:
         return length_of(inner, depth + 1)
-    total = getattr(iterable, "total", None)
+    total = attribute(iterable, "total")
     if isinstance(total, int):
         return total
     try:
@@ -34,11 +37,11 @@ def inner_of(iterable):
         return _reduced(iterable)
     if isinstance(iterable, zip):
         return _reduced(iterable)
-    frame = getattr(iterable, "gi_frame", None)
+    frame = attribute(iterable, "gi_frame")
     if frame is not None:
         # A loader whose `__iter__` is a generator, such as Accelerate's.
         return _own_object(frame)
-    found = getattr(iterable, "iterable", None)
+    found = attribute(iterable, "iterable")
     return found if found is not iterable else None
 
 
@@ -90,8 +93,9 @@ def gives_batches(iterable):
     source = source_of(iterable)
     if isinstance(source, (list, tuple, dict, set, range, str, bytes)):
         return False
-    name = type(source).__name__
-    return name.endswith(("Loader", "LoaderIter")) or (hasattr(source, "batch_size") and hasattr(source, "dataset"))
+    kind = type(source).__name__
+    both = (attribute(source, name, _ABSENT) is not _ABSENT for name in ("batch_size", "dataset"))
+    return kind.endswith(("Loader", "LoaderIter")) or all(both)
 
 
 def may_differ(iterable):

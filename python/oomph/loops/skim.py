@@ -7,6 +7,8 @@ only counted, so that the optimizer steps of the whole program are known.
 
 import time
 
+from oomph.looking import attribute, is_mapping
+
 LONGEST = 2.0
 """Seconds that reading what is left of a loop may take."""
 _DEEPEST = 4
@@ -50,7 +52,7 @@ class Skim:
 
 def size_of(batch, depth=0):
     """Elements of the tensors and arrays of a batch."""
-    shape = getattr(batch, "shape", None)
+    shape = attribute(batch, "shape")
     if shape is not None:
         size = 1
         try:
@@ -61,7 +63,7 @@ def size_of(batch, depth=0):
         return size
     if depth >= _DEEPEST:
         return 0
-    if isinstance(batch, dict) or hasattr(batch, "items"):
+    if is_mapping(batch):
         try:
             return sum(size_of(one, depth + 1) for one in batch.values())
         except Exception:

@@ -1,5 +1,6 @@
 """Facts of models, batches and pipelines, taken once."""
 
+from oomph.looking import is_mapping
 from oomph.program.blocks import find_blocks
 from oomph.program.kinds import checkpoints_itself, is_a, library_of, name_of, unwrapped
 
@@ -86,7 +87,7 @@ def shapes_of(torch, batch):
         elif isinstance(value, (list, tuple)):
             for index, part in enumerate(value[:8]):
                 visit("%s.%d" % (name, index) if name else str(index), part, depth + 1)
-        elif hasattr(value, "items"):
+        elif is_mapping(value):
             for key, part in list(value.items())[:16]:
                 visit("%s.%s" % (name, key) if name else str(key), part, depth + 1)
 
