@@ -49,9 +49,11 @@ def _write(folder, pipeline, parts):
     """Write each part's files, and the index that names the parts' classes."""
     index = {"_class_name": pipeline}
     for name, (library, kind, part) in parts.items():
+        index[name] = [library, kind]
+        if part is None:
+            continue
         place = os.path.join(folder, name)
         os.makedirs(place, exist_ok=True)
-        index[name] = [library, kind]
         if isinstance(part, dict):
             with open(os.path.join(place, "config.json"), "w") as file:
                 json.dump(part, file)
@@ -60,6 +62,32 @@ def _write(folder, pipeline, parts):
     with open(os.path.join(folder, "model_index.json"), "w") as file:
         json.dump(index, file)
     return folder
+
+
+def sd(folder):
+    """Stable Diffusion 1.5: a UNet of 0.86 G weights, one text encoder, a VAE."""
+    unet = dict(
+        _class_name="UNet2DConditionModel",
+        sample_size=64,
+        down_block_types=["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"],
+        up_block_types=["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3,
+        block_out_channels=[320, 640, 1280, 1280],
+        attention_head_dim=8,
+        cross_attention_dim=768,
+    )
+    return _write(
+        folder,
+        "StableDiffusionPipeline",
+        {
+            "vae": ("diffusers", "AutoencoderKL", dict(_vae(4, scaling_factor=0.18215), sample_size=512)),
+            "text_encoder": ("transformers", "CLIPTextModel", _clip(768, 12, 12, 768, "CLIPTextModel")),
+            "tokenizer": ("transformers", "PreTrainedTokenizerFast", _tokenizer(77)),
+            "unet": ("diffusers", "UNet2DConditionModel", unet),
+            "scheduler": ("diffusers", "EulerDiscreteScheduler", EulerDiscreteScheduler(steps_offset=1)),
+            "safety_checker": (None, None, None),
+            "feature_extractor": (None, None, None),
+        },
+    )
 
 
 def sdxl(folder):

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use oomph_edit::{Amount, CannotPlace, Facts, ModelFacts, Placed, Program, Way};
 
-const SCRIPT: &str = "/work/train.py";
+const SCRIPT: &str = "/p/train.py";
 
 fn program(text: &str, arguments: &[&str]) -> Program {
     let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
     let read = |path: &Path| (path == Path::new(SCRIPT)).then(|| text.to_owned());
-    Program::reading(Path::new(SCRIPT), Path::new("/work"), arguments, read).expect("the program is valid Python")
+    Program::reading(Path::new(SCRIPT), Path::new("/p"), arguments, read).expect("the program is valid Python")
 }
 
 fn plain() -> Facts {
@@ -28,7 +28,7 @@ fn placed(program: &Program, remedy: &str, facts: &Facts) -> Result<Placed, Cann
 /// The lines that a patch takes out and puts in, without its headers.
 fn changed(program: &Program, remedy: &str, facts: &Facts) -> Vec<String> {
     let placed = placed(program, remedy, facts).unwrap_or_else(|error| panic!("{remedy}: {error}"));
-    let patch = placed.program.patch_since(program, Path::new("/work"));
+    let patch = placed.program.patch_since(program, Path::new("/p"));
     let lines = patch.lines().filter(|line| line.starts_with(['+', '-']));
     lines.filter(|line| !line.starts_with("+++") && !line.starts_with("---")).map(str::to_owned).collect()
 }
@@ -177,7 +177,7 @@ fn what_a_backward_pass_goes_through_keeps_its_graph() {
                 total = 0\n    for x in batch:\n        loss = model(x).mean()\n        total += loss\n        \
                 losses.append(loss)\n    torch.stack(losses).sum().backward()\n    opt.step()\n";
     let refused = placed(&program(text, &[]), "detach-losses", &plain());
-    let lines = refused.map(|placed| placed.program.patch_since(&program(text, &[]), Path::new("/work")));
+    let lines = refused.map(|placed| placed.program.patch_since(&program(text, &[]), Path::new("/p")));
     assert!(!lines.is_ok_and(|patch| patch.contains("losses.append(loss.")), "the loss needs its graph");
 }
 

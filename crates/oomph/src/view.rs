@@ -65,7 +65,7 @@ fn open(path: &Path) -> bool {
     } else if cfg!(windows) {
         &[&["cmd", "/C", "start", ""]]
     } else {
-        // Without a display these would open a browser of the terminal, or wait for ever.
+        // Without a display these would open a browser of the terminal, or never return.
         let display = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].iter().any(|name| std::env::var_os(name).is_some());
         let wsl = std::env::var_os("WSL_DISTRO_NAME").is_some();
         match (display, wsl) {

@@ -27,8 +27,8 @@ struct Signature {
 }
 
 impl Batches {
-    /// The batches of a script, whose steps end after these events. There are none where the recording ends in a
-    /// failure, which belongs to its place, and none where all batches are alike, whose order makes no difference.
+    /// The batches of a script, whose steps end after these events. None are moved where the recording ends in a
+    /// failure, which belongs to its place, or where all batches are alike, whose order makes no difference.
     pub fn of(script: &Script, step_ends: &[usize]) -> Self {
         let mut whole = Self { steps: Vec::new(), slots: 0, bounds: Vec::new(), alive: Vec::new(), groups: Vec::new() };
         if script.fatal.is_some() || step_ends.len() < 4 {
