@@ -1,11 +1,11 @@
 """Which module of which model a stack is in, by the name that the model gives it: `model.layers.17.mlp`.
 
-Only frames of PyTorch's own `Module.__call__` are read. Python keeps what was read of a frame's variables for as long as
-the frame lives, so that of the program's own frames nothing may be read: a program that goes on after an out-of-memory
-error would find its tensors still there.
+Only frames of PyTorch's own `Module.__call__` are read.
 """
 
 import gc
+
+from oomph.looking import with_locals
 
 _CALLS = ("_call_impl", "_wrapped_call_impl", "_slow_forward")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "DeepSpeedEngine")
@@ -39,7 +39,7 @@ def called(frame):
     while frame is not None:
         code = frame.f_code
         if code.co_name in _CALLS and code.co_filename.replace("\\", "/").endswith("/torch/nn/modules/module.py"):
-            module = frame.f_locals.get("self")
+            module = with_locals(frame, lambda names: names.get("self"))
             if module is not None:
                 inner = module if inner is None else inner
                 root = module

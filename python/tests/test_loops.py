@@ -4,12 +4,14 @@ import itertools
 import sys
 import textwrap
 import unittest
+import weakref
 
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph.loops import length, rewrite, skim
 from oomph.loops.attach import _early as early
 from oomph.loops.course import Course
+from oomph.loops.gathered import Gathered
 from oomph.loops.loop import ForLoop
 from oomph.loops.progress import FLAT, GROWING, UNKNOWN, Progress, fills_after
 
@@ -100,6 +102,17 @@ class Lengths(unittest.TestCase):
         self.assertIsNone(length.length_of(Config()))
         self.assertFalse(length.gives_batches(Config()))
         self.assertEqual(skim.size_of([Config(), {"x": Config()}, Batch(32)]), Batch(32).shape[0])
+
+
+class Looking(unittest.TestCase):
+    def test_what_a_variable_held_is_let_go(self):
+        def body():
+            kept = Batch(32)
+            Gathered().look(sys._getframe())
+            found, kept = weakref.ref(kept), None
+            return found()
+
+        self.assertIsNone(body())
 
 
 class FakeMeter:
@@ -380,6 +393,27 @@ class Growing(unittest.TestCase):
         program = Program("for x in loader:\n    leak(MIB); step(); did.append(x)\n", room=264 * MIB, loader=Loader(400), MIB=MIB)
         # The fake card refuses nothing, so the loop goes on to where it would be full, and beyond.
         self.assertGreater(len(program.did), 190)
+
+    def test_a_leak_that_fills_the_card_in_the_next_epoch_is_followed(self):
+        from oomph.loops.loop import Loop
+
+        Loop.pace = lambda loop: 0.2
+        text = """
+            for epoch in range(3):
+                for x in loader:
+                    leak(MIB); step(); did.append(step_now() - 1)
+            """
+        program = Program(text, room=(64 + 90) * MIB, loader=Loader(60), MIB=MIB)
+        self.assertEqual(program.did[:90], list(range(1, 91)))
+
+    def test_a_card_is_full_after_as_many_steps_as_were_made(self):
+        text = """
+            for epoch in range(2):
+                for x in loader:
+                    leak(MIB); step(); did.append(step_now() - 1)
+            """
+        program = Program(text, loader=Loader(5000), MIB=MIB)
+        self.assertLess(program.did[-1], 60)
 
     def test_a_leak_over_a_long_loop_is_extrapolated(self):
         program = Program("for x in loader:\n    leak(MIB); step(); did.append(x)\n", loader=Loader(5000), MIB=MIB)

@@ -27,6 +27,8 @@ class LeftOut:
 
     def __init__(self):
         self.bytes = 0
+        self.steps = 0
+        """Optimizer steps among those iterations: the program would have come this far with fewer of them."""
         self._runs = {}
 
     def began(self, loop, held):
@@ -35,13 +37,15 @@ class LeftOut:
         before = self._runs.pop((loop.file, loop.line), None)
         if before is not None and held - before["first"] >= before["added"] / 2:
             self.bytes += before["bytes"]
+            self.steps += before["steps"]
 
     def ended(self, loop):
         """A loop has ended; one whose memory grows is remembered until it is run again."""
         if loop.growth and loop.is_shortened():
             rate, left, run = loop.growth["bytes_per_iteration"], loop.remaining() or 0, loop.iterations()
+            steps = left * loop.steps_of_one() if loop.training else 0
             self._runs[loop.file, loop.line] = {
-                "first": loop.first_held, "added": rate * run, "bytes": rate * left,
+                "first": loop.first_held, "added": rate * run, "bytes": rate * left, "steps": steps,
             }  # fmt: skip
 
 
@@ -296,8 +300,11 @@ class Course:
         return self.ends_loops and loop.run <= _SKIMMED and self.is_alone() and loop.kind in (TRAINING, EVALUATION)
 
     def step_now(self, made):
-        """The optimizer step that the whole program would be in, from 1, where `made` were made; 0 where it is not known."""
-        return 0 if self.lost_count else made + 1 + self.skipped_steps + self.ahead
+        """The optimizer step that the whole program would be in, from 1, where `made` were made; 0 where it is not known.
+
+        Where memory grows, the card is full after as many steps of growth, whichever of them were left out.
+        """
+        return 0 if self.lost_count else made + 1 + self.skipped_steps - self.left_out.steps + self.ahead
 
     def _close(self, loop):
         """Before a loop ends, what it does every so often is done once."""
@@ -340,14 +347,28 @@ class Course:
         )  # fmt: skip
         headroom = self.headroom()
         fills = None if headroom is None else fills_after(rate, headroom - missing)
+        in_all = left if loop.kind == EPOCHS else self._left_in_all(loop)
         if fills is not None and (left is None or fills < left):
             # It dies here: let it, and the step, the line and the traceback are the real ones.
             runs_on = not missing and fills * loop.pace() <= self.budget
+        elif fills is not None and in_all is not None and fills < in_all:
+            # It dies in a later epoch, where the growth outlives this one.
+            runs_on = not missing and fills * loop.pace() <= self.budget / 2
         elif left is not None:
             runs_on = left * loop.pace() <= min(self.budget / 4, 10.0)
         else:
             runs_on = time.process_time() - loop.grows_since <= self.budget / 4
         return not runs_on and self._close(loop)
+
+    def _left_in_all(self, loop):
+        """Iterations of a loop that are left in this run of it and in those that the loops around it will make, or None."""
+        left = loop.remaining()
+        for outer in reversed(self.stack[: self.stack.index(loop)]):
+            length = outer.length()
+            if left is None or length is None or loop.total is None:
+                return None
+            left += max(0, length - outer.iterations() - 1) * loop.total
+        return left
 
     # -- conditions that hold every so often ---------------------------------------------------------------------
 

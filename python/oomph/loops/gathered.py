@@ -4,7 +4,7 @@ Features of all pictures, gathered on the host and sent to the card as one tenso
 made them was shortened. Lists that grow with each iteration, of tensors or arrays, tell such loops.
 """
 
-from oomph.looking import attribute
+from oomph.looking import attribute, with_locals
 
 _TWICE = 2
 """Iterations in a row in which a list has to grow."""
@@ -24,7 +24,10 @@ class Gathered:
         """An iteration of the loop in this frame has ended."""
         if self.name is not None:
             return
-        for name, found in _lists(frame.f_locals):
+        with_locals(frame, self._compare)
+
+    def _compare(self, names):
+        for name, found in _lists(names):
             before = self._lengths.get(name)
             self._lengths[name] = len(found)
             if before is None:

@@ -1,9 +1,8 @@
 """How long a loop would be, and whether its values are alike, from the object that it iterates over."""
 
 import operator
-import sys
 
-from oomph.looking import attribute
+from oomph.looking import attribute, with_locals
 
 _ABSENT = object()
 _MOST_LISTED = 64
@@ -47,11 +46,7 @@ def inner_of(iterable):
 
 def _own_object(frame):
     """The `self` of a generator's frame; the names beside it, a batch among them, are not kept alive."""
-    table = frame.f_locals
-    found = table.get("self")
-    if sys.version_info < (3, 13):
-        table.clear()
-    return found
+    return with_locals(frame, lambda names: names.get("self"))
 
 
 def _reduced(iterable):

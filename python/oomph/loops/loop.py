@@ -80,6 +80,10 @@ class Loop:
         """Iterations that have ended."""
         return self.progress.iterations if self.progress is not None else self.quick
 
+    def length(self):
+        """How many iterations it makes; None where that is not known."""
+        return self.total
+
     def remaining(self):
         """Iterations that are left; None where the length is not known."""
         left = None if self.total is None else max(0, self.total - self.iterations() - self.skipped)
@@ -146,6 +150,9 @@ class ForLoop(Loop):
         if self.progress is None or self.total is None:
             self._largest = max(self._largest, size_of(found))
         return found
+
+    def length(self):
+        return length_of(self._iterable) if self._iterable is not None else self.total
 
     def gathers(self):
         return self._gathered.name if self._gathered is not None else None

@@ -8,6 +8,8 @@ import sys
 import threading
 import weakref
 
+from oomph.looking import with_locals
+
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule")
 _INFIXES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 _CACHE_NAMES = ("past_key_values", "past_key_value", "past_key_values_out", "layer_past", "cache_params", "kv_cache", "cache")
@@ -154,7 +156,8 @@ class Modules:
     # -- roots -------------------------------------------------------------------------------------------------
 
     def _root_entered(self, module, args, frame):
-        kwargs = frame.f_locals.get("kwargs") if frame.f_code.co_name in ("_call_impl", "inner") else None
+        is_call = frame.f_code.co_name in ("_call_impl", "inner")
+        kwargs = with_locals(frame, lambda names: names.get("kwargs")) if is_call else None
         kwargs = kwargs if isinstance(kwargs, dict) else {}
         root = self.root_of(module)
         self._find_devices(root, args, kwargs)

@@ -10,27 +10,13 @@ import sys
 import types
 
 from oomph import sites
+from oomph.looking import has_own_names, with_locals
 
 LIMIT = 4000
 """Objects looked at in one search."""
 
-_OPTIMIZED = 1
-"""The flag of code whose names are not kept in a dictionary."""
-_READERS = frozenset(("locals", "vars", "eval", "exec", "dir"))
 _CONTAINERS = (list, tuple, dict, set)
 _SKIPPED = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-
-
-def reads_locals(code):
-    """Say whether a function calls something that could give it the dictionary of its own names."""
-    if not _READERS.intersection(code.co_names):
-        return False
-    import dis
-
-    # The names of attributes stand beside those of functions: `model.eval()` is no call of `eval`.
-    return any(
-        step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in _READERS for step in dis.get_instructions(code)
-    )
 
 
 class Found:
@@ -65,29 +51,12 @@ class Search:
             code = frame.f_code
             if sites.is_user_file(code.co_filename):
                 whose = code.co_filename, code.co_name
-                self._locals(frame, whose)
-                if id(frame.f_globals) not in modules and code.co_flags & _OPTIMIZED:
+                with_locals(frame, lambda names: self._names(names, whose))
+                if id(frame.f_globals) not in modules and has_own_names(code):
                     modules.add(id(frame.f_globals))
                     self._names(frame.f_globals, whose)
             frame = frame.f_back
         return self.found
-
-    def _locals(self, frame, whose):
-        """The names of a function; those of a module or a class body are looked at as they are."""
-        code = frame.f_code
-        if not code.co_flags & _OPTIMIZED:
-            self._names(frame.f_locals, whose)
-        elif sys.version_info >= (3, 13):
-            self._names(dict(frame.f_locals), whose)
-        elif not reads_locals(code):
-            # The frame keeps this dictionary, and with it whatever the names stand for now, as long as it lives: memory
-            # would be held longer than the program holds it. So it is emptied, which changes no variable; a function
-            # that could itself look at the dictionary is left alone.
-            table = frame.f_locals
-            try:
-                self._names(table, whose)
-            finally:
-                table.clear()
 
     def _names(self, table, whose):
         for name, value in list(table.items()):
