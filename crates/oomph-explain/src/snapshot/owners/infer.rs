@@ -41,6 +41,8 @@ pub(in super::super) struct Inference<'a> {
     naming: Option<&'a Naming<'a>>,
     parameters: Sizes,
     gradients: Sizes,
+    /// Whether weights have names, so that what has none is something else.
+    weights_are_named: bool,
     /// The sizes that are cuBLAS workspaces in this recording.
     workspaces: Vec<u64>,
     /// The ends of the forward passes that keep most of what they make, in a recording without a backward pass.
@@ -108,6 +110,7 @@ impl<'a> Inference<'a> {
             naming,
             parameters: Sizes::new(),
             gradients: Sizes::new(),
+            weights_are_named: naming.is_some_and(Naming::names_parameters),
             workspaces: Vec::new(),
             keeping: keeping(timeline, facts, phases),
         };
@@ -197,7 +200,8 @@ impl<'a> Inference<'a> {
                     Identity::inferred(Owner::OptimizerState, 0.7)
                 }
                 Guess::Early if !self.phases.trains && size >= LEAST_WEIGHT => {
-                    Identity::inferred(Owner::Parameters, 0.5)
+                    let owner = if self.weights_are_named { Owner::Temporaries } else { Owner::Parameters };
+                    Identity::inferred(owner, 0.5)
                 }
                 Guess::Early => Identity::inferred(Owner::Inputs, 0.5),
                 Guess::Static | Guess::Sure(_) => Identity::UNKNOWN,

@@ -107,6 +107,11 @@ impl<'a> Naming<'a> {
         self.blocks.get(&lifetime).and_then(|observation| observation.owner())
     }
 
+    /// Whether the hook named weights: then it named those of all modules, and what has no name is none.
+    pub fn names_parameters(&self) -> bool {
+        self.blocks.values().any(|observation| observation.owner() == Some(Owner::Parameters))
+    }
+
     /// What the hook calls the tensor in a block.
     pub fn name(&self, lifetime: u32) -> Option<&'a str> {
         self.blocks.get(&lifetime).and_then(|observation| observation.name.as_deref())
