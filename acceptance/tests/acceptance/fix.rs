@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::binary;
 use crate::run::{Finished, Run, TORCH_2_15};
 
 /// A machine that is shared needs longer; the bound on time is measured elsewhere.
@@ -20,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial("trainer", trainer),
         trial("convnet", convnet),
         trial("leaking_losses", leaking_losses),
+        trial("in_place", in_place),
         trial("evaluation_results", evaluation_results),
         trial("vae_slicing_before_offload", vae_slicing_before_offload),
         trial("arguments_in_a_file", arguments_in_a_file),
@@ -98,6 +100,32 @@ fn leaking_losses() -> Result<()> {
     finished.ensure(ids(fix) == ["detach-losses"], format!("another fix: {fix:#}"))?;
     let notes = fix["notes"].to_string();
     finished.ensure(notes.contains("leaking.py"), format!("the line is not named: {notes}"))
+}
+
+/// The user's file is changed where that was asked for: the old text stays beside it, and the program runs by itself.
+fn in_place() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for name in ["leaking.py", "common.py"] {
+        fs::copy(binary::programs().join(name), folder.path().join(name))?;
+    }
+    let script = folder.path().join("leaking.py");
+    let before = fs::read_to_string(&script)?;
+    let path = script.to_string_lossy().into_owned();
+    let asked = |command: &str, options: &[&str]| {
+        let run = Run::command(command)?.args(["--vram", "1150MiB", "--until-exit"]).args(options).with(TORCH_2_15);
+        { run }.args(["--", "python", &path, "--steps", "40"]).finish()
+    };
+    let options = ["--max-time", MAX_TIME, "--allow", "detach-losses", "--in-place", "1"];
+    let refused = asked("fix", &options)?;
+    // Nobody is there who could be asked, which is said before the search.
+    refused.ensure(refused.status.code() == Some(2) && refused.stdout.is_empty(), "it did not ask")?;
+    ensure!(fs::read_to_string(&script)? == before, "the file was changed");
+    let done = asked("fix", &[options.as_slice(), &["--yes"]].concat())?;
+    let after = fs::read_to_string(&script)?;
+    done.ensure(after == before.replace("losses.append(loss)", "losses.append(loss.item())"), after)?;
+    ensure!(fs::read_to_string(folder.path().join("leaking.py.orig"))? == before, "the old text was not kept");
+    let alone = asked("dry-run", &["--format", "json"])?;
+    alone.ensure(alone.report()?["verdict"] == "fits", "it does not fit by itself")
 }
 
 /// An evaluation that gathers its logits on the card, by its own loop and by the Trainer: they are moved off it, and the

@@ -46,10 +46,18 @@ pub fn change(answer: &Answer, number: usize, yes: bool) -> Result<String> {
     Ok(format!("oomph: changed {}{kept}{then}", names.join(", ")))
 }
 
-fn asked(names: &[String]) -> Result<bool> {
-    if !std::io::stdin().is_terminal() {
+/// Refuses before the search what would be refused after it: files are changed by somebody who can be asked.
+///
+/// # Errors
+/// When nobody can answer.
+pub fn can_ask(number: Option<usize>, yes: bool) -> Result<()> {
+    if number.is_some() && !yes && !std::io::stdin().is_terminal() {
         return Err(hinted("--in-place asks before it changes files, and nobody can answer", "add --yes"));
     }
+    Ok(())
+}
+
+fn asked(names: &[String]) -> Result<bool> {
     let mut stderr = std::io::stderr();
     write!(stderr, "oomph: change {}? [y/N] ", names.join(", ")).and_then(|()| stderr.flush())?;
     let mut line = String::new();

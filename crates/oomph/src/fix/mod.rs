@@ -67,6 +67,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     if args.list {
         return list::print(catalogue, args.format);
     }
+    in_place::can_ask(args.in_place, args.yes)?;
     let program = Program::new(args.program)?;
     let write = apply::target(&args.write, &program.command)?;
     let wanted = Wanted {
