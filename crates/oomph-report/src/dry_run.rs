@@ -215,6 +215,10 @@ pub struct SmallestCapacity {
     pub reserved_bytes: Option<u64>,
     /// The part of that which is cache and would be given back on a smaller card, in bytes.
     pub given_back_bytes: u64,
+    /// A smaller capacity on which the program may run as well, in bytes: cuDNN's convolutions do with less workspace where
+    /// there is less. It was not run there. `null` where that makes no difference, or runs have shown it.
+    #[serde(default)]
+    pub may_hold_bytes: Option<u64>,
     /// How many runs the search took.
     pub runs: u32,
 }

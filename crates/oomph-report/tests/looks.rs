@@ -513,12 +513,29 @@ fn what_it_needs_was_run() {
         fails_bytes: Some(15_712 * MIB),
         reserved_bytes: Some(24_000 * MIB),
         given_back_bytes: 9_300 * MIB,
+        may_hold_bytes: None,
         runs: 2,
     };
     device.smallest_capacity = Some(found);
     report.smallest[0].confirmed = true;
     report.smallest[0].tight = true;
     looks("searched", &report);
+}
+
+#[test]
+fn a_smaller_card_may_do() {
+    let mut report = fits();
+    let device = &mut report.devices[0];
+    device.smallest_capacity = Some(SmallestCapacity {
+        capacity_bytes: device.peak.process_bytes,
+        how: CapacityKnown::Replayed,
+        fails_bytes: None,
+        reserved_bytes: device.peak.reserved_bytes,
+        given_back_bytes: 0,
+        may_hold_bytes: Some(device.peak.process_bytes / 10 * 9),
+        runs: 0,
+    });
+    looks("may-hold", &report);
 }
 
 #[test]

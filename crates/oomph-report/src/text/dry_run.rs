@@ -533,6 +533,13 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
         );
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
+    if let Some(less) = found.may_hold_bytes {
+        let text = format!(
+            "a card of {} may do as well, with less workspace for its convolutions; it was not run there",
+            size(less)
+        );
+        page.paragraph(2, 4, &[(Ink::Plain, &text)]);
+    }
 }
 
 fn run(page: &mut Page, report: &DryRunReport) {

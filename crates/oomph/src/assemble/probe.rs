@@ -27,6 +27,7 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
             fails_bytes: found.fails.as_ref().and_then(|fails| fails.get(index).copied()),
             reserved_bytes,
             given_back_bytes: reserved_bytes.unwrap_or(0).saturating_sub(needed.reserved_bytes.unwrap_or(u64::MAX)),
+            may_hold_bytes: None,
             runs: found.runs,
         });
         device.needed = Some(needed);
@@ -68,12 +69,15 @@ pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Fore
             continue;
         }
         let given_back_bytes = reserved - found.firm;
+        let capacity_bytes = device.peak.process_bytes - given_back_bytes;
+        let less = capacity_bytes.saturating_sub(found.firm.saturating_sub(found.least));
         device.smallest_capacity = Some(SmallestCapacity {
-            capacity_bytes: device.peak.process_bytes - given_back_bytes,
+            capacity_bytes,
             how: CapacityKnown::Replayed,
             fails_bytes: None,
             reserved_bytes: Some(reserved),
             given_back_bytes,
+            may_hold_bytes: Some(less).filter(|&less| less < capacity_bytes - capacity_bytes / 100),
             runs: 0,
         });
     }
@@ -134,6 +138,7 @@ pub(super) fn add_probe(
             fails_bytes: None,
             reserved_bytes: needed.reserved_bytes,
             given_back_bytes: 0,
+            may_hold_bytes: None,
             runs: 0,
         });
         let seen = card.description(index).capacity_bytes;
