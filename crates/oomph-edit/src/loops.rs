@@ -193,7 +193,6 @@ pub(crate) fn evaluations(program: &Program) -> Vec<Evaluation<'_>> {
         if inside || trains(at.node) || !calls_model(at, &models) || without_graph(at) {
             continue;
         }
-        // Going over modules or parameters calls nothing that has a graph.
         let function = function_of(at.node).filter(|function| !trains(*function));
         found.push(Evaluation { at, function });
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use oomph_edit::{Amount, CannotPlace, Facts, ModelFacts, Placed, Program, Way};
+use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program, Way};
 
 const SCRIPT: &str = "/p/train.py";
 
@@ -167,6 +167,27 @@ fn every_place_that_keeps_a_graph_lets_go() {
             "+    total += loss.item()",
             "+    losses.append(loss.item())",
             "+    outs.append(out.detach().cpu())",
+        ]
+    );
+}
+
+#[test]
+fn a_method_that_a_run_saw_keeping_lets_go() {
+    let text = "import torch\nclass T:\n    def one(self, x):\n        out = self.model(x)\n        loss = out.mean()\n        \
+                loss.backward()\n        self.seen['loss'].append(loss)\n        self.seen['out'].append(out)\n        return loss\n\n    \
+                def fit(self):\n        self.model.train()\n        total = 0\n        for x in self.data:\n            \
+                total += self.one(x)\n            self.opt.step()\n";
+    let at = |line: usize, kind: &str| KeptAt { file: SCRIPT.into(), line, kind: kind.into() };
+    let facts = Facts { kept: vec![at(8, "graph-history"), at(15, "running-total")], ..plain() };
+    assert_eq!(
+        changed(&program(text, &[]), "detach-losses", &facts),
+        [
+            "-        self.seen['loss'].append(loss)",
+            "-        self.seen['out'].append(out)",
+            "+        self.seen['loss'].append(loss.item())",
+            "+        self.seen['out'].append(out.detach().cpu())",
+            "-            total += self.one(x)",
+            "+            total += self.one(x).item()",
         ]
     );
 }

@@ -6,6 +6,7 @@ use tree_sitter::Node;
 
 use crate::calls::Call;
 use crate::edit::{Edit, wrapped};
+use crate::facts::KeptAt;
 use crate::loops::{calls_model, evaluations, model_names, without_graph};
 use crate::program::{At, CannotPlace, Draft, Program, Way};
 use crate::source::{around, function_of, within};
@@ -56,7 +57,13 @@ pub fn detach(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
     let models = model_names(program);
     for at in program.all("for_statement").into_iter().chain(program.all("while_statement")) {
-        in_loop(draft, at, &models);
+        in_body(draft, at, &models);
+    }
+    // A method that is called in each step keeps what it computes without a loop of its own.
+    for at in program.all("function_definition") {
+        if draft.facts.kept.iter().any(|kept| is_inside(at, kept)) {
+            in_body(draft, at, &models);
+        }
     }
     hooks(draft);
     if !draft.is_empty() {
@@ -65,16 +72,30 @@ pub fn detach(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     cannot("no line was found that keeps tensors with their graphs")
 }
 
-/// Detaches what one loop keeps.
-fn in_loop(draft: &mut Draft<'_>, at: At<'_>, models: &BTreeSet<String>) {
+/// Whether a run saw tensors with their graphs kept on a line of a function.
+fn is_inside(function: At<'_>, kept: &KeptAt) -> bool {
+    let lines = function.node.start_position().row + 1..=function.node.end_position().row + 1;
+    kept.kind != "results" && kept.file == function.file && lines.contains(&kept.line)
+}
+
+/// The loop or the function that a statement belongs to.
+fn owner(node: Node<'_>) -> Option<Node<'_>> {
+    around(node).find(|outer| matches!(outer.kind(), "for_statement" | "while_statement" | "function_definition"))
+}
+
+/// Detaches what one loop, or one function that is called in a loop, keeps.
+fn in_body(draft: &mut Draft<'_>, at: At<'_>, models: &BTreeSet<String>) {
     let program = draft.program;
     let Some(body) = at.node.child_by_field_name("body") else { return };
-    let innermost = |node: Node<'_>| {
-        around(node).find(|outer| matches!(outer.kind(), "for_statement" | "while_statement" | "function_definition"))
-            == Some(at.node)
-    };
     let carrying = graphs(at, body, models);
-    for node in within(body).filter(|node| innermost(*node)) {
+    let summed: Vec<usize> = draft
+        .facts
+        .kept
+        .iter()
+        .filter(|kept| kept.kind == "running-total" && kept.file == at.file)
+        .map(|kept| kept.line)
+        .collect();
+    for node in within(body).filter(|node| owner(*node) == Some(at.node)) {
         let here = at.with(node);
         if without_graph(here) {
             continue;
@@ -88,10 +109,13 @@ fn in_loop(draft: &mut Draft<'_>, at: At<'_>, models: &BTreeSet<String>) {
                 // A total that begins anew in each round holds the graph of one round.
                 let name = at.source.of(left);
                 let root = name.split(['[', '.']).next().unwrap_or(name);
-                if begins_in(at, body, name) || !carries(here.with(right), &carrying) || goes_back(program, at, root) {
+                // What another function gives may carry a graph as well: a run saw whether it does.
+                let grows = summed.contains(&(node.start_position().row + 1)) && !lets_go(here.with(right));
+                let adds = grows || carries(here.with(right), &carrying);
+                if begins_in(at, body, name) || !adds || goes_back(program, at, root) {
                     continue;
                 }
-                let total = is_number(program, at, root) && !is_tensor_later(at, root);
+                let total = is_number(at, root) && !is_tensor_later(at, root);
                 let_go(draft, here.with(right), if total { ".item()" } else { ".detach()" });
             }
             "assignment" => {
@@ -240,8 +264,7 @@ fn begins_in(at: At<'_>, body: Node<'_>, name: &str) -> bool {
         let from_itself = node
             .child_by_field_name("right")
             .is_some_and(|right| within(right).any(|inner| at.source.of(inner) == name));
-        let own_loop = around(node).find(|outer| matches!(outer.kind(), "for_statement" | "while_statement"));
-        is && !from_itself && own_loop == Some(at.node)
+        is && !from_itself && owner(node) == Some(at.node)
     })
 }
 
@@ -266,8 +289,7 @@ fn goes_back(program: &Program, at: At<'_>, name: &str) -> bool {
 }
 
 /// Whether a name begins as a number.
-fn is_number(program: &Program, at: At<'_>, name: &str) -> bool {
-    let _ = program;
+fn is_number(at: At<'_>, name: &str) -> bool {
     at.source.all("assignment").into_iter().any(|node| {
         node.child_by_field_name("left").is_some_and(|left| at.source.of(left) == name)
             && node.child_by_field_name("right").is_some_and(|right| matches!(right.kind(), "integer" | "float"))
