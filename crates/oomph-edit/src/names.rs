@@ -192,6 +192,7 @@ impl<'a> Follower<'a, '_> {
         }
         match found.as_slice() {
             [one] => self.value(*one, left - 1),
+            [] => self.entry(None, name, left),
             _ => Value::Unknown,
         }
     }
@@ -204,21 +205,38 @@ impl<'a> Follower<'a, '_> {
             return Value::Unknown;
         };
         let Some(key) = string(at.with(key)) else { return Value::Unknown };
-        let name = at.source.of(object);
-        let pairs: Vec<At<'a>> = self
-            .program
-            .all("pair")
-            .into_iter()
-            .filter(|pair| {
-                let is = pair.node.child_by_field_name("key").and_then(|node| string(pair.with(node)));
-                let whose = crate::source::around(pair.node).find(|node| node.kind() == "assignment");
-                let whose = whose.and_then(|node| node.child_by_field_name("left"));
-                is.as_deref() == Some(&key) && whose.is_some_and(|node| pair.source.of(node) == name)
+        self.entry(Some(at.source.of(object)), &key, left)
+    }
+
+    /// What a dictionary that is written out, or an object made of named values, has under a key: the one of that name,
+    /// or the only one of the program, since a function knows it by the name of its parameter.
+    fn entry(&self, name: Option<&str>, key: &str, left: usize) -> Value<'a> {
+        let pairs = self.program.all("pair").into_iter().filter(|pair| {
+            pair.node.child_by_field_name("key").and_then(|node| string(pair.with(node))).as_deref() == Some(key)
+        });
+        let named = self.program.all("keyword_argument").into_iter().filter(|named| {
+            named.node.child_by_field_name("name").is_some_and(|node| named.source.of(node) == key)
+                && named
+                    .node
+                    .parent()
+                    .and_then(|list| list.parent())
+                    .and_then(|call| Call::of(named.with(call)))
+                    .is_some_and(|call| {
+                        matches!(call.name(), "dict" | "SimpleNamespace" | "Namespace" | "EasyDict" | "ConfigDict")
+                    })
+        });
+        let entries: Vec<(&str, At<'a>)> = pairs
+            .chain(named)
+            .filter_map(|entry| {
+                let whose = crate::source::around(entry.node).find(|node| node.kind() == "assignment")?;
+                let value = entry.node.child_by_field_name("value")?;
+                Some((entry.source.of(whose.child_by_field_name("left")?), entry.with(value)))
             })
-            .filter_map(|pair| pair.node.child_by_field_name("value").map(|node| pair.with(node)))
             .collect();
-        match pairs.as_slice() {
-            [one] => self.value(*one, left - 1),
+        let of_name: Vec<At<'a>> =
+            entries.iter().filter(|(whose, _)| Some(*whose) == name).map(|(_, value)| *value).collect();
+        match (of_name.as_slice(), entries.as_slice()) {
+            ([one], _) | ([], [(_, one)]) => self.value(*one, left - 1),
             _ => Value::Unknown,
         }
     }
@@ -326,6 +344,13 @@ mod tests {
             batch(&[("train.py", "class C:\n    batch = 5\nc = C()\nl = DataLoader(d, batch_size=c.batch)\n")]),
             "/p/train.py 5"
         );
+        let passed = "C = {'batch': 7}\ndef f(cfg):\n    return DataLoader(d, batch_size=cfg['batch'])\nf(C)\n";
+        assert_eq!(batch(&[("train.py", passed)]), "/p/train.py 7");
+        let object =
+            "c = SimpleNamespace(batch=9)\ndef f(cfg):\n    return DataLoader(d, batch_size=cfg.batch)\nf(c)\n";
+        assert_eq!(batch(&[("train.py", object)]), "/p/train.py 9");
+        let two = "A = {'n': 1}\nB = {'n': 2}\ndef f(c):\n    return DataLoader(d, batch_size=c['n'])\nf(A)\n";
+        assert_eq!(batch(&[("train.py", two)]), "?");
         assert_eq!(
             batch(&[("train.py", "cfg = {'batch': 6}\nl = DataLoader(d, batch_size=cfg['batch'])\n")]),
             "/p/train.py 6"

@@ -65,6 +65,8 @@ pub enum Fact {
     /// Weights take more than one byte each.
     #[serde(rename = "weights-above-8-bit")]
     WeightsAbove8Bit,
+    /// A trained model normalises by the statistics of a batch.
+    NormalisesBatches,
 }
 
 /// Half a GiB: below this, another process on the card is a desktop, not a culprit.
@@ -113,6 +115,7 @@ impl Fact {
             Fact::Notebook => situation.notebook,
             Fact::WeightsAre32Bit => settings.bytes_per_parameter? >= 4.0,
             Fact::WeightsAreQuantised => settings.bytes_per_parameter? <= 1.125,
+            Fact::NormalisesBatches => settings.batch_norm?,
             Fact::WeightsAbove8Bit => settings.bytes_per_parameter? > 1.125,
         })
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::condition::When;
+use crate::condition::{Fact, When};
 use crate::effect::Formula;
 use crate::framework::{Framework, Reach, Version};
 use crate::situation::{Installed, Operation, Owner, Situation};
@@ -117,6 +117,9 @@ pub struct QualityCost {
     pub text: String,
     /// Who says so.
     pub source: String,
+    /// Where only some programs pay it: what is true of them for certain.
+    #[serde(default)]
+    pub certain: Option<Fact>,
 }
 
 /// What a remedy does to the bytes of one owner: a share that is left, a formula, or bytes that it adds.
@@ -393,10 +396,17 @@ impl Remedy {
         }
     }
 
-    /// The cost as one clause: time, then quality.
-    pub fn cost(&self) -> String {
-        match &self.quality {
-            Some(quality) => format!("{}; {}", self.time.text, quality.text),
+    /// What it costs in quality in a situation, where it is known to cost any.
+    pub fn quality_in(&self, situation: &Situation) -> Option<&str> {
+        let quality = self.quality.as_ref()?;
+        let pays = quality.certain.is_none_or(|fact| fact.holds(situation) == Some(true));
+        pays.then_some(quality.text.as_str())
+    }
+
+    /// The cost in a situation as one clause: time, then quality.
+    pub fn cost(&self, situation: &Situation) -> String {
+        match self.quality_in(situation) {
+            Some(quality) => format!("{}; {quality}", self.time.text),
             None => self.time.text.clone(),
         }
     }

@@ -337,6 +337,8 @@ pub struct Settings {
     pub vocabulary: Option<u64>,
     /// Whether samples are joined up to the maximal length.
     pub packing: Option<bool>,
+    /// Whether a trained model normalises by the statistics of a batch.
+    pub batch_norm: Option<bool>,
     /// Processes that share the training, one per GPU.
     pub world_size: Option<u64>,
     /// By how much a remedy that divides something is to divide it; 2 where nothing is said.

@@ -199,7 +199,7 @@ impl Candidate<'_> {
             apply: words::fill(&self.written.words, situation),
             frees_bytes: self.frees,
             sameness: self.remedy.sameness,
-            cost: self.remedy.cost(),
+            cost: self.remedy.cost(situation),
             because: words::fill(&self.remedy.because, situation),
             note: self.remedy.note_for(&situation.frameworks),
         }

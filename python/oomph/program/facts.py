@@ -40,6 +40,7 @@ def facts_of_model(torch, model):
         "quantized": quantized(torch, inner),
         "checkpointing": checkpoints_itself(inner),
         "adapters": "lora" if adapters else None,
+        "batch_norm": normalises_batches(torch, inner),
     }
 
 
@@ -73,6 +74,11 @@ def quantized(torch, model):
         if kind == "Linear8bitLt":
             return "8bit"
     return None
+
+
+def normalises_batches(torch, model):
+    """Whether a module takes the statistics of a batch."""
+    return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 def shapes_of(torch, batch):

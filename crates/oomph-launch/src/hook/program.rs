@@ -102,6 +102,8 @@ pub struct HookModel {
     pub checkpointing: bool,
     /// `lora`.
     pub adapters: Option<String>,
+    /// Whether it normalises by the statistics of a batch; `None` where an older hook did not say.
+    pub batch_norm: Option<bool>,
 }
 
 /// Modules of one class in a row.

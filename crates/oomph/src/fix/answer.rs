@@ -17,6 +17,7 @@ use oomph_report::{
 
 use super::Wanted;
 use super::bench::{Applier, Means, Ready, Said, Sight, dosed, peak};
+use super::in_place::work_tree;
 use super::situation::Known;
 use crate::assemble::Observation;
 use crate::stage::Stage;
@@ -230,8 +231,8 @@ impl<'a> Parts<'_, 'a> {
             })
         });
         let dearest = fix.mix.doses.iter().max_by_key(|dose| dose.remedy.time.class);
-        let quality: Vec<String> =
-            fix.mix.doses.iter().filter_map(|dose| Some(dose.remedy.quality.as_ref()?.text.clone())).collect();
+        let quality: Vec<&str> =
+            fix.mix.doses.iter().filter_map(|dose| dose.remedy.quality_in(self.applier.situation)).collect();
         let limit = base.limit_bytes;
         let ready = self.applier.ready(&fix.mix).ok();
         let by_hand = ready.as_ref().is_none_or(|ready| ready.means == Means::Hook);
@@ -334,9 +335,11 @@ impl<'a> Parts<'_, 'a> {
         let (program, edits) = (ready.program.as_ref()?, self.applier.edits.as_ref()?);
         let directory = &self.stage.directory;
         let base = directory.canonicalize().unwrap_or_else(|_| directory.clone());
-        let patch = program.patch_since(&edits.program, &base);
         let folder = program.patch_folder(&edits.program, &base);
-        (!patch.is_empty()).then(|| (patch, (folder != base).then(|| folder.to_owned())))
+        // `git apply` takes paths from the top of the work tree, and passes over others without a word.
+        let top = work_tree(folder).unwrap_or(folder);
+        let patch = program.patch_since(&edits.program, top);
+        (!patch.is_empty()).then(|| (patch, (folder != base).then(|| top.to_owned())))
     }
 
     /// The whole command line, where flags and variables say it all, or where a patch needs another one.

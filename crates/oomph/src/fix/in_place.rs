@@ -67,7 +67,12 @@ fn asked(names: &[String]) -> Result<bool> {
 
 /// Whether a file is in a git work tree.
 fn is_kept_by_git(path: &Path) -> bool {
-    path.ancestors().skip(1).any(|folder| folder.join(".git").exists())
+    path.parent().is_some_and(|folder| work_tree(folder).is_some())
+}
+
+/// The top of the git work tree that a folder is in. In a submodule or a linked work tree `.git` is a file.
+pub(super) fn work_tree(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|folder| folder.join(".git").exists())
 }
 
 /// The first free name for a copy of a file.

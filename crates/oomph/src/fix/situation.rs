@@ -205,6 +205,12 @@ impl Known<'_> {
                 .filter(|model| model.parameters > 0 && model.bytes > 0)
                 .map(|model| model.bytes as f64 / model.parameters as f64),
             vocabulary: model.and_then(|model| model.vocabulary),
+            batch_norm: program
+                .models
+                .iter()
+                .filter(|model| model.trainable > 0)
+                .filter_map(|model| model.batch_norm)
+                .reduce(|one, other| one || other),
             packing: arguments.and_then(|arguments| arguments.packing),
             ..Settings::default()
         }
