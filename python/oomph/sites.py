@@ -330,6 +330,14 @@ class Place:
         """A `module_path.Called`, or None outside of any module."""
 
 
+def frame_of_main_thread():
+    """The innermost frame of the main thread, for a call from another thread; None where this is it."""
+    import threading
+
+    main = threading.main_thread().ident
+    return None if main == threading.get_ident() else sys._current_frames().get(main)
+
+
 def where(grad_enabled=True, trains=None):
     """Say where the process is now, as a `Place`. `trains(model)` says whether an optimizer updates a model.
 

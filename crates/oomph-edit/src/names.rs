@@ -298,6 +298,11 @@ pub(crate) fn assigned<'a>(scope: At<'a>, name: &str) -> Vec<At<'a>> {
         .collect()
 }
 
+/// What is assigned to an expression anywhere in a program.
+pub(crate) fn assigned_anywhere<'a>(program: &'a Program, text: &str) -> Vec<At<'a>> {
+    program.files().flat_map(|(file, source)| assigned_text(At { file, source, node: source.root() }, text)).collect()
+}
+
 /// What is assigned to an expression like `self.x` anywhere below a node.
 fn assigned_text<'a>(scope: At<'a>, text: &str) -> Vec<At<'a>> {
     within(scope.node)

@@ -94,6 +94,101 @@ fn a_plain_program_gets_checkpointing_autocast_and_8_bits() {
 }
 
 #[test]
+fn blocks_are_checkpointed_in_part() {
+    let program = program(LOOP, &[]);
+    let every = changed(&program, "checkpointing-every-n-layers", &plain());
+    assert_eq!(
+        every,
+        [
+            "+from functools import partial",
+            "+from torch.utils.checkpoint import checkpoint",
+            "+for block in model.blocks[::2]:",
+            "+    block.forward = partial(checkpoint, block.forward, use_reentrant=False)",
+        ]
+    );
+    let selective = changed(&program, "selective-checkpointing", &plain()).join("\n");
+    assert!(selective.contains("context_fn=partial(create_selective_checkpoint_contexts, kept))"), "{selective}");
+}
+
+const WORDS: &str = "\
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+net = BertForSequenceClassification(BertConfig())
+args = TrainingArguments(output_dir=\"out\")
+trainer = Trainer(model=net, args=args, train_dataset=data)
+trainer.train()
+";
+
+/// A Trainer's program whose model is one of transformers.
+fn words() -> Facts {
+    let model =
+        ModelFacts { class: "BertForSequenceClassification".into(), library: "transformers".into(), blocks: vec![] };
+    Facts { models: vec![model], ..trainer() }
+}
+
+#[test]
+fn a_trainers_program_gets_adapters_offload_and_16_bits() {
+    let program = program(WORDS, &[]);
+    assert_eq!(
+        changed(&program, "lora", &words()),
+        [
+            "+from peft import LoraConfig, get_peft_model",
+            "+net = get_peft_model(net, LoraConfig(r=16, target_modules=\"all-linear\", task_type=\"SEQ_CLS\"))",
+        ]
+    );
+    assert_eq!(
+        changed(&program, "activation-offload", &words()),
+        ["-trainer.train()", "+with torch.autograd.graph.save_on_cpu(pin_memory=True):", "+    trainer.train()"]
+    );
+    assert_eq!(changed(&program, "pure-bf16", &words()), ["+net.to(torch.bfloat16)"]);
+    assert_eq!(
+        changed(&program, "checkpointing-every-n-layers", &words()),
+        [
+            "-args = TrainingArguments(output_dir=\"out\")",
+            "+args = TrainingArguments(output_dir=\"out\", activation_checkpointing=True, \
+             activation_checkpointing_kwargs={\"every_n_layers\": 2})",
+        ]
+    );
+}
+
+#[test]
+fn a_trainer_of_trl_is_given_the_adapter() {
+    let text = "import torch\nfrom transformers import AutoModelForCausalLM\nfrom trl import SFTConfig, SFTTrainer\n\
+                model = AutoModelForCausalLM.from_pretrained(name)\nargs = SFTConfig(output_dir=\"o\")\n\
+                trainer = SFTTrainer(model=model, args=args)\ntrainer.train()\n";
+    let program = program(text, &[]);
+    let model = ModelFacts { class: "LlamaForCausalLM".into(), library: "transformers".into(), blocks: vec![] };
+    let facts = Facts { models: vec![model], trainer: Some("SFTTrainer".into()), ..trainer() };
+    let lora = changed(&program, "lora", &facts).join("\n");
+    assert!(
+        lora.contains("peft_config=LoraConfig(r=16, target_modules=\"all-linear\", task_type=\"CAUSAL_LM\")"),
+        "{lora}"
+    );
+    let qlora = changed(&program, "qlora", &facts).join("\n");
+    assert!(qlora.contains("quantization_config=BitsAndBytesConfig(load_in_4bit=True"), "{qlora}");
+    assert!(qlora.contains("peft_config="), "{qlora}");
+}
+
+#[test]
+fn what_is_collected_goes_to_host_memory() {
+    let text = "import torch\nkept = []\nbank = {}\nfor i, (x, y) in enumerate(loader):\n    out = model(x)\n    \
+                out.mean().backward()\n    kept.append((out.detach(), y))\n    bank[i] = out.detach()\n";
+    let program = program(text, &[]);
+    let at = |line| KeptAt { file: SCRIPT.into(), line, kind: "results".into() };
+    let facts = Facts { kept: vec![at(7), at(8)], ..plain() };
+    assert_eq!(
+        changed(&program, "collect-on-host", &facts),
+        [
+            "-    kept.append((out.detach(), y))",
+            "-    bank[i] = out.detach()",
+            "+    kept.append((out.detach().cpu(), y.cpu()))",
+            "+    bank[i] = out.detach().cpu()",
+        ]
+    );
+}
+
+#[test]
 fn two_optimizers_keep_their_own_arguments() {
     let text = "import torch\nd = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9))\n\
                 g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9))\n";

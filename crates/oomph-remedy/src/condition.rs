@@ -65,6 +65,8 @@ pub enum Fact {
     /// Weights take more than one byte each.
     #[serde(rename = "weights-above-8-bit")]
     WeightsAbove8Bit,
+    /// The program collects tensors without a graph on the card, step by step, while it trains.
+    CollectsOnCard,
     /// A trained model normalises by the statistics of a batch.
     NormalisesBatches,
 }
@@ -115,6 +117,7 @@ impl Fact {
             Fact::Notebook => situation.notebook,
             Fact::WeightsAre32Bit => settings.bytes_per_parameter? >= 4.0,
             Fact::WeightsAreQuantised => settings.bytes_per_parameter? <= 1.125,
+            Fact::CollectsOnCard => settings.collects_on_card?,
             Fact::NormalisesBatches => settings.batch_norm?,
             Fact::WeightsAbove8Bit => settings.bytes_per_parameter? > 1.125,
         })

@@ -337,6 +337,8 @@ pub struct Settings {
     pub vocabulary: Option<u64>,
     /// Whether samples are joined up to the maximal length.
     pub packing: Option<bool>,
+    /// Whether the program collects tensors without a graph on the card, step by step, while it trains.
+    pub collects_on_card: Option<bool>,
     /// Whether a trained model normalises by the statistics of a batch.
     pub batch_norm: Option<bool>,
     /// Processes that share the training, one per GPU.

@@ -44,6 +44,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             memory_utilization: utilization,
             bytes_per_parameter: bytes,
             packing,
+            batch_norm: packing,
+            collects_on_card: packing,
         },
     )
 }

@@ -198,7 +198,11 @@ class Program:
 
     def out_of_memory(self):
         """The allocator found no memory: what does the program hold at this moment."""
-        self._growing.look(sys._getframe(2), last=True)
+        frame = sys._getframe(2)
+        if sites.site_of_frame(frame) is None:
+            # The backward pass runs in threads of the autograd engine, which have no frames of the user's.
+            frame = sites.frame_of_main_thread() or frame
+        self._growing.look(frame, last=True)
         self._growing.forget()
 
     def _watch_scaler(self):

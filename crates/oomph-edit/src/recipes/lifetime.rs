@@ -403,6 +403,14 @@ pub fn zero_grad(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if any { Ok(()) } else { cannot("gradients are freed already") }
 }
 
+/// Whether an expression may be a tensor, by its form.
+fn is_value(node: Node<'_>) -> bool {
+    matches!(
+        node.kind(),
+        "identifier" | "attribute" | "call" | "subscript" | "binary_operator" | "parenthesized_expression"
+    )
+}
+
 /// Results that a loop keeps on the card go to host memory: those at the lines where a run saw them kept.
 pub fn results_to_host(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
@@ -412,11 +420,20 @@ pub fn results_to_host(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let Some((file, source)) = program.file(&kept.file) else { continue };
         for statement in source.statements_at(kept.line) {
             let at = At { file, source, node: statement };
-            for call in within(statement).filter_map(|node| Call::of(at.with(node))).filter(is_keeper) {
-                for part in call.positional().into_iter().filter(|part| !source.of(*part).contains(".cpu()")) {
-                    let_go(draft, at.with(part), ".cpu()");
-                    any = true;
-                }
+            let calls = within(statement).filter_map(|node| Call::of(at.with(node))).filter(is_keeper);
+            let appended = calls.flat_map(|call| call.positional());
+            // `bank[i] = features`
+            let stored = within(statement)
+                .filter(|node| node.kind() == "assignment")
+                .filter(|node| node.child_by_field_name("left").is_some_and(|left| left.kind() == "subscript"))
+                .filter_map(|node| node.child_by_field_name("right"));
+            let parts = appended.chain(stored).flat_map(|part| match part.kind() {
+                "tuple" => (0..part.named_child_count()).filter_map(|place| part.named_child(place)).collect(),
+                _ => vec![part],
+            });
+            for part in parts.filter(|part| is_value(*part) && !source.of(*part).contains(".cpu()")) {
+                let_go(draft, at.with(part), ".cpu()");
+                any = true;
             }
         }
     }

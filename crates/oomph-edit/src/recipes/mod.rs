@@ -1,5 +1,6 @@
 //! How each remedy is placed in a program.
 
+mod adapters;
 mod batch;
 mod checkpointing;
 mod evaluation;
@@ -22,10 +23,14 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("shorter-sequence", batch::shorter_sequence),
     ("packing-off", |draft| trainer::set(draft, &[("packing", "False")])),
     ("gradient-checkpointing", checkpointing::checkpointing),
+    ("checkpointing-every-n-layers", checkpointing::every_nth),
+    ("selective-checkpointing", checkpointing::selective),
     ("autocast", precision::autocast),
     ("activation-offload", precision::activation_offload),
     ("pure-bf16", precision::pure_bf16),
     ("half-weights", precision::half_weights),
+    ("lora", adapters::lora),
+    ("qlora", adapters::qlora),
     ("adam-8bit", |draft| optimizers::replaced(draft, "adamw_bnb_8bit", "8bit")),
     ("paged-adam-8bit", |draft| optimizers::replaced(draft, "paged_adamw_8bit", "Paged")),
     ("adafactor", |draft| trainer::set(draft, &[("optim", "\"adafactor\"")])),
@@ -35,6 +40,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("foreach-off", |draft| optimizers::stepping(draft, "foreach", "False")),
     ("no-grad", lifetime::no_grad),
     ("detach-losses", lifetime::detach),
+    ("collect-on-host", lifetime::results_to_host),
     ("retain-graph-off", lifetime::retain_graph),
     ("zero-grad-none", lifetime::zero_grad),
     ("eval-accumulation", evaluation::accumulation),
@@ -69,4 +75,15 @@ pub(crate) fn place(remedy: &str, draft: &mut Draft<'_>) -> Result<(), CannotPla
 /// Refuses.
 fn cannot<T>(why: impl Into<String>) -> Result<T, CannotPlace> {
     Err(CannotPlace(why.into()))
+}
+
+/// Whether a file has torch under its own name.
+fn imports_torch(source: &crate::source::Source) -> bool {
+    crate::source::within(source.root()).filter(|node| node.kind() == "import_statement").any(|node| {
+        let mut cursor = node.walk();
+        node.children_by_field_name("name", &mut cursor).any(|name| {
+            let name = source.of(name);
+            name == "torch" || name.starts_with("torch.") && !name.contains(" as ")
+        })
+    })
 }

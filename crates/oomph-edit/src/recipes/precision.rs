@@ -1,11 +1,11 @@
 //! Fewer bits: mixed precision, and weights in 16 bits.
 
 use crate::calls::Call;
-use crate::edit::wrapped;
+use crate::edit::{import, lines_after, wrapped};
 use crate::loops::{between, calls_model, model_names, passes, statement};
-use crate::program::{CannotPlace, Draft, Way};
+use crate::program::{CannotPlace, Draft, Program, Way};
 
-use super::{cannot, own, trainer};
+use super::{cannot, imports_torch, own, trainer};
 
 /// Mixed precision.
 pub fn autocast(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
@@ -42,9 +42,23 @@ pub fn autocast(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     around_forward(draft, "with torch.autocast(\"cuda\", dtype=torch.bfloat16):")
 }
 
-/// Saved activations in host memory.
+/// Saved activations in host memory: around the forward pass of the program's own loop, or around a Trainer's run.
 pub fn activation_offload(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    around_forward(draft, "with torch.autograd.graph.save_on_cpu(pin_memory=True):")
+    const HEAD: &str = "with torch.autograd.graph.save_on_cpu(pin_memory=True):";
+    let runs = trainer::runs(draft.program);
+    let [run] = runs.as_slice() else {
+        return if runs.is_empty() { around_forward(draft, HEAD) } else { cannot("several Trainers run") };
+    };
+    let Some(edits) = statement(run).and_then(|line| wrapped(run.at.source, line, line, HEAD)) else {
+        return cannot("the Trainer's run shares its line with other code");
+    };
+    draft.edits(run.at.file, Way::Code, edits);
+    if !imports_torch(run.at.source)
+        && let Some(edit) = import(run.at.source, "import torch")
+    {
+        draft.edit(run.at.file, Way::Code, edit);
+    }
+    Ok(())
 }
 
 /// Puts the statements of each training loop from the first call of a model to the backward pass under a `with`.
@@ -56,9 +70,7 @@ fn around_forward(draft: &mut Draft<'_>, head: &str) -> Result<(), CannotPlace> 
         let [backward] = pass.backwards.as_slice() else { return cannot("a loop makes several backward passes") };
         let Some(end) = statement(backward) else { return cannot("the backward pass is not a statement") };
         let at = backward.at;
-        if !crate::source::within(at.source.root())
-            .any(|node| node.kind() == "identifier" && at.source.of(node) == "torch")
-        {
+        if !imports_torch(at.source) {
             return cannot("the file does not import torch");
         }
         let Some(block) = end.parent() else { return cannot("the backward pass stands alone") };
@@ -89,9 +101,25 @@ fn is_of_optimizer(at: crate::program::At<'_>) -> bool {
     crate::source::within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| call.name() == "zero_grad")
 }
 
-/// Weights, gradients and states in bf16, for a model that is loaded with a type.
+/// Weights, gradients and states in bf16, for a model that is loaded with a type or made by transformers.
 pub fn pure_bf16(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    loaded(draft, "torch.bfloat16")
+    if let Some(call) = trainer::lightning(draft.program) {
+        trainer::set_argument(draft, &call, "precision", "\"bf16-true\"");
+        return Ok(());
+    }
+    if loaded(draft, "torch.bfloat16").is_ok() {
+        return Ok(());
+    }
+    // Words are whole numbers, so that only the weights have to change; pictures would have to be converted too.
+    let (name, statement) = trainer::language_model(draft)?;
+    if !imports_torch(statement.source) {
+        return cannot("the file does not import torch");
+    }
+    let Some(edit) = lines_after(statement.source, statement.node, &[format!("{name}.to(torch.bfloat16)")]) else {
+        return cannot("the model is made on a line with other code");
+    };
+    draft.edit(statement.file, Way::Code, edit);
+    Ok(())
 }
 
 /// Weights in 16 bits for inference.
@@ -110,22 +138,25 @@ pub fn half_weights(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     loaded(draft, kind)
 }
 
+/// The only `from_pretrained` of a model or pipeline.
+pub fn loading(program: &Program) -> Option<Call<'_>> {
+    let loads = |call: &Call<'_>| {
+        call.name() == "from_pretrained"
+            && call.object().is_some_and(|object| {
+                let text = call.at.source.of(object);
+                text.contains("Model") || text.ends_with("Pipeline") || text.contains("For")
+            })
+    };
+    let mut calls = program.calls().into_iter().filter(loads);
+    calls.next().filter(|_| calls.next().is_none())
+}
+
 /// Gives the only `from_pretrained` of a model or pipeline a type.
 fn loaded(draft: &mut Draft<'_>, kind: &str) -> Result<(), CannotPlace> {
-    let program = draft.program;
-    let calls: Vec<Call<'_>> = program
-        .calls()
-        .into_iter()
-        .filter(|call| {
-            call.name() == "from_pretrained"
-                && call.object().is_some_and(|object| {
-                    let text = call.at.source.of(object);
-                    text.contains("Model") || text.ends_with("Pipeline") || text.contains("For")
-                })
-        })
-        .collect();
-    let [call] = calls.as_slice() else { return cannot("where the model is loaded could not be told for certain") };
-    if !call.at.source.text().contains("import torch") && !call.at.source.text().contains(", torch") {
+    let Some(call) = loading(draft.program) else {
+        return cannot("where the model is loaded could not be told for certain");
+    };
+    if !imports_torch(call.at.source) {
         return cannot("the file does not import torch");
     }
     let name = if call.keyword("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };

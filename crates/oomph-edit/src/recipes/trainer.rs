@@ -1,9 +1,10 @@
 //! Arguments of the Trainer of transformers, of its descendants, and of Lightning's.
 
 use crate::calls::Call;
-use crate::names::{Value, follow};
+use crate::loops::trained_names;
+use crate::names::{Value, assigned_anywhere, follow};
 use crate::options::OptKind;
-use crate::program::{CannotPlace, Draft, Program, Way};
+use crate::program::{At, CannotPlace, Draft, Program, Way};
 
 use super::cannot;
 
@@ -34,6 +35,11 @@ pub fn arguments(program: &Program) -> Option<Call<'_>> {
         (Some(only), None) => Some(only),
         _ => None,
     }
+}
+
+/// Whether the arguments of the Trainer are of one of TRL's classes.
+pub fn arguments_are_of_trl(program: &Program) -> bool {
+    arguments(program).is_some_and(|call| CONFIGS.contains(&call.name()))
 }
 
 /// Whether the program's parser takes every argument of a Trainer as an option.
@@ -125,4 +131,48 @@ pub fn trainer(program: &Program) -> Option<Call<'_>> {
         call.name().ends_with("Trainer") && (call.keyword("args").is_some() || call.keyword("model").is_some())
     };
     program.calls().into_iter().find(is)
+}
+
+/// The calls that start a Trainer: `trainer.train()`, and `trainer.fit(...)` of Lightning's.
+pub fn runs(program: &Program) -> Vec<Call<'_>> {
+    let is = |call: &Call<'_>| {
+        let trains = match call.name() {
+            "train" => |name: &str| name.ends_with("Trainer"),
+            "fit" => |name: &str| name == "Trainer",
+            _ => return false,
+        };
+        call.object().is_some_and(|object| {
+            let made = assigned_anywhere(program, call.at.source.of(object));
+            made.iter().any(|at| Call::of(*at).is_some_and(|maker| trains(maker.name())))
+                || Call::of(call.at.with(object)).is_some_and(|maker| trains(maker.name()))
+        })
+    };
+    program.calls().into_iter().filter(is).collect()
+}
+
+/// The only trained model, where it is one of words that transformers made: its name, and the statement after which it
+/// is there.
+pub fn language_model<'a>(draft: &Draft<'a>) -> Result<(String, At<'a>), CannotPlace> {
+    let [model] = draft.facts.models.as_slice() else { return cannot("the program trains several models, or none") };
+    if model.library != "transformers" || task(&model.class).is_none() {
+        return cannot("the model is not one of words");
+    }
+    let program = draft.program;
+    let given = trainer(program).and_then(|call| call.value("model")).map(|at| at.text().to_owned());
+    let names: Vec<String> = given.into_iter().chain(trained_names(program)).collect();
+    let first = names.first().and_then(|name| super::checkpointing::made(program, name));
+    first.ok_or_else(|| CannotPlace("where the model is made could not be told for certain".into()))
+}
+
+/// What peft calls the task of a model of words.
+pub fn task(class: &str) -> Option<&'static str> {
+    const TASKS: &[(&str, &str)] = &[
+        ("ForCausalLM", "CAUSAL_LM"),
+        ("LMHeadModel", "CAUSAL_LM"),
+        ("ForConditionalGeneration", "SEQ_2_SEQ_LM"),
+        ("ForSequenceClassification", "SEQ_CLS"),
+        ("ForTokenClassification", "TOKEN_CLS"),
+        ("ForQuestionAnswering", "QUESTION_ANS"),
+    ];
+    TASKS.iter().find(|(ending, _)| class.ends_with(ending)).map(|(_, task)| *task)
 }

@@ -321,7 +321,13 @@ fn described(first: &Observation, probe: &Observation) -> HookProgram {
     if whole == HookProgram::default() {
         return dying;
     }
-    let kept = if whole.kept.is_empty() { dying.kept } else { whole.kept };
+    let mut kept = dying.kept;
+    let also = whole
+        .kept
+        .into_iter()
+        .filter(|one| !kept.iter().any(|known| (&known.file, &known.name) == (&one.file, &one.name)));
+    let also: Vec<_> = also.collect();
+    kept.extend(also);
     HookProgram { kept, ..whole }
 }
 

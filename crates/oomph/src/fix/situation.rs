@@ -12,6 +12,9 @@ const LOGITS_WEIGH: f64 = 0.1;
 /// Bytes per logit: in 16 bits, again in 32 bits for the loss, and their gradient.
 const BYTES_PER_LOGIT: f64 = 10.0;
 
+/// What training collects on the card weighs from this part of the limit: a tenth.
+const COLLECTED_SHARE: u64 = 10;
+
 /// What is known of a program that does not fit.
 pub struct Known<'a> {
     /// Its words and configuration files, where the words are text.
@@ -53,7 +56,7 @@ impl Known<'_> {
         let task = self.task();
         let mut causes = vec![Cause::Full.into()];
         // Results are wanted; they are only kept in the wrong place.
-        if self.program.kept.iter().any(|kept| !kept.is_results()) {
+        if self.program.kept.iter().any(|kept| !kept.is_results()) || self.collects_on_card() {
             causes.insert(0, Cause::Leak.into());
         }
         let memory = self.memory();
@@ -102,6 +105,14 @@ impl Known<'_> {
             _ if self.oom.is_some_and(|oom| matches!(oom.phase.as_str(), "eval" | "generate")) => Some(Task::Inference),
             _ => None,
         }
+    }
+
+    /// Whether training collects tensors without a graph on the card until they weigh.
+    fn collects_on_card(&self) -> bool {
+        let results: u64 =
+            self.program.kept.iter().filter(|kept| kept.is_results()).filter_map(|kept| kept.bytes).sum();
+        let evaluates = self.oom.is_some_and(|oom| oom.phase == "eval");
+        self.trains() && !evaluates && results >= self.limit_bytes / COLLECTED_SHARE
     }
 
     fn trains(&self) -> bool {
@@ -205,6 +216,7 @@ impl Known<'_> {
                 .filter(|model| model.parameters > 0 && model.bytes > 0)
                 .map(|model| model.bytes as f64 / model.parameters as f64),
             vocabulary: model.and_then(|model| model.vocabulary),
+            collects_on_card: Some(self.collects_on_card()),
             batch_norm: program
                 .models
                 .iter()
