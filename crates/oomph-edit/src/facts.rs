@@ -11,6 +11,8 @@ pub struct Facts {
     pub models: Vec<ModelFacts>,
     /// Places that keep more and more tensors.
     pub kept: Vec<KeptAt>,
+    /// The file, as an absolute path, and the line in it that asked for too much.
+    pub died_at: Option<(PathBuf, usize)>,
     /// Samples that are processed at a time.
     pub batch_size: Option<u64>,
     /// Micro-batches per optimizer step.

@@ -351,3 +351,43 @@ fn where_the_place_is_not_certain_nothing_is_edited() {
     assert!(placed(&program("x = 1\n", &[]), "autocast", &plain()).is_err());
     assert!(placed(&program("x = 1\n", &[]), "lora", &plain()).is_err());
 }
+
+#[test]
+fn the_evaluations_own_loader_gets_a_smaller_batch() {
+    let text = "import torch\nB = 16\ntrain_loader = DataLoader(a, batch_size=B, shuffle=True)\n\
+                val_loader = DataLoader(b, batch_size=B)\ntest_loader = DataLoader(c, batch_size=128)\n\
+                for x in train_loader:\n    model(x).sum().backward()\n    opt.step()\nwith torch.no_grad():\n    \
+                for x in test_loader:\n        y = model(x)\n";
+    let program = program(text, &[]);
+    let at = |line| Facts { died_at: Some((SCRIPT.into(), line)), batch_size: Some(16), ..plain() };
+    assert_eq!(
+        changed(&program, "eval-batch", &at(11)),
+        ["-test_loader = DataLoader(c, batch_size=128)", "+test_loader = DataLoader(c, batch_size=16)"]
+    );
+    // Where the line says nothing, all loaders of evaluations; the name that training reads too keeps its value.
+    assert_eq!(
+        changed(&program, "eval-batch", &at(1)),
+        [
+            "-val_loader = DataLoader(b, batch_size=B)",
+            "-test_loader = DataLoader(c, batch_size=128)",
+            "+val_loader = DataLoader(b, batch_size=2)",
+            "+test_loader = DataLoader(c, batch_size=16)",
+        ]
+    );
+}
+
+#[test]
+fn constants_at_the_top_are_settings() {
+    let text = "batch_size = 12 # samples\ngradient_accumulation_steps = 5\nwhile True:\n    \
+                for micro_step in range(gradient_accumulation_steps):\n        x = get_batch()\n        \
+                (model(x) / gradient_accumulation_steps).backward()\n    opt.step()\n";
+    assert_eq!(
+        changed(&program(text, &[]), "micro-batch", &Facts { batch_size: None, ..plain() }),
+        [
+            "-batch_size = 12 # samples",
+            "-gradient_accumulation_steps = 5",
+            "+batch_size = 6 # samples",
+            "+gradient_accumulation_steps = 10",
+        ]
+    );
+}

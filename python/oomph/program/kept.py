@@ -161,9 +161,13 @@ class Growing:
 
 def line_of(place):
     """The line that makes it grow: where `NAME.append(`, `NAME +=` and the like stand; 0 when no line shows it."""
-    name = re.escape(place.name.split("[")[0])
+    names = [place.name.split("[")[0]]
+    if "." in names[0]:
+        # What the program calls `probe.cache` is `self.cache` to the class.
+        names.append("self." + names[0].rsplit(".", 1)[1])
+    name = "(?:%s)" % "|".join(re.escape(name) for name in names)
     pattern = re.compile(
-        r"(?<![\w.])%s\s*(\[[^]]*\]\s*)*(\.(append|extend|add|insert|appendleft|update|setdefault)\b|\+=|=\s*%s\s*\+|\[[^]]*\]\s*=)" % (name, name)
+        r"(?<![\w.])%s\s*(\[[^]]*\]\s*)*(\.(append|extend|add|insert|appendleft|update|setdefault)\b|\+=|=\s*%s\s*\+|\[.*\]\s*=(?!=))" % (name, name)
     )
     for number, line in enumerate(linecache.getlines(place.file), 1):
         if pattern.search(line) and not line.lstrip().startswith("#"):

@@ -4,11 +4,12 @@ use tree_sitter::Node;
 
 use crate::calls::Call;
 use crate::edit::{Edit, wrapped};
+use crate::loaders::{loaders, loop_at, name_of, names};
 use crate::loops::{Pass, passes, statement};
 use crate::names::{Value, follow};
 use crate::options::Opt;
 use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{around, function_of, statements, within};
+use crate::source::{function_of, statements, within};
 
 use super::{cannot, own, trainer};
 
@@ -44,6 +45,12 @@ pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         draft.set_option(&option, &(before.max(1) * by).to_string());
         return Ok(());
     }
+    if let Some(at) = own::accumulation_constant(draft)
+        && let Ok(before) = at.text().parse::<u64>()
+    {
+        draft.edit(at.file, Way::Argument, Edit::replace(at.node, (before.max(1) * by).to_string()));
+        return Ok(());
+    }
     if let Some(call) = trainer::lightning(draft.program) {
         let before = call.value("accumulate_grad_batches").and_then(|at| at.text().parse::<u64>().ok()).unwrap_or(1);
         trainer::set_argument(draft, &call, "accumulate_grad_batches", &(before * by).to_string());
@@ -67,31 +74,96 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 
 /// Divides the batch where it is written; gives what it was.
 fn divide(draft: &mut Draft<'_>, by: u64) -> Result<u64, CannotPlace> {
-    let program = draft.program;
     let Some(place) = written(draft) else { return cannot("where the batch size is written was not found") };
+    let fewer = |old: u64| if old < 2 { None } else { Some(old.div_ceil(by)) };
+    resize(draft, place, fewer).map(|(old, _)| old)
+}
+
+/// Gives a batch another size, a function of the one it has; tells both.
+fn resize(
+    draft: &mut Draft<'_>,
+    place: Batch<'_>,
+    size: impl Fn(u64) -> Option<u64>,
+) -> Result<(u64, u64), CannotPlace> {
     let number = |text: &str| text.replace('_', "").parse::<u64>().ok();
     let old = match &place {
-        Batch::Option(option) => option.value_in(program.arguments()).and_then(|value| number(&value)),
+        Batch::Option(option) => option.value_in(draft.program.arguments()).and_then(|value| number(&value)),
         Batch::Literal(at) => number(at.text()),
         Batch::Argument(..) => None,
     };
     let Some(old) = old.or(draft.facts.batch_size) else { return cannot("the batch size is not known") };
-    if old < 2 {
-        return cannot("the batch is one already");
-    }
-    let new = old.div_ceil(by).to_string();
+    let Some(new) = size(old) else { return cannot("the batch is one already") };
     match place {
-        Batch::Option(option) => draft.set_option(&option, &new),
+        Batch::Option(option) => draft.set_option(&option, &new.to_string()),
         Batch::Literal(at) => {
             let file = at.file.to_owned();
-            draft.edit(&file, Way::Argument, Edit::replace(at.node, new));
+            draft.edit(&file, Way::Argument, Edit::replace(at.node, new.to_string()));
         }
         Batch::Argument(call, name) => {
             let file = call.at.file.to_owned();
-            draft.edit(&file, Way::Argument, call.setting(name, &new));
+            draft.edit(&file, Way::Argument, call.setting(name, &new.to_string()));
         }
     }
-    Ok(old)
+    Ok((old, new))
+}
+
+/// A smaller batch for the loaders of an evaluation: as many samples as in training, or an eighth where that is no less.
+pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    let dying = draft.facts.died_at.as_ref().and_then(|(file, line)| {
+        let (file, source) = program.file(file)?;
+        let node = source.statements_at(*line).pop()?;
+        Some(loop_at(program, At { file, source, node }))
+    });
+    let trained = loader(program).map(|(call, _)| call.at.node);
+    let mut found = dying.unwrap_or_default();
+    if found.is_empty() {
+        found = loaders(program).into_iter().filter(evaluates).collect();
+    }
+    found.retain(|call| Some(call.at.node) != trained);
+    if found.is_empty() {
+        return cannot("the loader of the evaluation was not found");
+    }
+    let training = draft.facts.batch_size.unwrap_or(1).max(1);
+    let size = |old: u64| if old < 2 { None } else { Some(if old > training { training } else { old.div_ceil(8) }) };
+    let shared = written(draft);
+    for call in found {
+        let Some(place) = call.argument("batch_size", 1).and_then(|given| place_of(program, call, given)) else {
+            return cannot("where the batch size of the evaluation is written was not found");
+        };
+        // What training reads too stays as it is.
+        let same = match (&place, &shared) {
+            (Batch::Option(one), Some(Batch::Option(other))) => one.flag() == other.flag(),
+            (Batch::Literal(one), Some(Batch::Literal(other))) => one.node == other.node,
+            _ => false,
+        };
+        let place = match same {
+            true if call.keyword("batch_size").is_none() => {
+                return cannot("the evaluation has the batch size of training");
+            }
+            true => Batch::Argument(call, "batch_size"),
+            false => place,
+        };
+        resize(draft, place, size)?;
+    }
+    Ok(())
+}
+
+/// Where the batch size that a loader is given is written.
+fn place_of<'a>(program: &'a Program, call: Call<'a>, given: At<'a>) -> Option<Batch<'a>> {
+    match follow(program, given) {
+        Value::Option(option) => Some(Batch::Option(option)),
+        Value::Literal(at) => Some(Batch::Literal(at)),
+        Value::Unknown => call.keyword("batch_size").map(|_| Batch::Argument(call, "batch_size")),
+    }
+}
+
+/// Whether a loader is one of an evaluation, by its name.
+fn evaluates(call: &Call<'_>) -> bool {
+    name_of(call).is_some_and(|name| {
+        let name = name.to_lowercase();
+        ["val", "test", "eval"].iter().any(|word| name.contains(word))
+    })
 }
 
 /// Where the batch of the training loader is written.
@@ -114,17 +186,12 @@ fn written<'a>(draft: &Draft<'a>) -> Option<Batch<'a>> {
             },
         });
     }
-    own::batch(draft).map(Batch::Option)
+    own::batch(draft).map(Batch::Option).or_else(|| own::batch_constant(draft).map(Batch::Literal))
 }
 
 /// The call that makes the batches of training: of several loaders the one that a training loop goes over.
 fn loader(program: &Program) -> Option<(Call<'_>, &'static str)> {
-    let loaders: Vec<Call<'_>> = program
-        .calls()
-        .into_iter()
-        .filter(|call| call.name().ends_with("DataLoader") || call.name() == "dataloader")
-        .filter(|call| call.argument("batch_size", 1).is_some())
-        .collect();
+    let loaders = loaders(program);
     if loaders.is_empty() {
         // `model.train(data=..., batch=16)` of Ultralytics.
         let train = program.calls().into_iter().find(|call| {
@@ -137,24 +204,9 @@ fn loader(program: &Program) -> Option<(Call<'_>, &'static str)> {
         .filter_map(|pass| pass.at_loop.map(|node| (pass.backwards[0].at.source, node)))
         .filter_map(|(source, node)| node.child_by_field_name("right").map(|right| source.of(right)))
         .collect();
-    let name = |call: &Call<'_>| {
-        let assignment = around(call.at.node).find(|node| node.kind() == "assignment")?;
-        assignment.child_by_field_name("left").map(|left| call.at.source.of(left).to_owned())
-    };
-    let trains = |call: &&Call<'_>| {
-        name(call).is_some_and(|name| {
-            iterated.iter().any(|text| {
-                text.split(|letter: char| !letter.is_alphanumeric() && !"_.".contains(letter)).any(|word| word == name)
-            })
-        })
-    };
+    let trains = |call: &&Call<'_>| name_of(call).is_some_and(|name| iterated.iter().any(|text| names(text, name)));
     let shuffles = |call: &&Call<'_>| call.value("shuffle").is_some_and(|at| at.text() == "True");
-    let other = |call: &&Call<'_>| {
-        !name(call).is_some_and(|name| {
-            let name = name.to_lowercase();
-            name.contains("val") || name.contains("test") || name.contains("eval")
-        })
-    };
+    let other = |call: &&Call<'_>| !evaluates(call);
     let found = loaders
         .iter()
         .find(trains)

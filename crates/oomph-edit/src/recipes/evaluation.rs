@@ -27,7 +27,7 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
             draft.set_option(&option, "1");
             Ok(())
         }
-        None => cannot("the program has no batch size for its evaluation"),
+        None => super::batch::smaller_evaluation(draft),
     }
 }
 

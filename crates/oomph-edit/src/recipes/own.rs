@@ -1,7 +1,8 @@
 //! The program's own options for a remedy, found by their names.
 
 use crate::options::{Opt, OptKind};
-use crate::program::Draft;
+use crate::program::{At, Draft, Program};
+use crate::source::statement_of;
 
 /// What an option's name says, without the marks between its words.
 fn squeezed(name: &str) -> String {
@@ -50,23 +51,45 @@ pub fn choose(draft: &mut Draft<'_>, is: impl Fn(&str) -> bool, wanted: &[&str])
 
 /// An option for how many micro-batches make a step.
 pub fn accumulation(draft: &Draft<'_>) -> Option<Opt> {
-    with_value(draft, |name| name.contains("accum") || matches!(name, "itersize" | "gradacc" | "updatefreq"))
+    with_value(draft, accumulates)
+}
+
+/// What programs call the number of samples at a time in training.
+const BATCH: &[&str] =
+    &["batchsize", "bs", "batch", "trainbatchsize", "perdevicetrainbatchsize", "microbatchsize", "trainbs", "bsz", "b"];
+
+/// Whether a name is one for how many micro-batches make a step.
+fn accumulates(name: &str) -> bool {
+    name.contains("accum") || matches!(name, "itersize" | "gradacc" | "updatefreq")
+}
+
+/// A number that a file of the program gives a name of these at its top, where only one does.
+fn constant<'a>(draft: &Draft<'a>, is: impl Fn(&str) -> bool) -> Option<At<'a>> {
+    let program: &'a Program = draft.program;
+    let mut found = program.all("assignment").into_iter().filter_map(|at| {
+        let (left, right) = (at.node.child_by_field_name("left")?, at.node.child_by_field_name("right")?);
+        let named = left.kind() == "identifier" && is(&squeezed(at.source.of(left)));
+        let top = statement_of(at.node)?.parent()?.kind() == "module";
+        (named && top && right.kind() == "integer").then(|| at.with(right))
+    });
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// A constant for the number of samples at a time in training: `batch_size = 12`.
+pub fn batch_constant<'a>(draft: &Draft<'a>) -> Option<At<'a>> {
+    constant(draft, |name| BATCH.contains(&name) && name != "b")
+}
+
+/// A constant for how many micro-batches make a step.
+pub fn accumulation_constant<'a>(draft: &Draft<'a>) -> Option<At<'a>> {
+    // `accumulated_loss = 0` is none.
+    let counts = |name: &str| accumulates(name) && ["step", "grad", "iter"].iter().any(|word| name.contains(word));
+    constant(draft, counts).filter(|at| at.text() != "0")
 }
 
 /// An option for the number of samples at a time in training.
 pub fn batch(draft: &Draft<'_>) -> Option<Opt> {
-    const NAMES: &[&str] = &[
-        "batchsize",
-        "bs",
-        "batch",
-        "trainbatchsize",
-        "perdevicetrainbatchsize",
-        "microbatchsize",
-        "trainbs",
-        "bsz",
-        "b",
-    ];
     let options: Vec<Opt> =
         draft.program.options().into_iter().filter(|option| option.kind == OptKind::Value).collect();
-    NAMES.iter().find_map(|wanted| options.iter().find(|option| squeezed(&option.name) == *wanted).cloned())
+    BATCH.iter().find_map(|wanted| options.iter().find(|option| squeezed(&option.name) == *wanted).cloned())
 }

@@ -5,8 +5,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program};
-use oomph_launch::{HookKept, HookProgram};
+use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
+
+use super::situation::Known;
 
 /// A program whose code can be edited.
 pub struct Edits {
@@ -19,11 +21,11 @@ pub struct Edits {
 
 impl Edits {
     /// The Python program of a command; `None` where its script is not found or not valid Python.
-    pub fn of(command: &[OsString], directory: &Path, program: &HookProgram, capability: (u32, u32)) -> Option<Self> {
+    pub fn of(command: &[OsString], directory: &Path, known: &Known<'_>) -> Option<Self> {
         let words: Vec<&str> = command.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
         let (word, script, folder) = script(&words, directory)?;
         let arguments = words[word + 1..].iter().map(|word| (*word).to_owned()).collect();
-        Some(Self { program: Program::read(&script, &folder, arguments)?, word, facts: facts(program, capability) })
+        Some(Self { program: Program::read(&script, &folder, arguments)?, word, facts: facts(known) })
     }
 
     /// Places one dose of a remedy in the program as others have left it.
@@ -74,7 +76,8 @@ fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathBuf)>
     })
 }
 
-fn facts(program: &HookProgram, capability: (u32, u32)) -> Facts {
+fn facts(known: &Known<'_>) -> Facts {
+    let program = known.program;
     let arguments = program.trainer.as_ref().map(|trainer| &trainer.arguments);
     let mut models: Vec<_> = program.models.iter().collect();
     models.sort_by_key(|model| std::cmp::Reverse(model.parameters));
@@ -98,8 +101,14 @@ fn facts(program: &HookProgram, capability: (u32, u32)) -> Facts {
         sequence_length: tokens
             .and_then(|shape| shape.get(1).copied())
             .or_else(|| arguments.and_then(|arguments| arguments.max_length)),
-        capability,
+        capability: known.capability,
+        died_at: known.oom.and_then(|oom| oom.site.as_ref()).and_then(died_at),
     }
+}
+
+fn died_at(site: &HookSite) -> Option<(PathBuf, usize)> {
+    let file = PathBuf::from(&site.file);
+    Some((file.canonicalize().unwrap_or(file), usize::try_from(site.line).ok()?))
 }
 
 fn kept_at(kept: &HookKept) -> Option<KeptAt> {

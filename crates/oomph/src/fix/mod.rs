@@ -226,7 +226,7 @@ fn search<'a>(
     let situation = known.situation();
     let moments = known.moments();
     let hook = matches!(stage.kind(), ProgramKind::Python { .. });
-    let edits = Edits::of(command, &stage.directory, &program, known.capability);
+    let edits = Edits::of(command, &stage.directory, &known);
     let applier =
         Applier { command, line: line.clone(), situation: &situation, hook, edits, refused: Default::default() };
     let mut candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
