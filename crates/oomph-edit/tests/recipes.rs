@@ -71,6 +71,12 @@ fn a_plain_loop_accumulates() {
 }
 
 #[test]
+fn a_batch_that_shrinks_is_told() {
+    let placed = placed(&program(LOOP, &[]), "smaller-training-batch", &plain()).unwrap();
+    assert_eq!(placed.smaller_batch, Some((32, 16)));
+}
+
+#[test]
 fn a_plain_program_gets_checkpointing_autocast_and_8_bits() {
     let program = program(LOOP, &[]);
     let checkpointing = changed(&program, "gradient-checkpointing", &plain());
@@ -213,7 +219,6 @@ fn the_programs_own_options_come_first() {
     let program = program(text, &["--bs=8"]);
     for (remedy, wanted) in [
         ("micro-batch", &["--bs=4", "--accum", "2"][..]),
-        ("smaller-training-batch", &["--bs=4"]),
         ("autocast", &["--bs=8", "--amp"]),
         ("gradient-checkpointing", &["--bs=8", "--grad-checkpointing"]),
         ("adam-8bit", &["--bs=8", "--optim", "adamw_8bit"]),
@@ -222,7 +227,8 @@ fn the_programs_own_options_come_first() {
         assert_eq!((placed.way, placed.program.arguments()), (Way::Option, &wanted.map_to_strings()[..]), "{remedy}");
         assert!(placed.program.changed_since(&program).is_empty(), "{remedy}");
     }
-    assert_eq!(placed(&program, "smaller-training-batch", &plain()).unwrap().smaller_batch, Some((8, 4)));
+    // Who can accumulate need not shrink the effective batch.
+    assert!(placed(&program, "smaller-training-batch", &plain()).is_err());
 }
 
 /// Words as a program has them.
@@ -390,4 +396,14 @@ fn constants_at_the_top_are_settings() {
             "+gradient_accumulation_steps = 10",
         ]
     );
+}
+
+#[test]
+fn a_loop_that_counts_from_one_accumulates() {
+    let text = "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\n\
+                for step, x in enumerate(loader, start=1):\n    opt.zero_grad()\n    loss = m(x)\n    \
+                loss.backward()\n    opt.step()\n";
+    let changed = changed(&program(text, &[]), "micro-batch", &plain());
+    assert!(changed.contains(&"+    if step % 2 == 1:".to_owned()), "{changed:?}");
+    assert!(changed.contains(&"+    if step % 2 == 0 or step == len(loader):".to_owned()), "{changed:?}");
 }

@@ -64,6 +64,9 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if draft.facts.trainer.is_some() {
         return cannot("the Trainer accumulates, so the effective batch need not shrink");
     }
+    if own::accumulation(draft).is_some() || own::accumulation_constant(draft).is_some() {
+        return cannot("the program accumulates, so the effective batch need not shrink");
+    }
     let by = draft.amount.by.unwrap_or(2).max(2);
     let old = divide(draft, by)?;
     if !passes(draft.program).is_empty() {
@@ -260,13 +263,19 @@ fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
     if !all[middle..].iter().any(belongs) {
         return cannot("the optimizer's step is not in the loop");
     }
-    let (number, counting) = count(source, node, at)?;
+    let (number, from_one, counting) = count(source, node, at)?;
     draft.edits(&file, Way::Code, counting);
     let right = node.child_by_field_name("right").map(|right| source.of(right)).unwrap_or_default();
-    let inner = right.strip_prefix("enumerate(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(right);
+    let counted = node.child_by_field_name("right").and_then(|right| Call::of(at.with(right)));
+    let counted = counted.filter(|call| call.path() == "enumerate").and_then(|call| call.positional().first().copied());
+    let inner = counted.map_or(right, |inner| source.of(inner));
     let plain = !inner.is_empty() && inner.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
-    let last = if plain { format!(" or {number} + 1 == len({inner})") } else { String::new() };
-    let is_last = format!("if ({number} + 1) % {by} == 0{last}:");
+    // How many batches were seen, at the end of a round.
+    let seen = if from_one { number.clone() } else { format!("{number} + 1") };
+    let last = if plain { format!(" or {seen} == len({inner})") } else { String::new() };
+    let is_first = if from_one { format!("if {number} % {by} == 1:") } else { format!("if {number} % {by} == 0:") };
+    let is_last =
+        if from_one { format!("if {seen} % {by} == 0{last}:") } else { format!("if ({seen}) % {by} == 0{last}:") };
     // The loss of a part counts for its share.
     let part = match backward.object().filter(|_| backward.name() == "backward") {
         Some(object) => match Call::of(at.with(object)).filter(|call| call.name() == "scale") {
@@ -291,7 +300,7 @@ fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
         }
         let end =
             (position..all.len()).take_while(|next| belongs(&all[*next]) && *next != middle).last().unwrap_or(position);
-        let head = if position < middle { format!("if {number} % {by} == 0:") } else { is_last.clone() };
+        let head = if position < middle { is_first.clone() } else { is_last.clone() };
         let Some(edits) = wrapped(source, all[position], all[end], &head) else {
             return cannot("the optimizer's step shares its line with other code");
         };
@@ -301,21 +310,23 @@ fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
     Ok(())
 }
 
-/// The name of the loop's counter, and the edits that give it one.
-fn count(source: &crate::source::Source, node: Node<'_>, at: At<'_>) -> Result<(String, Vec<Edit>), CannotPlace> {
+/// The name of the loop's counter, whether it counts from 1, and the edits that give it one.
+fn count(source: &crate::source::Source, node: Node<'_>, at: At<'_>) -> Result<(String, bool, Vec<Edit>), CannotPlace> {
     let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right")) else {
         return cannot("the training loop is not over batches");
     };
     if let Some(call) = Call::of(at.with(right)).filter(|call| call.path() == "enumerate") {
-        if call.positional().len() > 1 || call.keyword("start").is_some() {
-            return cannot("the loop does not count from 0");
-        }
+        let from_one = match call.argument("start", 1).map(At::text) {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(_) => return cannot("the loop counts neither from 0 nor from 1"),
+        };
         let first = left.named_child(0).filter(|first| first.kind() == "identifier" && left.kind() != "identifier");
         let Some(first) = first else { return cannot("the loop's counter was not found") };
         if source.of(first) != "_" {
-            return Ok((source.of(first).to_owned(), Vec::new()));
+            return Ok((source.of(first).to_owned(), from_one, Vec::new()));
         }
-        return Ok(("micro_step".to_owned(), vec![Edit::replace(first, "micro_step")]));
+        return Ok(("micro_step".to_owned(), from_one, vec![Edit::replace(first, "micro_step")]));
     }
     let scope = function_of(node).unwrap_or_else(|| source.root());
     // `optimizer.step` is another thing than a variable of that name.
@@ -332,7 +343,7 @@ fn count(source: &crate::source::Source, node: Node<'_>, at: At<'_>) -> Result<(
         Edit::replace(left, format!("{name}, {target}")),
         Edit::replace(right, format!("enumerate({})", source.of(right))),
     ];
-    Ok((name.to_owned(), edits))
+    Ok((name.to_owned(), false, edits))
 }
 
 /// Shorter samples, for Trainers that cut what is longer.
