@@ -242,7 +242,7 @@ fn folder() -> PathBuf {
 }
 
 /// The folder with what `models.py` makes, made once.
-fn models(python: Option<&str>) -> Result<&'static Path> {
+pub fn models(python: Option<&str>) -> Result<&'static Path> {
     static MADE: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
     let made = MADE.get_or_init(|| {
         let folder = tempfile::tempdir().ok()?;

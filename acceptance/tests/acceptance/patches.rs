@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +15,7 @@ use libtest_mimic::{Failed, Trial};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::answers;
 use crate::binary;
 use crate::run::{Finished, Run, TORCH_2_15};
 
@@ -47,6 +48,21 @@ struct Program {
     packages: Vec<String>,
     #[serde(default)]
     ci: bool,
+    #[serde(default = "own_suite")]
+    suite: String,
+    #[serde(default)]
+    models: bool,
+}
+
+impl Program {
+    /// The folder of its script.
+    fn folder(&self) -> PathBuf {
+        binary::root().join("acceptance").join(&self.suite).join("programs")
+    }
+}
+
+fn own_suite() -> String {
+    "patches".into()
 }
 
 fn usual_card() -> String {
@@ -68,9 +84,14 @@ pub fn trials() -> Vec<Trial> {
     .collect()
 }
 
-/// The program's folder in the folder that `oomph` is started in.
-fn copied(run: &Run) -> Result<()> {
-    for entry in fs::read_dir(binary::root().join("acceptance/patches/programs"))? {
+/// The program's folder in the folder that `oomph` is started in, with what models it reads.
+fn copied(run: &Run, program: &Program, python: Option<&str>) -> Result<()> {
+    if program.models {
+        for name in ["models", "data"] {
+            std::os::unix::fs::symlink(answers::models(python)?.join(name), run.folder().join(name))?;
+        }
+    }
+    for entry in fs::read_dir(program.folder())? {
         let path = entry?.path();
         if path.is_file() {
             fs::copy(&path, run.folder().join(path.file_name().context("no name")?))?;
@@ -80,12 +101,12 @@ fn copied(run: &Run) -> Result<()> {
 }
 
 /// `oomph` on a program with the card that is asked about.
-fn asked(command: &str, program: &Program, options: &[&str]) -> Result<Run> {
+fn asked(command: &str, program: &Program, python: Option<&str>, options: &[&str]) -> Result<Run> {
     let mut run = Run::command(command)?.args(["--gpu", &program.gpu, "--format", "json"]).args(options);
     if let Some(vram) = &program.vram {
         run = run.args(["--vram", vram]);
     }
-    copied(&run)?;
+    copied(&run, program, python)?;
     Ok(run)
 }
 
@@ -98,7 +119,7 @@ fn started(run: Run, python: Option<&str>, words: &[String]) -> Result<Finished>
 }
 
 fn holds(program: &Program, python: Option<&str>) -> Result<()> {
-    let run = asked("fix", program, &["--max-time", MAX_TIME, "--fixes", "1"])?.args(&program.options);
+    let run = asked("fix", program, python, &["--max-time", MAX_TIME, "--fixes", "1"])?.args(&program.options);
     let finished = started(run, python, &program.program)?;
     let report = finished.report()?;
     let fix = &report["fixes"][0];
@@ -107,10 +128,10 @@ fn holds(program: &Program, python: Option<&str>) -> Result<()> {
     let ids: Vec<&str> = names.map(|name| name.split('/').next().unwrap_or(name)).collect();
     finished.ensure(ids == program.first, format!("another first fix: {ids:?}"))?;
 
-    let by_itself = asked("dry-run", program, &[])?;
+    let by_itself = asked("dry-run", program, python, &[])?;
     if let Some(patch) = fix["patch"].as_str() {
         apply(patch, by_itself.folder())?;
-        only(patch, by_itself.folder())?;
+        only(patch, &program.folder(), by_itself.folder())?;
     }
     let words = match fix["command"].as_str() {
         Some(command) => after_script(command, &program.program[0])?,
@@ -139,8 +160,7 @@ fn apply(patch: &str, folder: &Path) -> Result<()> {
 }
 
 /// The files differ from the originals in the patch's lines and nowhere else.
-fn only(patch: &str, folder: &Path) -> Result<()> {
-    let originals = binary::root().join("acceptance/patches/programs");
+fn only(patch: &str, originals: &Path, folder: &Path) -> Result<()> {
     let lines = |sign: char| {
         let headers = ["+++ ", "--- "];
         patch
@@ -148,7 +168,7 @@ fn only(patch: &str, folder: &Path) -> Result<()> {
             .filter(move |line| line.starts_with(sign) && !headers.iter().any(|header| line.starts_with(header)))
     };
     let (mut added, mut removed) = (0, 0);
-    for entry in fs::read_dir(&originals)? {
+    for entry in fs::read_dir(originals)? {
         let path = entry?.path();
         let (Ok(before), Some(name)) = (fs::read_to_string(&path), path.file_name()) else { continue };
         let after = fs::read_to_string(folder.join(name))?;

@@ -407,3 +407,17 @@ fn a_loop_that_counts_from_one_accumulates() {
     assert!(changed.contains(&"+    if step % 2 == 1:".to_owned()), "{changed:?}");
     assert!(changed.contains(&"+    if step % 2 == 0 or step == len(loader):".to_owned()), "{changed:?}");
 }
+
+#[test]
+fn adapters_come_before_the_optimizer() {
+    let text = "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n\
+                model = RobertaForSequenceClassification(config)\n\
+                optimizer = torch.optim.AdamW(params=model.parameters())\n\
+                model, optimizer = accelerator.prepare(\n    model, optimizer)\nfor x in loader:\n    \
+                accelerator.backward(model(x).loss)\n    optimizer.step()\n";
+    let facts = Facts { trainer: None, ..words() };
+    let placed = placed(&program(text, &[]), "lora", &facts).unwrap();
+    let after = placed.program.text(Path::new(SCRIPT)).unwrap();
+    let place = |part: &str| after.find(part).unwrap_or_else(|| panic!("no {part} in {after}"));
+    assert!(place("get_peft_model(model") < place("torch.optim.AdamW"), "{after}");
+}

@@ -176,7 +176,8 @@ pub fn made<'a>(program: &'a Program, name: &str) -> Option<(String, At<'a>)> {
                     .any(|part| at.source.of(part) == name);
         let text = at.node.child_by_field_name("right").map(|right| at.source.of(right)).unwrap_or_default();
         // What only wraps or moves a model is not where it is made.
-        let wraps = text.split('(').skip(1).any(|rest| rest.split([',', ')']).next() == Some(name))
+        let is_given = |call: Call<'_>| call.positional().iter().any(|given| at.source.of(*given) == name);
+        let wraps = within(at.node).filter_map(|node| Call::of(at.with(node))).any(is_given)
             || text.starts_with(&format!("{name}."));
         if is && !wraps && !text.is_empty() && text != "None" {
             found.push(at);
