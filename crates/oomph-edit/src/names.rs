@@ -290,11 +290,22 @@ pub(crate) fn assigned<'a>(scope: At<'a>, name: &str) -> Vec<At<'a>> {
     };
     within(scope.node)
         .filter(|node| node.kind() == "assignment" && own(node))
-        .filter(|node| node.child_by_field_name("left").is_some_and(|left| scope.source.of(left) == name))
         .filter(|node| {
             !crate::source::around(*node).any(|node| node.kind() == "class_definition") || scope.node.kind() != "module"
         })
-        .filter_map(|node| node.child_by_field_name("right").map(|right| scope.with(right)))
+        .filter_map(|node| {
+            let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
+            if scope.source.of(left) == name {
+                return Some(scope.with(right));
+            }
+            // `batch, epochs = 16, 3`
+            let count = left.named_child_count();
+            let several = left.kind() == "pattern_list" && right.kind() == "expression_list";
+            let place =
+                (0..count).find(|place| left.named_child(*place).is_some_and(|one| scope.source.of(one) == name))?;
+            (several && right.named_child_count() == count)
+                .then(|| right.named_child(place).map(|one| scope.with(one)))?
+        })
         .collect()
 }
 

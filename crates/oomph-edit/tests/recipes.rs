@@ -421,3 +421,20 @@ fn adapters_come_before_the_optimizer() {
     let place = |part: &str| after.find(part).unwrap_or_else(|| panic!("no {part} in {after}"));
     assert!(place("get_peft_model(model") < place("torch.optim.AdamW"), "{after}");
 }
+
+#[test]
+fn a_loop_that_accumulates_by_itself_counts_further() {
+    let text = "loader = DataLoader(d, batch_size=4)\naccumulate, epochs = 4, 2\n\
+                opt = torch.optim.SGD(m.parameters(), lr=1)\nfor i, x in enumerate(loader):\n    \
+                loss = m(x) / accumulate\n    loss.backward()\n    if (i + 1) % accumulate == 0:\n        \
+                opt.step()\n        opt.zero_grad()\n";
+    assert_eq!(
+        changed(&program(text, &[]), "micro-batch", &plain()),
+        [
+            "-loader = DataLoader(d, batch_size=4)",
+            "-accumulate, epochs = 4, 2",
+            "+loader = DataLoader(d, batch_size=2)",
+            "+accumulate, epochs = 8, 2",
+        ]
+    );
+}

@@ -45,11 +45,19 @@ pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         draft.set_option(&option, &(before.max(1) * by).to_string());
         return Ok(());
     }
-    if let Some(at) = own::accumulation_constant(draft)
-        && let Ok(before) = at.text().parse::<u64>()
-    {
-        draft.edit(at.file, Way::Argument, Edit::replace(at.node, (before.max(1) * by).to_string()));
-        return Ok(());
+    let constant = own::accumulation_constant(draft).map(Value::Literal);
+    match modulus(draft.program).or(constant) {
+        Some(Value::Literal(at)) if at.text().parse::<u64>().is_ok() => {
+            let before: u64 = at.text().parse().unwrap_or(1);
+            draft.edit(at.file, Way::Argument, Edit::replace(at.node, (before.max(1) * by).to_string()));
+            return Ok(());
+        }
+        Some(Value::Option(option)) => {
+            let before = option.value_in(draft.program.arguments()).and_then(|value| value.parse::<u64>().ok());
+            draft.set_option(&option, &(before.unwrap_or(1).max(1) * by).to_string());
+            return Ok(());
+        }
+        _ => {}
     }
     if let Some(call) = trainer::lightning(draft.program) {
         let before = call.value("accumulate_grad_batches").and_then(|at| at.text().parse::<u64>().ok()).unwrap_or(1);
@@ -217,6 +225,27 @@ fn loader(program: &Program) -> Option<(Call<'_>, &'static str)> {
         .or_else(|| loaders.iter().find(other))
         .or(loaders.first())?;
     Some((*found, "batch_size"))
+}
+
+/// What a training loop that accumulates by itself counts to: `k` of `if (step + 1) % k == 0: optimizer.step()`. A number
+/// without a name is none, because the loss is divided by another one.
+fn modulus(program: &Program) -> Option<Value<'_>> {
+    let passes = passes(program);
+    let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else { return None };
+    let at = backwards[0].at.with(*node);
+    let steps = |node: &Node<'_>| {
+        within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+            call.name() == "step" && call.object().is_some_and(|object| at.source.of(object).contains("opt"))
+        })
+    };
+    let conditions = within(*node).filter(|node| node.kind() == "if_statement").filter(steps);
+    let remainder =
+        conditions.filter_map(|node| node.child_by_field_name("condition")).flat_map(within).find(|node| {
+            node.kind() == "binary_operator"
+                && node.child_by_field_name("operator").is_some_and(|operator| at.source.of(operator) == "%")
+        })?;
+    let counted = remainder.child_by_field_name("right").filter(|right| right.kind() != "integer")?;
+    Some(follow(program, at.with(counted)))
 }
 
 /// Gradient accumulation, written into the only training loop.
