@@ -33,6 +33,8 @@ pub struct Stage {
     prepared: Prepared,
     /// The virtual GPU and the hook.
     runtime: Runtime,
+    /// Where environments and runtime files are kept.
+    cache: CacheDir,
     /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
     cudnn: Option<PathBuf>,
 }
@@ -93,7 +95,8 @@ impl Stage {
             return Err(anyhow::anyhow!("{problem}"));
         }
         let runtime = files.unpack(&cache)?;
-        Ok(Self { program, directory, prepared, runtime, cudnn: nearest_cudnn(&cache) })
+        let cudnn = nearest_cudnn(&cache);
+        Ok(Self { program, directory, prepared, runtime, cache, cudnn })
     }
 
     /// What kind of program it is.
@@ -187,6 +190,9 @@ impl Stage {
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
             .timeout(timeout);
+        if !(program.allow_writes && writes) {
+            launch = launch.private(&folder, &self.cache);
+        }
         if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
             launch = launch.env(CUDNN_VARIABLE, cudnn);
         }

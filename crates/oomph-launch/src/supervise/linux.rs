@@ -53,6 +53,9 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     let status = run.watch(signals.events())?;
     let elapsed = start.elapsed();
     run.end_leftovers(signals.events());
+    if let Some(error) = launch.private.as_ref().and_then(crate::private::PrivateView::trouble) {
+        return Err(spawn_error(launch.program_path(), &error));
+    }
 
     Ok(Outcome {
         exit: exit_of(status),
@@ -71,16 +74,29 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
 }
 
 pub(crate) fn command(launch: &Launch) -> Result<Command, LaunchError> {
-    let mut command = Command::new(&launch.program);
+    let variables: Vec<_> = launch
+        .variables
+        .iter()
+        .map(|(name, variable)| (name, Launch::value(variable, std::env::var_os(name))))
+        .collect();
+    let mut command = match &launch.private {
+        Some(view) => view
+            .staged(&launch.program, &variables)
+            .map_err(|source| LaunchError::System { action: "write to the run folder", source })?,
+        None => {
+            let mut command = Command::new(&launch.program);
+            for (name, value) in &variables {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command
+        }
+    };
     command.args(&launch.arguments);
     if let Some(directory) = &launch.directory {
         command.current_dir(directory);
-    }
-    for (name, variable) in &launch.variables {
-        match Launch::value(variable, std::env::var_os(name)) {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
     }
     match launch.output {
         Output::Inherit => {}
