@@ -39,6 +39,7 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use oomph_private::{Made, Plan, Record, Written};
 
@@ -62,6 +63,13 @@ mod linux {
     /// The executable knows how to be the step.
     static AVAILABLE: AtomicBool = AtomicBool::new(false);
 
+    /// Why the kernel gave no view, once it was asked for one. It would refuse the next as well.
+    static REFUSAL: Mutex<Option<String>> = Mutex::new(None);
+
+    fn refusal() -> MutexGuard<'static, Option<String>> {
+        REFUSAL.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A view that a program is to run in.
     #[derive(Debug, Clone)]
     pub(crate) struct PrivateView {
@@ -75,7 +83,7 @@ mod linux {
         pub(crate) fn of(run: &RunFolder, cache: &Path, directory: &Path) -> Option<Self> {
             let folder = run.path();
             let floor = std::env::var_os(FLOOR_VARIABLE).unwrap_or_default();
-            if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" {
+            if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" || refusal().is_some() {
                 return None;
             }
             let (disk, memory) = run.stores();
@@ -129,6 +137,17 @@ mod linux {
             self.plan.record.is_file()
         }
 
+        /// Whether the kernel gave no view, so that the program was not started.
+        pub(crate) fn was_refused(&self) -> bool {
+            match std::fs::read_to_string(self.folder.join(REFUSED)) {
+                Ok(reason) => {
+                    *refusal() = Some(reason);
+                    true
+                }
+                Err(_) => false,
+            }
+        }
+
         /// What runs the step before a program, in the place of the program's own command.
         ///
         /// # Errors
@@ -170,13 +189,16 @@ mod linux {
                 read_only: record.read_only,
             };
         }
-        let reason = std::fs::read_to_string(folder.join(REFUSED));
-        WriteFloor::Hook { reason: reason.unwrap_or_else(|_| "it was not asked for".to_owned()) }
+        WriteFloor::Hook { reason: refusal().clone().unwrap_or_else(|| "it was not asked for".to_owned()) }
     }
 
-    /// What a run wrote into its view; none where it had none.
-    pub(crate) fn written(folder: &Path) -> Option<Written> {
-        Written::of(&folder.join(RECORD), &places::is_unimportant).ok()
+    /// What a run wrote: into its view, and into `scratch`, where the hook redirects what Python writes.
+    pub(crate) fn written(folder: &Path, scratch: &Path) -> Written {
+        let mut found = Written::of(&folder.join(RECORD), &places::is_unimportant).unwrap_or_default();
+        // The hook's own files there have names that begin with a dot.
+        let own = |path: &Path| path.parent() == Some(Path::new("/")) && path.to_string_lossy().starts_with("/.");
+        found.add_folder(scratch, Path::new("/"), &|path| own(path) || places::is_unimportant(path));
+        found
     }
 
     /// Becomes the step before a program and never returns, if this process was started as one; otherwise lets programs
@@ -192,9 +214,10 @@ mod linux {
         };
         let say = |name: &str, text: &str| drop(std::fs::write(plan.with_file_name(name), text));
         let view = std::fs::read(&plan).and_then(|bytes| Plan::from_bytes(&bytes));
-        // Without a view the hook keeps the program's writes away, as far as they are Python's.
+        // What was tried cannot be undone, so the launcher starts the program without a view.
         if let Err(error) = view.and_then(|view| oomph_private::enter(&view)) {
             say(REFUSED, &error.to_string());
+            std::process::exit(1);
         }
         let mut command = Command::new(program);
         command.args(arguments);

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::activity::{Activity, Refusal};
 use crate::runtime_files::Runtime;
-use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, cleanup};
+use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup};
 
 /// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
 /// because containers share /dev/shm and /tmp and not their process numbers.
@@ -42,6 +42,8 @@ pub struct RunFolder {
     main: OwnedFolder,
     /// The folder on disk that `scratch` points into when the run folder itself is in memory.
     on_disk: Option<OwnedFolder>,
+    /// The program writes where it says.
+    writes_are_free: bool,
     /// How many processes the kernel had killed by then to get memory.
     kills_before: u64,
 }
@@ -81,7 +83,7 @@ impl RunFolder {
         let text = serde_json::to_vec(config).map_err(io::Error::from);
         text.and_then(|text| fs::write(&config_path, text))
             .map_err(|source| LaunchError::run_folder(&config_path, source))?;
-        Ok(Self { main, on_disk: linked, kills_before: crate::host::kills() })
+        Ok(Self { main, on_disk: linked, writes_are_free: config.allow_writes, kills_before: crate::host::kills() })
     }
 
     /// The folder itself: the value of `OOMPH_RUN`.
@@ -120,10 +122,15 @@ impl RunFolder {
         WriteFloor::Hook { reason: "it takes Linux".to_owned() }
     }
 
-    /// What the program wrote into its private view; none where it had none.
-    #[cfg(target_os = "linux")]
-    pub fn written(&self) -> Option<oomph_private::Written> {
-        crate::private::written(self.path())
+    /// What the program wrote that was kept away from the user's files; none where it could write to those.
+    pub fn written(&self) -> Option<Written> {
+        if self.writes_are_free {
+            return None;
+        }
+        #[cfg(target_os = "linux")]
+        return Some(crate::private::written(self.path(), &self.scratch()));
+        #[cfg(not(target_os = "linux"))]
+        None
     }
 
     /// Forgets the reports of an earlier program, so that the folder can serve a second one.

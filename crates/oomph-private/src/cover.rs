@@ -65,6 +65,13 @@ impl<'a> Cover<'a> {
             let directory = fs::metadata(self.real(&self.plan.directory))?;
             self.record.whole = (directory.uid(), directory.gid()) == (geteuid().as_raw(), getegid().as_raw());
         }
+        let directory = &self.plan.directory;
+        if self.record.read_only.iter().any(|place| directory.starts_with(place)) {
+            self.record.whole = false;
+        }
+        if !self.at(directory).is_dir() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         for path in &self.plan.open {
             self.bind_if_there(path, path);
         }
@@ -109,8 +116,9 @@ impl<'a> Cover<'a> {
         let mount = self.mounts.at(path);
         if KERNEL.iter().any(|kernel| path == Path::new(kernel)) || mount.is_some_and(Mount::is_kernel) {
             mount_bind_recursive(&real, &at)?;
-            // Nothing below the others is a file of a user.
-            return if path.starts_with("/dev") { self.inner(path, is_users) } else { Ok(()) };
+            // Nothing below these is a file of a user.
+            let none = path.starts_with("/proc") || path.starts_with("/sys");
+            return if none { Ok(()) } else { self.inner(path, is_users) };
         }
         if mount.is_some_and(|mount| mount.read_only) {
             mount_bind_recursive(&real, &at)?;

@@ -23,12 +23,12 @@ mod mounts;
 mod namespace;
 #[cfg(target_os = "linux")]
 mod overlay;
-mod plan;
 #[cfg(target_os = "linux")]
+mod plan;
 mod written;
 
 #[cfg(target_os = "linux")]
 pub use namespace::{drop_capabilities, enter};
-pub use plan::{Made, Plan, Record};
 #[cfg(target_os = "linux")]
+pub use plan::{Made, Plan, Record};
 pub use written::{Written, WrittenFile};

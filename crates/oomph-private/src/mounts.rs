@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// File systems that hold no files of a user: what is written there is talk with the kernel.
-const KERNEL: [&str; 19] = [
+const KERNEL: [&str; 20] = [
     "proc",
     "sysfs",
     "devtmpfs",
@@ -26,6 +26,7 @@ const KERNEL: [&str; 19] = [
     "efivarfs",
     "binfmt_misc",
     "nsfs",
+    "autofs",
     "selinuxfs",
 ];
 

@@ -15,7 +15,8 @@ use crate::{Made, Plan, Record};
 /// plan is written on the way. The process must have one thread.
 ///
 /// # Errors
-/// When the kernel does not allow it, or some part cannot be made. The process then sees what it saw before.
+/// When the kernel does not allow it, or some part cannot be made. The process is then of no use for a program: it may be
+/// in a user namespace that knows no user.
 pub fn enter(plan: &Plan) -> io::Result<Record> {
     let made = leave_the_shared_mounts(plan.user)?;
     // Otherwise what is mounted here would be mounted for everybody, and the other way round.
@@ -25,7 +26,6 @@ pub fn enter(plan: &Plan) -> io::Result<Record> {
     let (root, old, record) = cover.finish()?;
     fs::write(real(plan, &plan.record), record.to_bytes())?;
     change_root(&root, old.as_deref())?;
-    // The folder may be one that only the outside has; a program whose folder was removed is in the same place.
     std::env::set_current_dir(&plan.directory)?;
     Ok(record)
 }

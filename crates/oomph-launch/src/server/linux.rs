@@ -134,6 +134,14 @@ fn system(action: &'static str) -> impl Fn(std::io::Error) -> LaunchError {
 
 impl Server {
     pub(super) fn start(launch: Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
+        let started = Self::start_once(&launch, program, packages);
+        match launch.private_view() {
+            Some(view) if view.was_refused() => Self::start_once(&launch.without_view(), program, packages),
+            _ => started,
+        }
+    }
+
+    fn start_once(launch: &Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
         processes::become_subreaper().map_err(system("become the parent of orphaned processes"))?;
         let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         let arguments: Vec<&str> = program.options.iter().map(String::as_str).chain(["-c", START]).collect();

@@ -35,6 +35,14 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = run_once(&launch);
+    match &launch.private {
+        Some(view) if view.was_refused() => run_once(&Launch { private: None, ..launch }),
+        _ => outcome,
+    }
+}
+
+fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
     // Before the program starts, so that not even its earliest end goes unnoticed.
     let signals = Subscription::start()?;
     processes::become_subreaper()
@@ -44,12 +52,12 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     let mark = OsString::from(random_name());
     let _watchdog = Watchdog::over(&mark);
     let start = Instant::now();
-    let mut child = command(&launch)?
+    let mut child = command(launch)?
         .env(MARK_VARIABLE, &mark)
         .spawn()
         .map_err(|source| spawn_error(launch.program_path(), &source))?;
     let tail = child.stderr.take().map(|stderr| Tail::follow(stderr, launch.tail_bytes));
-    let mut run = Run::new(child, &launch);
+    let mut run = Run::new(child, launch);
     let status = run.watch(signals.events())?;
     let elapsed = start.elapsed();
     run.end_leftovers(signals.events());

@@ -249,6 +249,11 @@ impl Launch {
         self.private.as_ref()
     }
 
+    #[cfg(target_os = "linux")]
+    pub(crate) fn without_view(&self) -> Self {
+        Self { private: None, ..self.clone() }
+    }
+
     /// The same in a view that the children of a fork server can be made views from.
     #[cfg(target_os = "linux")]
     pub(crate) fn as_server(mut self) -> Self {
