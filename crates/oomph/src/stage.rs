@@ -12,6 +12,7 @@ use oomph_launch::{
     nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
+use oomph_report::{WriteFloor, Writes, WrittenFile};
 
 use crate::assemble::{Cut, Observation};
 use crate::cards::Card;
@@ -228,9 +229,11 @@ impl Stage {
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);
         let hooks = folder.reports();
+        let mut unkept = None;
         if let Some(path) = keep {
             let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
-            whose::keep(&histories, &ranks, path)?;
+            // The answer is worth more than the recording, and is given first.
+            unkept = whose::keep(&histories, &ranks, path).err().map(|error| format!("{error:#}"));
         }
         let cut = match (outcome.interrupted, outcome.timed_out) {
             (Some(_), _) => Some(Cut::Interrupted),
@@ -250,6 +253,23 @@ impl Stage {
             stderr_tail: outcome.stderr_tail,
             host_kills: folder.host_kills(),
             host_bytes: host_memory_bytes(),
+            writes: writes(folder),
+            unkept,
         })
     }
+}
+
+/// What a run wrote that was kept away from the user's files.
+fn writes(folder: &RunFolder) -> Option<Writes> {
+    let written = folder.written()?;
+    let (kept_away_by, reason) = match folder.write_floor() {
+        oomph_launch::WriteFloor::Kernel { user_namespace: false, .. } => (WriteFloor::Kernel, None),
+        oomph_launch::WriteFloor::Kernel { user_namespace: true, .. } => (WriteFloor::UserNamespace, None),
+        oomph_launch::WriteFloor::Hook { reason } => (WriteFloor::Hook, Some(reason)),
+    };
+    let files = written
+        .files
+        .iter()
+        .map(|file| WrittenFile { path: file.path.to_string_lossy().into_owned(), bytes: file.bytes });
+    Some(Writes { kept_away_by, reason, count: written.count, bytes: written.bytes, files: files.collect() })
 }
