@@ -225,6 +225,12 @@ impl Stage {
     fn observed_in(folder: &RunFolder, outcome: Outcome, keep: Option<&Path>) -> Result<Observation> {
         let path = folder.ledger();
         let ledger = Ledger::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if let Some(limit) = ledger.host_limits().first() {
+            return Err(hinted(
+                format!("the host refused addresses for memory that the card could hold: {limit}"),
+                "the virtual GPU needs as many addresses as the card has bytes, though hardly any memory; raise the limit",
+            ));
+        }
         let histories = folder.histories();
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);
