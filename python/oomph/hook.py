@@ -264,16 +264,41 @@ def _install_ranks():
     ranks.install(config["ranks"])
 
 
+def _private_view(folder):
+    """Say how far the kernel keeps this run's writes away: "whole", "partly" or not at all (None).
+
+    The record of the view is a list of names and values, each ended by a zero byte (`crates/oomph-private`).
+    """
+    try:
+        with open(os.path.join(folder, "private"), "rb") as file:
+            record = file.read().split(b"\0")
+    except OSError:
+        return None
+    return "whole" if b"whole" in record[::2] else "partly"
+
+
 def _install_harmless(folder):
-    from oomph import overlay, trackers
+    from oomph import trackers
 
     trackers.install()
-    overlay.install(folder, config.get("program_root"))
-    in_new_run(lambda: overlay.move(run_folder(), config.get("program_root")))
+    view = _private_view(folder)
+    if view != "whole":
+        from oomph import overlay
+
+        overlay.install(folder, config.get("program_root"))
+        in_new_run(lambda: overlay.move(run_folder(), config.get("program_root")))
+    else:
+        guarded(_install_renames)
     # What opens files by itself waits for its library; none of it is loaded before.
     before_import("torch", _install_savers)
     for name in _EARLY_LIBRARIES:
         before_import(name, _install_savers)
+
+
+def _install_renames():
+    from oomph import renames
+
+    renames.install()
 
 
 _EARLY_LIBRARIES = ("safetensors", "tokenizers", "sqlite3", "h5py", "cv2", "soundfile", "pyarrow")

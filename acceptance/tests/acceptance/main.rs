@@ -28,6 +28,9 @@ mod explanations;
 mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod frameworks;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod harm;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
@@ -63,6 +66,7 @@ fn main() {
 fn trials() -> Vec<Trial> {
     run::heed_ctrl_c();
     let mut trials = scenarios::trials();
+    trials.extend(harm::trials());
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
     trials.extend(explanations::trials());

@@ -33,7 +33,10 @@ mod installer;
 mod interrupts;
 mod lease;
 mod newer_cudnn;
+#[cfg(target_os = "linux")]
+mod places;
 mod prepare;
+mod private;
 #[cfg(target_os = "linux")]
 mod processes;
 mod program;
@@ -59,7 +62,9 @@ pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::InstallerOutput;
 pub use newer_cudnn::nearest_cudnn;
+pub use oomph_private::{Written, WrittenFile};
 pub use prepare::{Prepared, Request, prepare};
+pub use private::WriteFloor;
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;
 pub use runtime_files::{Runtime, RuntimeFiles};

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::activity::{Activity, Refusal};
 use crate::runtime_files::Runtime;
-use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, cleanup};
+use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup};
 
 /// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
 /// because containers share /dev/shm and /tmp and not their process numbers.
@@ -19,6 +19,12 @@ const LOCK_FILE: &str = "launcher.lock";
 
 /// The folder that asks the virtual GPU for logs, and receives them.
 const DEVICE_LOGS: &str = "device-log";
+
+/// Where a dry run's writes go.
+const SCRATCH: &str = "scratch";
+
+/// Where what is written into a private view is kept.
+const STORE: &str = "store";
 
 /// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
 const SWEEP_AFTER: Duration = Duration::from_secs(60);
@@ -34,8 +40,10 @@ const LARGEST_REPORT: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct RunFolder {
     main: OwnedFolder,
-    /// Where `scratch` points when the run folder itself is in memory.
-    _scratch: Option<OwnedFolder>,
+    /// The folder on disk that `scratch` points into when the run folder itself is in memory.
+    on_disk: Option<OwnedFolder>,
+    /// The program writes where it says.
+    writes_are_free: bool,
     /// How many processes the kernel had killed by then to get memory.
     kills_before: u64,
 }
@@ -61,9 +69,12 @@ impl RunFolder {
         fs::create_dir(&hook).map_err(|source| LaunchError::run_folder(&hook, source))?;
 
         // A dry run's checkpoints can be as large as real ones. In memory they would take what the program needs.
-        let scratch_path = main.path.join("scratch");
+        let scratch_path = main.path.join(SCRATCH);
         let scratch = if in_memory(&main.path) { OwnedFolder::create_in_first(scratch_bases).ok() } else { None };
-        let linked = scratch.filter(|scratch| link(&scratch.path, &scratch_path).is_ok());
+        let linked = scratch.filter(|scratch| {
+            let folder = scratch.path.join(SCRATCH);
+            fs::create_dir(&folder).and_then(|()| link(&folder, &scratch_path)).is_ok()
+        });
         if linked.is_none() {
             fs::create_dir(&scratch_path).map_err(|source| LaunchError::run_folder(&scratch_path, source))?;
         }
@@ -72,7 +83,7 @@ impl RunFolder {
         let text = serde_json::to_vec(config).map_err(io::Error::from);
         text.and_then(|text| fs::write(&config_path, text))
             .map_err(|source| LaunchError::run_folder(&config_path, source))?;
-        Ok(Self { main, _scratch: linked, kills_before: crate::host::kills() })
+        Ok(Self { main, on_disk: linked, writes_are_free: config.allow_writes, kills_before: crate::host::kills() })
     }
 
     /// The folder itself: the value of `OOMPH_RUN`.
@@ -92,7 +103,34 @@ impl RunFolder {
 
     /// Where a dry run's writes go.
     pub fn scratch(&self) -> PathBuf {
-        self.main.path.join("scratch")
+        self.main.path.join(SCRATCH)
+    }
+
+    /// Where what is written into a private view is kept: on disk, and in memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn stores(&self) -> (PathBuf, PathBuf) {
+        let on_disk = self.on_disk.as_ref().unwrap_or(&self.main);
+        // One is never below the other, and both are gone with their folders.
+        (on_disk.path.join(STORE), self.main.path.join("store-in-memory"))
+    }
+
+    /// How the program's writes were kept away from the user's files.
+    pub fn write_floor(&self) -> WriteFloor {
+        #[cfg(target_os = "linux")]
+        return crate::private::floor(self.path());
+        #[cfg(not(target_os = "linux"))]
+        WriteFloor::Hook { reason: "it takes Linux".to_owned() }
+    }
+
+    /// What the program wrote that was kept away from the user's files; none where it could write to those.
+    pub fn written(&self) -> Option<Written> {
+        if self.writes_are_free {
+            return None;
+        }
+        #[cfg(target_os = "linux")]
+        return Some(crate::private::written(self.path(), &self.scratch()));
+        #[cfg(not(target_os = "linux"))]
+        None
     }
 
     /// Forgets the reports of an earlier program, so that the folder can serve a second one.

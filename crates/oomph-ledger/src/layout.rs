@@ -133,4 +133,6 @@ pub enum NoteKind {
     Unsupported = 2,
     /// What a file was compiled for whose kernels were launched: `sm_80 sm_90 compute_90 in libfoo.so`.
     Code = 3,
+    /// A limit of the host, by name, that left no addresses for memory which the card could hold.
+    HostLimit = 4,
 }

@@ -160,6 +160,7 @@ impl Ledger {
                 1 => NoteKind::Warning,
                 2 => NoteKind::Unsupported,
                 3 => NoteKind::Code,
+                4 => NoteKind::HostLimit,
                 // The process died between taking the note's place and filling it.
                 _ => continue,
             };
@@ -204,6 +205,12 @@ impl Ledger {
     pub fn code(&self) -> Vec<(Vec<&str>, &str)> {
         let notes = self.notes_of(NoteKind::Code).into_iter().filter_map(|note| note.split_once(" in "));
         notes.map(|(architectures, file)| (architectures.split(' ').collect(), file)).collect()
+    }
+
+    /// The limits of the host that left no addresses for memory which the card could hold, each once.
+    #[must_use]
+    pub fn host_limits(&self) -> Vec<&str> {
+        self.notes_of(NoteKind::HostLimit)
     }
 
     fn notes_of(&self, kind: NoteKind) -> Vec<&str> {

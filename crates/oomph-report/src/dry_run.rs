@@ -109,6 +109,46 @@ pub struct DryRunReport {
     /// The host's memory that ran out, where that ended the program.
     #[serde(default)]
     pub host: Option<HostShortage>,
+    /// What the program wrote into a place of the run's, and would have written to the files of the user; `null` where it
+    /// could write to those.
+    #[serde(default)]
+    pub writes: Option<Writes>,
+}
+
+/// What a program wrote, all of which is removed with the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Writes {
+    /// What kept it away from the files of the user.
+    pub kept_away_by: WriteFloor,
+    /// Why it was not the kernel; `null` where it was.
+    pub reason: Option<String>,
+    /// How many files it wrote or removed.
+    pub count: u64,
+    /// Their sizes added up.
+    pub bytes: u64,
+    /// The files, by path. Of very many only some.
+    pub files: Vec<WrittenFile>,
+}
+
+/// What keeps a program from changing the files of the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriteFloor {
+    /// The kernel: every process of the program sees private mounts.
+    Kernel,
+    /// The kernel, by means of a user namespace.
+    UserNamespace,
+    /// The hook, which redirects what Python writes.
+    Hook,
+}
+
+/// A file that a program wrote or removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFile {
+    /// Its path.
+    pub path: String,
+    /// Its size; `null` where it was removed.
+    pub bytes: Option<u64>,
 }
 
 /// The answer in one word.
@@ -555,6 +595,7 @@ mod tests {
             tight: false,
             unsure: None,
             host: None,
+            writes: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

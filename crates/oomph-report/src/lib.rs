@@ -32,7 +32,7 @@ pub use doubt::{End, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{
     CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
     ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, Site, SmallestCapacity, Stopped, UNBOUNDED, Verdict,
-    Whose,
+    Whose, WriteFloor, Writes, WrittenFile,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

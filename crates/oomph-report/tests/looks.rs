@@ -102,6 +102,7 @@ fn fits() -> DryRunReport {
         tight: false,
         unsure: None,
         host: None,
+        writes: None,
     }
 }
 

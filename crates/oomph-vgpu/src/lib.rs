@@ -43,6 +43,7 @@ mod nccl;
 mod nvml;
 mod pool;
 mod prefetch;
+mod private;
 mod registered;
 mod runtime;
 mod space;

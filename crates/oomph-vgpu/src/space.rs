@@ -8,7 +8,9 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use oomph_ledger::Kind;
+use oomph_ledger::{Kind, NoteKind};
+
+use crate::books;
 
 /// The driver's granularity for device memory, in bytes.
 pub const GRANULE: usize = 2 << 20;
@@ -155,7 +157,10 @@ impl Space {
         if let Some(start) = self.free.take(span) {
             return Some(start);
         }
-        let (start, size) = reserve(span.max(CHUNK)).or_else(|| reserve(span))?;
+        let Some((start, size)) = reserve(span.max(CHUNK)).or_else(|| reserve(span)) else {
+            note_the_limit();
+            return None;
+        };
         self.free.give(start, size);
         self.free.take(span)
     }
@@ -190,6 +195,19 @@ pub fn forget(start: usize, span: usize) {
     // SAFETY: the range lies in a mapping that `reserve` made, and no block lives in it any more. A failure leaves the
     // pages in memory, which is harmless.
     unsafe { libc::madvise(start as *mut c_void, span, libc::MADV_DONTNEED) };
+}
+
+/// Says which limit of the host left no addresses, if there is one: that is not the card's, and the program's real card
+/// would have had the memory.
+fn note_the_limit() {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call writes to a structure of its type.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    if limit.rlim_cur != libc::RLIM_INFINITY {
+        books::note(NoteKind::HostLimit, &format!("ulimit -v is {} KiB", limit.rlim_cur / 1024));
+    } else if std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|setting| setting.starts_with(b"2")) {
+        books::note(NoteKind::HostLimit, "vm.overcommit_memory is 2");
+    }
 }
 
 /// Reserves address space aligned to [`GRANULE`].

@@ -12,7 +12,7 @@ use oomph_launch::{HookBatch, HookBatches, HookOom, HookReport, HookReports, Hoo
 use oomph_ledger::Ledger;
 use oomph_report::{
     BatchPeak, BatchRange, Batches, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site,
-    Stopped, Verdict, WorstCard,
+    Stopped, Verdict, WorstCard, Writes,
 };
 
 use crate::cards::Card;
@@ -61,6 +61,10 @@ pub struct Observation {
     pub host_kills: u64,
     /// What the host has in all, in bytes; `None` where that is not known.
     pub host_bytes: Option<u64>,
+    /// What it wrote that was kept away from the user's files; `None` where it was free to write.
+    pub writes: Option<Writes>,
+    /// Why its recordings could not be kept, where they were to be.
+    pub unkept: Option<String>,
 }
 
 /// Why a run was ended before it was done. What it took until then is known all the same.
@@ -172,6 +176,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         tight,
         unsure: None,
         host: (verdict == Verdict::Failed).then(|| host::shortage(run)).flatten(),
+        writes: run.writes.clone(),
     }
 }
 

@@ -110,6 +110,8 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
         stderr_tail: String::new(),
         host_kills: 0,
         host_bytes: Some(24 << 30),
+        writes: None,
+        unkept: None,
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 use oomph_explain::snapshot::{self, Options};
 use oomph_gpu::Catalogue;
 use oomph_launch::Output;
-use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, render_dry_run};
+use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
 use crate::cli::{DryRunArgs, Format};
@@ -92,9 +92,6 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         device.whose = whose::owners(device, &first);
     }
     report.worst = worst(&report.devices, &first);
-    if let Some(path) = &args.trace {
-        whose::export(&first.memory, path)?;
-    }
     report.activity = activity::tell(&first.activities, !report.frameworks.is_empty());
     report.command = program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     report.next = next_steps(program, probed, &report);
@@ -109,12 +106,20 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
             place(site, &stage.directory);
         }
     }
-    if let Some(path) = &args.page.html {
-        page(path, args.page.private, &report, first.memory)?;
+    if args.verbose {
+        output::say(&floor(&report));
     }
     // The empty line sets the answer off from the program's output.
     let text = || format!("\n{}", render_dry_run(&report, output::style()));
-    output::answer(&report, args.format, args.report.as_deref(), text)?;
+    let answered = output::answer(&report, args.format, args.report.as_deref(), text);
+    // Each is written, whatever became of the others.
+    let exported = args.trace.as_ref().map_or(Ok(()), |path| whose::export(&first.memory, path));
+    let kept = first.unkept.take().map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)));
+    let shown = match &args.page.html {
+        Some(path) => page(path, args.page.private, &report, first.memory),
+        None => Ok(()),
+    };
+    answered.and(exported).and(kept).and(shown)?;
     if let Some(signal) = signal {
         return Ok(interrupted(signal));
     }
@@ -123,6 +128,22 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => status::DOES_NOT_FIT,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
+}
+
+/// What keeps the program's writes away from the user's files on this machine.
+fn floor(report: &DryRunReport) -> String {
+    let Some(writes) = &report.writes else { return "oomph: the program's writes went where it says".into() };
+    let by = match writes.kept_away_by {
+        WriteFloor::Kernel => "the kernel kept the program's writes away from your files".to_owned(),
+        WriteFloor::UserNamespace => {
+            "the kernel kept the program's writes away from your files (user namespace)".to_owned()
+        }
+        WriteFloor::Hook => {
+            let reason = writes.reason.as_deref().unwrap_or("no reason is known");
+            format!("only what Python wrote was kept away from your files; the kernel refused more: {reason}")
+        }
+    };
+    format!("oomph: {by}; {} files, {} bytes", writes.count, writes.bytes)
 }
 
 /// Writes the answer as a page, with what the program's processes recorded.

@@ -108,13 +108,21 @@ impl Runner for ForkRunner<'_> {
             && serving.program.is_same_program(program)
             && are_alike(&serving.cards, &descriptions(scene.cards))
         {
-            let (folder, _) = self.stage.furnish(scene)?;
+            let (folder, launch) = self.stage.furnish(scene)?;
             let Some(program) = &PythonProgram::of(&scene.changes.command_in(folder.path())) else {
                 return self.stage.perform(scene);
             };
             let (output, timeout) = (scene.output, scene.timeout);
             let give_up = scene.give_up;
-            let run = ForkedRun { program, env: &scene.changes.env, folder: &folder, output, timeout, give_up };
+            let run = ForkedRun {
+                program,
+                env: &scene.changes.env,
+                folder: &folder,
+                launch: &launch,
+                output,
+                timeout,
+                give_up,
+            };
             match serving.server.run(&run) {
                 Ok(Forked::Ran(outcome)) => return Stage::left_by(&folder, outcome, scene.keep),
                 Ok(Forked::NeedsAProcess) => {}

@@ -52,8 +52,9 @@ pub fn writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes an answer as a JSON document: to `file` where one is named, and to stdout where `format` asks for it. Otherwise
-/// stdout gets `text`.
+/// Writes an answer as a JSON document: to stdout where `format` asks for it, and to `file` where one is named. Otherwise
+/// stdout gets `text`. Stdout comes first: a run may have taken an hour, and a file that cannot be written must not cost
+/// its answer.
 ///
 /// # Errors
 /// When a place cannot be written.
@@ -67,13 +68,45 @@ pub fn answer<T: Serialize>(
         let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
         Ok(clean_json(&text).into_owned() + "\n")
     };
-    if let Some(path) = file {
-        fs::write(path, document()?).with_context(|| format!("cannot write the report to {}", path.display()))?;
-    }
-    match format {
-        Format::Json => data(&document()?),
+    let shown = match format {
+        Format::Json => document().and_then(|document| data(&document)),
         Format::Text => data(&text()),
+    };
+    let saved = file.map_or(Ok(()), |path| {
+        let document = document()?;
+        replace(path, |file| file.write_all(document.as_bytes()))
+            .with_context(|| format!("cannot write the report to {}", path.display()))
+    });
+    shown.and(saved)
+}
+
+/// Writes a file beside its place and moves it there once it is whole, so that a disk that fills up leaves what was there
+/// before. What is not a file, such as a pipe, is written as it is.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn replace(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
+    // The name of a link stays one.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let before = fs::metadata(&target).ok();
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        return fs::OpenOptions::new().write(true).open(&target).and_then(|mut file| write(&mut file));
     }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut part = tempfile::Builder::new().prefix(".oomph-").tempfile_in(folder)?;
+    write(part.as_file_mut())?;
+    let mode = before.map_or_else(|| usual_mode(folder), |before| Some(before.permissions()));
+    if let Some(mode) = mode {
+        part.as_file().set_permissions(mode)?;
+    }
+    part.persist(&target)?;
+    Ok(())
+}
+
+/// The permissions of a file that is made in a folder as any other: the system takes the user's mask into account.
+fn usual_mode(folder: &Path) -> Option<fs::Permissions> {
+    let probe = tempfile::Builder::new().prefix(".oomph-").make_in(folder, |path| fs::File::create_new(path)).ok()?;
+    probe.as_file().metadata().ok().map(|metadata| metadata.permissions())
 }
 
 /// What stdout can show.

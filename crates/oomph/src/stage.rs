@@ -12,6 +12,7 @@ use oomph_launch::{
     nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
+use oomph_report::{WriteFloor, Writes, WrittenFile};
 
 use crate::assemble::{Cut, Observation};
 use crate::cards::Card;
@@ -33,6 +34,8 @@ pub struct Stage {
     prepared: Prepared,
     /// The virtual GPU and the hook.
     runtime: Runtime,
+    /// Where environments and runtime files are kept.
+    cache: CacheDir,
     /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
     cudnn: Option<PathBuf>,
 }
@@ -93,7 +96,8 @@ impl Stage {
             return Err(anyhow::anyhow!("{problem}"));
         }
         let runtime = files.unpack(&cache)?;
-        Ok(Self { program, directory, prepared, runtime, cudnn: nearest_cudnn(&cache) })
+        let cudnn = nearest_cudnn(&cache);
+        Ok(Self { program, directory, prepared, runtime, cache, cudnn })
     }
 
     /// What kind of program it is.
@@ -187,6 +191,9 @@ impl Stage {
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
             .timeout(timeout);
+        if !(program.allow_writes && writes) {
+            launch = launch.private(&folder, &self.cache);
+        }
         if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
             launch = launch.env(CUDNN_VARIABLE, cudnn);
         }
@@ -218,13 +225,21 @@ impl Stage {
     fn observed_in(folder: &RunFolder, outcome: Outcome, keep: Option<&Path>) -> Result<Observation> {
         let path = folder.ledger();
         let ledger = Ledger::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        if let Some(limit) = ledger.host_limits().first() {
+            return Err(hinted(
+                format!("the host refused addresses for memory that the card could hold: {limit}"),
+                "the virtual GPU needs as many addresses as the card has bytes, though hardly any memory; raise the limit",
+            ));
+        }
         let histories = folder.histories();
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);
         let hooks = folder.reports();
+        let mut unkept = None;
         if let Some(path) = keep {
             let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
-            whose::keep(&histories, &ranks, path)?;
+            // The answer is worth more than the recording, and is given first.
+            unkept = whose::keep(&histories, &ranks, path).err().map(|error| format!("{error:#}"));
         }
         let cut = match (outcome.interrupted, outcome.timed_out) {
             (Some(_), _) => Some(Cut::Interrupted),
@@ -244,6 +259,23 @@ impl Stage {
             stderr_tail: outcome.stderr_tail,
             host_kills: folder.host_kills(),
             host_bytes: host_memory_bytes(),
+            writes: writes(folder),
+            unkept,
         })
     }
+}
+
+/// What a run wrote that was kept away from the user's files.
+fn writes(folder: &RunFolder) -> Option<Writes> {
+    let written = folder.written()?;
+    let (kept_away_by, reason) = match folder.write_floor() {
+        oomph_launch::WriteFloor::Kernel { user_namespace: false, .. } => (WriteFloor::Kernel, None),
+        oomph_launch::WriteFloor::Kernel { user_namespace: true, .. } => (WriteFloor::UserNamespace, None),
+        oomph_launch::WriteFloor::Hook { reason } => (WriteFloor::Hook, Some(reason)),
+    };
+    let files = written
+        .files
+        .iter()
+        .map(|file| WrittenFile { path: file.path.to_string_lossy().into_owned(), bytes: file.bytes });
+    Some(Writes { kept_away_by, reason, count: written.count, bytes: written.bytes, files: files.collect() })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ use oomph_report::{DeviceReport, Whose};
 use oomph_trace::{ReadOptions, SourceKind, Trace};
 
 use crate::assemble::{Observation, device_map};
-use crate::export;
+use crate::{export, output};
 
 /// Rows of the breakdowns that go into the document.
 const MOST_GROUPS: usize = 50;
@@ -64,8 +65,9 @@ pub fn keep(histories: &[HookHistory], ranks: &BTreeMap<u32, u32>, path: &Path) 
     let targets = targets(path, histories.iter().map(word));
     for (history, target) in histories.iter().zip(targets) {
         let copy = |from: &Path, to: &Path| -> Result<()> {
-            fs::copy(from, to).with_context(|| format!("cannot write {}", to.display()))?;
-            Ok(())
+            let mut from = fs::File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
+            output::replace(to, |to| io::copy(&mut from, to).map(drop))
+                .with_context(|| format!("cannot write {}", to.display()))
         };
         copy(&history.snapshot, &target)?;
         if let Some(names) = &history.names {

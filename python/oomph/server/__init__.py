@@ -6,9 +6,11 @@ that is standard input; `crates/oomph-launch/src/server` is the other end.
 
     {"do":"import","script":PATH|null,"module":NAME|null,"packages":[...]}   -> {"ready":{"problem":null|"why not"}}
     {"do":"run","number":1,"argv":[...],"script":PATH|null,"module":NAME|null,"environment":{NAME:VALUE|null},
-     "output":"inherit|stderr|discard","tail":PATH|null}                     -> {"started":1,"pid":7}, {"ended":1,"status":0}
+     "output":"inherit|stderr|discard","tail":PATH|null,
+     "view":PATH|null,"base":PATH|null}                                     -> {"started":1,"pid":7}, {"ended":1,"status":0}
 
-`status` is that of `wait`.
+`status` is that of `wait`. `view` is the plan of the child's private view of the file system (`crates/oomph-private`), and
+`base` is where the real one lies in the server's own.
 
 What is imported comes from site-packages and the standard library only; the program's own modules are executed in each
 child. The server touches no card: what opens one while it is imported makes the server useless, and it says so.
@@ -132,6 +134,8 @@ class _Server:
         self.channel.close()
         os.close(self.woken)
         os.close(self.waker)
+        if request.get("view"):
+            _enter(request["view"])
         self.cards.show()
         self.watch.become(request["environment"])
         child.connect(request["output"], request.get("tail"))
@@ -158,7 +162,8 @@ class _Server:
             if request is not None:
                 if not self.learned:
                     self.learned = True
-                    self._learn(os.path.join(request["environment"]["OOMPH_RUN"], "hook", "%d.json" % pid))
+                    folder = (request.get("base") or "") + request["environment"]["OOMPH_RUN"]
+                    self._learn(os.path.join(folder, "hook", "%d.json" % pid))
                 self.say({"ended": request["number"], "status": status})
 
     def _learn(self, path):
@@ -182,6 +187,14 @@ class _Server:
             except OSError:
                 pass
         _exit(0)
+
+
+def _enter(plan):
+    """In a child: move into a private view of the file system, or have a process started that can."""
+    import ctypes
+
+    if ctypes.CDLL(None).oomph_enter_private_view(os.fsencode(plan)):
+        environment.refuse("run", "a private view", os.path.dirname(plan))
 
 
 class _Quiet:

@@ -75,7 +75,7 @@ class Watch:
         os.environ["OOMPH_RUN"] = changes.pop("OOMPH_RUN")
         late = [name for name, value in changes.items() if self.too_late(name, value)]
         if late:
-            _refuse("run", late[0])
+            refuse("run", late[0])
         for name, value in dict(self._literal, **changes).items():
             if value is None:
                 os.environ.pop(name, None)
@@ -96,13 +96,13 @@ class Watch:
 
     def _changed(self, name, value):
         if self.too_late(name, value) and _by_the_program():
-            _refuse("program", name)
+            refuse("program", name)
 
 
-def _refuse(who, name):
+def refuse(who, name, folder=None):
     """End this run, of which a process of its own would have made another; say who set what."""
     try:
-        with _open(os.path.join(os.environ["OOMPH_RUN"], _FILE), "w") as file:
+        with _open(os.path.join(folder or os.environ["OOMPH_RUN"], _FILE), "w") as file:
             file.write("%s %s" % (who, name))
     finally:
         _exit(0)

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::command::Target;
 use super::{Forked, ForkedRun, PythonProgram, refusal};
 use crate::interrupts::{Event, Subscription};
+use crate::private::PrivateView;
 use crate::run_folder::random_name;
 use crate::supervise::{command, exit_of, tail_of};
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
@@ -59,6 +60,10 @@ enum Request<'a> {
         environment: BTreeMap<&'a str, &'a str>,
         output: &'static str,
         tail: Option<String>,
+        /// The plan of the child's private view, as the server reaches it.
+        view: Option<String>,
+        /// Where the server has the real file system.
+        base: Option<String>,
     },
 }
 
@@ -101,6 +106,8 @@ pub(super) struct Server {
     _helper: processes::Helper,
     _watchdog: Option<Watchdog>,
     mark: OsString,
+    /// The server's private view, where it has one.
+    view: Option<PrivateView>,
     channel: Mutex<UnixStream>,
     waiting: Arc<Mutex<Waiting>>,
     signals: Mutex<Signals>,
@@ -127,12 +134,21 @@ fn system(action: &'static str) -> impl Fn(std::io::Error) -> LaunchError {
 
 impl Server {
     pub(super) fn start(launch: Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
+        let started = Self::start_once(&launch, program, packages);
+        match launch.private_view() {
+            Some(view) if view.was_refused() => Self::start_once(&launch.without_view(), program, packages),
+            _ => started,
+        }
+    }
+
+    fn start_once(launch: &Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
         processes::become_subreaper().map_err(system("become the parent of orphaned processes"))?;
         let (ours, theirs) = UnixStream::pair().map_err(system("make a socket"))?;
         let arguments: Vec<&str> = program.options.iter().map(String::as_str).chain(["-c", START]).collect();
         let mark = OsString::from(random_name());
         let watchdog = Watchdog::over(&mark);
-        let mut command = command(&launch.instead(arguments))?;
+        let launch = launch.instead(arguments).as_server();
+        let mut command = command(&launch)?;
         // A group of its own: a signal of the terminal is for us, and we end the runs.
         command.env(MARK_VARIABLE, &mark).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
         let (process, helper) = processes::spawn_helper(&mut command)
@@ -143,6 +159,7 @@ impl Server {
             _helper: helper,
             _watchdog: watchdog,
             mark,
+            view: None,
             channel: Mutex::new(ours.try_clone().map_err(system("copy a socket"))?),
             waiting: Arc::default(),
             signals: Mutex::default(),
@@ -150,6 +167,7 @@ impl Server {
         };
         let mut answers = BufReader::new(ours);
         server.prepare(&mut answers, program, packages)?;
+        server.view = launch.private_view().filter(|view| view.was_made()).cloned();
         let waiting = Arc::clone(&server.waiting);
         std::thread::Builder::new()
             .name("fork server".to_owned())
@@ -186,6 +204,19 @@ impl Server {
     }
 
     pub(super) fn run(&self, run: &ForkedRun<'_>) -> Result<Forked, LaunchError> {
+        // A child would see the server's view.
+        let (view, base) = match (&self.view, run.launch.private_view()) {
+            (None, _) => (None, None),
+            (Some(_), None) => return Ok(Forked::NeedsAProcess),
+            (Some(server), Some(child)) => {
+                let plan = child.clone().inside(server).write().map_err(system("write to the run folder"))?;
+                let base = server.real_root();
+                let plan = base.join(plan.strip_prefix("/").unwrap_or(&plan));
+                let text = |path: std::path::PathBuf| path.into_os_string().into_string();
+                let (Ok(plan), Ok(base)) = (text(plan), text(base)) else { return Ok(Forked::NeedsAProcess) };
+                (Some(plan), Some(base))
+            }
+        };
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (sender, news) = channel();
         {
@@ -218,6 +249,8 @@ impl Server {
                 Output::Discard | Output::Capture => "discard",
             },
             tail: tail.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            view,
+            base,
         })?;
         let is_over = |now: Instant| {
             run.timeout.is_some_and(|timeout| now.saturating_duration_since(start) >= timeout)

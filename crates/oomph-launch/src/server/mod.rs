@@ -48,6 +48,8 @@ pub struct ForkedRun<'a> {
     pub env: &'a [(String, String)],
     /// The run folder, with its ledger: of the same cards as the server's.
     pub folder: &'a RunFolder,
+    /// What a process of its own would be started with; the child's private view is of it.
+    pub launch: &'a Launch,
     /// Where the output goes.
     pub output: Output,
     /// Ends the run after this time.

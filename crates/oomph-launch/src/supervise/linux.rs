@@ -35,6 +35,14 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = run_once(&launch);
+    match &launch.private {
+        Some(view) if view.was_refused() => run_once(&Launch { private: None, ..launch }),
+        _ => outcome,
+    }
+}
+
+fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
     // Before the program starts, so that not even its earliest end goes unnoticed.
     let signals = Subscription::start()?;
     processes::become_subreaper()
@@ -44,15 +52,18 @@ pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     let mark = OsString::from(random_name());
     let _watchdog = Watchdog::over(&mark);
     let start = Instant::now();
-    let mut child = command(&launch)?
+    let mut child = command(launch)?
         .env(MARK_VARIABLE, &mark)
         .spawn()
         .map_err(|source| spawn_error(launch.program_path(), &source))?;
     let tail = child.stderr.take().map(|stderr| Tail::follow(stderr, launch.tail_bytes));
-    let mut run = Run::new(child, &launch);
+    let mut run = Run::new(child, launch);
     let status = run.watch(signals.events())?;
     let elapsed = start.elapsed();
     run.end_leftovers(signals.events());
+    if let Some(error) = launch.private.as_ref().and_then(crate::private::PrivateView::trouble) {
+        return Err(spawn_error(launch.program_path(), &error));
+    }
 
     Ok(Outcome {
         exit: exit_of(status),
@@ -71,16 +82,29 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
 }
 
 pub(crate) fn command(launch: &Launch) -> Result<Command, LaunchError> {
-    let mut command = Command::new(&launch.program);
+    let variables: Vec<_> = launch
+        .variables
+        .iter()
+        .map(|(name, variable)| (name, Launch::value(variable, std::env::var_os(name))))
+        .collect();
+    let mut command = match &launch.private {
+        Some(view) => view
+            .staged(&launch.program, &variables)
+            .map_err(|source| LaunchError::System { action: "write to the run folder", source })?,
+        None => {
+            let mut command = Command::new(&launch.program);
+            for (name, value) in &variables {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command
+        }
+    };
     command.args(&launch.arguments);
     if let Some(directory) = &launch.directory {
         command.current_dir(directory);
-    }
-    for (name, variable) in &launch.variables {
-        match Launch::value(variable, std::env::var_os(name)) {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
     }
     match launch.output {
         Output::Inherit => {}

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Environment, LaunchError, Prepared, RunFolder, Runtime};
+use crate::{CacheDir, Environment, LaunchError, Prepared, RunFolder, Runtime};
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -52,6 +52,8 @@ pub struct Launch {
     timeout: Option<Duration>,
     grace: Duration,
     tail_bytes: usize,
+    #[cfg(target_os = "linux")]
+    private: Option<crate::private::PrivateView>,
 }
 
 /// What is done to one environment variable. What is not named is inherited.
@@ -79,6 +81,8 @@ impl Launch {
             timeout: None,
             grace: GRACE,
             tail_bytes: TAIL_BYTES,
+            #[cfg(target_os = "linux")]
+            private: None,
         }
     }
 
@@ -172,6 +176,20 @@ impl Launch {
         self.env_prepend("PYTHONPATH", runtime.python_folder()).env("OOMPH_RUN", run.path())
     }
 
+    /// Runs the program in a private view of the file system, where this machine's kernel allows it: what it writes stays
+    /// in the run folder, except for caches of downloads and `cache`. Where the kernel does not, the program runs all the
+    /// same, and [`RunFolder::write_floor`] says so.
+    #[must_use]
+    pub fn private(mut self, run: &RunFolder, cache: &CacheDir) -> Self {
+        #[cfg(target_os = "linux")]
+        {
+            let here = || std::env::current_dir().unwrap_or_else(|_| "/".into());
+            let directory = self.directory.clone().unwrap_or_else(here);
+            self.private = crate::private::PrivateView::of(run, cache.path(), &directory);
+        }
+        self
+    }
+
     /// Where the output goes.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
@@ -227,6 +245,23 @@ impl Launch {
     }
 
     #[cfg(target_os = "linux")]
+    pub(crate) fn private_view(&self) -> Option<&crate::private::PrivateView> {
+        self.private.as_ref()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn without_view(&self) -> Self {
+        Self { private: None, ..self.clone() }
+    }
+
+    /// The same in a view that the children of a fork server can be made views from.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn as_server(mut self) -> Self {
+        self.private = self.private.map(crate::private::PrivateView::for_a_server);
+        self
+    }
+
+    #[cfg(target_os = "linux")]
     pub(crate) fn program_path(&self) -> &Path {
         &self.program
     }
@@ -258,12 +293,16 @@ pub fn handle_signals() -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// To be called first in `main`. A run is watched over by a second process of the same executable, which ends it when
-/// the launcher is killed; if this process was started to be that one, the call never returns. Without the call, runs
-/// have no watchdog.
+/// To be called first in `main`, while the process has one thread. A program's private view is made by a process of the
+/// same executable, which becomes the program; and a run is watched over by a second process of the same executable, which ends it when
+/// the launcher is killed; if this process was started to be one of the two, the call never returns. Without the
+/// call, runs have neither.
 pub fn serve_watchdog() {
     #[cfg(target_os = "linux")]
-    crate::watchdog::serve();
+    {
+        crate::private::serve();
+        crate::watchdog::serve();
+    }
 }
 
 /// How a program ended.

@@ -24,6 +24,8 @@ const MOST_WARNINGS: usize = 8;
 const WIDEST_BAR: usize = 96;
 /// Owners that are printed one by one; JSON has all of them.
 const MOST_OWNERS: usize = 7;
+/// Files that the program wrote that are printed.
+const MOST_FILES: usize = 3;
 /// Lines of the program that are printed.
 const MOST_LINES: usize = 3;
 
@@ -40,6 +42,7 @@ pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     followed::loops(&mut page, report);
     batches::write(&mut page, report);
     run(&mut page, report);
+    writes(&mut page, report);
     compiled(&mut page, report);
     smallest(&mut page, report);
     if let Some(calls) = &report.activity {
@@ -565,6 +568,19 @@ fn run(page: &mut Page, report: &DryRunReport) {
         frameworks.iter().map(|(name, version)| format!("{} {}", clean(name), clean(version))).collect();
     let with = if frameworks.is_empty() { String::new() } else { format!("; {}", frameworks.join(", ")) };
     let text = format!("{why} in {:.1} s{with}", report.elapsed_seconds.max(0.0));
+    page.paragraph(0, 2, &[(Ink::Faint, &text)]);
+}
+
+/// What was kept away from the user's files.
+fn writes(page: &mut Page, report: &DryRunReport) {
+    let Some(writes) = report.writes.as_ref().filter(|writes| writes.count > 0) else { return };
+    let files = if writes.count == 1 { "1 file".to_owned() } else { format!("{} files", writes.count) };
+    let mut names: Vec<String> = writes.files.iter().take(MOST_FILES).map(|file| clean(&file.path).into()).collect();
+    let hidden = writes.count.saturating_sub(names.len() as u64);
+    if hidden > 0 {
+        names.push(format!("and {hidden} more"));
+    }
+    let text = format!("changed {files} ({}), none of which was kept: {}", size(writes.bytes), names.join(", "));
     page.paragraph(0, 2, &[(Ink::Faint, &text)]);
 }
 

@@ -78,6 +78,10 @@ pub struct DryRunArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 
+    /// Say on stderr what kept the program's writes away from your files, and how much it wrote
+    #[arg(long)]
+    pub verbose: bool,
+
     /// Write the answer to FILE as well, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,

@@ -1,0 +1,235 @@
+//! The private view of the file system that a program runs in (`oomph_private`): what goes into it, and the step between
+//! the launcher and the program that makes it.
+//!
+//! A view has to be made by the process that is to live in it, before that becomes the program. Between `fork` and
+//! `exec` hardly anything may be done, so the launcher starts its own executable as that process, which makes the view
+//! and then becomes the program.
+
+use std::path::PathBuf;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{PrivateView, floor, serve, written};
+
+/// The environment variable that keeps a run on a lower floor, for tests and for machines where something goes wrong:
+/// `off` for no view at all, `user` for one that is made as an ordinary user makes it.
+const FLOOR_VARIABLE: &str = "OOMPH_PRIVATE_VIEW";
+
+/// How a run keeps a program's writes away from the user's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteFloor {
+    /// The kernel shows the program a private view.
+    Kernel {
+        /// It took a user namespace.
+        user_namespace: bool,
+        /// What can only be read.
+        read_only: Vec<PathBuf>,
+    },
+    /// The hook redirects what Python writes.
+    Hook {
+        /// Why there is no private view.
+        reason: String,
+    },
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::ffi::{OsStr, OsString};
+    use std::io;
+    use std::os::unix::process::CommandExt;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use oomph_private::{Made, Plan, Record, Written};
+
+    use super::{FLOOR_VARIABLE, WriteFloor};
+    use crate::{RunFolder, places};
+
+    /// The argument that makes this executable the step before a program. The plan and the program follow.
+    const ARGUMENT: &str = "--in-private-view";
+
+    /// What is put in front of the name of a variable that is for the program and would change the step.
+    const LATER: &str = "OOMPH_LATER_";
+
+    /// Variables of the dynamic loader.
+    const LOADER: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"];
+
+    const PLAN: &str = "private.plan";
+    const RECORD: &str = "private";
+    const REFUSED: &str = "private.refused";
+    const NOT_STARTED: &str = "private.not-started";
+
+    /// The executable knows how to be the step.
+    static AVAILABLE: AtomicBool = AtomicBool::new(false);
+
+    /// Why the kernel gave no view, once it was asked for one. It would refuse the next as well.
+    static REFUSAL: Mutex<Option<String>> = Mutex::new(None);
+
+    fn refusal() -> MutexGuard<'static, Option<String>> {
+        REFUSAL.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A view that a program is to run in.
+    #[derive(Debug, Clone)]
+    pub(crate) struct PrivateView {
+        /// The run folder.
+        folder: PathBuf,
+        plan: Plan,
+    }
+
+    impl PrivateView {
+        /// The view of a run; none where it is not wanted or cannot be made by this executable.
+        pub(crate) fn of(run: &RunFolder, cache: &Path, directory: &Path) -> Option<Self> {
+            let folder = run.path();
+            let floor = std::env::var_os(FLOOR_VARIABLE).unwrap_or_default();
+            if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" || refusal().is_some() {
+                return None;
+            }
+            let (disk, memory) = run.stores();
+            let mut open = places::open(cache);
+            open.extend([folder.to_owned()]);
+            open.extend(disk.parent().map(Path::to_owned));
+            let plan = Plan {
+                base: "/".into(),
+                disk,
+                memory,
+                below: None,
+                keep_real: false,
+                open,
+                instead: places::compiled(cache),
+                likely: places::likely(directory),
+                directory: directory.into(),
+                record: folder.join(RECORD),
+                user: floor == "user",
+            };
+            Some(Self { folder: folder.into(), plan })
+        }
+
+        /// The view of a fork server: its children make views of their own, for which the real file system stays in
+        /// reach.
+        pub(crate) fn for_a_server(mut self) -> Self {
+            self.plan.keep_real = true;
+            self
+        }
+
+        /// The view of a child of a fork server, whose view is `server`.
+        pub(crate) fn inside(mut self, server: &Self) -> Self {
+            self.plan.base = server.real_root();
+            self.plan.below = Some(server.plan.record.clone());
+            self
+        }
+
+        /// Where a fork server has the real file system.
+        pub(crate) fn real_root(&self) -> PathBuf {
+            self.plan.disk.join("real")
+        }
+
+        /// Writes the plan to the run folder and gives its path.
+        pub(crate) fn write(&self) -> io::Result<PathBuf> {
+            let path = self.folder.join(PLAN);
+            std::fs::write(&path, self.plan.to_bytes())?;
+            Ok(path)
+        }
+
+        /// Whether the view was made.
+        pub(crate) fn was_made(&self) -> bool {
+            self.plan.record.is_file()
+        }
+
+        /// Whether the kernel gave no view, so that the program was not started.
+        pub(crate) fn was_refused(&self) -> bool {
+            match std::fs::read_to_string(self.folder.join(REFUSED)) {
+                Ok(reason) => {
+                    *refusal() = Some(reason);
+                    true
+                }
+                Err(_) => false,
+            }
+        }
+
+        /// What runs the step before a program, in the place of the program's own command.
+        ///
+        /// # Errors
+        /// When the plan cannot be written.
+        pub(crate) fn staged(
+            &self,
+            program: &Path,
+            variables: &[(&OsString, Option<OsString>)],
+        ) -> io::Result<Command> {
+            let plan = self.write()?;
+            // The path stays true when the file is replaced while we run, as a build or an update does.
+            let mut command = Command::new("/proc/self/exe");
+            command.arg0("oomph").arg(ARGUMENT).arg(plan).arg(program);
+            for (name, value) in variables {
+                match value {
+                    Some(value) if LOADER.iter().any(|loader| *name == loader) => {
+                        command.env(format!("{LATER}{}", name.to_string_lossy()), value);
+                    }
+                    Some(value) => drop(command.env(name, value)),
+                    None => drop(command.env_remove(name)),
+                }
+            }
+            Ok(command)
+        }
+
+        /// Why the program could not be started, if it could not.
+        pub(crate) fn trouble(&self) -> Option<io::Error> {
+            let text = std::fs::read_to_string(self.folder.join(NOT_STARTED)).ok()?;
+            Some(io::Error::from_raw_os_error(text.parse().ok()?))
+        }
+    }
+
+    /// How a run's writes were kept away, as its folder says.
+    pub(crate) fn floor(folder: &Path) -> WriteFloor {
+        let record = std::fs::read(folder.join(RECORD)).and_then(|bytes| Record::from_bytes(&bytes));
+        if let Ok(record) = record {
+            return WriteFloor::Kernel {
+                user_namespace: record.made == Made::UserNamespace,
+                read_only: record.read_only,
+            };
+        }
+        WriteFloor::Hook { reason: refusal().clone().unwrap_or_else(|| "it was not asked for".to_owned()) }
+    }
+
+    /// What a run wrote: into its view, and into `scratch`, where the hook redirects what Python writes.
+    pub(crate) fn written(folder: &Path, scratch: &Path) -> Written {
+        let mut found = Written::of(&folder.join(RECORD), &places::is_unimportant).unwrap_or_default();
+        // The hook's own files there have names that begin with a dot.
+        let own = |path: &Path| path.parent() == Some(Path::new("/")) && path.to_string_lossy().starts_with("/.");
+        found.add_folder(scratch, Path::new("/"), &|path| own(path) || places::is_unimportant(path));
+        found
+    }
+
+    /// Becomes the step before a program and never returns, if this process was started as one; otherwise lets programs
+    /// have one.
+    pub(crate) fn serve() {
+        let mut arguments = std::env::args_os().skip(1);
+        if arguments.next().as_deref() != Some(OsStr::new(ARGUMENT)) {
+            AVAILABLE.store(true, Ordering::Relaxed);
+            return;
+        }
+        let (Some(plan), Some(program)) = (arguments.next().map(PathBuf::from), arguments.next()) else {
+            std::process::exit(1);
+        };
+        let say = |name: &str, text: &str| drop(std::fs::write(plan.with_file_name(name), text));
+        let view = std::fs::read(&plan).and_then(|bytes| Plan::from_bytes(&bytes));
+        // What was tried cannot be undone, so the launcher starts the program without a view.
+        if let Err(error) = view.and_then(|view| oomph_private::enter(&view)) {
+            say(REFUSED, &error.to_string());
+            std::process::exit(1);
+        }
+        let mut command = Command::new(program);
+        command.args(arguments);
+        for name in LOADER {
+            let later = OsString::from(format!("{LATER}{name}"));
+            if let Some(value) = std::env::var_os(&later) {
+                command.env(name, value);
+            }
+            command.env_remove(later);
+        }
+        let error = command.exec();
+        say(NOT_STARTED, &error.raw_os_error().unwrap_or_default().to_string());
+        std::process::exit(1);
+    }
+}

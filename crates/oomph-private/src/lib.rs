@@ -1,0 +1,34 @@
+//! Gives a process, and everything that it starts, a private and writable view of the file system.
+//!
+//! The process gets mounts of its own (a mount namespace, and a user namespace where it has no right to mount
+//! otherwise). Each real file system that can be written is covered by an overlay: reads see what lies there, writes go
+//! to a *store* in the run's folders. So nothing outside changes, whichever library, language or child writes.
+//!
+//! - [`Plan`] says what the view is made of; a launcher writes it to a file, because a child of the fork server makes
+//!   its view long after the server was started.
+//! - [`enter`] makes the view and moves the calling process into it. It runs in two places: in a process that is about
+//!   to become the program, and, through the virtual GPU, in a child of the fork server.
+//! - [`Written`] lists what lies in the stores once the processes are gone.
+//!
+//! Design constraints:
+//! - What cannot be made private is left out of the view or is read-only: the worst case is an error, never a change.
+//! - Nothing panics and nothing is printed, because part of this runs inside somebody else's process.
+//! - Sockets and pipes of others stay reachable: an overlay would cut them off, and talking is not storing.
+
+#[cfg(target_os = "linux")]
+mod cover;
+#[cfg(target_os = "linux")]
+mod mounts;
+#[cfg(target_os = "linux")]
+mod namespace;
+#[cfg(target_os = "linux")]
+mod overlay;
+#[cfg(target_os = "linux")]
+mod plan;
+mod written;
+
+#[cfg(target_os = "linux")]
+pub use namespace::{drop_capabilities, enter};
+#[cfg(target_os = "linux")]
+pub use plan::{Made, Plan, Record};
+pub use written::{Written, WrittenFile};
