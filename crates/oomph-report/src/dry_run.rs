@@ -203,7 +203,7 @@ pub struct DeviceReport {
 }
 
 /// The smallest card of a kind that holds a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmallestCapacity {
     /// The capacity in bytes, as CUDA reports a card's total.
     pub capacity_bytes: u64,
@@ -227,6 +227,18 @@ pub struct SmallestCapacity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityKnown {
+    /// The capacities that the program was run on, where it adapts to the card; empty where one run stands for others.
+    #[serde(default)]
+    pub ran_on: Vec<RanOn>,
+}
+
+/// A run on a card of some capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RanOn {
+    /// What the card had, in bytes.
+    pub bytes: u64,
+    /// Whether it held the program.
+    pub held: bool,
     /// The program was run on it.
     Run,
     /// What it requested was replayed through the allocator's model.

@@ -31,8 +31,8 @@ pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use doubt::{End, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{
     CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
-    ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, Site, SmallestCapacity, Stopped, UNBOUNDED, Verdict,
-    Whose,
+    ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, RanOn, Site, SmallestCapacity, Stopped, UNBOUNDED,
+    Verdict, Whose,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

@@ -517,6 +517,7 @@ fn what_it_needs_was_run() {
         runs: 2,
     };
     device.smallest_capacity = Some(found);
+        ran_on: Vec::new(),
     report.smallest[0].confirmed = true;
     report.smallest[0].tight = true;
     looks("searched", &report);
@@ -536,6 +537,7 @@ fn a_smaller_card_may_do() {
         runs: 0,
     });
     looks("may-hold", &report);
+        ran_on: Vec::new(),
 }
 
 #[test]

@@ -417,7 +417,9 @@ fn pool_words(device: &DeviceReport, pool: &Pool) -> Option<String> {
     Some(match (pool.scales, device.capacity_bytes) {
         (PoolScale::Share, Some(capacity)) if capacity > 0 => {
             let percent = u128::from(limit) * 100 / u128::from(capacity);
-            format!("its pool may take {limit_words} of this card ({percent} %)")
+            let decides = device.oom.as_ref().is_some_and(|oom| decided_by_the_pool(device, oom));
+            let decides = if decides { ", which decides: the card itself has the memory" } else { "" };
+            format!("its pool may take {limit_words} of this card ({percent} %){decides}")
         }
         (PoolScale::Fixed, _) => format!("its pool may take {limit_words}, because the program says so"),
         (_, None) => return None,
@@ -434,6 +436,13 @@ fn compiled(page: &mut Page, report: &DryRunReport) {
         size(program.need_bytes()),
         size(program.argument_bytes),
         size(program.output_bytes)
+/// Whether the card had what was requested, and the rule for the pool did not let it be taken.
+fn decided_by_the_pool(device: &DeviceReport, oom: &Oom) -> bool {
+    let (Some(capacity), true) = (device.capacity_bytes, oom.requested_bytes > 0) else { return false };
+    let held = oom.allocated_bytes.unwrap_or(u64::MAX).saturating_add(device.peak.context_bytes);
+    held.saturating_add(oom.requested_bytes) <= capacity
+}
+
     );
     if program.alias_bytes > 0 {
         text += &format!(" ({} of them in place of arguments)", size(program.alias_bytes));
@@ -522,6 +531,20 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
             page.paragraph(2, 4, &[(Ink::Faint, text)]);
         }
         (CapacityKnown::Replayed, _) => {}
+        (CapacityKnown::Run, _) if !found.ran_on.is_empty() => {
+            let ran = |held| {
+                let mut sizes: Vec<u64> =
+                    found.ran_on.iter().filter(|run| run.held == held).map(|run| run.bytes).collect();
+                sizes.sort_unstable();
+                sizes.into_iter().map(size).collect::<Vec<_>>().join(", ")
+            };
+            let dead = match ran(false) {
+                none if none.is_empty() => "; less was not seen to fail".into(),
+                sizes => format!("; it ran out of memory with {sizes}"),
+            };
+            let text = format!("the program adapts to the card, so it was run: it fits with {}{dead}", ran(true));
+            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+        }
     }
     let noticeable = |reserved: u64| found.given_back_bytes > reserved / 100;
     if let Some(reserved) = found.reserved_bytes.filter(|&reserved| noticeable(reserved)) {
