@@ -72,6 +72,14 @@ class Record:
         """How much of a device a framework may take by its own settings: {device: {"bytes": n, "scales": how}}."""
         self.preallocates = False
         """Whether a framework took its pool at its start, so that the pool says nothing of the need."""
+        self.fallback = None
+        """Why something other than the cards did the work, in a sentence; None where nothing did."""
+        self.failure = None
+        """The exception that ended the program: {"kind": its class, "message": its words}."""
+        self.shortened = []
+        """Loops of frameworks that were shortened, beside those of the user's."""
+        self.left_out = []
+        """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
         self.compiled = []
         """What XLA says that the largest compiled programs need."""
         self._written = 0.0
@@ -226,8 +234,10 @@ class Record:
                 "compiled": list(self.compiled),
                 "architectures": list(self.architectures),
                 "phases": _listed(self.phases),
-                "loops": _listed(self.course),
-                "unreached": _listed(self.unreached),
+                "loops": _listed(self.course) + list(self.shortened),
+                "unreached": _listed(self.unreached) + list(self.left_out),
+                "fallback": self.fallback,
+                "failure": self.failure,
             }
 
     def _device(self, index, peaks):
