@@ -196,6 +196,13 @@ class Record:
             if site:
                 self.oom["site"] = site
 
+    def note_failure(self, error):
+        """Remember the exception that ends the program."""
+        try:
+            self.failure = {"kind": type(error).__name__, "message": str(error)[:2000]}
+        except Exception:
+            self.failure = {"kind": type(error).__name__, "message": ""}
+
     def _warn_caught(self, oom):
         site = oom.get("site")
         place = "%s:%d" % (site["file"], site["line"]) if site else "an unknown line"
@@ -223,7 +230,9 @@ class Record:
                 "frameworks": dict(self.frameworks),
                 "stopped": self.stopped,
                 "optimizer_steps": self.steps,
-                "devices": [self._device(index, peaks[index]) for index in sorted(peaks)],
+                "devices": [
+                    self._device(index, peaks.get(index, (None, 0))) for index in sorted({*peaks, *self.limits})
+                ],
                 "oom": self.oom,
                 "warnings": warnings,
                 "unknown_sizes": list(self.unknown_sizes.values()),

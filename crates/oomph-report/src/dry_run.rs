@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
 use crate::batches::Batches;
-use crate::doubt::{HostShortage, Unsure};
+use crate::doubt::{Fault, HostShortage, Unsure};
 use crate::followed::{FollowedLoop, PhasePeak, Unreached};
 use crate::worst::WorstCard;
 
@@ -109,6 +109,12 @@ pub struct DryRunReport {
     /// The host's memory that ran out, where that ended the program.
     #[serde(default)]
     pub host: Option<HostShortage>,
+    /// Why oomph could not run the program, where the virtual GPU is to blame; the verdict is `failed`.
+    #[serde(default)]
+    pub fault: Option<Fault>,
+    /// Why something other than the cards did the work, in a sentence; the verdict is `failed`.
+    #[serde(default)]
+    pub fallback: Option<String>,
 }
 
 /// The answer in one word.
@@ -221,12 +227,6 @@ pub struct SmallestCapacity {
     pub may_hold_bytes: Option<u64>,
     /// How many runs the search took.
     pub runs: u32,
-}
-
-/// How the smallest capacity is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CapacityKnown {
     /// The capacities that the program was run on, where it adapts to the card; empty where one run stands for others.
     #[serde(default)]
     pub ran_on: Vec<RanOn>,
@@ -239,6 +239,12 @@ pub struct RanOn {
     pub bytes: u64,
     /// Whether it held the program.
     pub held: bool,
+}
+
+/// How the smallest capacity is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityKnown {
     /// The program was run on it.
     Run,
     /// What it requested was replayed through the allocator's model.
@@ -567,6 +573,8 @@ mod tests {
             tight: false,
             unsure: None,
             host: None,
+            fault: None,
+            fallback: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

@@ -28,7 +28,7 @@ mod worst;
 pub use batches::{BatchPeak, BatchRange, Batches};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
-pub use doubt::{End, HostShortage, UnknownSize, Unsure};
+pub use doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{
     CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
     ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, RanOn, Site, SmallestCapacity, Stopped, UNBOUNDED,

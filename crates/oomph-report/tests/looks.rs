@@ -102,6 +102,8 @@ fn fits() -> DryRunReport {
         tight: false,
         unsure: None,
         host: None,
+        fault: None,
+        fallback: None,
     }
 }
 
@@ -515,9 +517,9 @@ fn what_it_needs_was_run() {
         given_back_bytes: 9_300 * MIB,
         may_hold_bytes: None,
         runs: 2,
+        ran_on: Vec::new(),
     };
     device.smallest_capacity = Some(found);
-        ran_on: Vec::new(),
     report.smallest[0].confirmed = true;
     report.smallest[0].tight = true;
     looks("searched", &report);
@@ -535,9 +537,9 @@ fn a_smaller_card_may_do() {
         given_back_bytes: 0,
         may_hold_bytes: Some(device.peak.process_bytes / 10 * 9),
         runs: 0,
+        ran_on: Vec::new(),
     });
     looks("may-hold", &report);
-        ran_on: Vec::new(),
 }
 
 #[test]

@@ -94,6 +94,15 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 doubt::host(page, host);
                 return;
             }
+            if let Some(fault) = &report.fault {
+                doubt::fault(page, fault);
+                return;
+            }
+            if let Some(why) = &report.fallback {
+                let text = format!(" the cards were not used as the program asked. {}", clean(why));
+                page.paragraph(0, 2, &[(Ink::Bad, "failed:"), (Ink::Strong, &text)]);
+                return;
+            }
             let text = match (report.stopped, report.exit_status) {
                 (_, status @ 129..=192) => format!(" the program was ended by signal {}", status - 128),
                 (_, status) => format!(" the program ended with exit status {status}"),
@@ -427,6 +436,13 @@ fn pool_words(device: &DeviceReport, pool: &Pool) -> Option<String> {
     })
 }
 
+/// Whether the card had what was requested, and the rule for the pool did not let it be taken.
+fn decided_by_the_pool(device: &DeviceReport, oom: &Oom) -> bool {
+    let (Some(capacity), true) = (device.capacity_bytes, oom.requested_bytes > 0) else { return false };
+    let held = oom.allocated_bytes.unwrap_or(u64::MAX).saturating_add(device.peak.context_bytes);
+    held.saturating_add(oom.requested_bytes) <= capacity
+}
+
 /// What XLA says that the largest program it compiled needs.
 fn compiled(page: &mut Page, report: &DryRunReport) {
     let Some(program) = report.compiled.first() else { return };
@@ -436,13 +452,6 @@ fn compiled(page: &mut Page, report: &DryRunReport) {
         size(program.need_bytes()),
         size(program.argument_bytes),
         size(program.output_bytes)
-/// Whether the card had what was requested, and the rule for the pool did not let it be taken.
-fn decided_by_the_pool(device: &DeviceReport, oom: &Oom) -> bool {
-    let (Some(capacity), true) = (device.capacity_bytes, oom.requested_bytes > 0) else { return false };
-    let held = oom.allocated_bytes.unwrap_or(u64::MAX).saturating_add(device.peak.context_bytes);
-    held.saturating_add(oom.requested_bytes) <= capacity
-}
-
     );
     if program.alias_bytes > 0 {
         text += &format!(" ({} of them in place of arguments)", size(program.alias_bytes));
@@ -489,6 +498,10 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
             };
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, &text)]);
         }
+        (None, _) if device.pool.is_some_and(|pool| pool.scales == PoolScale::Fixed) => {
+            let text = " more than the program lets its pool take; a larger card changes nothing";
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, text)]);
+        }
         (None, _) => {
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not looked for")]);
         }
@@ -518,19 +531,6 @@ fn instead_words(instead: &Instead) -> String {
 fn capacity(page: &mut Page, device: &DeviceReport) {
     let Some(found) = &device.smallest_capacity else { return };
     match (found.how, found.fails_bytes) {
-        (CapacityKnown::Run, Some(fails)) => {
-            let text = format!("it ran with {} and ran out of memory with {}", size(found.capacity_bytes), size(fails));
-            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
-        }
-        (CapacityKnown::Run, None) => {
-            let text = format!("it ran with {}; less was not seen to fail", size(found.capacity_bytes));
-            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
-        }
-        (CapacityKnown::Peak, _) => {
-            let text = "this is the peak on a card without a limit, whose cache is never given back";
-            page.paragraph(2, 4, &[(Ink::Faint, text)]);
-        }
-        (CapacityKnown::Replayed, _) => {}
         (CapacityKnown::Run, _) if !found.ran_on.is_empty() => {
             let ran = |held| {
                 let mut sizes: Vec<u64> =
@@ -545,6 +545,19 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
             let text = format!("the program adapts to the card, so it was run: it fits with {}{dead}", ran(true));
             page.paragraph(2, 4, &[(Ink::Faint, &text)]);
         }
+        (CapacityKnown::Run, Some(fails)) => {
+            let text = format!("it ran with {} and ran out of memory with {}", size(found.capacity_bytes), size(fails));
+            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+        }
+        (CapacityKnown::Run, None) => {
+            let text = format!("it ran with {}; less was not seen to fail", size(found.capacity_bytes));
+            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+        }
+        (CapacityKnown::Peak, _) => {
+            let text = "this is the peak on a card without a limit, whose cache is never given back";
+            page.paragraph(2, 4, &[(Ink::Faint, text)]);
+        }
+        (CapacityKnown::Replayed, _) => {}
     }
     let noticeable = |reserved: u64| found.given_back_bytes > reserved / 100;
     if let Some(reserved) = found.reserved_bytes.filter(|&reserved| noticeable(reserved)) {

@@ -114,7 +114,6 @@ pub(super) fn add_probe(
     let early = verdict != Verdict::Fits || probe.cut.is_some();
     let (_, died) = judge(probe);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
-        let (mut needed, _, _) = peak(index, card, probe);
         let limit = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
         if let (Some(limit), false, true) = (limit, died.is_empty(), device.oom.is_some()) {
             warnings.push(format!(
@@ -124,6 +123,7 @@ pub(super) fn add_probe(
             ));
             return;
         }
+        let (mut needed, _, _) = peak(index, card, probe);
         if device.pool.is_some() {
             needed = pool::without_slack(&needed);
         }
@@ -158,8 +158,8 @@ pub(super) fn add_probe(
             given_back_bytes: 0,
             may_hold_bytes: None,
             runs: 0,
-        });
             ran_on: Vec::new(),
+        });
         let seen = card.description(index).capacity_bytes;
         let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);
         let least = for_the_pool.and_then(|(pool, allocated)| pool::least_capacity(pool, seen, allocated)).unwrap_or(0);
