@@ -8,8 +8,11 @@
 mod cubin;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Some(kernels) = cubin::kernels(bytes) {
-        assert!(kernels.values().all(|kernel| (1..=1024).contains(&kernel.max_threads)));
+    if let Some(code) = cubin::code(bytes) {
+        assert!(code.kernels.values().all(|kernel| (1..=1024).contains(&kernel.max_threads)));
+        let size = code.globals.size;
+        assert!(code.globals.named.values().all(|(at, length)| at.checked_add(*length).is_some_and(|end| end <= size)));
+        assert!(code.globals.contents.iter().all(|(at, bytes)| at + bytes.len() <= size));
     }
     if let Some(end) = cubin::table_end(bytes) {
         assert!(cubin::elf_bytes(bytes).is_none_or(|size| size >= end));

@@ -36,6 +36,7 @@ def _wrap_excepthook(watcher):
     previous = sys.excepthook
 
     def excepthook(kind, value, tb):
+        safely(watcher.record.note_failure, value)
         safely(watcher.failed, value)
         try:
             # The program's traceback is shown as it would be without us.

@@ -72,6 +72,14 @@ class Record:
         """How much of a device a framework may take by its own settings: {device: {"bytes": n, "scales": how}}."""
         self.preallocates = False
         """Whether a framework took its pool at its start, so that the pool says nothing of the need."""
+        self.fallback = None
+        """Why something other than the cards did the work, in a sentence; None where nothing did."""
+        self.failure = None
+        """The exception that ended the program: {"kind": its class, "message": its words}."""
+        self.shortened = []
+        """Loops of frameworks that were shortened, beside those of the user's."""
+        self.left_out = []
+        """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
         self.compiled = []
         """What XLA says that the largest compiled programs need."""
         self._written = 0.0
@@ -188,6 +196,13 @@ class Record:
             if site:
                 self.oom["site"] = site
 
+    def note_failure(self, error):
+        """Remember the exception that ends the program."""
+        try:
+            self.failure = {"kind": type(error).__name__, "message": str(error)[:2000]}
+        except Exception:
+            self.failure = {"kind": type(error).__name__, "message": ""}
+
     def _warn_caught(self, oom):
         site = oom.get("site")
         place = "%s:%d" % (site["file"], site["line"]) if site else "an unknown line"
@@ -215,7 +230,9 @@ class Record:
                 "frameworks": dict(self.frameworks),
                 "stopped": self.stopped,
                 "optimizer_steps": self.steps,
-                "devices": [self._device(index, peaks[index]) for index in sorted(peaks)],
+                "devices": [
+                    self._device(index, peaks.get(index, (None, 0))) for index in sorted({*peaks, *self.limits})
+                ],
                 "oom": self.oom,
                 "warnings": warnings,
                 "unknown_sizes": list(self.unknown_sizes.values()),
@@ -226,8 +243,10 @@ class Record:
                 "compiled": list(self.compiled),
                 "architectures": list(self.architectures),
                 "phases": _listed(self.phases),
-                "loops": _listed(self.course),
-                "unreached": _listed(self.unreached),
+                "loops": _listed(self.course) + list(self.shortened),
+                "unreached": _listed(self.unreached) + list(self.left_out),
+                "fallback": self.fallback,
+                "failure": self.failure,
             }
 
     def _device(self, index, peaks):

@@ -11,7 +11,7 @@ import unittest
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph import record, sites
-from oomph.frameworks import jax, onnxruntime, watch
+from oomph.frameworks import jax, keras, onnxruntime, watch
 from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 
 
@@ -65,6 +65,116 @@ class Errors(unittest.TestCase):
         self.assertEqual(watcher.record.oom["requested_bytes"], 64)
         watcher.failed(ValueError("another thing"))
         self.assertIs(watcher.record.oom, oom)
+
+
+class Places(unittest.TestCase):
+    def watcher(self):
+        watcher = jax.JaxWatcher(record.Record("/nonexistent"))
+        site = lambda line: {"file": "/work/train.py", "line": line, "function": "main"}  # noqa: E731
+        watcher.compilations = [
+            ("jit_update", (1 << 28, 16 << 30), site(57)),
+            ("jit_subtract", (381 << 30, 0), site(25)),
+            ("jit__mean", (4, 0), site(27)),
+        ]
+        return watcher, site
+
+    def test_an_error_that_comes_late_belongs_to_the_line_that_called_the_program(self):
+        watcher, site = self.watcher()
+        text = "Out of memory while trying to allocate 16.00GiB. [executable_name='jit_update']"
+        self.assertEqual(watcher.place(text, site(58)), ("jit_update", site(57)))
+        self.assertEqual(len(watcher.record.warnings), 1, "it is said where the error came")
+        self.assertEqual(watcher.place(text, site(57)), ("jit_update", site(57)))
+        self.assertEqual(len(watcher.record.warnings), 1)
+
+    def test_an_error_that_was_handed_on_names_the_wrong_program(self):
+        watcher, site = self.watcher()
+        text = "Out of memory while trying to allocate 381.00GiB. [executable_name='jit__mean']"
+        self.assertEqual(watcher.place(text, site(27)), ("jit_subtract", site(25)))
+
+    def test_what_is_not_known_is_left_as_it_is(self):
+        watcher, site = self.watcher()
+        text = "Out of memory while trying to allocate 900.00GiB. [executable_name='jit_other']"
+        self.assertEqual(watcher.place(text, site(3)), ("jit_other", site(3)))
+        self.assertEqual(watcher.place("Out of memory", None), (None, None))
+
+
+class Sessions(unittest.TestCase):
+    def setUp(self):
+        self.watcher = onnxruntime.OnnxRuntimeWatcher(record.Record("/nonexistent"))
+
+    def session(self, have, error=None):
+        class Session:
+            def _create_inference_session(self, providers, provider_options):
+                if error is not None:
+                    raise error
+                self._sess = types.SimpleNamespace(get_providers=lambda: have)
+
+        self.watcher.watch_sessions(Session)
+        return Session()
+
+    def test_work_that_is_left_to_the_cpu_is_named(self):
+        cpu = ["CPUExecutionProvider"]
+        self.session(cpu)._create_inference_session(cpu, None)
+        self.assertIsNone(self.watcher.record.fallback, "the program asked for the CPU")
+        both = ["CUDAExecutionProvider", *cpu]
+        self.session(both)._create_inference_session(both, None)
+        self.assertIsNone(self.watcher.record.fallback)
+        self.session(cpu)._create_inference_session(both, None)
+        self.assertIn("CUDAExecutionProvider", self.watcher.record.fallback)
+
+    def test_a_session_that_does_not_fit_is_an_error_that_was_caught(self):
+        error = RuntimeError("bfc_arena.cc: Failed to allocate memory for requested buffer of size 268435456")
+        with self.assertRaises(RuntimeError):
+            self.session([], error)._create_inference_session(["CUDAExecutionProvider"], [{}])
+        oom = self.watcher.record.oom
+        self.assertEqual((oom["requested_bytes"], oom["fatal"]), (268435456, False))
+        self.watcher.failed(error)
+        self.assertTrue(self.watcher.record.oom["fatal"])
+        self.assertFalse([one for one in self.watcher.record.warnings if "went on" in one])
+
+    def test_the_limit_of_the_arena_is_the_cause_where_it_was_reached(self):
+        options = {"device_id": 0, "gpu_mem_limit": 1 << 30}
+        self.session(["CUDAExecutionProvider"])._create_inference_session([("CUDAExecutionProvider", options)], None)
+        self.assertEqual(self.watcher.record.limits, {})
+        text = "bfc_arena.cc Available memory of 0 is smaller than requested bytes of 411041792"
+        self.watcher.failed(RuntimeError(text))
+        self.assertEqual(self.watcher.record.limits, {0: {"bytes": 1 << 30, "scales": "fixed"}})
+        self.assertEqual(self.watcher.record.oom["requested_bytes"], 411041792)
+        self.assertIn("gpu_mem_limit, 1.00 GiB", self.watcher.record.warnings[0])
+
+
+class KerasPasses(unittest.TestCase):
+    def run_pass(self, name, peaks, stop_mode="peak-stable"):
+        found = iter(peaks)
+        watcher = types.SimpleNamespace(
+            record=record.Record("/nonexistent"), peaks=lambda: {0: (None, next(found, peaks[-1]))}
+        )
+        loops = keras.KerasLoops(watcher, stop_mode, 3)
+
+        class EpochIterator:
+            num_batches = 100
+            data_adapter = types.SimpleNamespace(on_epoch_end=lambda: None)
+
+            def _enumerate_iterator(self):
+                yield from range(100)
+
+        loops.attach(types.SimpleNamespace(EpochIterator=EpochIterator))
+        source = "def %s(self, steps, epoch=1):\n    return sum(1 for _ in steps._enumerate_iterator())\n" % name
+        scope = {}
+        exec(compile(source, "/lib/keras/src/backend/tensorflow/trainer.py", "exec"), scope)
+        model = types.SimpleNamespace(stop_training=False)
+        return scope[name](model, EpochIterator()), model, watcher.record
+
+    def test_a_pass_ends_with_its_peak_and_fit_with_its_second_epoch(self):
+        count, model, kept = self.run_pass("fit", [10, 20, 30])
+        self.assertEqual((count, model.stop_training), (6, True))
+        self.assertEqual([(one["kind"], one["iterations"], one["of"]) for one in kept.shortened], [("training", 6, 100)])
+        count, model, _ = self.run_pass("evaluate", [10])
+        self.assertEqual((count, model.stop_training), (4, False))
+
+    def test_a_prediction_is_run_whole_and_so_is_what_is_to_run_to_its_exit(self):
+        self.assertEqual(self.run_pass("predict", [10])[0], 100)
+        self.assertEqual(self.run_pass("fit", [10], "exit")[0], 100)
 
 
 ATTACHED = """

@@ -152,6 +152,31 @@ fn a_dump_of_tensorflow_becomes_a_heap() {
 }
 
 #[test]
+fn what_jax_prints_is_told_in_its_own_words() {
+    // The allocator is TensorFlow's, and so are its words; a path through Keras makes no program of Keras'.
+    let log = "\
+W external/xla/xla/tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 7.32GiB (rounded to 7864320000)requested by op \n\
+I external/xla/xla/tsl/framework/bfc_allocator.cc:1106] InUse at 7f0000000000 of size 10748000000 next 18446744073709551615\n\
+I external/xla/xla/tsl/framework/bfc_allocator.cc:1140] Stats: \nLimit:                        16.70GiB\n\
+InUse:                        10.01GiB\nMaxInUse:                     14.01GiB\n\
+Traceback (most recent call last):\n  File \"/home/u/train.py\", line 57, in <module>\n    state, loss = train_step(state, batch, key)\n\
+  File \"/v/site-packages/keras/src/backend/jax/trainer.py\", line 10, in f\n\
+jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 7.32GiB.\n";
+    let failure = first(log);
+    assert_eq!((failure.framework.as_deref(), failure.front_end.as_deref()), (Some("jax"), None));
+    assert_eq!(failure.facts.limit_bytes, Some(17_931_488_460));
+    assert!(!causes(&failure).contains(&Cause::Limit), "three quarters of a card are JAX's own");
+    let written: Vec<&str> = failure.remedies.iter().map(|offer| offer.apply.as_str()).collect();
+    assert!(written.iter().any(|apply| apply.contains("jax.checkpoint")), "{written:?}");
+    assert!(written.iter().all(|apply| !apply.contains("keras") && !apply.contains("tf.")), "{written:?}");
+
+    let unknown = log.lines().take(1).collect::<String>();
+    assert_eq!(first(&unknown).framework.as_deref(), Some("jax"), "where its sources lay");
+    let tensorflow = unknown.replace("external/xla/xla", "external/local_xla/xla");
+    assert_eq!(first(&tensorflow).framework.as_deref(), Some("tensorflow"));
+}
+
+#[test]
 fn the_kernel_killed_it() {
     let failure = first("Out of memory: Killed process 4242 (python) total-vm:99999kB, anon-rss:88888kB\n");
     assert!(!failure.is_gpu_oom);

@@ -53,10 +53,10 @@ pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
     AppliedRemedy, AppliedState, Batches, HookBatch, HookBatchRange, HookBatches, HookBlocks, HookCompiled, HookConfig,
-    HookDevice, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept, HookLimit,
-    HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram, HookRemedy,
-    HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales,
-    Routing, Stop, StopMode, UnknownSizes, Values,
+    HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept,
+    HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram,
+    HookRemedy, HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached,
+    LimitScales, Routing, Stop, StopMode, UnknownSizes, Values,
 };
 pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};

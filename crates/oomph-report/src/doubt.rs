@@ -37,6 +37,15 @@ pub struct UnknownSize {
     pub high: u64,
 }
 
+/// Why oomph could not run a program: it failed after an answer that a real driver would not have given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// The functions that it called and that the virtual GPU does not support; empty where its error alone shows it.
+    pub asked: Vec<String>,
+    /// The error that ended it; empty where that is not known.
+    pub message: String,
+}
+
 /// The memory of the host that ran out, which says nothing of the card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostShortage {

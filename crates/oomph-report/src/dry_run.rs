@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::activity::Activity;
 use crate::batches::Batches;
-use crate::doubt::{HostShortage, Unsure};
+use crate::doubt::{Fault, HostShortage, Unsure};
 use crate::followed::{FollowedLoop, PhasePeak, Unreached};
 use crate::worst::WorstCard;
 
@@ -113,6 +113,12 @@ pub struct DryRunReport {
     /// could write to those.
     #[serde(default)]
     pub writes: Option<Writes>,
+    /// Why oomph could not run the program, where the virtual GPU is to blame; the verdict is `failed`.
+    #[serde(default)]
+    pub fault: Option<Fault>,
+    /// Why something other than the cards did the work, in a sentence; the verdict is `failed`.
+    #[serde(default)]
+    pub fallback: Option<String>,
 }
 
 /// What a program wrote, all of which is removed with the run.
@@ -243,7 +249,7 @@ pub struct DeviceReport {
 }
 
 /// The smallest card of a kind that holds a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmallestCapacity {
     /// The capacity in bytes, as CUDA reports a card's total.
     pub capacity_bytes: u64,
@@ -261,6 +267,18 @@ pub struct SmallestCapacity {
     pub may_hold_bytes: Option<u64>,
     /// How many runs the search took.
     pub runs: u32,
+    /// The capacities that the program was run on, where it adapts to the card; empty where one run stands for others.
+    #[serde(default)]
+    pub ran_on: Vec<RanOn>,
+}
+
+/// A run on a card of some capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RanOn {
+    /// What the card had, in bytes.
+    pub bytes: u64,
+    /// Whether it held the program.
+    pub held: bool,
 }
 
 /// How the smallest capacity is known.
@@ -596,6 +614,8 @@ mod tests {
             unsure: None,
             host: None,
             writes: None,
+            fault: None,
+            fallback: None,
         };
         let text = serde_json::to_string(&report)?;
         let contract = concat!(

@@ -28,11 +28,11 @@ mod worst;
 pub use batches::{BatchPeak, BatchRange, Batches};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
-pub use doubt::{End, HostShortage, UnknownSize, Unsure};
+pub use doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{
     CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
-    ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, Site, SmallestCapacity, Stopped, UNBOUNDED, Verdict,
-    Whose, WriteFloor, Writes, WrittenFile,
+    ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, RanOn, Site, SmallestCapacity, Stopped, UNBOUNDED,
+    Verdict, Whose, WriteFloor, Writes, WrittenFile,
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{

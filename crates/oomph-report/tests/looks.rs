@@ -103,6 +103,8 @@ fn fits() -> DryRunReport {
         unsure: None,
         host: None,
         writes: None,
+        fault: None,
+        fallback: None,
     }
 }
 
@@ -516,6 +518,7 @@ fn what_it_needs_was_run() {
         given_back_bytes: 9_300 * MIB,
         may_hold_bytes: None,
         runs: 2,
+        ran_on: Vec::new(),
     };
     device.smallest_capacity = Some(found);
     report.smallest[0].confirmed = true;
@@ -535,6 +538,7 @@ fn a_smaller_card_may_do() {
         given_back_bytes: 0,
         may_hold_bytes: Some(device.peak.process_bytes / 10 * 9),
         runs: 0,
+        ran_on: Vec::new(),
     });
     looks("may-hold", &report);
 }

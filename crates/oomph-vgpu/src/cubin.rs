@@ -17,6 +17,14 @@ const FAT_ENTRY_BYTES: usize = 64;
 const SECTION_HEADER_BYTES: usize = 64;
 /// Larger images than any are not believed, in bytes.
 const MOST_BYTES: usize = 1 << 30;
+const SYMBOL_BYTES: usize = 24;
+/// Kinds of sections: a table of symbols, and bytes that are not in the file.
+const SYMBOL_TABLE: u32 = 2;
+const NO_BITS: u32 = 8;
+/// The kind of symbols that are variables, in the lower bits of their `st_info`.
+const OBJECT: u8 = 1;
+/// Global variables begin at multiples of this, in bytes, as in memory that was allocated.
+const ALIGNMENT: usize = 256;
 
 /// Kinds of entries in `.nv.info.KERNEL` sections: `EIATTR_MAX_THREADS`, `EIATTR_FRAME_SIZE`.
 const INFO_MAX_THREADS: u8 = 0x05;
@@ -39,6 +47,26 @@ pub struct Attributes {
 
 /// The kernels of an image, by name.
 pub type Kernels = BTreeMap<Vec<u8>, Attributes>;
+
+/// Global variables of an image. XLA keeps the constants of a program there. Sizes and offsets in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Globals {
+    /// What all of them take together.
+    pub size: usize,
+    /// Where each begins, and how long it is.
+    pub named: BTreeMap<Vec<u8>, (usize, usize)>,
+    /// What the image says is in them, and where it begins; the rest is zero.
+    pub contents: Vec<(usize, Vec<u8>)>,
+}
+
+/// What an image holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// Its kernels. An image of constants has none.
+    pub kernels: Kernels,
+    /// Its global variables.
+    pub globals: Globals,
+}
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
@@ -70,6 +98,8 @@ pub fn elf_bytes(image: &[u8]) -> Option<usize> {
 struct Section {
     name: usize,
     kind: u32,
+    /// For a table of symbols, the section of their names.
+    link: usize,
     info: u32,
     offset: usize,
     size: usize,
@@ -78,7 +108,7 @@ struct Section {
 impl Section {
     /// Where its bytes end in the file; sections without bytes there (`SHT_NOBITS`) have no end.
     fn end(&self) -> Option<usize> {
-        if self.kind == 8 { None } else { self.offset.checked_add(self.size) }
+        if self.kind == NO_BITS { None } else { self.offset.checked_add(self.size) }
     }
 
     fn bytes<'image>(&self, image: &'image [u8]) -> &'image [u8] {
@@ -98,6 +128,7 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
                 kind: u32_at(header, 4)?,
                 offset: usize_at(header, 24)?,
                 size: usize_at(header, 32)?,
+                link: u32_at(header, 40)? as usize,
                 info: u32_at(header, 44)?,
             })
         })
@@ -106,13 +137,10 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
 
 /// Reads a whole cubin. The registers of a kernel stand in the upper byte of its `.text` section's `sh_info`, its
 /// shared memory is the size of `.nv.shared.KERNEL`, and its frame and thread limit are in `.nv.info.KERNEL`.
-pub fn kernels(image: &[u8]) -> Option<Kernels> {
+pub fn code(image: &[u8]) -> Option<Code> {
     let all = sections(image)?;
     let names = all.get(usize::from(u16_at(image, 0x3e)?))?.bytes(image);
-    let name_of = |section: &Section| -> &[u8] {
-        let rest = names.get(section.name..).unwrap_or_default();
-        rest.split(|byte| *byte == 0).next().unwrap_or_default()
-    };
+    let name_of = |section: &Section| text_at(names, section.name);
     let flags = u32_at(image, 0x30)?;
     // Newer cubins keep the architecture in the second byte of the flags, older ones in the first.
     let (first, second) = (flags & 0xff, flags >> 8 & 0xff);
@@ -133,7 +161,55 @@ pub fn kernels(image: &[u8]) -> Option<Kernels> {
             read_info(section.bytes(image), attributes);
         }
     }
-    Some(kernels)
+    // The third bank is that of `__constant__` variables, which hosts find by name as well.
+    let kinds: [&[u8]; 3] = [b".nv.global", b".nv.managed", b".nv.constant3"];
+    let is_global = |section: &Section| kinds.iter().any(|kind| name_of(section).starts_with(kind));
+    Some(Code { kernels, globals: globals(image, &all, is_global) })
+}
+
+/// The variables in the sections of an image for which `is_global` holds.
+fn globals(image: &[u8], all: &[Section], is_global: impl Fn(&Section) -> bool) -> Globals {
+    let mut size = 0_usize;
+    let mut contents = Vec::new();
+    let starts: Vec<Option<usize>> = all
+        .iter()
+        .map(|section| {
+            let start = size.checked_next_multiple_of(ALIGNMENT)?;
+            is_global(section).then_some(())?;
+            size = start.checked_add(section.size)?;
+            let bytes = section.bytes(image);
+            if !bytes.is_empty() {
+                contents.push((start, bytes.to_vec()));
+            }
+            Some(start)
+        })
+        .collect();
+    let mut named = BTreeMap::new();
+    for table in all.iter().filter(|section| section.kind == SYMBOL_TABLE) {
+        let names = all.get(table.link).map_or(&[][..], |section| section.bytes(image));
+        for symbol in table.bytes(image).chunks_exact(SYMBOL_BYTES) {
+            let (Some(name), Some(section), Some(value), Some(length)) =
+                (u32_at(symbol, 0), u16_at(symbol, 6), usize_at(symbol, 8), usize_at(symbol, 16))
+            else {
+                continue;
+            };
+            let is_object = symbol.get(4).is_some_and(|info| info & 0xf == OBJECT);
+            let Some(start) = starts.get(usize::from(section)).copied().flatten().filter(|_| is_object) else {
+                continue;
+            };
+            let within = start.checked_add(value).filter(|at| at.checked_add(length).is_some_and(|end| end <= size));
+            if let Some(at) = within {
+                named.insert(text_at(names, name as usize).to_vec(), (at, length));
+            }
+        }
+    }
+    Globals { size, named, contents }
+}
+
+/// The text that begins at a place in a section of texts.
+fn text_at(texts: &[u8], at: usize) -> &[u8] {
+    let rest = texts.get(at..).unwrap_or_default();
+    rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Walks the entries of an info section: format, attribute, then a value or a sized payload.
@@ -193,12 +269,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_not_read() {
-        assert!(kernels(&[]).is_none());
+        assert!(code(&[]).is_none());
         let mut lying = vec![0_u8; 64];
         lying[..4].copy_from_slice(&ELF_MAGIC);
         lying[0x28] = 0xff;
         lying[0x3c] = 9;
-        assert!(kernels(&lying).is_none());
+        assert!(code(&lying).is_none());
     }
 
     #[test]
@@ -210,6 +286,55 @@ mod tests {
         read_info(&bytes, &mut attributes);
         assert_eq!((attributes.local, attributes.max_threads), (64, 128));
     }
+
+    #[test]
+    fn an_image_of_constants_has_no_kernel_and_its_variables_have_their_sizes() {
+        let mut names = vec![0_u8];
+        let mut name = |text: &str| {
+            let at = names.len() as u32;
+            names.extend(text.bytes().chain([0]));
+            at
+        };
+        let (table, init, rest) = (name(".symtab"), name(".nv.global.init"), name(".nv.global"));
+        let (first, second, kernel) = (name("first"), name("second"), name("kernel"));
+        let symbol = |name: u32, kind: u8, section: u16, value: u64, size: u64| {
+            let head = [&name.to_le_bytes()[..], &[0x10 | kind, 0], &section.to_le_bytes()].concat();
+            [head, value.to_le_bytes().to_vec(), size.to_le_bytes().to_vec()].concat()
+        };
+        let symbols =
+            [symbol(first, OBJECT, 2, 4, 8), symbol(second, OBJECT, 3, 0, 3 << 30), symbol(kernel, 2, 3, 0, 8)]
+                .concat();
+        let contents = [9_u8; 12];
+        let section = |name: u32, kind: u32, offset: usize, size: u64, link: u32| {
+            let mut header = vec![0_u8; SECTION_HEADER_BYTES];
+            header[..4].copy_from_slice(&name.to_le_bytes());
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
+            header[32..40].copy_from_slice(&size.to_le_bytes());
+            header[40..44].copy_from_slice(&link.to_le_bytes());
+            header
+        };
+        let at = ELF_HEADER_BYTES;
+        let (after_names, after_symbols) = (at + names.len(), at + names.len() + symbols.len());
+        let headers = [
+            section(0, 3, at, names.len() as u64, 0),
+            section(table, SYMBOL_TABLE, after_names, symbols.len() as u64, 0),
+            section(init, 1, after_symbols, contents.len() as u64, 0),
+            section(rest, NO_BITS, 0, 3 << 30, 0),
+        ];
+        let mut image = vec![0_u8; ELF_HEADER_BYTES];
+        image[..4].copy_from_slice(&ELF_MAGIC);
+        image[0x28..0x30].copy_from_slice(&((after_symbols + contents.len()) as u64).to_le_bytes());
+        image[0x3c] = headers.len() as u8;
+        image.extend([&names[..], &symbols, &contents, &headers.concat()].concat());
+        let found = code(&image).expect("it can be read");
+        assert!(found.kernels.is_empty());
+        assert_eq!(found.globals.size, ALIGNMENT + (3 << 30));
+        let named = [(b"first".to_vec(), (4, 8)), (b"second".to_vec(), (ALIGNMENT, 3 << 30))];
+        assert_eq!(found.globals.named, BTreeMap::from(named));
+        assert_eq!(found.globals.contents, [(0, contents.to_vec())]);
+    }
+
     #[test]
     fn the_architectures_of_a_fat_binary_are_listed_until_it_ends() {
         let entry = |kind: u16, arch: u32, payload: u64| {

@@ -5,14 +5,14 @@
 
 use std::ptr::NonNull;
 
-use crate::cubin::{self, ELF_HEADER_BYTES, ELF_MAGIC, FAT_HEADER_BYTES, Kernels};
+use crate::cubin::{self, Code, ELF_HEADER_BYTES, ELF_MAGIC, FAT_HEADER_BYTES};
 
-/// The kernels of an image with their attributes; `None` for an image that cannot be read (a fat binary or PTX, whose
+/// What an image holds; `None` for an image that cannot be read (a fat binary or PTX, whose
 /// code a driver would choose or make).
 ///
 /// # Safety
 /// `image` must point to a whole image.
-pub unsafe fn kernels(image: NonNull<u8>) -> Option<Kernels> {
+pub unsafe fn code(image: NonNull<u8>) -> Option<Code> {
     // SAFETY: every image is longer than four bytes or is text with a terminator.
     if unsafe { bytes(image, ELF_MAGIC.len()) } != ELF_MAGIC {
         return None;
@@ -22,7 +22,7 @@ pub unsafe fn kernels(image: NonNull<u8>) -> Option<Kernels> {
     // SAFETY: the section table belongs to the image, whose wholeness the caller promises.
     let size = cubin::elf_bytes(unsafe { bytes(image, table_end) })?;
     // SAFETY: as above, for the sections.
-    cubin::kernels(unsafe { bytes(image, size) })
+    cubin::code(unsafe { bytes(image, size) })
 }
 
 /// The architectures in a fat binary, and whether each has machine code (or PTX).

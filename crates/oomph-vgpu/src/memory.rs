@@ -103,6 +103,8 @@ pub fn free(pointer: *mut c_void) -> u32 {
     let block = {
         let mut space = space::lock();
         match space.find(pointer as usize) {
+            // A variable of a module is not the program's to free.
+            Some(Block { place: Place::Device(Kind::Context), .. }) => return INVALID_VALUE,
             Some(block) if block.start == pointer as usize && matches!(block.place, Place::Device(_)) => {
                 space.remove(block.start);
                 block
@@ -192,6 +194,40 @@ pub fn free_host(pointer: *mut c_void) -> u32 {
             SUCCESS
         }
         _ => INVALID_VALUE,
+    }
+}
+
+/// Where the small variables of modules lie.
+static MODULES: Mutex<FreeRanges> = Mutex::new(FreeRanges::WITHIN_GRANULES);
+
+/// Device memory of less than a granule that is part of what a context takes: it is charged to nobody, and the program
+/// cannot free it. It begins as zeros.
+pub fn allocate_within_context(size: usize) -> Result<*mut c_void, u32> {
+    let device = device::activate_current()?;
+    let span = size.max(1).checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
+    let mut free = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = match free.take(span) {
+        Some(start) => start,
+        None => {
+            free.give(space::lock().take(GRANULE).ok_or(OUT_OF_MEMORY)?, GRANULE);
+            free.take(span).ok_or(OUT_OF_MEMORY)?
+        }
+    };
+    // SAFETY: the range is this module's alone, and address space is readable and writable memory.
+    unsafe { ptr::write_bytes(start as *mut u8, 0, span) };
+    let (card, ordinal) = (device.card, device::current_ordinal());
+    space::lock().insert(Block { start, size, span, place: Place::Device(Kind::Context), card, ordinal, id: 0 });
+    Ok(start as *mut c_void)
+}
+
+/// Gives back what [`allocate_within_context`] handed out.
+pub fn free_within_context(pointer: *mut c_void) {
+    let mut space = space::lock();
+    let found = space.find(pointer as usize).filter(|block| block.start == pointer as usize);
+    if let Some(block) = found.filter(|block| block.place == Place::Device(Kind::Context)) {
+        space.remove(block.start);
+        drop(space);
+        MODULES.lock().unwrap_or_else(PoisonError::into_inner).give(block.start, block.span);
     }
 }
 

@@ -6,10 +6,12 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
 pub use crate::cubin::Attributes;
-use crate::cubin::Kernels;
+use oomph_ledger::Kind;
+
+use crate::cubin::{Globals, Kernels};
 use crate::registered::code_architecture;
-use crate::status::{INVALID_HANDLE, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND};
-use crate::{handle, image};
+use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_FOUND};
+use crate::{activity, device, handle, image, memory, transfer};
 
 const KERNEL_MAGIC: u64 = 0x6b65_726e_656c_6f6f;
 
@@ -35,46 +37,100 @@ pub struct Kernel {
     module: usize,
 }
 
-/// Images that were loaded, by handle: their kernels, if the image could be read.
-static MODULES: Mutex<BTreeMap<usize, Option<Kernels>>> = Mutex::new(BTreeMap::new());
+/// Global variables that take less than this together, in bytes, are part of what a context takes.
+const SMALL_GLOBALS: usize = 1 << 20;
+
+/// An image that was loaded.
+struct Module {
+    /// Its kernels, if it could be read.
+    kernels: Option<Kernels>,
+    /// Its variables, if it could be read.
+    globals: Option<Loaded>,
+}
+
+/// Global variables, and where they are.
+struct Loaded {
+    globals: Globals,
+    /// The address of the first; 0 where there is none.
+    start: usize,
+}
+
+/// Images that were loaded, by handle.
+static MODULES: Mutex<BTreeMap<usize, Module>> = Mutex::new(BTreeMap::new());
 /// Kernels handed out, by module and name, so that asking twice gives the same handle.
 static KERNELS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
-/// Globals handed out, by module and name: address and size.
+/// Globals of images that could not be read, by module and name: their addresses.
 static GLOBALS: Mutex<BTreeMap<(usize, Vec<u8>), usize>> = Mutex::new(BTreeMap::new());
 
-/// Loads an image: a cubin, a fat binary or PTX.
+/// Loads an image: a cubin, a fat binary or PTX. An image that holds nothing is loaded like any other.
 ///
 /// # Safety
 /// `image` must point to a whole image, as CUDA requires.
 pub unsafe fn load(image: *const c_void) -> Result<*mut c_void, u32> {
     let image = NonNull::new(image.cast_mut().cast::<u8>()).ok_or(INVALID_VALUE)?;
     // SAFETY: the caller's promise; the reader looks at headers first and at no more than they announce.
-    let kernels = unsafe { image::kernels(image) };
-    if kernels.as_ref().is_some_and(BTreeMap::is_empty) {
-        return Err(INVALID_IMAGE);
-    }
-    let module = handle::fresh();
-    MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, kernels);
-    Ok(module)
+    let module = match unsafe { image::code(image) } {
+        None => Module { kernels: None, globals: None },
+        Some(code) => Module { globals: Some(Loaded::of(code.globals)?), kernels: Some(code.kernels) },
+    };
+    Ok(keep(module))
 }
 
 /// Makes a module whose contents are unknown.
 pub fn opaque() -> *mut c_void {
-    let module = handle::fresh();
-    MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(module as usize, None);
-    module
+    keep(Module { kernels: None, globals: None })
 }
 
-/// Forgets a module.
+fn keep(module: Module) -> *mut c_void {
+    let handle = handle::fresh();
+    MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(handle as usize, module);
+    handle
+}
+
+/// Forgets a module, and gives back what its variables took.
 pub fn unload(module: *mut c_void) -> Result<(), u32> {
-    MODULES.lock().unwrap_or_else(PoisonError::into_inner).remove(&(module as usize)).map(drop).ok_or(INVALID_HANDLE)
+    let removed = MODULES.lock().unwrap_or_else(PoisonError::into_inner).remove(&(module as usize));
+    if let Some(Loaded { globals, start }) = removed.ok_or(INVALID_HANDLE)?.globals {
+        let start = start as *mut c_void;
+        if globals.size < SMALL_GLOBALS {
+            memory::free_within_context(start);
+        } else {
+            memory::free(start);
+        }
+    }
+    Ok(())
+}
+
+impl Loaded {
+    /// Takes memory for variables.
+    fn of(globals: Globals) -> Result<Self, u32> {
+        let start = match globals.size {
+            0 => ptr::null_mut(),
+            size if size < SMALL_GLOBALS => memory::allocate_within_context(size)?,
+            size => {
+                let device = device::activate_current()?;
+                memory::allocate_on(device, device::current_ordinal(), size, Kind::Malloc)
+                    .inspect_err(|status| activity::refusal::note(*status, device.card, size))?
+            }
+        };
+        for (at, bytes) in &globals.contents {
+            // SAFETY: the contents of a section lie within the room for all sections, which is writable and new.
+            unsafe { transfer::copy(start.byte_add(*at), bytes.as_ptr().cast(), bytes.len()) };
+        }
+        Ok(Self { globals, start: start as usize })
+    }
+
+    /// The address and the size of a variable.
+    fn find(&self, name: &[u8]) -> Option<(usize, usize)> {
+        self.globals.named.get(name).map(|&(at, size)| (self.start + at, size))
+    }
 }
 
 /// The kernel of a name. In an image that could be read, an unknown name is an error.
 pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
     let attributes = {
         let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-        match modules.get(&(module as usize)).ok_or(INVALID_HANDLE)? {
+        match &modules.get(&(module as usize)).ok_or(INVALID_HANDLE)?.kernels {
             Some(kernels) => *kernels.get(name.to_bytes()).ok_or(NOT_FOUND)?,
             None => Attributes::ordinary(ptr::null()),
         }
@@ -90,7 +146,8 @@ pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
 /// Names of the kernels of a module, where its image could be read.
 pub fn names(module: *mut c_void) -> Vec<Vec<u8>> {
     let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    modules.get(&(module as usize)).and_then(Option::as_ref).map_or_else(Vec::new, |map| map.keys().cloned().collect())
+    let kernels = modules.get(&(module as usize)).and_then(|module| module.kernels.as_ref());
+    kernels.map_or_else(Vec::new, |kernels| kernels.keys().cloned().collect())
 }
 
 /// The kernel behind a handle, if it is one of this module's; the runtime's kernels are host functions.
@@ -112,12 +169,21 @@ impl Kernel {
     }
 }
 
-/// A global variable of a module: an address with room for what hosts copy there.
-pub fn global(module: *mut c_void, name: &CStr) -> (*mut c_void, usize) {
+/// A global variable of a module: its address and size. A name that is not in an image that could be read is an error;
+/// in others every name has room for what hosts copy there.
+pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), u32> {
     const ROOM: usize = 64 << 10;
+    let known = {
+        let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = modules.get(&(module as usize)).and_then(|module| module.globals.as_ref());
+        loaded.map(|loaded| loaded.find(name.to_bytes()))
+    };
+    if let Some(found) = known {
+        return found.map(|(address, size)| (address as *mut c_void, size)).ok_or(NOT_FOUND);
+    }
     let mut globals = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner);
     let address = *globals
         .entry((module as usize, name.to_bytes().to_vec()))
         .or_insert_with(|| Box::leak(vec![0_u64; ROOM / size_of::<u64>()].into_boxed_slice()).as_ptr() as usize);
-    (address as *mut c_void, ROOM)
+    Ok((address as *mut c_void, ROOM))
 }

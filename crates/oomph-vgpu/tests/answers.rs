@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use oomph_ledger::{LEDGER_FILE, Ledger};
@@ -24,6 +24,9 @@ type Allocate = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
 type Edges = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
 type Dependencies = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, *mut usize) -> c_int;
 type Update = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut [u64; 3]) -> c_int;
+
+type Load = unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> c_int;
+type Symbol = unsafe extern "C" fn(*mut *mut c_void, *mut usize, *mut c_void, *const c_char) -> c_int;
 
 /// One test, because a process opens the library once.
 #[test]
@@ -75,6 +78,18 @@ fn refusals_are_named_and_answers_are_whole() {
         assert_eq!(open(&raw mut opened, shared, 1), 0);
         assert!(!opened.is_null() && opened != pointer);
         assert_eq!((close(opened), close(opened), close(pointer)), (0, 1, 1));
+
+        // What XLA loads for the constants of a program: an image without a kernel, whose header lists no section's name.
+        let load: Load = common::function(library, "cuModuleLoadData");
+        let symbol: Symbol = common::function(library, "cuModuleGetGlobal_v2");
+        let mut image = [0_u8; 128];
+        image[..4].copy_from_slice(b"\x7fELF");
+        (image[0x28], image[0x3c]) = (64, 1);
+        let mut module = ptr::null_mut();
+        assert_eq!(load(&raw mut module, image.as_ptr().cast()), 0);
+        let (mut at, mut bytes) = (ptr::without_provenance_mut(1), 1);
+        assert_eq!(symbol(&raw mut at, &raw mut bytes, module, c"missing".as_ptr()), NOT_FOUND);
+        assert!(at.is_null() && bytes == 0);
 
         // CUDA 13's shapes: without a runtime in the process, the newest is assumed.
         let edges: Edges = common::function(library, "cudaGraphGetEdges");

@@ -20,6 +20,7 @@ use crate::needs::{Foretold, Found};
 use crate::whose::ProcessMemory;
 use crate::{activity, followed};
 
+mod fault;
 mod holding;
 mod host;
 mod peaks;
@@ -177,6 +178,8 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         unsure: None,
         host: (verdict == Verdict::Failed).then(|| host::shortage(run)).flatten(),
         writes: run.writes.clone(),
+        fault: (verdict == Verdict::Failed).then(|| fault::of(run)).flatten(),
+        fallback: fallback(run).filter(|_| verdict == Verdict::Failed).map(str::to_owned),
     }
 }
 
@@ -234,12 +237,19 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
         let caught = reports.iter().any(|hook| hook.oom.is_some());
         let verdict = match used_a_gpu(run) {
             _ if caught => Verdict::Recovered,
+            // What the CPU did says nothing of the card.
+            _ if fallback(run).is_some() => Verdict::Failed,
             true => Verdict::Fits,
             false => Verdict::NoGpuUse,
         };
         return (verdict, BTreeSet::new());
     }
     if unexplained_refusal(run) { (Verdict::Oom, BTreeSet::new()) } else { (Verdict::Failed, BTreeSet::new()) }
+}
+
+/// Why something other than the cards did the work.
+fn fallback(run: &Observation) -> Option<&str> {
+    run.hooks.reports.iter().find_map(|hook| hook.fallback.as_deref())
 }
 
 /// Whether a program came as far as the memory of a card.

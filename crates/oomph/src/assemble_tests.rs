@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use oomph_gpu::Catalogue;
 use oomph_launch::activity::Refusal;
-use oomph_launch::{HookDevice, HookHostShortage, HookSite};
+use oomph_launch::{HookDevice, HookFailure, HookHostShortage, HookLimit, HookSite, LimitScales};
 use oomph_ledger::{
     DeviceWord, HeaderWord, Kind, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
     process_device_word, process_word,
@@ -223,6 +223,7 @@ fn the_need_is_the_smallest_card_that_was_run() {
         capacities: vec![15_000 * MIB],
         fails: Some(vec![14_852 * MIB]),
         runs: 2,
+        tried: vec![(15_000 * MIB, true), (14_852 * MIB, false)],
         spreads: Vec::new(),
     };
     let run_on = [("rtx-4080".to_owned(), true), ("rtx-a4000".to_owned(), false)];
@@ -233,7 +234,7 @@ fn the_need_is_the_smallest_card_that_was_run() {
     assert_eq!(oom.would_need_bytes, Some(15_000 * MIB));
     let needed = device.needed.expect("it was run");
     assert_eq!((needed.process_bytes, needed.reserved_bytes), (15_000 * MIB, Some(14_800 * MIB)));
-    let capacity = device.smallest_capacity.expect("it was searched for");
+    let capacity = device.smallest_capacity.as_ref().expect("it was searched for");
     assert_eq!((capacity.how, capacity.fails_bytes), (CapacityKnown::Run, Some(14_852 * MIB)));
     assert_eq!(capacity.given_back_bytes, (40_300 - 14_800) * MIB);
     assert!(report.fits_on.contains(&"rtx-4080".to_owned()) && !report.fits_on.contains(&"rtx-a4000".to_owned()));
@@ -248,7 +249,7 @@ fn what_a_replay_says_of_the_cache_makes_smaller_cards_do() {
     let foretold = [Some(Foretold { firm: 10_300 * MIB, least: 10_000 * MIB, reserved: 16_300 * MIB })];
     let evidence = Evidence { foretold: &foretold, ..Evidence::default() };
     let report = assemble_with(&cards, &first, &evidence);
-    let capacity = report.devices[0].smallest_capacity.expect("it was replayed");
+    let capacity = report.devices[0].smallest_capacity.as_ref().expect("it was replayed");
     assert_eq!((capacity.capacity_bytes, capacity.given_back_bytes), (10_500 * MIB, 6_000 * MIB));
     assert!(report.fits_on.contains(&"rtx-3060".to_owned()), "{:?}", report.fits_on);
     assert!(report.smallest.iter().all(|card| !card.confirmed));
@@ -278,6 +279,55 @@ fn nobody_used_a_gpu() {
     assert_eq!(report.verdict, Verdict::NoGpuUse);
     let report = assemble(&cards, &run(ledger(&cards, &[0], &[], &[]), vec![], 1), None);
     assert_eq!(report.verdict, Verdict::Failed);
+}
+
+#[test]
+fn oomph_is_to_blame_where_its_own_answer_ended_the_program() {
+    let cards = [card("rtx-3060")];
+    let failed = |message: Option<&str>, notes: &[(NoteKind, &str)]| {
+        let failure = message.map(|message| HookFailure { kind: "RuntimeError".into(), message: message.into() });
+        let hook = HookReport { failure, ..hook(7, &[(0, 600, 500)]) };
+        let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 0)], notes), vec![hook], 1), None);
+        assert_eq!(report.verdict, Verdict::Failed);
+        report.fault
+    };
+    let asked = [(NoteKind::Unsupported, "cuLinkCreate")];
+    let fault = failed(Some("CUDA error: operation not supported\nCompile with"), &asked).expect("it is to blame");
+    assert_eq!((fault.asked.len(), fault.message.as_str()), (1, "RuntimeError: CUDA error: operation not supported"));
+    assert!(failed(Some("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid"), &[]).is_some());
+    assert!(failed(None, &asked).is_some(), "machine code tells no error");
+    assert!(failed(Some("shapes do not match"), &asked).is_none(), "the program's own error");
+    assert!(failed(Some("CUDA error: invalid device ordinal"), &[]).is_none());
+    assert!(failed(None, &[]).is_none());
+}
+
+#[test]
+fn what_the_cpu_did_fits_no_card() {
+    let cards = [card("rtx-3060")];
+    let books = || ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]);
+    let fell = HookReport { fallback: Some("the CPU did it".into()), ..hook(7, &[]) };
+    let report = assemble(&cards, &run(books(), vec![fell.clone()], 0), None);
+    assert_eq!((report.verdict, report.fallback.as_deref()), (Verdict::Failed, Some("the CPU did it")));
+    assert!(report.fits_on.is_empty() && report.fault.is_none());
+    // What went there because the card was full ran out of memory.
+    let report = assemble(&cards, &run(books(), vec![died(fell, false)], 0), None);
+    assert_eq!((report.verdict, report.fallback), (Verdict::Recovered, None));
+}
+
+#[test]
+fn a_limit_that_the_program_sets_is_reached_on_every_card() {
+    let cards = [card("rtx-3060")];
+    let limited = || {
+        let mut hook = died(hook(7, &[(0, 0, 0)]), true);
+        let limit = HookLimit { bytes: 1024 * MIB, scales: LimitScales::Fixed };
+        hook.devices[0] = HookDevice { reserved_peak_bytes: None, limit: Some(limit), ..hook.devices[0] };
+        run(ledger(&cards, &[1200], &[(7, 0, 1200, 0)], &[]), vec![hook], 1)
+    };
+    let report = assemble(&cards, &limited(), Some(&limited()));
+    let device = &report.devices[0];
+    assert_eq!((device.needed, report.fits_on.len()), (None, 0));
+    assert_eq!(device.peak.allocated_bytes, None, "nobody told what is in the pool");
+    assert!(report.warnings.iter().any(|one| one.contains("1.00 GiB that the program sets")), "{:?}", report.warnings);
 }
 
 #[test]

@@ -126,6 +126,8 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => status::DOES_NOT_FIT,
+        // What oomph cannot run is not the program's failure.
+        Verdict::Failed if report.fault.is_some() => status::USAGE,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
 }

@@ -4,7 +4,7 @@
 //! little of what the program needs; what was allocated of it does, and how much the framework would take of the card.
 
 use oomph_launch::{HookReport, LimitScales};
-use oomph_report::{Peak, Pool, PoolScale};
+use oomph_report::{DeviceReport, Peak, Pool, PoolScale};
 
 /// The pool of a process on a device; `None` for PyTorch's, which takes what it needs.
 pub fn of(hook: &HookReport, device: u32) -> Option<Pool> {
@@ -61,6 +61,14 @@ pub fn least_capacity(pool: &Pool, seen: u64, allocated: u64) -> Option<u64> {
             Some(u64::try_from(least).unwrap_or(u64::MAX))
         }
     }
+}
+
+/// The least that a card should have for what `device` took on a card of `seen` bytes, in bytes.
+pub fn smallest_for(device: &DeviceReport, seen: u64) -> u64 {
+    let Some(pool) = &device.pool else { return device.peak.process_bytes };
+    let lean = without_slack(&device.peak);
+    let share = lean.allocated_bytes.and_then(|allocated| least_capacity(pool, seen, allocated));
+    lean.process_bytes.max(share.unwrap_or(0))
 }
 
 #[cfg(test)]

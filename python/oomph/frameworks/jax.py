@@ -1,14 +1,20 @@
 """Watching JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
 
 import functools
+import os
+import re
 import sys
 
-from oomph import frameworks, hook
-from oomph.frameworks.watch import FrameworkWatcher, given
+from oomph import frameworks, hook, sites
+from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
 
 _TEXTS = ("resource_exhausted", "out of memory while trying to allocate", "cuda_error_out_of_memory")
 _MOST_PROGRAMS = 8
 """How many of the largest compiled programs are kept."""
+_MOST_COMPILATIONS = 10000
+"""How many compilations are remembered."""
+_ROUNDING = 0.01
+"""How far the figure of an error may be from the size of a buffer: it has three digits."""
 
 
 class JaxWatcher(FrameworkWatcher):
@@ -18,6 +24,8 @@ class JaxWatcher(FrameworkWatcher):
         super().__init__(record, _TEXTS)
         self.programs = []
         self.limits = {}
+        self.compilations = []
+        """What was compiled: (name, the most bytes of its outputs and of its temporaries, the user's line)."""
 
     def _devices(self):
         """The cards that JAX uses already; asking for them here must not be what makes it begin."""
@@ -70,10 +78,14 @@ class JaxWatcher(FrameworkWatcher):
     def _compiled(self, executable, module):
         if executable.client.platform not in ("cuda", "gpu"):
             return
+        # The name of the module as XLA's messages have it: `jit_train_step`.
+        name = str(module.operation.attributes["sym_name"]).strip('"')
         stats = executable.get_compiled_memory_stats()
+        if len(self.compilations) < _MOST_COMPILATIONS:
+            sizes = (int(stats.output_size_in_bytes), int(stats.temp_size_in_bytes))
+            self.compilations.append((name, sizes, sites.site_of_frame(sys._getframe())))
         program = {
-            # The name of the module as XLA's messages have it: `jit_train_step`.
-            "name": str(module.operation.attributes["sym_name"]).strip('"'),
+            "name": name,
             "argument_bytes": int(stats.argument_size_in_bytes),
             "output_bytes": int(stats.output_size_in_bytes),
             "alias_bytes": int(stats.alias_size_in_bytes),
@@ -83,6 +95,45 @@ class JaxWatcher(FrameworkWatcher):
         programs = [known for known in self.programs if known != program] + [program]
         programs.sort(key=_need, reverse=True)
         self.programs = self.record.compiled = programs[:_MOST_PROGRAMS]
+
+    def place(self, message, site):
+        """The program that was refused its memory, and the user's line that calls it.
+
+        JAX runs ahead of the program: the error comes where a result is first read, which may be anywhere.
+        """
+        name, called = self._refused(message)
+        if not called or any(_same_line(one, site) for one in called):
+            return name, site
+        if site is not None:
+            self.record.warn(
+                "JAX reported the error at %s:%d, where a result was read; %s was called before that."
+                % (os.path.basename(site["file"]), site["line"], name)
+            )
+        return name, called[-1]
+
+    def _refused(self, message):
+        """The program that asked for what an error names, and the lines that it was compiled for.
+
+        The error of a program is that of all that take its results, and it names the last of them.
+        """
+        found = re.search(r"executable_name='([^']+)'", message)
+        named = found.group(1) if found else None
+        requested = requested_of(message)
+        if not requested:
+            return named, []
+        least, most = requested * (1 - _ROUNDING), requested * (1 + _ROUNDING)
+        able = [one for one in self.compilations if max(one[1]) >= least]
+        exact = [one for one in able if any(least <= size <= most for size in one[1])]
+        own = [one for one in able if one[0] == named]
+        chosen = own or exact or able
+        if not chosen:
+            return named, []
+        name = chosen[0][0]
+        return name, [one[2] for one in able if one[0] == name and one[2] is not None]
+
+
+def _same_line(one, other):
+    return other is not None and (one["file"], one["line"]) == (other["file"], other["line"])
 
 
 def _need(program):

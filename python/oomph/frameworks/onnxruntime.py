@@ -1,23 +1,122 @@
-"""Watching ONNX Runtime: its version, and the error that a full card or a full arena raises.
+"""Watching ONNX Runtime: its version, its arena's limit, the error of a full card or arena, and work left to the CPU.
 
 Its Python package tells nothing of the arena's peak. What it took of the card is in the card's own books.
 """
 
+import functools
+import sys
+
+from oomph import hook, sites
 from oomph.frameworks.watch import FrameworkWatcher
 
 _TEXTS = (
     "failed to allocate memory for requested buffer",
     "available memory of",
-    "cuda failure 2",
+    "cuda failure 2:",
+    "cuda failure 2 ",
+    "cublas failure 3:",
     "cudaerrormemoryallocation",
     "cudnn_status_alloc_failed",
     "cublas_status_alloc_failed",
 )
 
 
+_ON_CARDS = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
+
+
+class OnnxRuntimeWatcher(FrameworkWatcher):
+    """ONNX Runtime in one process."""
+
+    def __init__(self, record):
+        super().__init__(record, _TEXTS)
+        self.limits = {}
+        self.doubles = True
+        """Whether the last session's arena grows by powers of two, as it does by itself."""
+        """The arenas' limits that the program set, by card."""
+
+    def watch_sessions(self, session):
+        """See which providers each session was to have, and which it has."""
+        create = getattr(session, "_create_inference_session", None)
+        if create is None:
+            return
+        watcher = self
+
+        @functools.wraps(create)
+        def _create_inference_session(self, providers, provider_options, *args, **kwargs):
+            wanted = hook.guarded(watcher.wanted, providers, provider_options)
+            try:
+                result = create(self, providers, provider_options, *args, **kwargs)
+            except Exception as error:
+                hook.guarded(watcher.refused, error)
+                raise
+            hook.guarded(watcher.compare, wanted, self)
+            return result
+
+        session._create_inference_session = _create_inference_session
+
+    def wanted(self, providers, provider_options):
+        """The providers of cards that a session asks for; their arenas' limits are kept."""
+        names = []
+        for place, one in enumerate(providers or ()):
+            name, options = one if isinstance(one, tuple) else (one, None)
+            if options is None and provider_options:
+                options = provider_options[place]
+            if name in _ON_CARDS:
+                names.append(name)
+                self.doubles = (options or {}).get("arena_extend_strategy") != "kSameAsRequested"
+                options = options or {}
+                limit = int(options.get("gpu_mem_limit") or 0)
+                if 0 < limit < 1 << 62:
+                    card = int(options.get("device_id") or 0)
+                    self.limits[card] = {"bytes": limit, "scales": "fixed"}
+        return names
+
+    def compare(self, wanted, session):
+        """Say so where a session has none of the providers that it asked for."""
+        have = session._sess.get_providers() if session._sess is not None else []
+        if wanted and not any(name in have for name in wanted):
+            self.record.fallback = (
+                "ONNX Runtime could not use %s, and the CPU did the work; its own message says what it lacks. Where the "
+                "toolkit comes from wheels, onnxruntime.preload_dlls() before the first session makes it known"
+                % " or ".join(wanted)
+            )
+            self.record.write()
+
+    def refused(self, error):
+        """A session that cannot be made is made again for the CPU: that the card was full is known only here."""
+        if self.is_oom(error):
+            self._note(error, error)
+            oom = self.record.oom
+            oom["fatal"] = False
+            oom["site"] = oom["site"] or sites.site_of_frame(sys._getframe())
+
+    def _note(self, cause, error):
+        known = self.record.oom
+        if known is not None and not known["fatal"] and known["message"] == sites.message_of(cause)[:2000]:
+            # It was not survived after all.
+            self.record.oom = None
+        super()._note(cause, error)
+        oom = self.record.oom
+        limit = self.limits.get(oom["device"])
+        if limit is not None and "available memory of" in oom["message"].lower():
+            # The arena's own limit: how much it holds is what the limit leaves no more of.
+            oom["allocated_bytes"] = None
+            self.record.limits[oom["device"]] = limit
+            self.record.warn(
+                "The arena's limit (gpu_mem_limit, %.2f GiB) was reached, not the card's: raise it, or have the arena grow "
+                "by what is requested (arena_extend_strategy=kSameAsRequested)." % (limit["bytes"] / 2.0**30)
+            )
+        elif self.doubles and oom["requested_bytes"] and "bfc_arena" in oom["message"]:
+            self.record.warn(
+                "ONNX Runtime's arena grows by powers of two; with arena_extend_strategy=kSameAsRequested among the "
+                "provider's options it takes what is requested."
+            )
+
+
 def install(onnxruntime, record, config):
     """Attach to an ONNX Runtime that has just been imported."""
     record.frameworks["onnxruntime"] = str(onnxruntime.__version__)
-    watcher = FrameworkWatcher(record, _TEXTS)
+    watcher = OnnxRuntimeWatcher(record)
     watcher.attach()
+    watcher.watch_sessions(onnxruntime.InferenceSession)
     return watcher

@@ -5,6 +5,7 @@ import sys
 import threading
 
 from oomph import ends, frameworks, hook, stop
+from oomph.frameworks.keras import KerasLoops
 from oomph.frameworks.watch import FrameworkWatcher, given
 
 _TEXTS = (
@@ -26,6 +27,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         super().__init__(record, _TEXTS)
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
+        self.loops = KerasLoops(self, config["stop"]["mode"], config["stop"].get("steps", 3))
         self._calls = threading.local()
         self._told = False
         self._forgotten = {}
@@ -153,6 +155,9 @@ class TensorFlowWatcher(FrameworkWatcher):
             if not self.counter.stepped(what):
                 return
             self.record.steps = self.counter.steps
+            if self.loops.under_way:
+                self.record.write(force=False)
+                return
             peaks = self.peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][1] for index in sorted(peaks)])
             if reason is None:
@@ -160,6 +165,9 @@ class TensorFlowWatcher(FrameworkWatcher):
         except Exception:
             return
         if reason is not None:
+            if reason == "peak-stable":
+                why = "the loop of the program's own cannot be shortened, so what comes after it was not run"
+                self.record.left_out = [{"phase": "what follows the training loop", "why": why, "certain": True}]
             ends.stop(self.record, reason)
 
 
@@ -171,6 +179,7 @@ def install(tensorflow, record, config):
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
     hook.on_import("keras.src.optimizers.base_optimizer", watcher.watch_optimizers)
+    hook.on_import("keras.src.trainers.epoch_iterator", watcher.loops.attach)
     if not config["allow_writes"]:
         from oomph.frameworks import tensorflow_files
 

@@ -99,6 +99,7 @@ class FrameworkWatcher:
             return
         site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
         message = sites.message_of(cause)
+        program, site = self.place(message, site)
         device, (reserved, allocated) = self._fullest()
         self.record.note_oom(
             {
@@ -111,9 +112,14 @@ class FrameworkWatcher:
                 "step": self.record.steps + 1 if self.record.steps else 0,
                 "phase": "other",
                 "site": site,
+                "model": program,
                 "fatal": True,
             }
         )
+
+    def place(self, message, site):
+        """The compiled program that an error names, if any, and the line of the user's that it belongs to."""
+        return None, site
 
     def _fullest(self):
         """The device whose memory was the most used: the errors do not name it."""
@@ -128,6 +134,9 @@ class FrameworkWatcher:
 
 def requested_of(message):
     """The bytes that an error says were asked for; 0 where it does not tell."""
+    found = re.search(r"smaller than requested bytes of (\d+)", message)
+    if found:
+        return int(found.group(1))
     found = re.search(r"(?:allocat\w+|buffer of size)\s+([0-9.]+)\s*([kmgt]?)(?:i?b\b|bytes)?", message, re.IGNORECASE)
     if found and found.group(1).strip("."):
         return int(float(found.group(1)) * _SCALE[found.group(2).lower()])

@@ -137,7 +137,7 @@ impl Collector {
 
     /// Takes the statistics that end a dump.
     pub fn statistics(&mut self, text: &str) {
-        let after = |label: &str| text.split_once(label).map(|(_, value)| number_at(value));
+        let after = |label: &str| text.split_once(label).and_then(|(_, value)| figure_at(value));
         self.heap.limit_bytes = after("Limit:");
         self.heap.most_in_use_bytes = after("MaxInUse:");
         if let Some(largest) = after("LargestFreeBlock:") {
@@ -170,6 +170,11 @@ impl Collector {
     }
 }
 
+/// The bytes of the figure at the start of a text, which has a unit or is a whole number.
+fn figure_at(text: &str) -> Option<u64> {
+    size::parse(text.split_whitespace().next()?)
+}
+
 /// The whole number at the start of a text, 0 if there is none.
 fn number_at(text: &str) -> u64 {
     let text = text.trim_start();
@@ -180,6 +185,16 @@ fn number_at(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_have_units_or_none() {
+        let mut collector = Collector::default();
+        collector.line("I bfc_allocator.cc:4] InUse at 7f0000000000 of size 1280 next 1", 1);
+        collector.statistics("Stats: \nLimit:   10.13GiB\nInUse:  9.9GiB\nMaxInUse:  1024\nLargestFreeBlock: 2.5MiB");
+        let heap = collector.take().unwrap();
+        assert_eq!((heap.limit_bytes, heap.most_in_use_bytes), (Some(10_877_004_677), Some(1024)));
+        assert_eq!(heap.largest_free_bytes, 2_621_440);
+    }
 
     #[test]
     fn a_dump_becomes_a_heap() {

@@ -23,6 +23,8 @@ pub(crate) struct Evidence<'a> {
     pub growth: Option<String>,
     /// The error came from CUDA itself, not from a framework's allocator.
     pub outside_allocator: bool,
+    /// The limit may be that of a pool that takes most of a card by itself: TensorFlow's, JAX's.
+    pub has_pool: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -74,7 +76,7 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
         causes.add(*cause, *confidence, bytes, words.clone());
     }
     too_large(facts, causes);
-    limit(facts, causes);
+    limit(facts, evidence.has_pool, causes);
     if let Some(spilled) = derived.spilled_bytes {
         let because = format!(
             "{} is allocated on a card of {}: the driver has moved {} into the computer's memory, as it does on Windows",
@@ -120,11 +122,16 @@ fn too_large(facts: &Facts, causes: &mut Causes) {
     }
 }
 
-fn limit(facts: &Facts, causes: &mut Causes) {
+fn limit(facts: &Facts, has_pool: bool, causes: &mut Causes) {
     let Some(limit) = facts.limit_bytes else { return };
     let held = facts.allocated_bytes.unwrap_or(0).saturating_add(facts.unallocated_bytes.unwrap_or(0));
     let requested = facts.requested_bytes.unwrap_or(0);
-    let below_card = facts.capacity_bytes.is_none_or(|capacity| limit < capacity / 100 * 98);
+    // A pool leaves up to a quarter of the card to others without being told to.
+    let least = if has_pool { 70 } else { 98 };
+    let below_card = match facts.capacity_bytes {
+        Some(capacity) => limit < capacity / 100 * least,
+        None => !has_pool,
+    };
     if !below_card {
         return;
     }
@@ -347,6 +354,10 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn first(facts: Facts) -> (Cause, Vec<Cause>) {
+        first_of(facts, false)
+    }
+
+    fn first_of(facts: Facts, has_pool: bool) -> (Cause, Vec<Cause>) {
         let derived = identities::derive(&facts, Some("pytorch"), Some("2.4-2.15"));
         let evidence = Evidence {
             facts: &facts,
@@ -357,6 +368,7 @@ mod tests {
             named: &[],
             growth: None,
             outside_allocator: false,
+            has_pool,
         };
         let causes = rank(&evidence);
         (causes[0].cause, causes.iter().map(|cause| cause.cause).collect())
@@ -406,6 +418,17 @@ mod tests {
         let mut facts = card(GIB, 18 * GIB, 3 * GIB, 0);
         facts.limit_bytes = Some(4 * GIB - 1);
         assert_eq!(first(facts).0, Cause::Limit);
+    }
+
+    #[test]
+    fn what_a_pool_leaves_to_others_is_no_limit_of_the_users() {
+        let mut facts = Facts { requested_bytes: Some(GIB), allocated_bytes: Some(10 * GIB), ..Facts::default() };
+        facts.limit_bytes = Some(10 * GIB + 133 * MIB);
+        assert!(!first_of(facts.clone(), true).1.contains(&Cause::Limit), "the card is not known");
+        facts.capacity_bytes = Some(12 * GIB);
+        assert!(!first_of(facts.clone(), true).1.contains(&Cause::Limit), "most of the card");
+        facts.capacity_bytes = Some(24 * GIB);
+        assert_eq!(first_of(facts, true).0, Cause::Limit);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Draft {
     pub backend: Option<String>,
     pub named: Option<String>,
     pub era: Option<String>,
+    /// Which of the frameworks that share XLA and its allocator the line names.
+    pub runtime: Option<&'static str>,
     pub front_end: Option<&'static str>,
     pub rank: Option<u32>,
     pub frames: Vec<Frame>,
@@ -52,6 +54,19 @@ pub(crate) struct Draft {
 /// Whether a pattern is of the frameworks that dump their allocator.
 pub(crate) fn is_bfc(pattern: &Pattern) -> bool {
     matches!(pattern.framework.as_str(), "tensorflow" | "jax")
+}
+
+/// Which of the frameworks that share XLA and its allocator wrote a line: by its errors, or by where its sources lay when
+/// it was built.
+pub(crate) fn runtime(line: &str) -> Option<&'static str> {
+    let says = |words: &[&str]| words.iter().any(|word| line.contains(word));
+    if says(&["JaxRuntimeError", "XlaRuntimeError", "jax.errors.", "jaxlib."]) {
+        return Some("jax");
+    }
+    if says(&["tensorflow.python", "errors_impl", "{{node", "external/local_xla/", "external/local_tsl/"]) {
+        return Some("tensorflow");
+    }
+    says(&["external/xla/", "external/tsl/", "external/org_tensorflow/"]).then_some("jax")
 }
 
 impl Draft {
@@ -101,6 +116,7 @@ impl Draft {
         self.backend = self.backend.take().or(other.backend);
         self.named = self.named.take().or(other.named);
         self.era = self.era.take().or(other.era);
+        self.runtime = self.runtime.or(other.runtime);
         self.front_end = self.front_end.or(other.front_end);
         self.rank = self.rank.or(other.rank);
         if self.frames.is_empty() {
@@ -129,6 +145,11 @@ impl Draft {
         } else if self.pattern.framework == "host" && self.pattern.id.starts_with("host.cannot") {
             framework = Some("host".to_owned());
         }
+        if let (true, Some(runtime)) = (is_bfc(self.pattern), self.runtime) {
+            framework = Some(runtime.to_owned());
+        }
+        // Keras' words are those of its TensorFlow; a program of JAX's is told in JAX's.
+        let front_end = self.front_end.filter(|name| framework.as_deref() != Some("jax") || *name != "keras");
         let mut derived = identities::derive(&self.facts, framework.as_deref(), self.era.as_deref());
         derived.heap = self.heap;
         let operation = operation::of_frames(&self.frames)
@@ -150,6 +171,7 @@ impl Draft {
             message: &self.message,
             named: &self.causes,
             growth,
+            has_pool: is_bfc(self.pattern),
             outside_allocator: self.pattern.id.contains("cuda-error") || self.pattern.id == "cuda.driver-error",
         };
         let causes = causes::rank(&evidence);
@@ -165,7 +187,7 @@ impl Draft {
             not_oom: kind.map(NotOom::from),
             framework,
             backend: self.backend.or_else(|| self.pattern.backend.clone()),
-            front_end: self.front_end.map(str::to_owned),
+            front_end: front_end.map(str::to_owned),
             era,
             rank: self.rank,
             facts: self.facts,

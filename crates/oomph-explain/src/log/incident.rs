@@ -1,7 +1,7 @@
 //! From messages to failures: the same crash is told many times, by libraries, wrappers, launchers and other ranks.
 
 use super::bfc;
-use super::draft::{Draft, Order, SAME_FAILURE, is_bfc, order};
+use super::draft::{self, Draft, Order, SAME_FAILURE, is_bfc, order};
 use super::facts::{self, Reading};
 use super::front_end;
 use super::kind::Kind;
@@ -205,6 +205,7 @@ impl Session {
             self.heap.statistics(&paragraph.text);
         }
         let mut draft = self.draft(place, pattern, Some(&reading), &message);
+        draft.runtime = draft::runtime(line);
         draft.causes = pattern.causes.iter().map(|(cause, weight)| (*cause, *weight, message.clone())).collect();
         draft.facts = reading.facts;
         draft.backend = reading.backend;
@@ -246,6 +247,7 @@ impl Session {
             backend: None,
             named: None,
             era: None,
+            runtime: None,
             front_end,
             rank,
             frames,

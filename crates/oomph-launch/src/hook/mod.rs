@@ -234,6 +234,20 @@ pub struct HookReport {
     pub unknown_sizes: Vec<HookUnknownSize>,
     /// What the host could not give, where that ended the program.
     pub host: Option<HookHostShortage>,
+    /// Why something other than the cards did the work, in a sentence.
+    pub fallback: Option<String>,
+    /// The exception that ended the program.
+    pub failure: Option<HookFailure>,
+}
+
+/// The exception that ended a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookFailure {
+    /// Its class.
+    pub kind: String,
+    /// Its words.
+    pub message: String,
 }
 
 /// The peaks of one device as the framework counts them.

@@ -147,7 +147,7 @@ impl Server {
         let arguments: Vec<&str> = program.options.iter().map(String::as_str).chain(["-c", START]).collect();
         let mark = OsString::from(random_name());
         let watchdog = Watchdog::over(&mark);
-        let launch = launch.instead(arguments).as_server();
+        let launch = launch.instead(arguments).for_a_server();
         let mut command = command(&launch)?;
         // A group of its own: a signal of the terminal is for us, and we end the runs.
         command.env(MARK_VARIABLE, &mark).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);

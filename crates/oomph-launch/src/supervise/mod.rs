@@ -256,7 +256,7 @@ impl Launch {
 
     /// The same in a view that the children of a fork server can be made views from.
     #[cfg(target_os = "linux")]
-    pub(crate) fn as_server(mut self) -> Self {
+    pub(crate) fn for_a_server(mut self) -> Self {
         self.private = self.private.map(crate::private::PrivateView::for_a_server);
         self
     }

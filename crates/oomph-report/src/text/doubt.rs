@@ -1,8 +1,9 @@
-//! How doubts look: an answer that hangs on sizes that nobody computed, and a host whose memory ran out.
+//! How doubts look: an answer that hangs on sizes that nobody computed, a host whose memory ran out, and a program that
+//! oomph could not run.
 
 use super::page::{Ink, Page};
 use crate::clean;
-use crate::doubt::{End, HostShortage, UnknownSize, Unsure};
+use crate::doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
 use crate::dry_run::{Site, Verdict};
 use oomph_gpu::size::format as size;
 
@@ -69,5 +70,24 @@ pub(super) fn host(page: &mut Page, host: &HostShortage) {
     }
     let text = "a dry run keeps on the host what the program keeps there: run it on a machine, or in a container, with \
                 more memory, or have the program keep less there";
+    page.paragraph(2, 4, &[(Ink::Plain, text)]);
+}
+
+/// That oomph could not run a program: what was asked, what it died of, and what to report.
+pub(super) fn fault(page: &mut Page, fault: &Fault) {
+    let why = if fault.asked.is_empty() {
+        " it failed after an answer that a real driver would not have given"
+    } else {
+        " it called what the virtual GPU does not support, and failed"
+    };
+    page.paragraph(0, 2, &[(Ink::Bad, "oomph could not run this:"), (Ink::Strong, why)]);
+    if !fault.asked.is_empty() {
+        let names: Vec<String> = fault.asked.iter().map(|name| clean(name).into_owned()).collect();
+        page.paragraph(2, 4, &[(Ink::Strong, "called"), (Ink::Plain, &format!(" {}", names.join(", ")))]);
+    }
+    if !fault.message.is_empty() {
+        page.paragraph(2, 4, &[(Ink::Strong, "error"), (Ink::Plain, &format!(" {}", clean(&fault.message)))]);
+    }
+    let text = "this says nothing of the program or of its memory; please report these lines with the version of oomph";
     page.paragraph(2, 4, &[(Ink::Plain, text)]);
 }

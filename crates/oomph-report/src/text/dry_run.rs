@@ -97,6 +97,15 @@ fn verdict(page: &mut Page, report: &DryRunReport) {
                 doubt::host(page, host);
                 return;
             }
+            if let Some(fault) = &report.fault {
+                doubt::fault(page, fault);
+                return;
+            }
+            if let Some(why) = &report.fallback {
+                let text = format!(" the cards were not used as the program asked. {}", clean(why));
+                page.paragraph(0, 2, &[(Ink::Bad, "failed:"), (Ink::Strong, &text)]);
+                return;
+            }
             let text = match (report.stopped, report.exit_status) {
                 (_, status @ 129..=192) => format!(" the program was ended by signal {}", status - 128),
                 (_, status) => format!(" the program ended with exit status {status}"),
@@ -420,12 +429,21 @@ fn pool_words(device: &DeviceReport, pool: &Pool) -> Option<String> {
     Some(match (pool.scales, device.capacity_bytes) {
         (PoolScale::Share, Some(capacity)) if capacity > 0 => {
             let percent = u128::from(limit) * 100 / u128::from(capacity);
-            format!("its pool may take {limit_words} of this card ({percent} %)")
+            let decides = device.oom.as_ref().is_some_and(|oom| decided_by_the_pool(device, oom));
+            let decides = if decides { ", which decides: the card itself has the memory" } else { "" };
+            format!("its pool may take {limit_words} of this card ({percent} %){decides}")
         }
         (PoolScale::Fixed, _) => format!("its pool may take {limit_words}, because the program says so"),
         (_, None) => return None,
         (_, Some(_)) => format!("its pool may take {limit_words} of this card"),
     })
+}
+
+/// Whether the card had what was requested, and the rule for the pool did not let it be taken.
+fn decided_by_the_pool(device: &DeviceReport, oom: &Oom) -> bool {
+    let (Some(capacity), true) = (device.capacity_bytes, oom.requested_bytes > 0) else { return false };
+    let held = oom.allocated_bytes.unwrap_or(u64::MAX).saturating_add(device.peak.context_bytes);
+    held.saturating_add(oom.requested_bytes) <= capacity
 }
 
 /// What XLA says that the largest program it compiled needs.
@@ -483,6 +501,10 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
             };
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, &text)]);
         }
+        (None, _) if device.pool.is_some_and(|pool| pool.scales == PoolScale::Fixed) => {
+            let text = " more than the program lets its pool take; a larger card changes nothing";
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, text)]);
+        }
         (None, _) => {
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not looked for")]);
         }
@@ -512,6 +534,20 @@ fn instead_words(instead: &Instead) -> String {
 fn capacity(page: &mut Page, device: &DeviceReport) {
     let Some(found) = &device.smallest_capacity else { return };
     match (found.how, found.fails_bytes) {
+        (CapacityKnown::Run, _) if !found.ran_on.is_empty() => {
+            let ran = |held| {
+                let mut sizes: Vec<u64> =
+                    found.ran_on.iter().filter(|run| run.held == held).map(|run| run.bytes).collect();
+                sizes.sort_unstable();
+                sizes.into_iter().map(size).collect::<Vec<_>>().join(", ")
+            };
+            let dead = match ran(false) {
+                none if none.is_empty() => "; less was not seen to fail".into(),
+                sizes => format!("; it ran out of memory with {sizes}"),
+            };
+            let text = format!("the program adapts to the card, so it was run: it fits with {}{dead}", ran(true));
+            page.paragraph(2, 4, &[(Ink::Faint, &text)]);
+        }
         (CapacityKnown::Run, Some(fails)) => {
             let text = format!("it ran with {} and ran out of memory with {}", size(found.capacity_bytes), size(fails));
             page.paragraph(2, 4, &[(Ink::Faint, &text)]);

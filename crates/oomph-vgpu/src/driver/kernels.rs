@@ -56,12 +56,13 @@ pub unsafe fn cuModuleGetGlobal_v2(
     if name.is_null() {
         return INVALID_VALUE;
     }
-    let (found, bytes) = module::global(handle, unsafe { CStr::from_ptr(name) });
+    let found = module::global(handle, unsafe { CStr::from_ptr(name) });
+    let (at, bytes) = found.unwrap_or((NULL, 0));
     unsafe {
-        put(address, found);
+        put(address, at);
         put(size, bytes);
     }
-    SUCCESS
+    answer(found.map(drop))
 }
 
 pub unsafe fn cuLibraryLoadData(

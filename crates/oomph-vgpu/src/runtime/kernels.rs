@@ -288,10 +288,11 @@ pub unsafe fn cudaLibraryGetGlobal(
     if name.is_null() {
         return fail(INVALID_VALUE);
     }
-    let (found, bytes) = module::global(library, unsafe { CStr::from_ptr(name) });
+    let found = module::global(library, unsafe { CStr::from_ptr(name) });
+    let (at, bytes) = found.unwrap_or((std::ptr::null_mut(), 0));
     unsafe {
-        put(address, found);
+        put(address, at);
         put(size, bytes);
     }
-    SUCCESS
+    answer(found.map(drop))
 }

@@ -24,7 +24,9 @@ pub(super) fn holding(
         devices.iter().zip(cards).filter(|(device, _)| device.processes > 0).collect();
     let lean = |device: &DeviceReport| {
         let need = replayed(device).or(device.need())?;
-        Some(if device.pool.is_some() { pool::without_slack(&need) } else { need })
+        // What was found by runs is a capacity, of which the pool took what it may.
+        let searched = device.smallest_capacity.as_ref().is_some_and(|found| found.how == CapacityKnown::Run);
+        Some(if device.pool.is_some() && !searched { pool::without_slack(&need) } else { need })
     };
     let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| lean(device)).collect();
     // A card that nobody asked for more than it had tells what it needs; one that died and was not probed does not.
@@ -73,7 +75,7 @@ pub(super) fn holding(
 
 /// What a card has to hold by a replay of what ran on a larger one.
 fn replayed(device: &DeviceReport) -> Option<Peak> {
-    let found = device.smallest_capacity.filter(|found| found.how == CapacityKnown::Replayed)?;
+    let found = device.smallest_capacity.as_ref().filter(|found| found.how == CapacityKnown::Replayed)?;
     Some(with_less(&device.peak, found.given_back_bytes))
 }
 

@@ -38,7 +38,8 @@ fn shares(index: usize, run: &Observation) -> Vec<Share> {
             Some(Share {
                 peak_bytes: books.peak_bytes,
                 context_bytes: books.at_peak(Kind::Context),
-                framework: framework.map(|(told, _)| told),
+                // A framework may say what limits its pool, and nothing of what is in it.
+                framework: framework.map(|(told, _)| told).filter(|told| told.1 > 0),
                 pool: framework.and_then(|(_, pool)| pool),
             })
         })

@@ -2,7 +2,7 @@
 
 use oomph_allocator::Spread;
 use oomph_gpu::size::format as size;
-use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, SmallestCapacity, Verdict};
+use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, PoolScale, RanOn, SmallestCapacity, Verdict};
 
 use super::peaks::peak;
 use super::{Observation, host, judge};
@@ -18,17 +18,24 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
         if users == 0 {
             continue;
         }
+        let adapts = device.pool.is_some();
         let mut needed = filled(&ran, capacity_bytes);
         widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));
         let reserved_bytes = peak(index, card, whole).0.reserved_bytes;
+        let given_back = reserved_bytes.unwrap_or(0).saturating_sub(needed.reserved_bytes.unwrap_or(u64::MAX));
         device.smallest_capacity = Some(SmallestCapacity {
             capacity_bytes,
             how: CapacityKnown::Run,
             fails_bytes: found.fails.as_ref().and_then(|fails| fails.get(index).copied()),
             reserved_bytes,
-            given_back_bytes: reserved_bytes.unwrap_or(0).saturating_sub(needed.reserved_bytes.unwrap_or(u64::MAX)),
+            given_back_bytes: if adapts { 0 } else { given_back },
             may_hold_bytes: None,
             runs: found.runs,
+            ran_on: if adapts {
+                found.tried.iter().map(|&(bytes, held)| RanOn { bytes, held }).collect()
+            } else {
+                Vec::new()
+            },
         });
         device.needed = Some(needed);
         for oom in device.oom.iter_mut().chain(&mut device.caught_ooms) {
@@ -79,6 +86,7 @@ pub(super) fn add_foretold(devices: &mut [DeviceReport], foretold: &[Option<Fore
             given_back_bytes,
             may_hold_bytes: Some(less).filter(|&less| less < capacity_bytes - capacity_bytes / 100),
             runs: 0,
+            ran_on: Vec::new(),
         });
     }
 }
@@ -104,7 +112,17 @@ pub(super) fn add_probe(
     }
     // What died on a card without a limit may have died before its peak.
     let early = verdict != Verdict::Fits || probe.cut.is_some();
+    let (_, died) = judge(probe);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
+        let limit = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
+        if let (Some(limit), false, true) = (limit, died.is_empty(), device.oom.is_some()) {
+            warnings.push(format!(
+                "it ran out of memory on a card without a limit as well: the limit of {} that the program sets for its \
+                 pool decides, not the card",
+                size(limit)
+            ));
+            return;
+        }
         let (mut needed, _, _) = peak(index, card, probe);
         if device.pool.is_some() {
             needed = pool::without_slack(&needed);
@@ -140,6 +158,7 @@ pub(super) fn add_probe(
             given_back_bytes: 0,
             may_hold_bytes: None,
             runs: 0,
+            ran_on: Vec::new(),
         });
         let seen = card.description(index).capacity_bytes;
         let for_the_pool = device.pool.as_ref().zip(needed.allocated_bytes);

@@ -41,8 +41,8 @@ these runs out.
 Exit status:
   0    it fits
   1    it does not fit, or it ran out of memory, caught the error and went on
-  2    wrong usage, or something that is needed is missing or cannot be read
-  3    the program failed for another reason
+  2    wrong usage, something that is needed is missing or cannot be read, or oomph could not run it
+  3    the program failed for another reason, or the CPU did its work
   130  ended by Ctrl-C, with the answer as far as it came (143: by SIGTERM)";
 
 /// What `oomph dry-run` takes.

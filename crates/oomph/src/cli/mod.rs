@@ -51,8 +51,8 @@ const EXIT_CODES: &str = "\
 Exit status:
   0    it fits, or what was asked for is done
   1    it does not fit, it fits only by catching an error, or what decides is not known
-  2    wrong usage, or something that is needed is missing or cannot be read
-  3    the program failed for another reason
+  2    wrong usage, something that is needed is missing or cannot be read, or oomph could not run it
+  3    the program failed for another reason, or the CPU did its work
   4    a search ended with its time, before it had an answer
   130  ended by Ctrl-C (143: by SIGTERM)";
 

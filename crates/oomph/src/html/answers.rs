@@ -82,7 +82,7 @@ pub fn dry_run(report: &DryRunReport) -> Answer {
             tone: if device.oom.is_some() { Tone::Bad } else { Tone::Plain },
             ..Row::default()
         }];
-        rows.extend(device.smallest_capacity.map(|smallest| Row {
+        rows.extend(device.smallest_capacity.as_ref().map(|smallest| Row {
             name: "smallest card that holds it".into(),
             bytes: Some(smallest.capacity_bytes),
             tone: Tone::Good,

@@ -7,8 +7,24 @@
 /// The driver gives memory in these steps, in bytes.
 pub const GRANULE: u64 = 2 << 20;
 
-/// The answer is at most this part above a capacity that was seen to be too small.
-const CLOSE: u64 = 100;
+/// How closely a border is to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closeness {
+    /// The same run on every card: as closely as the sizes of cards differ.
+    Exact,
+    /// A program that adapts to the card, whose every run is a start and a compilation of its own.
+    Adapting,
+}
+
+impl Closeness {
+    /// The answer is at most this part above a capacity that was seen to be too small.
+    fn part(self) -> u64 {
+        match self {
+            Self::Exact => 100,
+            Self::Adapting => 40,
+        }
+    }
+}
 
 /// The steps of a search that goes on in one direction, in percent of where it is.
 const STEPS: [u64; 6] = [1, 4, 12, 30, 60, 100];
@@ -28,13 +44,14 @@ pub struct Bracket {
     foretold: u64,
     /// How many runs in a row went one way.
     streak: usize,
+    closeness: Closeness,
 }
 
 impl Bracket {
     /// A search between a capacity that is taken to be too small and one that is taken to be enough.
-    pub fn new(dies: u64, foretold: u64, holds: u64) -> Self {
+    pub fn new(dies: u64, foretold: u64, holds: u64, closeness: Closeness) -> Self {
         let holds = holds.max(dies.saturating_add(GRANULE));
-        Self { dies, died: false, holds, held: false, foretold, streak: 0 }
+        Self { dies, died: false, holds, held: false, foretold, streak: 0, closeness }
     }
 
     /// The capacities to run next, at most `jobs`; none when the border is known closely enough.
@@ -43,7 +60,7 @@ impl Bracket {
         match (self.died, self.held) {
             (false, false) => {
                 let first = between(self.foretold);
-                let beside = between(below(first));
+                let beside = between(self.below(first));
                 let mut chosen = vec![first];
                 if jobs > 1 && beside < first {
                     chosen.push(beside);
@@ -51,7 +68,7 @@ impl Bracket {
                 chosen
             }
             (_, true) if self.is_close() => Vec::new(),
-            (false, true) if self.streak <= 1 => vec![between(below(self.holds)).min(self.holds - GRANULE)],
+            (false, true) if self.streak <= 1 => vec![between(self.below(self.holds)).min(self.holds - GRANULE)],
             (false, true) => {
                 let less = between(self.holds * 100 / (100 + self.step()));
                 vec![less.min(self.holds - GRANULE)]
@@ -105,17 +122,18 @@ impl Bracket {
     }
 
     fn is_close(&self) -> bool {
-        self.died && self.holds - self.dies <= (self.dies / CLOSE).max(GRANULE)
+        self.died && self.holds - self.dies <= (self.dies / self.closeness.part()).max(GRANULE)
+    }
+
+    /// The capacity just below another: where it dies, the other is close enough.
+    fn below(&self, capacity: u64) -> u64 {
+        let part = self.closeness.part();
+        round_up(capacity / (part + 1) * part).min(capacity.saturating_sub(GRANULE))
     }
 
     fn step(&self) -> u64 {
         STEPS[self.streak.saturating_sub(1).min(STEPS.len() - 1)]
     }
-}
-
-/// The capacity just below another: where it dies, the other is close enough.
-fn below(capacity: u64) -> u64 {
-    round_up(capacity / (CLOSE + 1) * CLOSE).min(capacity.saturating_sub(GRANULE))
 }
 
 fn round_up(bytes: u64) -> u64 {
@@ -127,6 +145,10 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
+
+    fn exact(dies: u64, foretold: u64, holds: u64) -> Bracket {
+        Bracket::new(dies, foretold, holds, Closeness::Exact)
+    }
 
     /// Searches for `border`, the least that holds it; gives the answer and the number of runs.
     fn search(mut bracket: Bracket, jobs: usize, border: u64) -> (u64, usize) {
@@ -148,7 +170,7 @@ mod tests {
     #[test]
     fn a_true_forecast_takes_two_runs() {
         for jobs in [1, 2] {
-            let (answer, runs) = search(Bracket::new(12 * GIB, 24 * GIB, 43 * GIB), jobs, 24 * GIB);
+            let (answer, runs) = search(exact(12 * GIB, 24 * GIB, 43 * GIB), jobs, 24 * GIB);
             assert_eq!((answer, runs), (24 * GIB, 2));
         }
     }
@@ -158,9 +180,9 @@ mod tests {
         for border in (1..200).map(|part| part * 430 * (1 << 20) / 2 + 7) {
             for foretold in [GIB, 9 * GIB, 24 * GIB, 43 * GIB, 80 * GIB] {
                 for (dies, holds) in [(0, 44 * GIB), (border / 2, border), (0, border / 2)] {
-                    let (answer, runs) = search(Bracket::new(dies, foretold, holds), 2, border);
+                    let (answer, runs) = search(exact(dies, foretold, holds), 2, border);
                     assert!(answer >= border, "{answer} for {border}");
-                    let most = (border + border / CLOSE).max(border + 2 * GRANULE);
+                    let most = (border + border / 100).max(border + 2 * GRANULE);
                     assert!(answer <= most, "{answer} for {border} from {foretold}");
                     assert!(runs <= 20, "{runs} runs for {border} from {foretold}");
                 }
@@ -171,15 +193,25 @@ mod tests {
     #[test]
     fn a_forecast_a_little_off_takes_few_runs() {
         for percent in [97, 98, 99, 100, 101, 102, 103] {
-            let (answer, runs) = search(Bracket::new(0, 24 * GIB / 100 * percent, 43 * GIB), 1, 24 * GIB);
+            let (answer, runs) = search(exact(0, 24 * GIB / 100 * percent, 43 * GIB), 1, 24 * GIB);
             assert!((24 * GIB..24 * GIB + GIB / 4).contains(&answer));
             assert!(runs <= 5, "{runs} runs from {percent} %");
         }
     }
 
     #[test]
+    fn what_adapts_takes_few_runs_from_a_forecast_far_too_large() {
+        for (border, foretold) in [(60, 85), (24, 43), (33, 30)] {
+            let bracket = Bracket::new(16 * GIB, foretold * GIB, foretold * GIB, Closeness::Adapting);
+            let (answer, runs) = search(bracket, 1, border * GIB);
+            assert!((border * GIB..=border * GIB * 41 / 40 + GRANULE).contains(&answer), "{answer}");
+            assert!(runs <= 9, "{runs} runs for {border} from {foretold}");
+        }
+    }
+
+    #[test]
     fn a_run_that_left_room_needs_no_more_than_it_took() {
-        let mut bracket = Bracket::new(0, 24 * GIB, 43 * GIB);
+        let mut bracket = exact(0, 24 * GIB, 43 * GIB);
         bracket.record(24 * GIB, Some(20 * GIB));
         assert_eq!(bracket.answer(), Some(20 * GIB));
         assert!(bracket.next(1)[0] < 20 * GIB);
@@ -187,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_smaller_card_that_holds_it_after_a_larger_one_died_counts() {
-        let mut bracket = Bracket::new(0, 24 * GIB, 43 * GIB);
+        let mut bracket = exact(0, 24 * GIB, 43 * GIB);
         bracket.record(24 * GIB, None);
         bracket.record(20 * GIB, Some(20 * GIB));
         assert_eq!((bracket.answer(), bracket.fails()), (Some(20 * GIB), None));

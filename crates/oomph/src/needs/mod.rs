@@ -17,10 +17,11 @@ use crate::assemble::{Evidence, Observation, assemble, assemble_with};
 use crate::cards::Card;
 use crate::followed;
 use crate::fork_runner::ForkRunner;
+use crate::pool;
 use crate::stage::{Ended, Scene, Stage};
 use crate::trial::{Changes, Runner, Stop};
 
-use bracket::{Bracket, GRANULE};
+use bracket::{Bracket, Closeness, GRANULE};
 pub use foretell::Foretold;
 use foretell::{foretold, recorded, spreads};
 
@@ -115,6 +116,8 @@ pub struct Found {
     pub fails: Option<Vec<u64>>,
     /// How many runs it took.
     pub runs: u32,
+    /// The capacities of the fullest card that it was run on, in bytes, and whether they held it.
+    pub tried: Vec<(u64, bool)>,
     /// How far each card's reserved bytes may come out otherwise on a real one.
     pub spreads: Vec<Option<Spread>>,
 }
@@ -138,8 +141,11 @@ pub struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Searches; `None` where the program is not one whose need is found so: several processes share a card, or a
-    /// framework keeps a pool that follows the card's size. Then its peak is all that is known.
+    /// Searches; `None` where the program is not one whose need is found so, because several processes share a card.
+    /// Then its peak is all that is known.
+    ///
+    /// A program may adapt to the card: XLA recomputes what a smaller one cannot hold, and a pool takes a share of it.
+    /// Its peak without a limit says little then, and only the cards that it was run on count.
     ///
     /// # Errors
     /// When a run cannot be set up, or a signal ends one.
@@ -147,18 +153,25 @@ impl Search<'_> {
         let report = assemble(&self.unlimited_cards(), self.unlimited, None);
         let used: Vec<usize> =
             (0..self.cards.len()).filter(|&card| foretell::users(self.unlimited, card) > 0).collect();
-        let adapts =
-            report.frameworks.contains_key("vllm") || report.devices.iter().any(|device| device.pool.is_some());
+        let adapts = report.devices.iter().any(|device| device.pool.is_some());
+        // vLLM takes all of a card that it may, so that its run without a limit says nothing of where to begin.
+        let fills = report.frameworks.contains_key("vllm");
         let shared = used.iter().any(|&card| foretell::users(self.unlimited, card) > 1);
         // What was left out of loops that grow is not in any run.
         let grows = report.devices.iter().any(|device| followed::left_out_bytes(device, &report.loops) > 0);
         let whole = report.verdict == Verdict::Fits && self.unlimited.cut.is_none() && !grows;
-        if used.is_empty() || adapts || shared || !whole {
+        if used.is_empty() || fills || shared || !whole {
             return Ok(None);
         }
         let start = Instant::now();
         let patience = LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES));
-        let peaks: Vec<u64> = report.devices.iter().map(|device| device.peak.process_bytes).collect();
+        let peaks: Vec<u64> = report
+            .devices
+            .iter()
+            .zip(self.unlimited_cards())
+            .enumerate()
+            .map(|(index, (device, card))| pool::smallest_for(device, card.description(index).capacity_bytes))
+            .collect();
         let outside =
             |card: usize| peaks[card].saturating_sub(report.devices[card].peak.reserved_bytes.unwrap_or(peaks[card]));
         let requests = recorded(self.unlimited, self.cards.len());
@@ -170,8 +183,9 @@ impl Search<'_> {
         // One figure for all cards: that of the fullest, and the others in proportion to what is foretold for them.
         let fullest = used.iter().copied().max_by_key(|&card| least[card]).unwrap_or(0);
         let died = self.died.then(|| self.cards[fullest].capacity_bytes()).flatten();
-        let dies = died.filter(|&bytes| self.cards.len() == 1 && bytes < peaks[fullest]).unwrap_or(0);
-        let mut bracket = Bracket::new(dies, least[fullest], peaks[fullest]);
+        let dies = died.filter(|&bytes| self.cards.len() == 1 && (adapts || bytes < peaks[fullest])).unwrap_or(0);
+        let closeness = if adapts { Closeness::Adapting } else { Closeness::Exact };
+        let mut bracket = Bracket::new(dies, least[fullest], peaks[fullest], closeness);
         let scaled = |bytes: u64, card: usize| {
             let share = u128::from(bytes) * u128::from(least[card]) / u128::from(least[fullest].max(1));
             // Of a card that is not used, a context is all that is taken.
@@ -182,6 +196,7 @@ impl Search<'_> {
         };
         let mut best: Option<(Observation, Vec<Card>, Vec<u64>)> = None;
         let (mut runs, mut is_over) = (0, false);
+        let mut tried = Vec::new();
         while runs < MOST_RUNS && !is_over {
             let left = patience.saturating_sub(start.elapsed());
             let chosen = bracket.next(self.runner.jobs());
@@ -202,17 +217,23 @@ impl Search<'_> {
                     continue;
                 }
                 let report = assemble(cards, &run, None);
+                tried.push((bytes, report.verdict == Verdict::Fits));
                 if report.verdict != Verdict::Fits {
                     bracket.record(bytes, None);
                     continue;
                 }
-                // A run to which nothing was refused goes the same on a card that is just full at its peak.
+                // A run to which nothing was refused goes the same on a card that is just full at its peak, unless it
+                // adapts to the card.
                 let needed: Vec<u64> = report
                     .devices
                     .iter()
                     .zip(run.ledger.devices())
                     .zip(capacities(bytes))
-                    .map(|((device, books), had)| if books.refusals == 0 { device.peak.process_bytes } else { had })
+                    .map(
+                        |((device, books), had)| {
+                            if books.refusals == 0 && !adapts { device.peak.process_bytes } else { had }
+                        },
+                    )
                     .collect();
                 bracket.record(bytes, Some(needed[fullest].max(1)));
                 if bracket.answer() == Some(needed[fullest].max(1)) {
@@ -224,7 +245,7 @@ impl Search<'_> {
         Ok(best.map(|(run, cards, capacities)| {
             let spreads =
                 spreads(self.unlimited, &requests, |card| Some(capacities.get(card)?.saturating_sub(outside(card))));
-            Found { run, cards, capacities, fails, runs, spreads }
+            Found { run, cards, capacities, fails, runs, tried, spreads }
         }))
     }
 

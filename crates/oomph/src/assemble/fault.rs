@@ -1,0 +1,42 @@
+//! Whether oomph is to blame that a program failed: an answer of the virtual GPU that a real driver would not have given.
+
+use oomph_report::Fault;
+
+use super::{Observation, host};
+
+/// Errors that the virtual GPU answers with where it cannot do what a real driver does, in small letters.
+const REFUSALS: [&str; 8] = [
+    "cuda_error_not_supported",
+    "cudaerrornotsupported",
+    "operation not supported",
+    "cublas_status_not_supported",
+    "cusparse_status_not_supported",
+    "cuda_error_invalid_image",
+    "cudaerrorinvalidkernelimage",
+    "device kernel image is invalid",
+];
+
+/// Words of errors that come from CUDA or one of its libraries, in small letters.
+const OF_CUDA: [&str; 8] = ["cuda", "cublas", "cudnn", "cusolver", "cusparse", "cufft", "nccl", "nvml"];
+
+/// What is to blame in a run that failed; `None` where it is the program itself.
+pub(super) fn of(run: &Observation) -> Option<Fault> {
+    if run.cut.is_some() || run.exit_status == 0 || host::shortage(run).is_some() {
+        return None;
+    }
+    let asked: Vec<String> = run.ledger.unsupported_calls().into_iter().map(str::to_owned).collect();
+    let failure = run.hooks.reports.iter().find_map(|hook| hook.failure.as_ref());
+    let words = failure.map(|failure| failure.message.to_lowercase()).unwrap_or_default();
+    let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
+    let to_blame = match failure {
+        // An exception that has nothing to do with CUDA is the program's own, whatever it called before.
+        Some(_) => says(&REFUSALS) || (!asked.is_empty() && says(&OF_CUDA)),
+        // A program of machine code, or one that left by a signal, does not tell.
+        None => !asked.is_empty(),
+    };
+    let message = failure.map(|failure| {
+        let line = failure.message.lines().next().unwrap_or_default();
+        format!("{}: {line}", failure.kind).chars().take(400).collect()
+    });
+    to_blame.then(|| Fault { asked, message: message.unwrap_or_default() })
+}

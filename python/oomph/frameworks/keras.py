@@ -1,0 +1,103 @@
+"""Keras' own loops: `fit` and `evaluate` are shortened, so that the run comes to the program's end.
+
+A pass over batches ends once its peak has settled. What follows it, the validation, the saving, the next epoch and the
+evaluation on larger batches, is run. Of equal epochs two are run. A prediction is run whole: its results are the program's.
+"""
+
+import functools
+import os
+import sys
+
+from oomph import hook, sites, stop
+
+_EPOCHS = 2
+
+
+class KerasLoops:
+    """The passes over batches that Keras makes in one process."""
+
+    def __init__(self, watcher, mode, steps):
+        self.watcher = watcher
+        self.mode, self.steps = mode, steps
+        self.depth = 0
+        """How many passes are under way: an evaluation may be inside of a training."""
+        self.epochs = {}
+        """How many epochs of each model's present `fit` were shortened."""
+        self.listed = {}
+
+    def attach(self, module):
+        """Watch the iterator that every trainer takes its batches from."""
+        original = getattr(module.EpochIterator, "_enumerate_iterator", None)
+        if original is None or self.mode != "peak-stable":
+            return
+        loops = self
+
+        @functools.wraps(original)
+        def _enumerate_iterator(self):
+            frame = hook.guarded(_caller, sys._getframe(1))
+            if frame is None:
+                yield from original(self)
+                return
+            yield from loops.followed(self, original(self), frame)
+
+        module.EpochIterator._enumerate_iterator = _enumerate_iterator
+
+    @property
+    def under_way(self):
+        """Whether the present step is one of a pass that is ended here."""
+        return self.depth > 0
+
+    def followed(self, iterator, steps, frame):
+        """The steps of a pass until its peak has settled."""
+        rule = stop.StopRule(self.mode, self.steps)
+        count = 0
+        self.depth += 1
+        try:
+            for step in steps:
+                yield step
+                count += 1
+                peaks = hook.guarded(self.watcher.peaks) or {}
+                if rule.after_step(count, [peaks[index][1] for index in sorted(peaks)]) is not None:
+                    hook.guarded(self._shortened, iterator, frame, count)
+                    # The next pass begins its data anew.
+                    iterator._current_iterator = None
+                    iterator._steps_seen = 0
+                    iterator.data_adapter.on_epoch_end()
+                    return
+        finally:
+            self.depth -= 1
+
+    def _shortened(self, iterator, frame, count):
+        kind = "training" if frame.f_code.co_name == "fit" else "evaluation"
+        site = sites.site_of_frame(frame)
+        if site is not None:
+            key = (site["file"], site["line"], kind)
+            total = iterator.num_batches
+            known = self.listed.setdefault(key, {
+                "file": site["file"], "line": site["line"], "kind": kind, "iterations": 0,
+                "of": int(total) if total else None, "shortened": True, "growth": None,
+            })
+            known["iterations"] = max(known["iterations"], count)
+            self.watcher.record.shortened = list(self.listed.values())
+        if kind == "training":
+            model, first = frame.f_locals.get("self"), frame.f_locals.get("epoch")
+            begun = frame.f_locals.get("initial_epoch") or 0
+            # `fit` ends after this epoch, with its validation and its callbacks.
+            if model is not None and first is not None and first - begun + 1 >= _EPOCHS:
+                model.stop_training = True
+        self.watcher.record.write(force=False)
+
+
+def _caller(frame):
+    """The frame of the trainer's method that a pass belongs to, if it may be shortened."""
+    for _ in range(12):
+        if frame is None:
+            return None
+        if os.path.basename(frame.f_code.co_filename) == "trainer.py" and "keras" in frame.f_code.co_filename:
+            name = frame.f_code.co_name
+            if name in ("fit", "evaluate"):
+                return frame
+            if name in ("predict", "_maybe_symbolic_build"):
+                return None
+        frame = frame.f_back
+    return None
