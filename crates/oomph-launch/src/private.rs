@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{PrivateView, floor, serve, written};
+pub(crate) use linux::{PrivateView, floor, place_of, serve, written};
 
 /// The environment variable that keeps a run on a lower floor, for tests and for machines where something goes wrong:
 /// `off` for no view at all, `user` for one that is made as an ordinary user makes it.
@@ -199,6 +199,11 @@ mod linux {
         let own = |path: &Path| path.parent() == Some(Path::new("/")) && path.to_string_lossy().starts_with("/.");
         found.add_folder(scratch, Path::new("/"), &|path| own(path) || places::is_unimportant(path));
         found
+    }
+
+    /// Where a file lies that the program wrote into its view.
+    pub(crate) fn place_of(folder: &Path, path: &Path) -> Option<PathBuf> {
+        Written::place_of(&folder.join(RECORD), path)
     }
 
     /// Becomes the step before a program and never returns, if this process was started as one; otherwise lets programs

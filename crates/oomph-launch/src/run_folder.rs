@@ -122,6 +122,14 @@ impl RunFolder {
         WriteFloor::Hook { reason: "it takes Linux".to_owned() }
     }
 
+    /// Where a file lies that the program wrote into its private view; none where it wrote none there.
+    pub fn place_of_written(&self, path: &Path) -> Option<PathBuf> {
+        #[cfg(target_os = "linux")]
+        return crate::private::place_of(self.path(), path);
+        #[cfg(not(target_os = "linux"))]
+        None
+    }
+
     /// What the program wrote that was kept away from the user's files; none where it could write to those.
     pub fn written(&self) -> Option<Written> {
         if self.writes_are_free {

@@ -17,6 +17,9 @@ use crate::{Made, Plan, Record};
 /// Folders that are the kernel's even where nothing is mounted there.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
+/// Where processes share memory by name.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// A folder with more entries than this is not taken apart.
 const MOST_ENTRIES: usize = 4096;
 
@@ -131,6 +134,10 @@ impl<'a> Cover<'a> {
             Ok(()) => self.inner(path, |_| true),
             // The kernel shows nothing of a folder on which something is mounted to a user namespace, which could see
             // what is below the mount. Its entries are shown one by one then.
+            // Shared memory belongs to running programs, of which this one has none yet: a fresh one is as good.
+            Err(_) if path == Path::new(SHARED_MEMORY) => {
+                Ok(rustix::mount::mount("tmpfs", &at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?)
+            }
             Err(_) if path == Path::new("/") || !self.mounts.children(path).is_empty() => self.entries(path),
             Err(_) => self.read_only(path),
         }

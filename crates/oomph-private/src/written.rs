@@ -52,6 +52,14 @@ mod reading {
             Ok(found)
         }
 
+        /// Where a file lies that the program wrote at `path`, by the record of its view.
+        pub fn place_of(record: &Path, path: &Path) -> Option<PathBuf> {
+            let record = Record::from_bytes(&fs::read(record).ok()?).ok()?;
+            let (place, store) = record.overlays.iter().rfind(|(place, _)| path.starts_with(place))?;
+            let found = store.join(UPPER).join(path.strip_prefix(place).ok()?);
+            found.is_file().then_some(found)
+        }
+
         /// Adds what lies in another folder, which stands for `place`. What is known already counts once.
         pub fn add_folder(&mut self, folder: &Path, place: &Path, skipped: &dyn Fn(&Path) -> bool) {
             let known: BTreeSet<PathBuf> = self.files.iter().map(|file| file.path.clone()).collect();

@@ -5,6 +5,7 @@
 //! the other to the byte, because a process may die at any instruction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use oomph_allocator::Spread;
@@ -14,6 +15,8 @@ use oomph_report::{
     BatchPeak, BatchRange, Batches, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site,
     Stopped, Verdict, WorstCard, Writes,
 };
+
+use tempfile::TempDir;
 
 use crate::cards::Card;
 use crate::needs::{Foretold, Found};
@@ -48,6 +51,9 @@ pub struct Observation {
     pub activities: Vec<oomph_launch::activity::Activity>,
     /// What the cards refused last to each process, as far as the calls that led to it are known.
     pub refusals: Vec<oomph_launch::activity::Refusal>,
+    /// Copies of what the program built and ran, which these calls name.
+    #[expect(dead_code, reason = "the copies last as long as it does")]
+    pub built: Option<Arc<TempDir>>,
     /// What could not be read of what was left.
     pub warnings: Vec<String>,
     /// The exit status, as a shell shows it.

@@ -103,6 +103,7 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
         memory: vec![],
         activities: Vec::new(),
         refusals: Vec::new(),
+        built: None,
         warnings: vec![],
         exit_status,
         cut: None,

@@ -14,6 +14,7 @@
 mod activity;
 mod architectures;
 mod assemble;
+mod built;
 mod cards;
 mod cli;
 mod compare;

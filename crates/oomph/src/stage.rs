@@ -19,7 +19,7 @@ use crate::cards::Card;
 use crate::failure::hinted;
 use crate::program::Program;
 use crate::trial::Changes;
-use crate::{embedded, output, whose};
+use crate::{built, embedded, output, whose};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
@@ -246,12 +246,15 @@ impl Stage {
             (None, true) => Some(Cut::TimeUp),
             (None, false) => None,
         };
+        let (mut activities, mut refusals) = (folder.activities(), folder.refusals());
+        let built = built::keep(folder, &mut activities, &mut refusals);
         Ok(Observation {
             ledger,
             hooks,
             memory,
-            activities: folder.activities(),
-            refusals: folder.refusals(),
+            activities,
+            refusals,
+            built,
             warnings,
             exit_status: outcome.exit.shell_status(),
             cut,

@@ -68,7 +68,7 @@ impl Bracket {
                 chosen
             }
             (_, true) if self.is_close() => Vec::new(),
-            (false, true) if self.streak <= 1 => vec![between(self.below(self.holds)).min(self.holds - GRANULE)],
+            (false, true) if self.streak <= 1 && self.closeness == Closeness::Exact => vec![between(self.below(self.holds)).min(self.holds - GRANULE)],
             (false, true) => {
                 let less = between(self.holds * 100 / (100 + self.step()));
                 vec![less.min(self.holds - GRANULE)]
@@ -131,8 +131,11 @@ impl Bracket {
         round_up(capacity / (part + 1) * part).min(capacity.saturating_sub(GRANULE))
     }
 
+    /// How far the next run lies from where the search is, in percent. What adapts was foretold for another card, so that
+    /// the border is not near.
     fn step(&self) -> u64 {
-        STEPS[self.streak.saturating_sub(1).min(STEPS.len() - 1)]
+        let skipped = if self.closeness == Closeness::Adapting { 2 } else { 0 };
+        STEPS[(self.streak.saturating_sub(1) + skipped).min(STEPS.len() - 1)]
     }
 }
 
