@@ -43,7 +43,7 @@ fn main() {
 /// Builds `oomph-vgpu` as an optimised library, whatever the profile of this build: it is on the path of every call of
 /// the program, and a debug build of it would panic where a release wraps.
 fn build_library(root: &Path, out: &Path) -> PathBuf {
-    for part in ["Cargo.toml", "Cargo.lock", "crates/oomph-vgpu", "crates/oomph-ledger"] {
+    for part in ["Cargo.toml", "Cargo.lock", "crates/oomph-vgpu", "crates/oomph-ledger", "crates/oomph-private"] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());
     }
     let target_dir = out.join("vgpu");
