@@ -68,7 +68,9 @@ impl Bracket {
                 chosen
             }
             (_, true) if self.is_close() => Vec::new(),
-            (false, true) if self.streak <= 1 && self.closeness == Closeness::Exact => vec![between(self.below(self.holds)).min(self.holds - GRANULE)],
+            (false, true) if self.streak <= 1 && self.closeness == Closeness::Exact => {
+                vec![between(self.below(self.holds)).min(self.holds - GRANULE)]
+            }
             (false, true) => {
                 let less = between(self.holds * 100 / (100 + self.step()));
                 vec![less.min(self.holds - GRANULE)]
