@@ -438,3 +438,20 @@ fn a_loop_that_accumulates_by_itself_counts_further() {
         ]
     );
 }
+
+#[test]
+fn accelerate_is_told_to_accumulate() {
+    let text = "accelerator = Accelerator(mixed_precision=\"fp16\")\nloader = DataLoader(d, batch_size=8)\n\
+                for x in loader:\n    with accelerator.accumulate(model):\n        accelerator.backward(model(x).loss)\n        \
+                optimizer.step()\n        optimizer.zero_grad()\n";
+    assert_eq!(
+        changed(&program(text, &[]), "micro-batch", &plain()),
+        [
+            "-accelerator = Accelerator(mixed_precision=\"fp16\")",
+            "-loader = DataLoader(d, batch_size=8)",
+            "+accelerator = Accelerator(mixed_precision=\"fp16\", gradient_accumulation_steps=2)",
+            "+loader = DataLoader(d, batch_size=4)",
+        ]
+    );
+    assert!(placed(&program(text, &[]), "smaller-training-batch", &plain()).is_err());
+}

@@ -59,6 +59,12 @@ pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         }
         _ => {}
     }
+    if let Some(call) = accelerated(draft.program) {
+        let before = call.value("gradient_accumulation_steps").and_then(|at| at.text().parse::<u64>().ok());
+        let wanted = (before.unwrap_or(1).max(1) * by).to_string();
+        trainer::set_argument(draft, &call, "gradient_accumulation_steps", &wanted);
+        return Ok(());
+    }
     if let Some(call) = trainer::lightning(draft.program) {
         let before = call.value("accumulate_grad_batches").and_then(|at| at.text().parse::<u64>().ok()).unwrap_or(1);
         trainer::set_argument(draft, &call, "accumulate_grad_batches", &(before * by).to_string());
@@ -72,7 +78,8 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if draft.facts.trainer.is_some() {
         return cannot("the Trainer accumulates, so the effective batch need not shrink");
     }
-    if own::accumulation(draft).is_some() || own::accumulation_constant(draft).is_some() {
+    let own = own::accumulation(draft).is_some() || own::accumulation_constant(draft).is_some();
+    if own || accelerated(draft.program).is_some() {
         return cannot("the program accumulates, so the effective batch need not shrink");
     }
     let by = draft.amount.by.unwrap_or(2).max(2);
@@ -225,6 +232,12 @@ fn loader(program: &Program) -> Option<(Call<'_>, &'static str)> {
         .or_else(|| loaders.iter().find(other))
         .or(loaders.first())?;
     Some((*found, "batch_size"))
+}
+
+/// The call that makes the `Accelerator` of a loop that lets it accumulate: `with accelerator.accumulate(model):`.
+fn accelerated(program: &Program) -> Option<Call<'_>> {
+    let lets = program.calls().iter().any(|call| call.name() == "accumulate" && call.object().is_some());
+    trainer::accelerator(program).filter(|_| lets)
 }
 
 /// What a training loop that accumulates by itself counts to: `k` of `if (step + 1) % k == 0: optimizer.step()`. A number

@@ -200,7 +200,7 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
             page.line(0, &[(ink, &clean(line))]);
         }
         if let Some(command) = &fix.command {
-            page.paragraph(5, 9, &[(Ink::Plain, "and run: "), (Ink::Plain, &clean(command))]);
+            page.paragraph(5, 9, &[(Ink::Plain, &format!("and run: {}", clean(command)))]);
         }
     } else if let Some(command) = &fix.command {
         page.paragraph(5, 9, &[(Ink::Plain, &clean(command))]);

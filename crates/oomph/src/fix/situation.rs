@@ -276,8 +276,11 @@ impl Known<'_> {
         let mut moments = Vec::new();
         match self.oom.map(|oom| oom.phase.as_str()) {
             Some("load") => moments.push(Operation::Load),
-            // A forward pass without gradients is an evaluation only where something is trained as well.
-            Some("eval") if self.trains() => moments.push(Operation::Evaluation),
+            // A forward pass without gradients is an evaluation only where something is trained as well; so are the
+            // samples that a training script of a diffusion model draws.
+            Some("eval" | "text-encoding" | "denoising" | "decoding") if self.trains() => {
+                moments.push(Operation::Evaluation);
+            }
             Some("generate") => moments.push(Operation::Generation),
             _ => {}
         }
