@@ -10,7 +10,7 @@ import json
 import os
 import struct
 
-from oomph import overlay
+from oomph import overlay, sparsecopy
 from oomph.sparsezip import HOLE_FROM, REAL_BYTES, SparseZipWriter
 
 _DTYPES = {
@@ -408,6 +408,7 @@ def install_libraries():
     """Wait for every library that opens files by itself."""
     from oomph.hook import on_import
 
+    sparsecopy.install()
     on_import("safetensors", _safetensors)
     on_import("safetensors.torch", _safetensors_torch)
     on_import("tokenizers", _tokenizers)

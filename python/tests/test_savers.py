@@ -41,6 +41,34 @@ class SparseZip(unittest.TestCase):
             self.assertEqual((archive.read("model/data/3"), archive.read("model/version")), (b"text", b"3\n"))
 
 
+class Copies(unittest.TestCase):
+    def test_holes_stay_holes_and_data_is_copied(self):
+        import shutil
+
+        from oomph import sparsecopy
+
+        self.addCleanup(setattr, shutil, "_fastcopy_sendfile", getattr(shutil, "_fastcopy_sendfile", None))
+        sparsecopy.install()
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = os.path.join(folder, "a"), os.path.join(folder, "b")
+            with open(source, "wb") as file:
+                file.write(b"head" * 4096)
+                file.seek(40 << 20)
+                file.write(b"middle" * 100000)
+                file.truncate(90 << 20)
+            shutil.copy(source, target)
+            with open(source, "rb") as one, open(target, "rb") as other:
+                self.assertEqual(one.read(), other.read())
+            self.assertLess(os.stat(target).st_blocks * 512, 2 << 20)
+            # What holds all of its bytes is copied by the library.
+            with open(source, "wb") as file:
+                file.write(b"\1" * (3 << 20))
+            shutil.copy(source, target)
+            self.assertEqual(os.path.getsize(target), 3 << 20)
+            with open(target, "rb") as file:
+                self.assertEqual(file.read().count(b"\1"), 3 << 20)
+
+
 @unittest.skipIf(torch is None, "torch is not installed")
 class Checkpoints(support.RunCase):
     def setUp(self):
