@@ -49,6 +49,9 @@ pub struct FixReport {
     pub dropped: Vec<Dropped>,
     /// What is left when everything was tried and nothing fits.
     pub floor: Option<Floor>,
+    /// Where the time was up before anything fitted: what should fit by the forecast and was not tried.
+    #[serde(default)]
+    pub foretold: Option<Foretold>,
     /// How many changes were tried.
     pub tried: u64,
     /// Wall time of everything, in seconds.
@@ -210,6 +213,15 @@ pub struct Dropped {
     pub remedy: String,
     /// Why.
     pub why: String,
+}
+
+/// A change that was not tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Foretold {
+    /// The remedies that would be applied together.
+    pub remedies: Vec<String>,
+    /// The peak that the owners of the peak and the catalogue's shares foretell, in bytes.
+    pub peak_bytes: u64,
 }
 
 /// What is left when everything was tried and nothing fits.

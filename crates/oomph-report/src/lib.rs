@@ -36,7 +36,8 @@ pub use dry_run::{
 };
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{
-    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, ResultChange,
+    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold,
+    ResultChange,
 };
 pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};

@@ -4,7 +4,7 @@
 
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
 use oomph_report::{
-    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Oom, Phase,
+    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
     ResultChange, Site, Style, Verdict, render_fix,
 };
 
@@ -130,6 +130,7 @@ fn found() -> FixReport {
         tried: 7,
         elapsed_seconds: 41.2,
         out_of_time: false,
+        foretold: None,
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
         next: vec![],
@@ -156,6 +157,10 @@ fn where_nothing_fits_the_floor_is_told() {
             bytes_per_card: Some(11_000 * MIB),
         }),
         out_of_time: true,
+        foretold: Some(Foretold {
+            remedies: vec!["gradient-checkpointing".into(), "adam-8bit".into()],
+            peak_bytes: 23 << 29,
+        }),
         ..found()
     };
     insta::assert_snapshot!("fix-nothing-fits", render_fix(&report, NORMAL));

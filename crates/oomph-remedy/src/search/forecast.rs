@@ -6,6 +6,9 @@ use crate::situation::{Owner, Situation};
 
 use super::mix::{Dose, Mix};
 
+/// How many times the average a remedy may free where it was made for the moment of the peak.
+const AT_BEST: f64 = 3.0;
+
 /// A peak, its owners, and what the card may hold.
 #[derive(Clone, Debug)]
 pub struct Forecast {
@@ -47,11 +50,18 @@ impl Forecast {
         self.situation.owners.is_none() || self.frees(dose) > 0
     }
 
-    /// Whether a dose frees a good part of what is missing: what was made for the moment of the peak may free several
-    /// times the average that the catalogue knows.
-    pub fn matters(&self, dose: Dose<'_>) -> bool {
+    /// Whether a dose may be enough by itself, at best: what was made for the moment of the peak may free several times
+    /// the average that the catalogue knows, but never more than what it works on holds.
+    pub fn may_suffice(&self, dose: Dose<'_>) -> bool {
         let missing = self.peak_bytes.saturating_sub(self.limit_bytes);
-        self.situation.owners.is_none() || self.frees(dose).saturating_mul(3) >= missing
+        let held = |owner| effect::owner_bytes(&self.situation, owner).unwrap_or(0);
+        let at_best = |&owner: &Owner| {
+            let freed = 1.0 - self.left(&dose, owner);
+            (held(owner) as f64 * (freed * AT_BEST).clamp(0.0, 1.0)) as u64
+        };
+        // What is cached may go with what was in use before.
+        let freed: u64 = Owner::ALL.iter().filter(|owner| **owner != Owner::Cached).map(at_best).sum();
+        self.situation.owners.is_none() || freed > 0 && freed.saturating_add(held(Owner::Cached)) >= missing
     }
 
     /// Whether a dose frees at least a twentieth of what is missing.

@@ -73,6 +73,9 @@ pub struct Found<'a> {
     pub strongest: Option<Mix<'a>>,
     /// Whether the time was up before everything was tried.
     pub out_of_time: bool,
+    /// Where the time was up before anything fitted: the cheapest mix that was not tried and that should fit by the
+    /// forecast, with the peak that is foretold, in bytes.
+    pub foretold: Option<(Mix<'a>, u64)>,
 }
 
 /// Searches until `wanted` different fixes are found, there is nothing left to try, or the time is up.
@@ -90,6 +93,9 @@ pub fn search<'a, B: Bench>(
         Walk { catalogue, candidates, forecast, wanted, bench, gentler: BTreeMap::new(), found: Found::default() };
     walk.singles()?;
     walk.mixes()?;
+    if walk.found.out_of_time && walk.found.fixes.is_empty() {
+        walk.found.foretold = walk.foretold();
+    }
     let mut found = walk.found;
     // Cheapest first. A mix costs what its dearest remedy costs, and a little for each one more.
     let tier = |dose: &Dose<'_>| {
@@ -130,7 +136,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 let dose = known.strongest();
                 known.asked
                     || forecast.may_free(dose)
-                        && (forecast.may_fit(&Mix::single(dose)) || known.aimed && forecast.matters(dose))
+                        && (forecast.may_fit(&Mix::single(dose)) || known.aimed && forecast.may_suffice(dose))
             })
             .collect();
         // Of equally dear ones the likeliest first.
@@ -262,17 +268,18 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
 
     /// Takes out of a mix that fits what it fits without, the dearest first, and turns knobs back as far as they go.
     fn reduce(&mut self, mut fix: Fix<'a>) -> Result<Fix<'a>, B::Error> {
-        let mut doses = fix.mix.doses.clone();
-        // Of equally dear ones that which frees least.
-        doses.sort_by_key(|dose| (std::cmp::Reverse(self.tier(*dose)), self.forecast.frees(*dose)));
-        // What hardly matters goes at once, where that is true.
+        let doses = self.dearest_first(&fix.mix);
+        // What it should fit without goes at once, and where that is not true, what hardly matters.
         let few = doses.iter().filter(|dose| !self.forecast.weighs(**dose));
-        let less = few.fold(fix.mix.clone(), |mix, dose| mix.without(&dose.remedy.id));
-        if less.doses.len() + 1 < fix.mix.doses.len()
-            && !less.doses.is_empty()
-            && let Ran::Fits(peak_bytes) = self.run_one(&less)?
-        {
-            fix = Fix { mix: less, peak_bytes, tight: false };
+        let without_few = few.fold(fix.mix.clone(), |mix, dose| mix.without(&dose.remedy.id));
+        for less in [self.lean(&fix.mix, fix.peak_bytes), without_few] {
+            if less.doses.len() + 1 < fix.mix.doses.len()
+                && !less.doses.is_empty()
+                && let Ran::Fits(peak_bytes) = self.run_one(&less)?
+            {
+                fix = Fix { mix: less, peak_bytes, tight: false };
+                break;
+            }
         }
         let jobs = self.bench.jobs().max(1);
         let mut rest: Vec<Dose<'a>> = doses.clone();
@@ -316,6 +323,40 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         Ok(fix)
     }
 
+    /// The doses of a mix, the dearest first; of equally dear ones that which frees least.
+    fn dearest_first(&self, mix: &Mix<'a>) -> Vec<Dose<'a>> {
+        let mut doses = mix.doses.clone();
+        doses.sort_by_key(|dose| (std::cmp::Reverse(self.tier(*dose)), self.forecast.frees(*dose)));
+        doses
+    }
+
+    /// A mix without what it should fit without, where its peak is known, in bytes.
+    fn lean(&self, mix: &Mix<'a>, peak_bytes: u64) -> Mix<'a> {
+        self.dearest_first(mix).iter().fold(mix.clone(), |lean, dose| {
+            let less = lean.without(&dose.remedy.id);
+            let more = self.forecast.peak(&less).saturating_sub(self.forecast.peak(mix));
+            if peak_bytes.saturating_add(more) <= self.forecast.limit_bytes { less } else { lean }
+        })
+    }
+
+    /// The cheapest mix that was not tried and that should fit, with the peak that is foretold, in bytes.
+    fn foretold(&self) -> Option<(Mix<'a>, u64)> {
+        let mut mix = Mix::default();
+        for known in self.candidates.iter().filter(|known| !self.found.dropped.contains_key(&known.remedy.id)) {
+            mix = self.joined(&mix, known.strongest());
+            let peak = self.forecast.peak(&mix);
+            if peak > self.forecast.limit_bytes {
+                continue;
+            }
+            let lean = self.lean(&mix, peak);
+            if !self.found.tried.iter().any(|(tried, _)| tried.key() == lean.key()) {
+                let peak = self.forecast.peak(&lean);
+                return Some((lean, peak));
+            }
+        }
+        None
+    }
+
     /// Finds the gentlest amount of a remedy with which the program fits, beside what is applied already.
     ///
     /// The amounts are ordered by what they free, so the walk is a bisection that starts where the forecast points.
@@ -334,25 +375,32 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 break;
             }
             let mix = others.with(dose(place));
-            // The next gentler one is likely to be asked for next, so it is tried beside it where that costs no time.
-            let gentler = (place > low && self.bench.jobs() > 1).then(|| others.with(dose(place - 1)));
-            let mixes: Vec<Mix<'a>> = std::iter::once(mix.clone()).chain(gentler).collect();
+            // Beside it goes what is likely to be asked for next, where that costs no time: the next gentler one, or the
+            // strongest of all where it is in doubt whether any amount is enough.
+            let likely = place > low && (best.is_some() || low == 0 && fits(&place));
+            let in_doubt = !likely && high == count && place + 1 < count;
+            let beside = if likely { place - 1 } else { count - 1 };
+            let two = (likely || in_doubt) && self.bench.jobs() > 1;
+            let mixes: Vec<Mix<'a>> =
+                std::iter::once(mix.clone()).chain(two.then(|| others.with(dose(beside)))).collect();
             let mut ran = self.run(&mixes)?.into_iter();
-            if let (Some(Ran::Fits(_)), Some(Ran::TooMuch | Ran::Tight(_))) =
-                (ran.as_slice().first(), ran.as_slice().get(1))
-            {
+            let first = ran.next().unwrap_or(Ran::Failed("it was not tried".into()));
+            let second = ran.next();
+            if likely && matches!((&first, &second), (Ran::Fits(_), Some(Ran::TooMuch | Ran::Tight(_)))) {
                 low = place;
             }
-            match ran.next().unwrap_or(Ran::Failed("it was not tried".into())) {
+            match first {
                 Ran::Fits(peak_bytes) => {
                     best = Some(Fix { mix, peak_bytes, tight: false });
                     high = place;
                     place = low + (high - low) / 2;
                 }
+                // Not even the strongest is enough.
+                _ if in_doubt && second == Some(Ran::TooMuch) => break,
                 Ran::TooMuch | Ran::Tight(_) => {
                     low = place + 1;
                     // Far from the truth the steps grow.
-                    place = if high < count { low } else { (place * 2).max(place + 1).min(count - 1) };
+                    place = if high < count { low + (high - low) / 2 } else { (place * 2).max(low).min(count - 1) };
                 }
                 Ran::NotApplied(..) | Ran::Failed(_) => break,
             }

@@ -217,6 +217,15 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
 }
 
 fn floor(page: &mut Page, report: &FixReport) {
+    if let Some(foretold) = &report.foretold {
+        page.gap();
+        let text = format!(
+            " {}: about {} by the figures, not tried",
+            foretold.remedies.join(" + "),
+            size(foretold.peak_bytes)
+        );
+        page.paragraph(2, 4, &[(Ink::Strong, "next would be"), (Ink::Plain, &text)]);
+    }
     let Some(floor) = &report.floor else { return };
     page.gap();
     let with = floor.remedies.join(", ");

@@ -12,7 +12,7 @@ use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
 use oomph_remedy::{Cause, Framework, Kind, Operation, Owner, Sameness, Situation, Task, Written};
 use oomph_report::{
     Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict,
-    Floor, NextStep, ResultChange, Verdict,
+    Floor, Foretold, NextStep, ResultChange, Verdict,
 };
 
 use super::Wanted;
@@ -73,6 +73,7 @@ pub fn without_fixes(
         tried: 0,
         elapsed_seconds: seconds(start),
         out_of_time: false,
+        foretold: None,
         warnings: baseline.warnings.clone(),
         command: command(stage),
         next: Vec::new(),
@@ -175,6 +176,7 @@ impl<'a> Parts<'_, 'a> {
             tried: self.found.tried.len() as u64,
             elapsed_seconds: seconds(self.start),
             out_of_time: self.found.out_of_time,
+            foretold: self.foretold(),
             warnings: self.full.warnings.clone(),
             command: command(self.stage),
             baseline: base,
@@ -190,8 +192,13 @@ impl<'a> Parts<'_, 'a> {
             NextStep { why: why.into(), command: program.fix(&[&self.wanted.options, own.as_slice()].concat()) }
         };
         let Some(fix) = self.found.fixes.first() else {
+            let ids = |(mix, _): &(Mix<'_>, u64)| {
+                mix.doses.iter().map(|dose| dose.remedy.id.clone()).collect::<Vec<_>>().join(",")
+            };
+            let foretold = self.found.foretold.as_ref().map(ids);
+            let tried = foretold.map(|ids| step("try what should fit", &["--allow", &ids]));
             let longer = self.found.out_of_time.then(|| step("look further", &["--max-time", "10m"]));
-            return longer.into_iter().collect();
+            return tried.into_iter().chain(longer).collect();
         };
         let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();
         let ids = ids.join(",");
@@ -353,6 +360,12 @@ impl<'a> Parts<'_, 'a> {
         }
         let said = self.applier.said(mix, Into::Line)?;
         said.files.is_empty().then(|| said.shell(&BTreeMap::new()))
+    }
+
+    /// What should fit and was not tried, because the time was up.
+    fn foretold(&self) -> Option<Foretold> {
+        let (mix, peak_bytes) = self.found.foretold.as_ref()?;
+        Some(Foretold { remedies: mix.doses.iter().map(Dose::name).collect(), peak_bytes: *peak_bytes })
     }
 
     /// What is left when nothing fits.

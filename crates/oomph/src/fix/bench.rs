@@ -316,6 +316,8 @@ pub struct VirtualBench<'a> {
     pub deadline: Instant,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
+    /// What of the program was not run without any change either, by what [`oomph_report::Unreached::phase`] calls it.
+    pub unreached: Vec<String>,
     /// What was seen of the remedies in each trial, by the key of the mix.
     pub seen: BTreeMap<Vec<String>, Sight>,
     /// What became of each trial, for a search that begins again with more candidates.
@@ -335,7 +337,9 @@ impl VirtualBench<'_> {
         match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
             Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => {
-                let mut tried = judge(&changes, &assemble(self.cards, &run, None), &run, self.accept_recovered);
+                let report = assemble(self.cards, &run, None);
+                let mut tried = judge(&changes, &report, &run, self.accept_recovered);
+                tried.ran = self.as_far_as_before(tried.ran, &report);
                 if let Ran::Failed(why) = &tried.ran
                     && let Some((remedy, why)) = self.applier.refused_word(mix, &changes, why)
                 {
@@ -349,6 +353,20 @@ impl VirtualBench<'_> {
                 }
                 Ok(tried)
             }
+        }
+    }
+}
+
+impl VirtualBench<'_> {
+    /// A trial fits only where it came as far as the program without a change: of a list that a longer loop fills, what
+    /// is made after it may be the peak.
+    fn as_far_as_before(&self, ran: Ran, report: &DryRunReport) -> Ran {
+        let missing = report.unreached.iter().find(|part| !self.unreached.contains(&part.phase));
+        match (ran, missing) {
+            (Ran::Fits(_) | Ran::Tight(_), Some(part)) => {
+                Ran::Failed(format!("{} was not run with it: {}", part.phase, part.why))
+            }
+            (ran, _) => ran,
         }
     }
 }

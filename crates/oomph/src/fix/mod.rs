@@ -182,7 +182,10 @@ fn search<'a>(
         return Ok(answer::without_fixes(stage, wanted, &baseline, &first, start));
     };
     let needed = assemble(&unlimited, &probe, None);
-    let search = needs::Search {
+    let fullest = fullest(&needed);
+    let of_probe = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
+    let probed = of_probe.is_some();
+    let needs = needs::Search {
         runner,
         changes: &unchanged,
         cards: &wanted.cards,
@@ -191,11 +194,15 @@ fn search<'a>(
         timeout,
         tell,
     };
-    let smallest = search.run()?;
-    let evidence = Evidence { probe: Some(&probe), found: smallest.as_ref(), ..Evidence::default() };
-    let full = assemble_with(&wanted.cards, &first, &evidence);
-    let fullest = fullest(&needed);
-    let owners = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
+    let assembled = |smallest: Option<&needs::Found>| {
+        assemble_with(&wanted.cards, &first, &Evidence { probe: Some(&probe), found: smallest, ..Evidence::default() })
+    };
+    // The search starts from the run without a limit; what the program needs to the last byte is asked for after it.
+    let smallest = if probed { None } else { needs.run()? };
+    let full = assembled(smallest.as_ref());
+    // A run that was cut short left no recording: then the owners are those of the death, and the peak is what was
+    // there with what was asked for.
+    let owners = of_probe.or_else(|| full.devices.get(fullest).and_then(|device| whose::owners(device, &first)));
     let owners = owners.map(|whose| whose.owners).unwrap_or_default();
     let program = phases::with_growth(described(&first, &probe), &first.hooks);
     let program = phases::with_growth(program, &probe.hooks);
@@ -238,9 +245,10 @@ fn search<'a>(
         candidates.extend(phases::evaluation_without_graph(catalogue, &situation, &wanted.wishes, &applier));
     }
     let candidates = phases::ordered(candidates, &applier);
+    let at_death = card.gpu.capacity_bytes.saturating_add(known.oom.map_or(0, |oom| oom.requested_bytes));
     let forecast = Forecast {
         situation: situation.clone(),
-        peak_bytes: known.peak_bytes.max(card.gpu.capacity_bytes),
+        peak_bytes: if probed { known.peak_bytes.max(card.gpu.capacity_bytes) } else { at_death },
         limit_bytes: card.gpu.capacity_bytes,
     };
     let mut bench = VirtualBench {
@@ -251,6 +259,7 @@ fn search<'a>(
         // The program itself may take long, and is no part of the search.
         deadline: Instant::now() + wanted.max_time,
         accept_recovered,
+        unreached: needed.unreached.iter().map(|part| part.phase.clone()).collect(),
         seen: Default::default(),
         ran: Default::default(),
         tell,
@@ -280,10 +289,11 @@ fn search<'a>(
         found.fixes.sort_by_key(|fix| fix.peak_bytes);
     }
     let least = least(runner, &applier, &found, (&unlimited, patience), tell)?;
+    let smallest = if probed { needs.run()? } else { smallest };
     Ok(answer::Parts {
         stage,
         wanted,
-        full: &full,
+        full: &assembled(smallest.as_ref()),
         first: &first,
         known: &known,
         applier: &applier,
