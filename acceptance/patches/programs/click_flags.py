@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 class Trainer:
     def __init__(self, model, batch_size, lr):
         self.model = model.cuda()
-        self.loader = DataLoader(TensorDataset(torch.rand(512, 1024)), batch_size=batch_size)
+        self.loader = DataLoader(TensorDataset(torch.rand(16384, 1024)), batch_size=batch_size)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
 
     def fit(self):
@@ -20,8 +20,8 @@ class Trainer:
 
 
 @click.command()
-@click.option("--batch-size", default=256, show_default=True)
-@click.option("--depth", default=24)
+@click.option("--batch-size", default=4096, show_default=True)
+@click.option("--depth", default=48)
 @click.option("--lr", default=1e-3)
 def main(batch_size, depth, lr):
     model = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.Tanh()) for _ in range(depth)])

@@ -126,7 +126,8 @@ fn holds(program: &Program, python: Option<&str>) -> Result<()> {
     finished.ensure(fix["by_hand"] == false && fix["tight"] == false, format!("not a fix to apply: {fix:#}"))?;
     let names = fix["remedies"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let ids: Vec<&str> = names.map(|name| name.split('/').next().unwrap_or(name)).collect();
-    finished.ensure(ids == program.first, format!("another first fix: {ids:?}"))?;
+    let ids = ids.join(" + ");
+    finished.ensure(program.first.contains(&ids), format!("another first fix: {ids}"))?;
 
     let by_itself = asked("dry-run", program, python, &[])?;
     if let Some(patch) = fix["patch"].as_str() {
