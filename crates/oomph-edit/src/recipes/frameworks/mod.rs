@@ -84,7 +84,7 @@ fn after_imports(
     for (path, source) in files {
         let is_import = |node: &Node<'_>| matches!(node.kind(), "import_statement" | "import_from_statement");
         let names = |node: &Node<'_>| modules.iter().any(|module| source.of(*node).contains(module));
-        let last = statements(source.root()).into_iter().filter(|node| is_import(node) && names(node)).next_back();
+        let last = statements(source.root()).into_iter().rfind(|node| is_import(node) && names(node));
         if let (Some(last), Some(line)) = (last, line(source))
             && let Some(edit) = lines_after(source, last, &[line])
         {
