@@ -11,7 +11,7 @@ import unittest
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph import record, sites
-from oomph.frameworks import jax, keras, onnxruntime, watch
+from oomph.frameworks import described, jax, keras, onnxruntime, watch
 from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 
 
@@ -143,17 +143,41 @@ class Sessions(unittest.TestCase):
         self.assertIn("gpu_mem_limit, 1.00 GiB", self.watcher.record.warnings[0])
 
 
+class Descriptions(unittest.TestCase):
+    def test_who_asks_for_gradients_or_makes_an_optimizer_trains(self):
+        own = record.Record("/nonexistent")
+        seen = described.of(own)
+        self.assertEqual(own.program.as_dict()["task"], "inference")
+        seen.training(64)
+        seen.training(None)
+        seen.optimizer(types.SimpleNamespace())
+        self.assertEqual(own.program.as_dict()["task"], "training")
+        self.assertEqual(own.program.as_dict()["loaders"], [{"batch_size": 64, "first_batch": {}}])
+        self.assertEqual([made["class"] for made in own.program.as_dict()["optimizers"]], ["SimpleNamespace"])
+
+    def test_what_pytorch_describes_is_left_to_it(self):
+        own = record.Record("/nonexistent")
+        own.program = theirs = types.SimpleNamespace(as_dict=dict)
+        described.of(own).training(8)
+        self.assertIs(own.program, theirs)
+
+
 class KerasPasses(unittest.TestCase):
+    def test_a_fit_says_what_is_trained(self):
+        seen = self.run_pass("fit", [1, 2, 2, 2])[2].program.as_dict()
+        self.assertEqual((seen["task"], seen["loaders"][0]["batch_size"]), ("training", 64))
+
     def run_pass(self, name, peaks, stop_mode="peak-stable"):
         found = iter(peaks)
+        own = record.Record("/nonexistent")
         watcher = types.SimpleNamespace(
-            record=record.Record("/nonexistent"), peaks=lambda: {0: (None, next(found, peaks[-1]))}
+            record=own, peaks=lambda: {0: (None, next(found, peaks[-1]))}, described=described.of(own)
         )
         loops = keras.KerasLoops(watcher, stop_mode, 3)
 
         class EpochIterator:
             num_batches = 100
-            data_adapter = types.SimpleNamespace(on_epoch_end=lambda: None)
+            data_adapter = types.SimpleNamespace(on_epoch_end=lambda: None, batch_size=64)
 
             def _enumerate_iterator(self):
                 yield from range(100)

@@ -39,6 +39,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("jax", "four-cards", jax_sharded),
     ("jax", "its-primitives-run", jax_primitives),
     ("jax", "the-line-is-that-of-the-program-that-was-refused", jax_place),
+    ("jax", "fixes-are-in-jax-s-words", jax_fixes),
     ("tensorflow", "keras-peaks-are-tensorflow-s-own", keras_fits),
     ("tensorflow", "keras-passes-end-when-their-peak-is-stable", keras_passes),
     ("tensorflow", "what-follows-the-training-is-run", keras_ends),
@@ -49,6 +50,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("onnxruntime", "a-full-card-is-told-with-the-line", onnx_oom),
     ("onnxruntime", "a-limit-of-the-arena-is-the-cause", onnx_limit),
     ("onnxruntime", "what-the-cpu-does-fits-no-card", onnx_fallback),
+    ("onnxruntime", "a-limit-and-a-batch-are-fixes", onnx_fixes),
     ("candle", "figures-are-the-program-s-own", rust_frameworks::candle_fits),
     ("candle", "kept-graphs-grow-by-the-byte", rust_frameworks::candle_graphs_are_kept),
     ("candle", "a-full-card-is-told-with-the-line-and-the-need", rust_frameworks::candle_oom),
@@ -175,6 +177,45 @@ fn jax_place() -> Result<()> {
     let program = ["acceptance/programs/frameworks/jax_distances.py", "6000"];
     let (finished, report) = with_vram(6 << 30, JAX, &program)?;
     dies_at(&finished, &report, program[0], "differences = features")
+}
+
+/// Asks for fixes, holds the program with the first command that is printed against the card, and gives the answer.
+fn fixes(vram: &str, framework: Torch, program: &[&str]) -> Result<Value> {
+    let options = ["--gpu", "rtx-3060", "--vram", vram, "--format", "json", "--max-time", "120s"];
+    let finished = Run::command("fix")?.args(options).with(framework).program(program).finish()?;
+    let report = finished.report()?;
+    finished.ensure(report["verdict"] == "fixed", format!("the verdict is {}", report["verdict"]))?;
+    let rows = report["fixes"].as_array().context("the fixes are listed")?;
+    finished.ensure(rows.len() >= 2, "fewer than two answers")?;
+    let told = rows.iter().find_map(|row| row["command"].as_str()).context("one is a command")?;
+    let words: Vec<&str> = told.split_whitespace().filter(|word| *word != "python").collect();
+    let run = Run::json("rtx-3060", framework)?.args(["--vram", vram, "--until-exit"]).program(&words);
+    let (finished, again) = finish(run)?;
+    finished.ensure(again["verdict"] == "fits", format!("{told}: {}", again["verdict"]))?;
+    Ok(report)
+}
+
+/// Whether one of the fixes holds a remedy.
+fn offers(report: &Value, remedy: &str) -> bool {
+    let rows = report["fixes"].as_array().into_iter().flatten();
+    rows.flat_map(|row| row["remedies"].as_array().into_iter().flatten())
+        .any(|name| name.as_str().is_some_and(|name| name.split('/').next() == Some(remedy)))
+}
+
+fn jax_fixes() -> Result<()> {
+    let words = "acceptance/programs/frameworks/jax_scan.py --batch 128 --length 128 --hidden 1024 --steps 3";
+    let program: Vec<&str> = words.split(' ').collect();
+    let report = fixes("1GiB", JAX, &program)?;
+    ensure!(offers(&report, "smaller-training-batch"), "the batch is the program's own option: {}", report["fixes"]);
+    ensure!(offers(&report, "gradient-checkpointing"), "a scan can be computed again: {}", report["fixes"]);
+    Ok(())
+}
+
+fn onnx_fixes() -> Result<()> {
+    let program = ["acceptance/programs/frameworks/onnx_runtime.py", "--arena-limit", "512"];
+    let report = fixes("6GiB", ONNXRUNTIME, &program)?;
+    ensure!(offers(&report, "raise-limit") && offers(&report, "smaller-batch"), "{}", report["fixes"]);
+    Ok(())
 }
 
 fn jax_preallocated() -> Result<()> {

@@ -72,6 +72,7 @@ const FILES: &[&str] = files![
     "lifetime",
     "neighbours",
     "allocator",
+    "pools",
     "attention-and-loss",
     "batch",
     "activations",

@@ -63,6 +63,12 @@ pub fn least_capacity(pool: &Pool, seen: u64, allocated: u64) -> Option<u64> {
     }
 }
 
+/// What the program itself lets the pool take of a card of `capacity` bytes, where that is less than the card.
+pub fn own_limit(device: &DeviceReport, capacity: u64) -> Option<u64> {
+    let pool = device.pool.as_ref().filter(|pool| pool.scales == PoolScale::Fixed)?;
+    pool.limit_bytes.filter(|limit| *limit < capacity)
+}
+
 /// The least that a card should have for what `device` took on a card of `seen` bytes, in bytes.
 pub fn smallest_for(device: &DeviceReport, seen: u64) -> u64 {
     let Some(pool) = &device.pool else { return device.peak.process_bytes };

@@ -6,6 +6,7 @@ import re
 import sys
 
 from oomph import frameworks, hook, sites
+from oomph.frameworks import described
 from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
 
 _TEXTS = ("resource_exhausted", "out of memory while trying to allocate", "cuda_error_out_of_memory")
@@ -132,6 +133,19 @@ class JaxWatcher(FrameworkWatcher):
         return name, [one[2] for one in able if one[0] == name and one[2] is not None]
 
 
+def _watch_gradients(jax, described):
+    """Who asks for gradients trains."""
+    for name in ("grad", "value_and_grad"):
+        original = getattr(jax, name)
+
+        def wrapper(*args, _original=original, **kwargs):
+            described.training()
+            return _original(*args, **kwargs)
+
+        functools.update_wrapper(wrapper, original)
+        setattr(jax, name, wrapper)
+
+
 def _same_line(one, other):
     return other is not None and (one["file"], one["line"]) == (other["file"], other["line"])
 
@@ -160,6 +174,7 @@ def install(jax, record, config):
     record.frameworks["jax"] = str(jax.__version__)
     watcher = JaxWatcher(record)
     watcher.attach()
+    hook.guarded(_watch_gradients, jax, described.of(record))
     hook.on_import("jax._src.compiler", watcher.watch_compiler)
     hook.on_import("jax._src.xla_bridge", lambda bridge: _when_it_begins(bridge, record))
     return watcher

@@ -50,6 +50,8 @@ class KerasLoops:
     def followed(self, iterator, steps, frame):
         """The steps of a pass until its peak has settled."""
         rule = stop.StopRule(self.mode, self.steps)
+        if frame.f_code.co_name == "fit":
+            hook.guarded(self._trains, iterator)
         count = 0
         self.depth += 1
         try:
@@ -66,6 +68,9 @@ class KerasLoops:
                     return
         finally:
             self.depth -= 1
+
+    def _trains(self, iterator):
+        self.watcher.described.training(getattr(iterator.data_adapter, "batch_size", None))
 
     def _shortened(self, iterator, frame, count):
         kind = "training" if frame.f_code.co_name == "fit" else "evaluation"
@@ -86,6 +91,17 @@ class KerasLoops:
             if model is not None and first is not None and first - begun + 1 >= _EPOCHS:
                 model.stop_training = True
         self.watcher.record.write(force=False)
+
+
+def keras_phase(error):
+    """`eval` where an error came out of an evaluation or a prediction of Keras'; None elsewhere."""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name in ("evaluate", "predict", "predict_on_batch", "test_on_batch") and "keras" in code.co_filename:
+            return "eval"
+        trace = trace.tb_next
+    return None
 
 
 def _caller(frame):

@@ -7,6 +7,7 @@ import functools
 import sys
 
 from oomph import hook, sites
+from oomph.frameworks import described
 from oomph.frameworks.watch import FrameworkWatcher
 
 _TEXTS = (
@@ -118,5 +119,6 @@ def install(onnxruntime, record, config):
     record.frameworks["onnxruntime"] = str(onnxruntime.__version__)
     watcher = OnnxRuntimeWatcher(record)
     watcher.attach()
+    described.of(record)
     watcher.watch_sessions(onnxruntime.InferenceSession)
     return watcher

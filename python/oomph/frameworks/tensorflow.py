@@ -5,7 +5,8 @@ import sys
 import threading
 
 from oomph import ends, frameworks, hook, stop
-from oomph.frameworks.keras import KerasLoops
+from oomph.frameworks import described
+from oomph.frameworks.keras import KerasLoops, keras_phase
 from oomph.frameworks.watch import FrameworkWatcher, given
 
 _TEXTS = (
@@ -31,6 +32,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         self._calls = threading.local()
         self._told = False
         self._forgotten = {}
+        self.described = described.of(record)
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -140,6 +142,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         @functools.wraps(original)
         def apply(self, *args, **kwargs):
             result = original(self, *args, **kwargs)
+            hook.guarded(watcher.described.optimizer, self)
             outermost = getattr(calls, "outermost", None)
             if outermost is not None:
                 outermost._oomph_trains = True
@@ -148,6 +151,23 @@ class TensorFlowWatcher(FrameworkWatcher):
             return result
 
         base.apply = apply
+
+    def watch_tape(self, module):
+        """Who asks for gradients trains, with an optimizer of Keras' or by hand."""
+        tape = module.GradientTape
+        original = tape.gradient
+        watcher = self
+
+        @functools.wraps(original)
+        def gradient(self, *args, **kwargs):
+            watcher.described.training()
+            return original(self, *args, **kwargs)
+
+        tape.gradient = gradient
+
+    def phase(self, error):
+        """An evaluation and a prediction are known by Keras' own methods on the way to the error."""
+        return keras_phase(error) or super().phase(error)
 
     def stepped(self, what):
         """One step of a training is done: count, write, and stop when the peak has been seen."""
@@ -178,6 +198,7 @@ def install(tensorflow, record, config):
     watcher.attach()
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
+    hook.on_import("tensorflow.python.eager.backprop", watcher.watch_tape)
     hook.on_import("keras.src.optimizers.base_optimizer", watcher.watch_optimizers)
     hook.on_import("keras.src.trainers.epoch_iterator", watcher.loops.attach)
     if not config["allow_writes"]:

@@ -110,12 +110,16 @@ class FrameworkWatcher:
                 "free_bytes": free_on(device),
                 "message": message[:2000],
                 "step": self.record.steps + 1 if self.record.steps else 0,
-                "phase": "other",
+                "phase": self.phase(cause),
                 "site": site,
                 "model": program,
                 "fatal": True,
             }
         )
+
+    def phase(self, error):
+        """What the program was doing, in the words of `hook/PID.json`."""
+        return "other"
 
     def place(self, message, site):
         """The compiled program that an error names, if any, and the line of the user's that it belongs to."""

@@ -14,7 +14,7 @@ use crate::source::{function_of, statements, within};
 use super::{cannot, own, trainer};
 
 /// Where the batch of training is written.
-enum Batch<'a> {
+pub(super) enum Batch<'a> {
     /// An option of the program.
     Option(Opt),
     /// A literal.
@@ -98,7 +98,7 @@ fn divide(draft: &mut Draft<'_>, by: u64) -> Result<u64, CannotPlace> {
 }
 
 /// Gives a batch another size, a function of the one it has; tells both.
-fn resize(
+pub(super) fn resize(
     draft: &mut Draft<'_>,
     place: Batch<'_>,
     size: impl Fn(u64) -> Option<u64>,
@@ -168,7 +168,7 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 }
 
 /// Where the batch size that a loader is given is written.
-fn place_of<'a>(program: &'a Program, call: Call<'a>, given: At<'a>) -> Option<Batch<'a>> {
+pub(super) fn place_of<'a>(program: &'a Program, call: Call<'a>, given: At<'a>) -> Option<Batch<'a>> {
     match follow(program, given) {
         Value::Option(option) => Some(Batch::Option(option)),
         Value::Literal(at) => Some(Batch::Literal(at)),

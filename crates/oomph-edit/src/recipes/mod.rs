@@ -4,10 +4,12 @@ mod adapters;
 mod batch;
 mod checkpointing;
 mod evaluation;
+mod frameworks;
 mod images;
 mod lifetime;
 mod optimizers;
 mod own;
+mod parallel;
 mod precision;
 mod trainer;
 
@@ -52,6 +54,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("model-cpu-offload", |draft| images::offload(draft, "enable_model_cpu_offload()")),
     ("sequential-cpu-offload", |draft| images::offload(draft, "enable_sequential_cpu_offload()")),
     ("trim-cache-every-steps", |draft| trainer::set(draft, &[("torch_empty_cache_steps", "4")])),
+    ("gradient-bucket-view", parallel::bucket_view),
     ("fused-cross-entropy", |draft| trainer::set(draft, &[("use_liger_kernel", "True")])),
 ];
 
@@ -66,6 +69,9 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
 }
 
 pub(crate) fn place(remedy: &str, draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    if let Some(recipe) = frameworks::recipe(draft.program, remedy) {
+        return recipe(draft);
+    }
     match RECIPES.iter().find(|(id, _)| *id == remedy) {
         Some((_, recipe)) => recipe(draft),
         None => Err(CannotPlace("it is not written into code".into())),

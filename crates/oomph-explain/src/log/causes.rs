@@ -75,7 +75,7 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
         };
         causes.add(*cause, *confidence, bytes, words.clone());
     }
-    too_large(facts, causes);
+    too_large(facts, evidence.has_pool, causes);
     limit(facts, evidence.has_pool, causes);
     if let Some(spilled) = derived.spilled_bytes {
         let because = format!(
@@ -98,22 +98,26 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
     full(evidence, causes);
 }
 
-fn too_large(facts: &Facts, causes: &mut Causes) {
-    let (Some(requested), Some(capacity)) = (facts.requested_bytes, facts.capacity_bytes) else { return };
+fn too_large(facts: &Facts, has_pool: bool, causes: &mut Causes) {
+    // Where the card is not told, a pool that takes most of it stands for it.
+    let capacity = facts.capacity_bytes.or(facts.limit_bytes.filter(|_| has_pool));
+    let (Some(requested), Some(capacity)) = (facts.requested_bytes, capacity) else { return };
     if facts.utilization.is_some() {
         // A server's budget for everything, not one request.
         return;
     }
     let roof = facts.limit_bytes.unwrap_or(capacity).min(capacity);
+    let whole = if facts.capacity_bytes.is_some() { "on a card that has" } else { "from a pool that may take" };
     if requested > roof {
-        let because = format!("one request of {} on a card that has {} in all", show(requested), show(roof));
+        let because = format!("one request of {} {whole} {} in all", show(requested), show(roof));
         causes.add(Cause::TooLarge, 0.97, Some(requested), because);
     } else if requested > roof / 10 * 7 {
-        let because = format!("one request of {}, most of the card's {}", show(requested), show(roof));
+        let whose = if facts.capacity_bytes.is_some() { "card" } else { "pool" };
+        let because = format!("one request of {}, most of the {whose}'s {}", show(requested), show(roof));
         causes.add(Cause::TooLarge, 0.75, Some(requested), because);
     } else if requested > roof / 10 * 3 && facts.allocated_bytes.is_some_and(|held| held < roof / 2) {
         let because = format!(
-            "one request of {} while only {} is allocated on a card of {}",
+            "one request of {} while only {} is allocated {whole} {}",
             show(requested),
             show(facts.allocated_bytes.unwrap_or(0)),
             show(roof)
@@ -425,6 +429,8 @@ mod tests {
         let mut facts = Facts { requested_bytes: Some(GIB), allocated_bytes: Some(10 * GIB), ..Facts::default() };
         facts.limit_bytes = Some(10 * GIB + 133 * MIB);
         assert!(!first_of(facts.clone(), true).1.contains(&Cause::Limit), "the card is not known");
+        let large = Facts { requested_bytes: Some(12 * GIB), ..facts.clone() };
+        assert_eq!(first_of(large, true).0, Cause::TooLarge);
         facts.capacity_bytes = Some(12 * GIB);
         assert!(!first_of(facts.clone(), true).1.contains(&Cause::Limit), "most of the card");
         facts.capacity_bytes = Some(24 * GIB);

@@ -34,6 +34,8 @@ impl Signs {
     pub const RECOMPUTE: Signs = Signs(1 << 10);
     /// A convolution.
     pub const CONVOLUTION: Signs = Signs(1 << 11);
+    /// Where DDP makes the buckets that it collects gradients in.
+    pub const BUCKETS: Signs = Signs(1 << 12);
 
     /// Whether any of these signs is there.
     pub fn any(self, of: Signs) -> bool {
@@ -213,6 +215,13 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
         if path.contains("/utils/data/") {
             return Signs::INPUT;
         }
+        // The buckets are made anew in the first step, in the order in which the gradients came.
+        if ends("/nn/parallel/distributed.py") && matches!(name, "_ddp_init_helper" | "_pre_forward") {
+            return Signs::BUCKETS;
+        }
+        if ends("/torch/distributed/utils.py") && matches!(name, "_to_kwargs" | "_recursive_to") {
+            return Signs::INPUT;
+        }
         if ends("/nn/parallel/scatter_gather.py") || ends("/nn/parallel/_functions.py") && name == "forward" {
             return Signs::INPUT;
         }
@@ -363,6 +372,19 @@ mod tests {
             [is(0), is(1), is(2), is(3), is(4)],
             [(true, false), (false, true), (false, true), (true, false), (false, false)]
         );
+    }
+
+    #[test]
+    fn the_buckets_of_ddp_are_no_inputs() {
+        let file = "/v/site-packages/torch/nn/parallel/distributed.py";
+        let moved = "/v/site-packages/torch/distributed/utils.py";
+        let facts = facts_of(&[
+            &[("train.py", "<module>"), (file, "__init__"), (file, "_ddp_init_helper")],
+            &[("train.py", "<module>"), (MODULE, "_call_impl"), (file, "forward"), (file, "_pre_forward")],
+            &[("train.py", "<module>"), (file, "forward"), (file, "_pre_forward"), (moved, "_to_kwargs")],
+        ]);
+        let is = |index: usize| (facts[index].0.any(Signs::BUCKETS), facts[index].0.any(Signs::INPUT));
+        assert_eq!([is(0), is(1), is(2)], [(true, false), (true, false), (true, true)]);
     }
 
     #[test]

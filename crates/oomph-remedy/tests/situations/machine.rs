@@ -92,8 +92,8 @@ pub fn cases() -> Vec<Case> {
         Case {
             name: "JAX in training",
             situation: training(&[Jax], Cause::Full, Operation::Backward),
-            first: "micro-batch",
-            among: &["gradient-checkpointing"],
+            first: "larger-pool-share",
+            among: &["donate-buffers", "gradient-checkpointing"],
             never: &["memory-growth"],
             avoid: &["sharing-is-not-need"],
             words: &["optax.MultiSteps"],

@@ -262,9 +262,12 @@ fn attempts(page: &mut Page, report: &FixReport) {
     let worse: Vec<String> = worse
         .map(|attempt| format!("{} ({} more)", what(attempt), size(attempt.saves_bytes.unwrap_or(0).unsigned_abs())))
         .collect();
-    let short = report.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Oom);
-    let short: Vec<String> = short.filter(|attempt| attempt.remedies.len() == 1).map(what).collect();
-    if !worse.is_empty() || !short.is_empty() {
+    let single = report.attempts.iter().filter(|attempt| attempt.remedies.len() == 1);
+    let (idle, short): (Vec<_>, Vec<_>) =
+        single.filter(|attempt| attempt.verdict == Verdict::Oom).partition(|attempt| attempt.why.is_some());
+    let (idle, short): (Vec<String>, Vec<String>) =
+        (idle.into_iter().map(what).collect(), short.into_iter().map(what).collect());
+    if !worse.is_empty() || !short.is_empty() || !idle.is_empty() {
         page.gap();
     }
     if !worse.is_empty() {
@@ -272,6 +275,9 @@ fn attempts(page: &mut Page, report: &FixReport) {
     }
     if !short.is_empty() {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough by itself: {}", short.join(", ")))]);
+    }
+    if !idle.is_empty() {
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("had no effect: {}", idle.join(", ")))]);
     }
 }
 

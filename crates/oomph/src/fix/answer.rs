@@ -160,9 +160,21 @@ impl<'a> Parts<'_, 'a> {
         let changes = changes.collect();
         let is_fix = |mix: &Mix<'_>| self.found.fixes.iter().any(|fix| fix.mix.key() == mix.key());
         let attempts = self.found.tried.iter().filter(|(mix, _)| !is_fix(mix));
-        let attempts = attempts.map(|(mix, ran)| attempt(mix, ran, base.peak_bytes)).collect();
+        let attempts = attempts.map(|(mix, ran)| {
+            let mut attempt = attempt(mix, ran, base.peak_bytes);
+            if self.seen.get(&mix.key()).is_some_and(|sight| sight.no_effect) {
+                attempt.why = Some("it dies of the same request, with as much allocated".to_owned());
+            }
+            attempt
+        });
+        let attempts = attempts.collect();
         let fixed = |id: &str| self.found.fixes.iter().any(|fix| fix.mix.holds(id));
-        let dropped = self.found.dropped.iter().filter(|(id, _)| !fixed(id));
+        // What ran and was too little is not impossible.
+        let ran = |id: &str| {
+            let alone = |(mix, ran): &(Mix<'_>, Ran)| mix.doses.len() == 1 && mix.holds(id) && *ran == Ran::TooMuch;
+            self.found.tried.iter().any(alone)
+        };
+        let dropped = self.found.dropped.iter().filter(|(id, _)| !fixed(id) && !ran(id));
         let dropped = dropped.map(|(id, why)| Dropped { remedy: id.clone(), why: why.clone() }).collect();
         let report = FixReport {
             schema: FixSchema,

@@ -318,6 +318,8 @@ pub struct VirtualBench<'a> {
     pub accept_recovered: bool,
     /// What of the program was not run without any change either, by what [`oomph_report::Unreached::phase`] calls it.
     pub unreached: Vec<String>,
+    /// How the program died before anything was changed.
+    pub before: &'a DryRunReport,
     /// What was seen of the remedies in each trial, by the key of the mix.
     pub seen: BTreeMap<Vec<String>, Sight>,
     /// What became of each trial, for a search that begins again with more candidates.
@@ -331,7 +333,9 @@ impl VirtualBench<'_> {
     fn trial(&self, mix: &Mix<'_>) -> Result<Tried, Stop> {
         let changes = match self.applier.changes(mix) {
             Ok(changes) => changes,
-            Err(refused) => return Ok(Tried { ran: Ran::NotApplied(vec![refused], None), seen: Vec::new() }),
+            Err(refused) => {
+                return Ok(Tried { ran: Ran::NotApplied(vec![refused], None), seen: Vec::new(), no_effect: false });
+            }
         };
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
         match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
@@ -340,6 +344,7 @@ impl VirtualBench<'_> {
                 let report = assemble(self.cards, &run, None);
                 let mut tried = judge(&changes, &report, &run, self.accept_recovered);
                 tried.ran = self.as_far_as_before(tried.ran, &report);
+                tried.no_effect = matches!(tried.ran, Ran::TooMuch) && dies_alike(self.before, &report);
                 if let Ran::Failed(why) = &tried.ran
                     && let Some((remedy, why)) = self.applier.refused_word(mix, &changes, why)
                 {
@@ -376,6 +381,8 @@ impl VirtualBench<'_> {
 pub struct Sight {
     /// What was seen of each of them.
     pub remedies: Vec<AppliedRemedy>,
+    /// Whether the program died as it does without them: of the same request, with as much allocated.
+    pub no_effect: bool,
     /// When the trial ended.
     pub when: Instant,
 }
@@ -384,6 +391,22 @@ pub struct Sight {
 struct Tried {
     ran: Ran,
     seen: Vec<AppliedRemedy>,
+    no_effect: bool,
+}
+
+/// Whether two runs died at the same line of the same request, with as much allocated.
+fn dies_alike(one: &DryRunReport, other: &DryRunReport) -> bool {
+    let deaths = |report: &DryRunReport| -> Vec<_> {
+        let died = report.devices.iter().filter_map(|device| device.oom.as_ref());
+        died.map(|oom| {
+            // An edit moves lines.
+            let site = oom.site.as_ref().map(|site| (site.file.clone(), site.function.clone()));
+            (oom.requested_bytes, oom.allocated_bytes, oom.reserved_bytes, site)
+        })
+        .collect()
+    };
+    let (one, other) = (deaths(one), deaths(other));
+    !one.is_empty() && one == other && one.iter().all(|death| death.1.is_some())
 }
 
 /// A trial counts only with what was seen to take effect.
@@ -422,7 +445,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
     };
     // What was not applied changed nothing, so the run was one of the others.
     let ran = if refused.is_empty() { ran } else { Ran::NotApplied(refused, Some(Box::new(ran))) };
-    Tried { ran, seen }
+    Tried { ran, seen, no_effect: false }
 }
 
 /// The peak of the fullest card, in bytes.
@@ -454,7 +477,7 @@ impl Bench for VirtualBench<'_> {
             };
             for (mix, tried) in some.iter().zip(tried) {
                 let tried = tried?;
-                let sight = Sight { remedies: tried.seen, when: Instant::now() };
+                let sight = Sight { remedies: tried.seen, no_effect: tried.no_effect, when: Instant::now() };
                 if let Ran::NotApplied(refused, Some(_)) = &tried.ran {
                     // It was the trial of the others.
                     let rest = refused.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));

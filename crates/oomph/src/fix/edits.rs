@@ -36,6 +36,12 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
+    /// How many samples the program takes at a time, as its code and options say.
+    pub fn batch_size(&self) -> Option<u64> {
+        let placed = self.program.apply("smaller-training-batch", Amount { by: Some(2) }, &self.facts).ok()?;
+        placed.smaller_batch.map(|(old, _)| old)
+    }
+
     /// The texts of some files as they were read.
     pub fn originals<'p>(&self, paths: impl Iterator<Item = &'p PathBuf>) -> BTreeMap<PathBuf, String> {
         let text = |path: &PathBuf| Some((path.clone(), self.program.text(path)?.to_owned()));

@@ -31,7 +31,7 @@ use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program, quoted};
 use crate::stage::Stage;
 use crate::trial::{Changes, Runner, Stop};
-use crate::{html, needs, output, whose};
+use crate::{html, needs, output, pool, whose};
 
 use answer::Answer;
 use baseline::{Baseline, Seen, observed};
@@ -192,6 +192,7 @@ fn search<'a>(
         unlimited: &probe,
         died: true,
         timeout,
+        hurry: true,
         tell,
     };
     let assembled = |smallest: Option<&needs::Found>| {
@@ -229,11 +230,17 @@ fn search<'a>(
         limit_bytes: card.gpu.capacity_bytes,
         capability: (capability.major, capability.minor),
         cards: wanted.cards.len(),
+        own_limit: full.devices.get(fullest).and_then(|device| pool::own_limit(device, card.gpu.capacity_bytes)),
     };
-    let situation = known.situation();
+    let mut situation = known.situation();
     let moments = known.moments();
-    let hook = matches!(stage.kind(), ProgramKind::Python { .. });
+    // From inside the hook changes programs of PyTorch only.
+    let hook = matches!(stage.kind(), ProgramKind::Python { .. }) && !others_only(&full.frameworks);
     let edits = Edits::of(command, &stage.directory, &known);
+    if others_only(&full.frameworks) && situation.settings.batch_size.is_none() {
+        situation.settings.batch_size = edits.as_ref().and_then(Edits::batch_size);
+    }
+    let situation = situation;
     let applier =
         Applier { command, line: line.clone(), situation: &situation, hook, edits, refused: Default::default() };
     let mut candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
@@ -260,6 +267,7 @@ fn search<'a>(
         deadline: Instant::now() + wanted.max_time,
         accept_recovered,
         unreached: needed.unreached.iter().map(|part| part.phase.clone()).collect(),
+        before: &full,
         seen: Default::default(),
         ran: Default::default(),
         tell,
@@ -322,6 +330,12 @@ fn least(
     let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
     let report = assemble(unlimited, &run, None);
     Ok((report.verdict == Verdict::Fits && run.cut.is_none()).then(|| bench::peak(&report)))
+}
+
+/// Whether a program computes with other frameworks than PyTorch.
+fn others_only(frameworks: &std::collections::BTreeMap<String, String>) -> bool {
+    let has = |name: &str| frameworks.contains_key(name);
+    !has("torch") && ["tensorflow", "jax", "onnxruntime"].into_iter().any(has)
 }
 
 /// What the hook says of the program: the run without a limit has seen all of it. What the program was holding on to is

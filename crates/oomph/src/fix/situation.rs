@@ -35,6 +35,8 @@ pub struct Known<'a> {
     pub capability: (u32, u32),
     /// How many cards there are.
     pub cards: usize,
+    /// What the program itself lets a framework's pool take, in bytes, where that is less than the card.
+    pub own_limit: Option<u64>,
 }
 
 /// The description of the process that used the card, if any wrote one.
@@ -58,6 +60,9 @@ impl Known<'_> {
         // Results are wanted; they are only kept in the wrong place.
         if self.program.kept.iter().any(|kept| !kept.is_results()) || self.collects_on_card() {
             causes.insert(0, Cause::Leak.into());
+        }
+        if self.own_limit.is_some() {
+            causes.insert(0, Cause::Limit.into());
         }
         let memory = self.memory();
         if let (Some(slack), Some(requested)) = (memory.slack(), memory.requested)
@@ -124,6 +129,7 @@ impl Known<'_> {
         Memory {
             requested: oom.map(|oom| oom.requested_bytes),
             capacity: Some(self.limit_bytes),
+            allowed: self.own_limit,
             free: oom.map(|oom| oom.free_bytes),
             allocated: oom.and_then(|oom| oom.allocated_bytes),
             reserved: oom.and_then(|oom| oom.reserved_bytes),
@@ -165,9 +171,14 @@ impl Known<'_> {
             let libraries = [Framework::Diffusers, Framework::Transformers, Framework::Timm];
             names.extend(libraries.into_iter().filter(|library| known(library.name())));
         }
-        for (name, framework) in
-            [("tensorflow", Framework::Tensorflow), ("jax", Framework::Jax), ("torch", Framework::Pytorch)]
-        {
+        for (name, framework) in [
+            ("keras", Framework::Keras),
+            ("tensorflow", Framework::Tensorflow),
+            ("jax", Framework::Jax),
+            ("onnxruntime", Framework::OnnxRuntime),
+            ("lightning", Framework::Lightning),
+            ("torch", Framework::Pytorch),
+        ] {
             if known(name) {
                 names.push(framework);
             }
@@ -178,7 +189,11 @@ impl Known<'_> {
         names
             .into_iter()
             .map(|framework| {
-                let name = if framework == Framework::Pytorch { "torch" } else { framework.name() };
+                let name = match framework {
+                    Framework::Pytorch => "torch",
+                    Framework::OnnxRuntime => "onnxruntime",
+                    _ => framework.name(),
+                };
                 let known = match version(name) {
                     Some(version) => Installed::new(framework, version),
                     None => Installed::from(framework),

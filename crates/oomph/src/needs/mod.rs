@@ -55,7 +55,7 @@ pub fn answer(
     let runner = ForkRunner::new(stage, None);
     let search = |unlimited: &Observation, died: bool| {
         let timeout = program.timeout;
-        Search { runner: &runner, changes: &changes, cards, unlimited, died, timeout, tell }.run()
+        Search { runner: &runner, changes: &changes, cards, unlimited, died, timeout, hurry: false, tell }.run()
     };
     match (limited, report.verdict) {
         // Memory that grows beyond the card was not run into: the need is known from the growth.
@@ -136,6 +136,8 @@ pub struct Search<'a> {
     pub died: bool,
     /// How long a run may take.
     pub timeout: Option<Duration>,
+    /// Whether the search is only the beginning of another one, so that a slow program is given less time.
+    pub hurry: bool,
     /// Told what is tried.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
@@ -164,7 +166,9 @@ impl Search<'_> {
             return Ok(None);
         }
         let start = Instant::now();
-        let patience = LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES));
+        // What adapts is run for each capacity anew, and takes the time of as many trials.
+        let hurry = self.hurry && adapts;
+        let patience = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
         let peaks: Vec<u64> = report
             .devices
             .iter()

@@ -237,6 +237,9 @@ impl<'a> Inference<'a> {
         if signs.any(Signs::KV_CACHE) {
             return sure(Owner::KvCache, 0.85);
         }
+        if signs.any(Signs::BUCKETS) && !signs.any(Signs::INPUT) {
+            return if outlives || lasting { sure(Owner::Gradients, 0.9) } else { sure(Owner::Temporaries, 0.8) };
+        }
         if birth.kind == PhaseKind::BeforeRecording {
             return self.before_recording(block, signs);
         }

@@ -1,0 +1,122 @@
+//! ONNX Runtime: the options of the CUDA provider, and how much a session is given at a time.
+
+use tree_sitter::Node;
+
+use crate::calls::removed;
+use crate::edit::Edit;
+use crate::names::assigned_anywhere;
+use crate::options::string;
+use crate::program::{At, CannotPlace, Draft, Program, Way};
+use crate::source::statement_of;
+
+use super::super::{Recipe, cannot};
+use super::places::divide;
+
+/// What can be placed.
+pub const RECIPES: &[(&str, Recipe)] = &[
+    ("smaller-batch", |draft| divide(draft, &[]).map(|_| ())),
+    ("arena-as-requested", |draft| provider_option(draft, "arena_extend_strategy", "kSameAsRequested")),
+    ("smaller-workspaces", |draft| provider_option(draft, "cudnn_conv_use_max_workspace", "0")),
+    ("raise-limit", without_limit),
+];
+
+const PROVIDER: &str = "CUDAExecutionProvider";
+
+/// Where the options of the CUDA provider are written.
+enum Options<'a> {
+    /// A dictionary.
+    Written(At<'a>),
+    /// The name of the provider, without options.
+    Name(At<'a>),
+}
+
+/// The options of the CUDA provider of each session.
+fn options(program: &Program) -> Vec<Options<'_>> {
+    let mut found = Vec::new();
+    for at in program.all("string").into_iter().filter(|at| string(*at).as_deref() == Some(PROVIDER)) {
+        let Some(parent) = at.node.parent() else { continue };
+        match parent.kind() {
+            "list" => found.push(Options::Name(at)),
+            "tuple" => {
+                let Some(given) = parent.named_child(1).map(|node| at.with(node)) else { continue };
+                match given.node.kind() {
+                    "dictionary" => found.push(Options::Written(given)),
+                    "identifier" => {
+                        let made = assigned_anywhere(program, given.text());
+                        found
+                            .extend(made.into_iter().filter(|at| at.node.kind() == "dictionary").map(Options::Written));
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The pair of a key in a dictionary.
+fn pair<'a>(dictionary: At<'a>, key: &str) -> Option<Node<'a>> {
+    let count = dictionary.node.named_child_count();
+    (0..count).filter_map(|place| dictionary.node.named_child(place)).find(|node| {
+        node.kind() == "pair"
+            && node
+                .child_by_field_name("key")
+                .is_some_and(|found| string(dictionary.with(found)).as_deref() == Some(key))
+    })
+}
+
+/// Gives the CUDA provider an option.
+fn provider_option(draft: &mut Draft<'_>, key: &str, value: &str) -> Result<(), CannotPlace> {
+    for place in options(draft.program) {
+        match place {
+            Options::Name(at) => {
+                let with = format!("({}, {{\"{key}\": \"{value}\"}})", at.text());
+                draft.edit(at.file, Way::Argument, Edit::replace(at.node, with));
+            }
+            Options::Written(at) => match pair(at, key).and_then(|pair| pair.child_by_field_name("value")) {
+                Some(present) if string(at.with(present)).as_deref() == Some(value) => {}
+                Some(present) => draft.edit(at.file, Way::Argument, Edit::replace(present, format!("\"{value}\""))),
+                None => {
+                    let count = at.node.named_child_count();
+                    let last = (0..count).filter_map(|place| at.node.named_child(place)).next_back();
+                    let edit = match last {
+                        Some(last) => Edit::insert(last.end_byte(), format!(", \"{key}\": \"{value}\"")),
+                        None => Edit::replace(at.node, format!("{{\"{key}\": \"{value}\"}}")),
+                    };
+                    draft.edit(at.file, Way::Argument, edit);
+                }
+            },
+        }
+    }
+    if draft.is_empty() {
+        return cannot("where the CUDA provider gets its options was not found, or it has this one already");
+    }
+    Ok(())
+}
+
+/// Takes the limit of the arena away.
+fn without_limit(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    const KEY: &str = "gpu_mem_limit";
+    let program = draft.program;
+    for place in options(program) {
+        if let Options::Written(at) = place
+            && let Some(pair) = pair(at, KEY)
+        {
+            draft.edit(at.file, Way::Argument, removed(at.source, pair));
+        }
+    }
+    // `options["gpu_mem_limit"] = ...`
+    for at in program.all("assignment") {
+        let key = at.node.child_by_field_name("left").and_then(|left| left.child_by_field_name("subscript"));
+        if key.and_then(|key| string(at.with(key))).as_deref() == Some(KEY)
+            && let Some(statement) = statement_of(at.node)
+        {
+            draft.edit(at.file, Way::Code, Edit::replace(statement, "pass"));
+        }
+    }
+    if draft.is_empty() {
+        return cannot("the program sets no gpu_mem_limit");
+    }
+    Ok(())
+}

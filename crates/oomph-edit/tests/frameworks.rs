@@ -1,0 +1,196 @@
+//! Remedies placed in programs of TensorFlow with Keras, JAX and ONNX Runtime.
+
+use std::path::Path;
+
+use oomph_edit::{Amount, Facts, Placed, Program};
+
+const SCRIPT: &str = "/p/train.py";
+
+fn program(text: &str, arguments: &[&str]) -> Program {
+    let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+    let read = |path: &Path| (path == Path::new(SCRIPT)).then(|| text.to_owned());
+    Program::reading(Path::new(SCRIPT), Path::new("/p"), arguments, read).expect("the program is valid Python")
+}
+
+fn placed(program: &Program, remedy: &str, capability: u32) -> Result<Placed, String> {
+    let facts = Facts { capability: (capability, 0), ..Facts::default() };
+    program.apply(remedy, Amount { by: Some(4) }, &facts).map_err(|error| error.to_string())
+}
+
+/// The lines that a patch takes out and puts in, without its headers.
+fn changed(program: &Program, remedy: &str) -> Vec<String> {
+    let placed = placed(program, remedy, 8).unwrap_or_else(|error| panic!("{remedy}: {error}"));
+    let patch = placed.program.patch_since(program, Path::new("/p"));
+    let lines = patch.lines().filter(|line| line.starts_with(['+', '-']));
+    lines.filter(|line| !line.starts_with("+++") && !line.starts_with("---")).map(str::to_owned).collect()
+}
+
+const KERAS: &str = "\
+import argparse
+import keras
+import tensorflow as tf
+parser.add_argument('--batch-size', type=int, default=64)
+args = parser.parse_args()
+model = keras.Sequential([keras.layers.Dense(8)])
+model.compile('adam', 'mse')
+train = tf.data.Dataset.from_tensor_slices(x).batch(args.batch_size).prefetch(2)
+valid = tf.data.Dataset.from_tensor_slices(v).batch(512)
+model.fit(train, validation_data=valid)
+model.evaluate(valid)
+";
+
+#[test]
+fn keras_takes_the_option_of_the_script_first() {
+    let before = program(KERAS, &["--batch-size", "256"]);
+    let after = placed(&before, "smaller-training-batch", 8).unwrap();
+    assert_eq!(after.program.arguments(), ["--batch-size", "64"]);
+    assert_eq!(after.smaller_batch, Some((256, 64)));
+    assert!(after.program.changed_since(&before).is_empty());
+}
+
+#[test]
+fn keras_accumulates_in_the_optimizer() {
+    let before = program(KERAS, &[]);
+    let after = placed(&before, "micro-batch", 8).unwrap();
+    assert_eq!(after.program.arguments(), ["--batch-size", "16"]);
+    let text = after.program.text(Path::new(SCRIPT)).unwrap();
+    assert!(text.contains("model.compile(keras.optimizers.Adam(gradient_accumulation_steps=4), 'mse')"), "{text}");
+    let made = "import tensorflow as tf\nB = 32\nm.compile(optimizer=tf.keras.optimizers.SGD(0.1))\n\
+                m.fit(x, y, batch_size=B)\n";
+    assert_eq!(
+        changed(&program(made, &[]), "micro-batch"),
+        [
+            "-B = 32",
+            "-m.compile(optimizer=tf.keras.optimizers.SGD(0.1))",
+            "+B = 8",
+            "+m.compile(optimizer=tf.keras.optimizers.SGD(0.1, gradient_accumulation_steps=4))",
+        ]
+    );
+}
+
+#[test]
+fn keras_has_a_batch_that_nobody_wrote() {
+    let text = "import keras\nm.compile('adam', 'mse')\nm.fit(x, y, epochs=2)\n";
+    assert_eq!(
+        changed(&program(text, &[]), "smaller-training-batch"),
+        ["-m.fit(x, y, epochs=2)", "+m.fit(x, y, epochs=2, batch_size=8)"]
+    );
+}
+
+#[test]
+fn an_evaluation_of_keras_has_a_batch_of_its_own() {
+    assert_eq!(
+        changed(&program(KERAS, &[]), "eval-batch"),
+        [
+            "-valid = tf.data.Dataset.from_tensor_slices(v).batch(512)",
+            "+valid = tf.data.Dataset.from_tensor_slices(v).batch(64)"
+        ]
+    );
+}
+
+#[test]
+fn policies_of_keras_come_after_its_imports() {
+    let line = |policy: &str| format!("+keras.mixed_precision.set_global_policy(\"{policy}\")");
+    assert_eq!(changed(&program(KERAS, &[]), "autocast"), [line("mixed_bfloat16")]);
+    let older = placed(&program(KERAS, &[]), "autocast", 7).unwrap();
+    let text = older.program.text(Path::new(SCRIPT)).unwrap();
+    assert!(text.contains("tensorflow as tf\nkeras.mixed_precision.set_global_policy(\"mixed_float16\")\n"), "{text}");
+    let by_hand = "import tensorflow as tf\nwith tf.GradientTape() as tape:\n    pass\n";
+    assert!(placed(&program(by_hand, &[]), "autocast", 7).is_err(), "nobody scales the loss");
+}
+
+const FLAX: &str = "\
+import jax
+import flax.linen as nn
+import optax
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x, mask, train=True):
+        return x
+class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        for _ in range(4):
+            x = Block(8)(x, None, True)
+        return x
+tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+batch_size = 32
+@jax.jit
+def step(state, batch):
+    return jax.value_and_grad(loss)(state, batch)
+for batch in batches(batch_size):
+    state, loss = step(state, batch)
+";
+
+#[test]
+fn jax_accumulates_with_optax() {
+    assert_eq!(
+        changed(&program(FLAX, &[]), "micro-batch"),
+        [
+            "-tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))",
+            "-batch_size = 32",
+            "+tx = optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3)), every_k_schedule=4)",
+            "+batch_size = 8",
+        ]
+    );
+}
+
+#[test]
+fn blocks_of_flax_are_recomputed_with_what_python_decides_on() {
+    assert_eq!(
+        changed(&program(FLAX, &[]), "gradient-checkpointing"),
+        [
+            "-            x = Block(8)(x, None, True)",
+            "+            x = nn.remat(Block, static_argnums=(3,))(8)(x, None, True)"
+        ]
+    );
+}
+
+#[test]
+fn what_a_step_gives_back_is_donated() {
+    assert_eq!(
+        changed(&program(FLAX, &[]), "donate-buffers"),
+        ["+from functools import partial", "-@jax.jit", "+@partial(jax.jit, donate_argnums=(0,))"]
+    );
+    let named = "import jax\nstep = jax.jit(train)\nfor x in data:\n    params, opt, loss = step(params, opt, x)\n";
+    assert_eq!(
+        changed(&program(named, &[]), "donate-buffers"),
+        ["-step = jax.jit(train)", "+step = jax.jit(train, donate_argnums=(0, 1))"]
+    );
+    let kept = "import jax\nstep = jax.jit(train)\nnew = step(params)\n";
+    assert!(placed(&program(kept, &[]), "donate-buffers", 8).is_err(), "the old values may be read");
+}
+
+#[test]
+fn the_body_of_a_scan_is_recomputed() {
+    let text = "import jax\ndef run(x, w):\n    x, _ = jax.lax.scan(layer, x, w)\n    return x\n";
+    assert_eq!(
+        changed(&program(text, &[]), "gradient-checkpointing"),
+        ["-    x, _ = jax.lax.scan(layer, x, w)", "+    x, _ = jax.lax.scan(jax.checkpoint(layer), x, w)"]
+    );
+}
+
+#[test]
+fn the_provider_of_onnx_runtime_gets_its_options_where_they_are() {
+    let plain = "import onnxruntime as ort\ns = ort.InferenceSession(m, providers=['CUDAExecutionProvider'])\n";
+    assert_eq!(
+        changed(&program(plain, &[]), "arena-as-requested")[1],
+        "+s = ort.InferenceSession(m, providers=[('CUDAExecutionProvider', {\"arena_extend_strategy\": \"kSameAsRequested\"})])"
+    );
+    let limited = "import onnxruntime\ns = onnxruntime.InferenceSession(m, providers=[(\"CUDAExecutionProvider\", \
+                   {\"device_id\": 0, \"gpu_mem_limit\": 2 << 30})])\n";
+    assert!(changed(&program(limited, &[]), "raise-limit")[1].contains("{\"device_id\": 0})"));
+    let named = "import onnxruntime\noptions = {}\nif a.limit:\n    options['gpu_mem_limit'] = a.limit\n\
+                 s = onnxruntime.InferenceSession(m, providers=[('CUDAExecutionProvider', options)])\n";
+    assert_eq!(changed(&program(named, &[]), "raise-limit"), ["-    options['gpu_mem_limit'] = a.limit", "+    pass"]);
+    assert_eq!(
+        changed(&program(named, &[]), "smaller-workspaces"),
+        ["-options = {}", "+options = {\"cudnn_conv_use_max_workspace\": \"0\"}"]
+    );
+}
+
+#[test]
+fn a_program_of_pytorch_keeps_its_own_recipes() {
+    let text = "import torch\nimport jax\nx = torch.optim.SGD(p, 0.1)\n";
+    assert!(placed(&program(text, &[]), "donate-buffers", 8).is_err());
+}

@@ -1,0 +1,47 @@
+"""What a program of a framework beside PyTorch is, for the search for remedies: its task, its batch, its optimizers."""
+
+_MOST = 8
+
+
+class Described:
+    """Seen at next to no cost while the program runs; `as_dict` has the form of `oomph.program`."""
+
+    trains = None
+
+    def __init__(self):
+        self._training = False
+        self.batch_size = None
+        self.optimizers = []
+        self.imports = []
+
+    def training(self, batch_size=None):
+        """The program trains, with so many samples at a time."""
+        self._training = True
+        if isinstance(batch_size, int) and batch_size > 0:
+            self.batch_size = max(self.batch_size or 0, batch_size)
+
+    def optimizer(self, made):
+        """An optimizer of this class updates weights."""
+        self._training = True
+        entry = {"class": type(made).__name__, "module": type(made).__module__}
+        if entry not in self.optimizers and len(self.optimizers) < _MOST:
+            self.optimizers.append(entry)
+
+    def out_of_memory(self):
+        """Nothing is looked at in the moment of an error."""
+
+    def as_dict(self):
+        """For the record; what was not seen is left out."""
+        loaders = [{"batch_size": self.batch_size, "first_batch": {}}] if self.batch_size else []
+        return {
+            "task": "training" if self._training else "inference",
+            "loaders": loaders,
+            "optimizers": list(self.optimizers),
+        }
+
+
+def of(record):
+    """The description of this process, which PyTorch's takes the place of where PyTorch is used."""
+    if record.program is None:
+        record.program = Described()
+    return record.program if isinstance(record.program, Described) else Described()
