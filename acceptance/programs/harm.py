@@ -355,6 +355,7 @@ def libc_open(file, directory):
 def libc_fopen(file, directory):
     libc.fopen.restype = ctypes.c_void_p
     held = libc.fopen(file.encode(), b"w")
+    assert held
     libc.fclose(ctypes.c_void_p(held))
 
 

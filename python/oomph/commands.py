@@ -46,7 +46,28 @@ def install(ov):
 
 
 def _folder(ov):
-    return os.path.join(ov.private, "bin")
+    """The folder of commands: in the runtime's own folder, or in the run's where that cannot be written.
+
+    It stays on the PATH of children that outlive the run, so its name must not be one that others can make anew.
+    """
+    global _lasting
+    if _lasting is None:
+        runtime = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        name = "commands-%08x" % (_checksum(sys.executable or ""))
+        unpacked = os.path.isfile(os.path.join(runtime, "complete")) and os.access(runtime, os.W_OK)
+        _lasting = os.path.join(runtime, name) if unpacked and ":" not in runtime else ""
+    return _lasting or os.path.join(ov.private, "bin")
+
+
+_lasting = None
+
+
+def _checksum(text):
+    """A number for a text, the same in each process (FNV-1a)."""
+    value = 0x811C9DC5
+    for byte in text.encode("utf-8", "surrogateescape"):
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value
 
 
 def _wrap_popen(ov, module):
@@ -78,6 +99,9 @@ def _environment(given, folder):
         path = os.fsdecode(path)
     if not path.startswith(folder):
         made[key] = folder + os.pathsep + path
+    run = os.environ.get("OOMPH_RUN")
+    if run and key == "PATH":
+        made.setdefault("OOMPH_RUN", run)
     return made
 
 
@@ -105,10 +129,7 @@ def _ready(folder):
 def _script(name):
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     start = "import sys; sys.path.insert(0, %r); from oomph import commands; commands.main(sys.argv[1:])" % here
-    run = shlex.quote(os.environ.get("OOMPH_RUN", ""))
-    return "#!/bin/sh\nOOMPH_RUN=%s exec %s -I -S -c %s %s \"$@\"\n" % (
-        run, shlex.quote(sys.executable), shlex.quote(start), name,
-    )
+    return "#!/bin/sh\nexec %s -I -S -c %s %s \"$@\"\n" % (shlex.quote(sys.executable), shlex.quote(start), name)
 
 
 # -- in the child ------------------------------------------------------------------------------------------------
@@ -151,10 +172,13 @@ def _protected(ov, path):
 
 def _own(name, arguments):
     """Become the machine's own command."""
-    here = os.path.join(os.path.realpath(os.environ.get("OOMPH_RUN", "")), "overlay", "bin")
+    in_run = os.path.join(os.path.realpath(os.environ.get("OOMPH_RUN", "")), "overlay", "bin")
+    runtime = os.path.realpath(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     for folder in (os.environ.get("PATH") or os.defpath).split(os.pathsep):
-        path = os.path.join(folder or os.curdir, name)
-        if os.path.realpath(folder or os.curdir) != here and os.access(path, os.X_OK) and os.path.isfile(path):
+        path, real = os.path.join(folder or os.curdir, name), os.path.realpath(folder or os.curdir)
+        if real == in_run or real.startswith(os.path.join(runtime, "commands-")):
+            continue
+        if os.access(path, os.X_OK) and os.path.isfile(path):
             os.execv(path, [name] + arguments)
     sys.stderr.write("%s: not found\n" % name)
     sys.exit(127)

@@ -12,6 +12,7 @@ _DEFAULTS = {
     "follow": True,
     "values": "off",
     "allow_writes": False,
+    "network": "read",
     "random_weights": False,
     "program_root": None,
     "history": False,
@@ -164,14 +165,48 @@ def run_folder():
     return os.environ.get("OOMPH_RUN") or None
 
 
+def is_ours(folder):
+    """Whether a run folder is this user's and nobody else's.
+
+    A process may outlive its run, whose folder is removed then; others can make a folder of the same name anew.
+    """
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    is_folder = found.st_mode & 0o170000 == 0o040000
+    return is_folder and not found.st_mode & 0o077 and found.st_uid == os.geteuid()
+
+
+class _Scanning:
+    """What the scanner of the json module is told."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+    memo = {}
+
+
+def _parse(text):
+    """Read JSON. The json module takes longer to import than all the rest of the start; its scanner, which is written
+    in C, is a module of its own."""
+    try:
+        from _json import make_scanner
+
+        return make_scanner(_Scanning)(text, 0)[0]
+    except (ImportError, TypeError, AttributeError):
+        import json
+
+        return json.loads(text)
+
+
 def _read_config(folder):
     result = dict(_DEFAULTS)
     try:
         with open(os.path.join(folder, "hook.json"), "rb") as file:
-            text = file.read().decode("utf-8")
-        # The json module takes longer to import than all the rest of the start. What the launcher writes is also an
-        # expression of Python, once the three words that differ are given.
-        given = eval(text, {"__builtins__": {}, "true": True, "false": False, "null": None})
+            given = _parse(file.read().decode("utf-8"))
         for key, value in given.items():
             if key == "stop" and isinstance(value, dict):
                 result["stop"] = dict(_DEFAULTS["stop"], **value)
@@ -186,7 +221,7 @@ def install():
     """Attach the hook to this process according to $OOMPH_RUN/hook.json. Safe to call twice; never raises."""
     global config, _installed
     folder = run_folder()
-    if _installed or not folder or not os.path.isdir(folder):
+    if _installed or not folder or not is_ours(folder):
         return
     _installed = True
     config = _read_config(folder)
@@ -196,6 +231,8 @@ def install():
     guarded(_install_ranks)
     if not config["allow_writes"]:
         guarded(_install_harmless, folder)
+    if config["network"] != "all":
+        guarded(_install_network)
     if config["follow"]:
         guarded(_prepare_loops)
     on_import("torch", _torch_imported)
@@ -293,6 +330,12 @@ def _install_harmless(folder):
     before_import("torch", _install_savers)
     for name in _EARLY_LIBRARIES:
         before_import(name, _install_savers)
+
+
+def _install_network():
+    from oomph import network
+
+    network.install()
 
 
 def _install_renames():

@@ -31,8 +31,15 @@ class Places:
                 temporary |= _forms(os.environ[variable])
         temporary |= _forms("/tmp") | _forms("/var/tmp") | {"/dev/shm"}
         temporary.discard("/")
+        if os.path.isfile(os.path.join(run_folder, "fence")):
+            # The kernel refuses to write anywhere else. Temporary files have a folder of the run's own.
+            temporary = {"/dev/shm"}
+        fenced = temporary == {"/dev/shm"}
         allowed = {"/dev", "/proc", "/sys"} | _forms(run_folder) | temporary
-        allowed |= _forms("~/.cache") | _forms("~/.triton") | _forms("~/.nv") | _forms("~/.config/matplotlib")
+        if fenced:
+            allowed |= _forms("~/.cache/huggingface") | _forms("~/.cache/torch")
+        else:
+            allowed |= _forms("~/.cache") | _forms("~/.triton") | _forms("~/.nv") | _forms("~/.config/matplotlib")
         for variable in _CACHE_VARIABLES:
             for value in filter(None, os.environ.get(variable, "").split(os.pathsep)):
                 allowed |= _forms(value)

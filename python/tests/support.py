@@ -27,7 +27,7 @@ class RunCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, base, True)
         self.run_folder = os.path.join(base, "run")
         self.user = os.path.join(base, "user")
-        os.makedirs(self.run_folder)
+        os.makedirs(self.run_folder, mode=0o700)
         os.makedirs(os.path.join(self.user, "out", "checkpoint-1"))
         for name, text in (("data.txt", "data\n"), ("out/log.txt", "old\n"), ("out/checkpoint-1/model.bin", "dear")):
             with open(os.path.join(self.user, name), "w") as file:

@@ -1,14 +1,19 @@
 //! A dry run changes nothing: `acceptance/programs/harm.py` changes files in every way that it knows, and none of it is
 //! seen from outside, while the program itself sees all of it.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::binary;
 use crate::run::{Run, TORCH_2_15, tree};
 
 /// More files and folders than the program has ways.
@@ -17,18 +22,20 @@ const PLACES: usize = 120;
 /// Fewer ways than this would show little. All work here but those whose tools are missing.
 const FEWEST_WAYS: usize = 80;
 
-/// The ways of making a private view: as this user makes it, and as one does who may not mount.
-const FLOORS: [(&str, &str); 2] = [("as-this-user", ""), ("in-a-user-namespace", "user")];
+/// The ways of making a private view: as this user makes it, and as one does who may not mount. And the fence that takes
+/// its place where the kernel gives none.
+const FLOORS: [(&str, &str); 3] = [("as-this-user", ""), ("in-a-user-namespace", "user"), ("behind-a-fence", FENCE)];
+
+const FENCE: &str = "fence";
 
 /// One trial for each.
 pub fn trials() -> Vec<Trial> {
-    FLOORS
-        .iter()
-        .map(|(name, floor)| {
-            let test = move || nothing_is_changed(floor).map_err(|error| Failed::from(format!("{error:#}")));
-            Trial::test(format!("harm::nothing-is-changed-{name}"), test)
-        })
-        .collect()
+    let failed = |error: anyhow::Error| Failed::from(format!("{error:#}"));
+    let changes = FLOORS.iter().map(|(name, floor)| {
+        Trial::test(format!("harm::nothing-is-changed-{name}"), move || nothing_is_changed(floor).map_err(failed))
+    });
+    let sent = Trial::test("harm::nothing-is-sent", move || nothing_is_sent().map_err(failed));
+    changes.chain([sent]).collect()
 }
 
 fn nothing_is_changed(floor: &str) -> Result<()> {
@@ -41,7 +48,8 @@ fn nothing_is_changed(floor: &str) -> Result<()> {
     }
     let name = folder.file_name().context("the folder has a name")?.to_string_lossy().into_owned();
     let in_memory = PathBuf::from(format!("/dev/shm/{name}-of-harm"));
-    let before = checked(&folder)?;
+    let fenced = floor == FENCE;
+    let before = checked(&folder, fenced)?;
     let path = folder.to_string_lossy().into_owned();
     let mut run = run.program(&["harm.py", &path]);
     let finished = run.finish()?;
@@ -52,16 +60,24 @@ fn nothing_is_changed(floor: &str) -> Result<()> {
         return Ok(());
     }
     finished.ensure(floor != "user" || by == "user-namespace", format!("kept away by {by}"))?;
+    finished.ensure(!fenced || by == FENCE, format!("kept away by {by}"))?;
 
     let told: Value = serde_json::from_str(&finished.printed("harm")?)?;
     let ways = told["took_effect"].as_array().context("the ways are a list")?;
-    finished.ensure(ways.len() >= FEWEST_WAYS, format!("only {} ways took effect: {}", ways.len(), told["failed"]))?;
+    // Behind a fence a change is an error, where it is not Python's.
+    let few = !fenced && ways.len() < FEWEST_WAYS;
+    finished.ensure(!few, format!("only {} ways took effect: {}", ways.len(), told["failed"]))?;
     eprintln!("harm: {} of {} ways took effect in a private view ({by})", ways.len(), told["ways"]);
 
-    let after = checked(&folder)?;
+    let after = checked(&folder, fenced)?;
     let different: Vec<_> = before.iter().filter(|entry| !after.contains(entry)).map(|entry| &entry.path).collect();
     let new: Vec<_> = after.iter().filter(|entry| !before.contains(entry)).map(|entry| &entry.path).collect();
     finished.ensure(before == after, format!("changed: {different:?}; new: {new:?}"))?;
+    if fenced {
+        // Processes share memory there, so it is open.
+        let _ = fs::remove_file(&in_memory);
+        return Ok(());
+    }
     ensure!(!in_memory.exists(), "{} was left", in_memory.display());
 
     // What was written is said, each file once, and what was removed is said to be.
@@ -75,6 +91,66 @@ fn nothing_is_changed(floor: &str) -> Result<()> {
     finished.ensure(removed.len() == 1 && removed[0]["bytes"].is_null(), format!("f-17 is told as {removed:?}"))
 }
 
+/// A local server that stands for a service: it gets what reads, and nothing that sends. With `--network none` it gets
+/// nothing at all, and the program's own processes reach each other.
+fn nothing_is_sent() -> Result<()> {
+    for (network, expected) in [("read", "GET HEAD"), ("none", "")] {
+        let server = Server::start()?;
+        // The shell keeps oomph from asking this Python for a torch, which the program does not need.
+        let line = format!("exec python3 '{}' {}", binary::programs().join("network.py").display(), server.address);
+        let mut run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--network", network, "--", "sh", "-c", &line]);
+        let finished = run.finish()?;
+        if String::from_utf8_lossy(&finished.stderr).contains("the network cannot be cut off") {
+            eprintln!("harm: passed over --network none, because the kernel gives no private view");
+            continue;
+        }
+        let told: Value = serde_json::from_str(&finished.printed("network")?)?;
+        let seen = server.seen();
+        let kinds: BTreeSet<&str> = seen.iter().map(String::as_str).filter(|method| *method != CURL).collect();
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(" ");
+        finished.ensure(kinds == expected, format!("--network {network}: the server got {seen:?}"))?;
+        finished.ensure(told["own"] == "served", format!("--network {network}: {told}"))?;
+        // What is not Python is stopped by the kernel alone, and the README says so.
+        let curl = seen.iter().any(|method| method == CURL);
+        finished.ensure(network != "none" || !curl, "curl reached the server without a network")?;
+    }
+    Ok(())
+}
+
+/// The method that the program's curl uses.
+const CURL: &str = "CURL";
+
+/// A server that notes the method of each request.
+struct Server {
+    address: String,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = format!("http://{}/", listener.local_addr()?);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&seen);
+        // It ends with the tests.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut line = String::new();
+                let mut reader = BufReader::new(&stream);
+                while reader.read_line(&mut line).is_ok_and(|count| count > 2) && !line.ends_with("\r\n\r\n") {}
+                let method = line.split(' ').next().unwrap_or_default().to_owned();
+                noted.lock().unwrap_or_else(PoisonError::into_inner).push(method);
+                let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        Ok(Self { address, seen })
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// What can be seen of a file or a folder from outside.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
@@ -85,11 +161,13 @@ struct Entry {
     links: u64,
 }
 
-fn checked(folder: &Path) -> Result<Vec<Entry>> {
+/// Landlock has no rule for modes and times, so behind a fence contents are compared.
+fn checked(folder: &Path, contents_only: bool) -> Result<Vec<Entry>> {
     let entry = |(path, content): (PathBuf, Vec<u8>)| -> Result<Entry> {
         let info = path.symlink_metadata()?;
-        let modified = (info.mtime(), info.mtime_nsec());
-        Ok(Entry { content, mode: info.mode(), modified, links: info.nlink(), path })
+        let modified = if contents_only { (0, 0) } else { (info.mtime(), info.mtime_nsec()) };
+        let mode = if contents_only { 0 } else { info.mode() };
+        Ok(Entry { content, mode, modified, links: info.nlink(), path })
     };
     tree(folder)?.into_iter().map(entry).collect()
 }

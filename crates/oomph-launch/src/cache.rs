@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::LaunchError;
+use crate::run_folder::{is_mine, make_private};
+use crate::runtime_files::has_rights;
 
 /// What backup programs look for before they skip a folder (https://bford.info/cachedir/).
 const CACHE_TAG: &str =
@@ -23,7 +26,12 @@ impl CacheDir {
     /// When no variable names a place, or the place cannot be used.
     pub fn locate() -> Result<Self, LaunchError> {
         let root = choose(|name| std::env::var_os(name)).ok_or(LaunchError::NoCacheDir)?;
-        Self::at(root)
+        let cache = Self::at(root)?;
+        // A folder that the user named may be shared on purpose.
+        if std::env::var_os("OOMPH_CACHE_DIR").is_none_or(|value| value.is_empty()) {
+            close(&cache.root, 0o700);
+        }
+        Ok(cache)
     }
 
     /// A cache in a folder of the caller's choice. It is made if need be.
@@ -34,7 +42,7 @@ impl CacheDir {
         let root = root.into();
         // Paths from here end up in environment variables of programs that may change their folder.
         let root = std::path::absolute(&root).map_err(|source| LaunchError::cache(&root, source))?;
-        fs::create_dir_all(&root).map_err(|source| LaunchError::cache(&root, source))?;
+        make(&root)?;
         let tag = root.join("CACHEDIR.TAG");
         if !tag.exists() {
             // A cache without the tag is as good: the folder may be a shared one that is already filled and read-only.
@@ -51,9 +59,49 @@ impl CacheDir {
     /// A folder in the cache, made if need be.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, LaunchError> {
         let path = self.root.join(name);
-        fs::create_dir_all(&path).map_err(|source| LaunchError::cache(&path, source))?;
+        make(&path)?;
         Ok(path)
     }
+}
+
+/// Makes a folder that nobody else can look into. One that is there keeps its rights, unless everybody could put code
+/// into it.
+fn make(path: &Path) -> Result<(), LaunchError> {
+    let failed = |source| LaunchError::cache(path, source);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    match make_private(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let found = fs::metadata(path).map_err(failed)?;
+    if !found.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    if has_rights(&found, 0o002) {
+        if !is_mine(&found) {
+            return Err(LaunchError::CacheOpen { path: path.to_owned() });
+        }
+        close(path, 0o775);
+    }
+    Ok(())
+}
+
+/// Takes rights from a folder of ours, except for these. Some file systems know no rights.
+fn close(path: &Path, kept: u32) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        if let Ok(found) = fs::metadata(path)
+            && is_mine(&found)
+            && has_rights(&found, 0o777 & !kept)
+        {
+            let _ = fs::set_permissions(path, fs::Permissions::from_mode(found.permissions().mode() & kept));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (path, kept);
 }
 
 /// The rule by which the cache is found; apart from the process's environment, so that it can be tested.
@@ -83,6 +131,20 @@ mod tests {
         assert_eq!(chosen(&[("XDG_CACHE_HOME", "relative"), ("HOME", "/h")]), Some(PathBuf::from("/h/.cache/oomph")));
         assert_eq!(chosen(&[("OOMPH_CACHE_DIR", ""), ("HOME", "/h")]), Some(PathBuf::from("/h/.cache/oomph")));
         assert_eq!(chosen(&[]), None);
+    }
+
+    #[test]
+    fn nobody_else_looks_into_a_new_cache_or_writes_into_an_old_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let parent = tempfile::tempdir().unwrap();
+        let new = CacheDir::at(parent.path().join("a/new")).unwrap();
+        assert_eq!((mode(new.path()), mode(&new.folder("runtime").unwrap())), (0o700, 0o700));
+        let old = parent.path().join("old");
+        fs::create_dir(&old).unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o777)).unwrap();
+        CacheDir::at(&old).unwrap();
+        assert_eq!(mode(&old), 0o775);
     }
 
     #[test]

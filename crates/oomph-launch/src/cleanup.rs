@@ -17,6 +17,11 @@ pub(crate) fn register(folder: &Path) {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned());
 }
 
+/// Takes a folder from the list: it is to stay.
+pub(crate) fn forget(folder: &Path) {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+}
+
 /// Removes a folder now, and from the list.
 pub(crate) fn remove(folder: &Path) {
     remove_folder(folder);

@@ -1,5 +1,6 @@
 //! Python environments for `--with`: made once for a list of requirements, kept in the cache, reused at once.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -11,15 +12,18 @@ use sha2::{Digest, Sha256};
 
 use crate::inspect::{self, Answer};
 use crate::installer::{Installer, InstallerOutput, Work, settings};
-use crate::lease::{self, Claim, Lease};
+use crate::lease::{self, Claim, Exclusive, Lease};
 use crate::program::{is_executable, real_path};
+use crate::records::{Look, Packages};
+use crate::run_folder::{fresh_name, is_fresh_name};
+use crate::secrets::without_password;
 use crate::{CacheDir, LaunchError, PythonFacts, cleanup};
 
 /// Changes when environments are made differently, so that old ones are not taken for new ones.
-const FORMAT_VERSION: &str = "oomph-environment-1";
+const FORMAT_VERSION: &str = "oomph-environment-2";
 
-/// Written last; an environment without it is half-made. It holds what is to be known about the environment.
-const MARKER: &str = "oomph-environment.json";
+/// Written last, beside the environment's own folder, which it names. What it does not name is half-made, or left over.
+pub(crate) const MARKER: &str = "oomph-environment.json";
 
 /// A finished environment.
 #[derive(Debug, Clone)]
@@ -84,7 +88,12 @@ pub struct EnvironmentRequest<'a> {
 /// The contents of the marker.
 #[derive(Serialize, Deserialize)]
 struct Marker {
+    /// The folder beside it that holds the environment. Each attempt has a fresh one: what an installer that was killed
+    /// left running goes on writing where nobody looks.
+    folder: String,
     requirements: Vec<String>,
+    /// The packages, as their folders are called.
+    packages: BTreeSet<String>,
     facts: PythonFacts,
 }
 
@@ -98,11 +107,11 @@ impl EnvironmentRequest<'_> {
         let folder = cache.folder("environments")?;
         let base = Base::of(self.base, self.directory, &folder)?;
         let key = key(&requirements, &base, &settings());
-        let path = folder.join(&key);
-        let unusable = |source| LaunchError::cache(lease::lock_path(&path), source);
+        let place = folder.join(&key);
+        let unusable = |source| LaunchError::cache(lease::lock_path(&place), source);
         let waiting = || (self.notify)("another run is making the same Python environment; waiting for it");
-        let exclusive = match lease::claim(&path, || finished(&path), waiting).map_err(unusable)? {
-            Claim::Use(mut facts, lease) => {
+        let exclusive = match lease::claim(&place, || finished(&place), waiting).map_err(unusable)? {
+            Claim::Use((path, mut facts), lease) => {
                 // An older oomph may have asked it for less than what is known to use GPUs by now.
                 let knows_libraries = facts.nvidia.is_some() || !facts.others.iter().any(|name| name == "nvidia");
                 if facts.problem().is_some() || !knows_libraries {
@@ -113,7 +122,7 @@ impl EnvironmentRequest<'_> {
             Claim::Make(exclusive) => exclusive,
         };
         self.make_room(&folder);
-        let facts = self.build(&path, &requirements)?;
+        let (path, facts) = self.build(&place, &requirements, &exclusive)?;
         let lease = exclusive.into_lease().map_err(unusable)?;
         Ok(Environment { path, facts, created: true, _lease: lease })
     }
@@ -126,36 +135,89 @@ impl EnvironmentRequest<'_> {
         }
     }
 
-    /// Makes the environment in its place: scripts in it name that place, so it cannot be moved there later.
-    fn build(&self, path: &Path, requirements: &[String]) -> Result<PythonFacts, LaunchError> {
+    /// Makes the environment in a fresh folder at `place`, where it stays, because scripts in it name that folder. It
+    /// becomes the environment when the marker names it.
+    fn build(
+        &self,
+        place: &Path,
+        requirements: &[String],
+        exclusive: &Exclusive,
+    ) -> Result<(PathBuf, PythonFacts), LaunchError> {
         // The memory of what the base is may be old. Before minutes are spent it is asked again.
         let base = inspect::ask(self.base, self.directory)?;
         let installer = Installer::find(&base.base, base.has_venv, self.directory)?;
-        if path.exists() {
-            cleanup::remove_folder(path);
-        }
+        let unusable = |source| LaunchError::cache(place, source);
+        clear(place);
+        fs::create_dir_all(place).map_err(unusable)?;
         let start = Instant::now();
+        let shown: Vec<String> = requirements.iter().map(|requirement| without_password(requirement)).collect();
         (self.notify)(&format!(
             "making a Python {} environment with {} (once; it is kept in the cache)",
             base.version,
-            self.requirements.join(", ")
+            shown.join(", ")
         ));
-        let python = bin(path).join("python");
-        let work = Work { directory: self.directory, output: self.installer_output };
-        let built = installer.build(&base.base, path, &python, requirements, &work);
-        let facts = built.and_then(|()| PythonFacts::of(&python, path));
-        let facts = match facts {
-            Ok(facts) => facts,
+        // A name by which the watchdog knows that it may remove it.
+        let folder = fresh_name();
+        let path = place.join(&folder);
+        cleanup::register(&path);
+        let made = self.fill(&base.base, &path, &installer, requirements, exclusive);
+        let written = made.and_then(|(facts, packages)| {
+            let marker = Marker { folder, requirements: shown, packages, facts };
+            write_whole(&place.join(MARKER), &marker).map(|()| marker.facts)
+        });
+        match written {
+            Ok(facts) => {
+                cleanup::forget(&path);
+                (self.notify)(&format!("the environment is ready after {:.1} s", start.elapsed().as_secs_f64()));
+                Ok((path, facts))
+            }
             Err(error) => {
                 // It may hold gigabytes, and the disk may be full because of them.
-                cleanup::remove_folder(path);
-                return Err(error);
+                cleanup::remove(&path);
+                let _ = fs::remove_dir(place);
+                Err(error)
             }
-        };
-        let marker = Marker { requirements: requirements.to_vec(), facts };
-        write_whole(&path.join(MARKER), &marker)?;
-        (self.notify)(&format!("the environment is ready after {:.1} s", start.elapsed().as_secs_f64()));
-        Ok(marker.facts)
+        }
+    }
+
+    /// Installs, and looks whether all of it has arrived.
+    fn fill(
+        &self,
+        base: &Path,
+        path: &Path,
+        installer: &Installer,
+        requirements: &[String],
+        exclusive: &Exclusive,
+    ) -> Result<(PythonFacts, BTreeSet<String>), LaunchError> {
+        let unusable = |source| LaunchError::cache(path, source);
+        let lock = exclusive.file().map_err(unusable)?;
+        let work = Work { directory: self.directory, output: self.installer_output, lock };
+        let python = bin(path).join("python");
+        let mut fresh = false;
+        loop {
+            installer.build(base, path, &python, requirements, &work, fresh)?;
+            let packages = Packages::of(path).map_err(unusable)?;
+            match packages.damage(Look::Contents) {
+                None => return Ok((PythonFacts::of(&python, path)?, packages.names)),
+                Some(file) if fresh => return Err(installer.incomplete(file, requirements)),
+                // The installer's own cache may be damaged: uv's files there and in environments are the same.
+                Some(_) => fresh = true,
+            }
+            cleanup::remove_folder(path);
+        }
+    }
+}
+
+/// Removes what earlier attempts left, and the environment that turned out to be damaged: first what makes it whole.
+fn clear(place: &Path) {
+    let _ = fs::remove_file(place.join(MARKER));
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            cleanup::remove_folder(&path);
+        } else {
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 
@@ -168,11 +230,14 @@ fn write_whole(path: &Path, value: &impl Serialize) -> Result<(), LaunchError> {
         .map_err(|source| LaunchError::cache(path, source))
 }
 
-/// What is known of an environment, if it is whole. Its interpreter is a link to the base, which may have been
-/// removed since.
-fn finished(path: &Path) -> Option<PythonFacts> {
-    let marker: Marker = serde_json::from_slice(&fs::read(path.join(MARKER)).ok()?).ok()?;
-    is_executable(&bin(path).join("python")).then_some(marker.facts)
+/// Where an environment lies and what is known of it, if it is whole: its interpreter works (it is a link to the base,
+/// which may have been removed since), and every file of its packages is there.
+fn finished(place: &Path) -> Option<(PathBuf, PythonFacts)> {
+    let marker: Marker = serde_json::from_slice(&fs::read(place.join(MARKER)).ok()?).ok()?;
+    let path = is_fresh_name(&marker.folder).then(|| place.join(&marker.folder))?;
+    let packages = is_executable(&bin(&path).join("python")).then(|| Packages::of(&path).ok())??;
+    // A program may have changed packages of its environment: they are not what was asked for any more.
+    (packages.names == marker.packages && packages.damage(Look::Sizes).is_none()).then_some((path, marker.facts))
 }
 
 /// The Python below an environment, as far as it decides what gets installed.
@@ -308,21 +373,10 @@ fn key(requirements: &[String], base: &Base, settings: &[(&str, std::ffi::OsStri
         }
     }
     for (name, value) in settings {
+        // Passwords in index URLs change from job to job and install the same packages.
         parts.push([name.as_bytes(), b"=", without_password(&value.to_string_lossy()).as_bytes()].concat());
     }
     short_hash(parts.iter().map(Vec::as_slice))
-}
-
-/// Passwords in index URLs change from job to job and install the same packages.
-fn without_password(value: &str) -> String {
-    let strip = |word: &str| match word.split_once("://") {
-        Some((scheme, rest)) => {
-            let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-            format!("{scheme}://{}/{path}", host.rsplit('@').next().unwrap_or(host))
-        }
-        None => word.to_owned(),
-    };
-    value.split_whitespace().map(strip).collect::<Vec<_>>().join(" ")
 }
 
 fn short_hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {

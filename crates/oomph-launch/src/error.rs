@@ -18,6 +18,15 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// Everybody can write into a cache folder of somebody else's.
+    #[error(
+        "the cache folder {} belongs to another user and everybody can write into it, so its code cannot be trusted; set OOMPH_CACHE_DIR to a folder of your own",
+        path.display()
+    )]
+    CacheOpen {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Libraries cannot be loaded from the cache folder.
     #[error(
         "the cache folder {} is on a file system mounted noexec, so the virtual GPU cannot be loaded from it; set OOMPH_CACHE_DIR to another folder",
@@ -119,6 +128,14 @@ pub enum LaunchError {
         action: &'static str,
         /// What the system said.
         source: io::Error,
+    },
+    /// The network was to be cut off, and the kernel does not do that for this user.
+    #[error(
+        "the network cannot be cut off: the kernel gives no private view ({reason}); leave out --network none, or run it in a container without a network (docker run --network none)"
+    )]
+    NetworkNotCut {
+        /// Why there is no private view.
+        reason: String,
     },
     /// Not Linux.
     #[error("programs can be run on the virtual GPU on Linux only; use WSL2 or a Linux container")]

@@ -1,11 +1,14 @@
 //! uv, or pip where there is no uv: making a virtual environment and installing into it.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::run_folder::write_private;
+use crate::secrets::without_password;
 use crate::{LaunchError, find_program};
 
 /// How many lines of a failed installer's standard error are kept.
@@ -67,14 +70,8 @@ impl Installer {
     }
 
     /// The two steps that fill `folder`. With `compile`, what is installed is compiled as well: pip always does that.
-    fn commands(
-        &self,
-        base: &Path,
-        folder: &Path,
-        python: &Path,
-        requirements: &[String],
-        compile: bool,
-    ) -> [Command; 2] {
+    fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed, compile: bool) -> [Command; 2] {
+        let file = listed.file.iter().flat_map(|file| [OsStr::new("-r"), file.as_os_str()]);
         match self {
             Self::Uv(uv) => {
                 let mut make = Command::new(uv);
@@ -84,21 +81,21 @@ impl Installer {
                 if compile {
                     fill.arg("--compile-bytecode");
                 }
-                fill.arg("--").args(requirements);
+                fill.args(file).arg("--").args(&listed.words);
                 [make, fill]
             }
             Self::Pip => {
                 let mut make = Command::new(base);
                 make.args(["-m", "venv"]).arg(folder);
                 let mut fill = Command::new(python);
-                fill.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--"]);
-                fill.args(requirements);
+                fill.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
+                fill.args(file).arg("--").args(&listed.words);
                 [make, fill]
             }
         }
     }
 
-    /// Makes the environment and installs into it.
+    /// Makes the environment and installs into it. With `fresh`, nothing is taken from the installer's cache.
     pub(crate) fn build(
         &self,
         base: &Path,
@@ -106,9 +103,25 @@ impl Installer {
         python: &Path,
         requirements: &[String],
         work: &Work<'_>,
+        fresh: bool,
     ) -> Result<(), LaunchError> {
-        for mut command in self.commands(base, folder, python, requirements, python_writes_no_bytecode()) {
-            command.current_dir(work.directory).stdin(Stdio::null());
+        // Passwords do not belong on a command line, which everybody on the machine can read.
+        let listed = Listed::of(requirements, folder)?;
+        #[cfg(target_os = "linux")]
+        let mark = OsString::from(crate::run_folder::random_name());
+        // It ends the installer when this process is killed.
+        #[cfg(target_os = "linux")]
+        let _watchdog = crate::watchdog::Watchdog::over(&mark);
+        for mut command in self.commands(base, folder, python, &listed, python_writes_no_bytecode()) {
+            let lock = work.lock.try_clone().map_err(|source| LaunchError::cache(folder, source))?;
+            // The lock file is empty, and as good a standard input as any: an installer that outlives us, or one of its
+            // children, holds the lock on, so that nobody takes its unfinished work for his own.
+            command.current_dir(work.directory).stdin(Stdio::from(lock));
+            if fresh {
+                command.env("UV_NO_CACHE", "1").env("PIP_NO_CACHE_DIR", "1");
+            }
+            #[cfg(target_os = "linux")]
+            command.env(crate::watchdog::MARK_VARIABLE, &mark);
             // Variables of another environment, or of a run, must not reach into this one.
             for name in ["VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "OOMPH_RUN", "UV_PYTHON"] {
                 command.env_remove(name);
@@ -125,7 +138,18 @@ impl Installer {
         Ok(())
     }
 
+    /// What is said of an installation whose installer found nothing wrong.
+    pub(crate) fn incomplete(&self, file: &Path, requirements: &[String]) -> LaunchError {
+        LaunchError::InstallFailed {
+            tool: self.name(),
+            requirements: shown(requirements),
+            reason: format!("{} is missing or damaged after the installation; try again", file.display()),
+            details: String::new(),
+        }
+    }
+
     fn failed(&self, lines: Vec<String>, folder: &Path, requirements: &[String]) -> LaunchError {
+        let lines: Vec<String> = lines.iter().map(|line| without_password(line)).collect();
         let full = ["No space left on device", "Disk quota exceeded", "os error 28", "Errno 28"];
         if lines.iter().any(|line| full.iter().any(|text| line.contains(text))) {
             return LaunchError::DiskFull { path: folder.to_owned(), setting: "OOMPH_CACHE_DIR" };
@@ -135,7 +159,7 @@ impl Installer {
             None if lines.is_empty() => "see its message above".to_owned(),
             None => "its last lines follow".to_owned(),
         };
-        let requirements = requirements.join(", ");
+        let requirements = shown(requirements);
         LaunchError::InstallFailed { tool: self.name(), requirements, reason, details: lines.join("\n") }
     }
 }
@@ -144,6 +168,42 @@ impl Installer {
 pub(crate) struct Work<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) output: InstallerOutput,
+    /// The lock of the environment's place.
+    pub(crate) lock: File,
+}
+
+/// Requirements as they are shown.
+fn shown(requirements: &[String]) -> String {
+    without_password(&requirements.join(", "))
+}
+
+/// The requirements as words of a command. Those with a password are in a file.
+struct Listed {
+    words: Vec<String>,
+    file: Option<PathBuf>,
+}
+
+impl Listed {
+    fn of(requirements: &[String], folder: &Path) -> Result<Self, LaunchError> {
+        let is_secret = |requirement: &&String| without_password(requirement) != **requirement;
+        let (secret, open): (Vec<_>, Vec<_>) = requirements.iter().partition(is_secret);
+        let words = open.into_iter().cloned().collect();
+        if secret.is_empty() {
+            return Ok(Self { words, file: None });
+        }
+        let path = folder.with_extension("requirements");
+        let text = secret.iter().map(|line| format!("{line}\n")).collect::<String>();
+        write_private(&path, text.as_bytes()).map_err(|source| LaunchError::cache(&path, source))?;
+        Ok(Self { words, file: Some(path) })
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if let Some(path) = &self.file {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// The line in which an installer says what is wrong, without its decoration.
@@ -210,9 +270,9 @@ mod tests {
     #[test]
     fn what_python_will_not_compile_is_compiled_at_once() {
         let fills = |installer: Installer, compile: bool| {
-            let requirements = ["torch==2.15.0".to_owned()];
+            let listed = Listed { words: vec!["torch==2.15.0".to_owned()], file: None };
             let [_, fill] =
-                installer.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &requirements, compile);
+                installer.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &listed, compile);
             fill.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
         let uv = || Installer::Uv("uv".into());
@@ -220,6 +280,24 @@ mod tests {
         assert_eq!(fills(uv(), true), compiling);
         assert!(!fills(uv(), false).contains(&"--compile-bytecode".to_owned()));
         assert!(!fills(Installer::Pip, true).contains(&"--compile-bytecode".to_owned()));
+    }
+
+    #[test]
+    fn passwords_are_on_no_command_line() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let environment = folder.path().join("e");
+        let requirements = ["six".to_owned(), "pkg @ https://me:pw@host/pkg.whl".to_owned()];
+        let listed = Listed::of(&requirements, &environment).unwrap();
+        let commands = Installer::Uv("uv".into()).commands("p".as_ref(), &environment, "p".as_ref(), &listed, false);
+        assert!(!format!("{commands:?}").contains("pw@"), "{commands:?}");
+        let file = listed.file.clone().unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "pkg @ https://me:pw@host/pkg.whl\n");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(listed);
+        assert!(!file.exists());
+        let error = Installer::Pip.failed(vec!["ERROR: no https://me:pw@host/x".into()], &environment, &requirements);
+        assert!(!format!("{error:?} {error}").contains("me:pw"), "{error:?}");
     }
 
     #[test]

@@ -92,6 +92,14 @@ pub(crate) fn claim<T>(
 }
 
 impl Exclusive {
+    /// The lock once more. It is held until every copy of it is closed, so that whoever is given one holds it on.
+    ///
+    /// # Errors
+    /// Any error of the file system.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.lock.try_clone()
+    }
+
     /// The environment was made and is going to be used.
     ///
     /// # Errors

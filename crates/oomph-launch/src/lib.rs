@@ -40,8 +40,10 @@ mod private;
 #[cfg(target_os = "linux")]
 mod processes;
 mod program;
+mod records;
 mod run_folder;
 mod runtime_files;
+mod secrets;
 mod server;
 mod supervise;
 mod toolkit;
@@ -56,7 +58,7 @@ pub use hook::{
     HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept,
     HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram,
     HookRemedy, HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached,
-    LimitScales, Routing, Stop, StopMode, UnknownSizes, Values,
+    LimitScales, Network, Routing, Stop, StopMode, UnknownSizes, Values,
 };
 pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};
@@ -68,6 +70,7 @@ pub use private::WriteFloor;
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;
 pub use runtime_files::{Runtime, RuntimeFiles};
+pub use secrets::{masked, masked_text};
 pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};
 pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};
 pub use toolkit::missing as missing_libraries;

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::environment::MARKER;
 use crate::{CacheDir, lease};
 
 /// The first version that answers without a GPU.
@@ -17,7 +18,10 @@ const FIRST: (u32, u32) = (9, 8);
 pub fn nearest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
     let environments = folders(&cache.path().join("environments"));
     let found = environments.iter().flat_map(|environment| {
-        let pythons = folders(&environment.join("lib"));
+        // The environment lies in a folder of its place; others are half-made and have no marker beside them.
+        let whole = environment.join(MARKER).is_file();
+        let inner = if whole { folders(environment) } else { Vec::new() };
+        let pythons: Vec<PathBuf> = inner.iter().flat_map(|inner| folders(&inner.join("lib"))).collect();
         pythons.into_iter().filter_map(move |python| {
             in_packages(&python.join("site-packages")).map(|(version, path)| (version, path, environment))
         })
@@ -63,9 +67,11 @@ mod tests {
     fn the_oldest_that_answers_is_chosen() -> std::io::Result<()> {
         let root = tempfile::tempdir()?;
         for (name, version) in [("old", "9.1.0.70"), ("new", "9.26.0.51"), ("newer", "9.9.0.1")] {
-            let packages = root.path().join("environments").join(name).join("lib/python3.11/site-packages");
+            let place = root.path().join("environments").join(name);
+            let packages = place.join("oomph-1-0123456789abcdef/lib/python3.11/site-packages");
             fs::create_dir_all(packages.join("nvidia/cudnn/lib"))?;
             fs::write(packages.join("nvidia/cudnn/lib/libcudnn.so.9"), "")?;
+            fs::write(place.join(MARKER), "{}")?;
             fs::create_dir(packages.join(format!("nvidia_cudnn_cu12-{version}.dist-info")))?;
         }
         let cache = CacheDir::at(root.path()).map_err(std::io::Error::other)?;

@@ -64,6 +64,17 @@ pub(crate) fn compiled(cache: &Path) -> Vec<(PathBuf, PathBuf)> {
     pairs.into_iter().filter_map(|(name, place)| Some((folder(name)?, place?))).collect()
 }
 
+/// The devices by which a real NVIDIA card is reached (`/dev/dxg` in WSL2). A dry run is not to use one, and a child that
+/// lost the preload would.
+pub(crate) fn real_cards() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_card = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        name == "dxg" || name.as_encoded_bytes().starts_with(b"nvidia")
+    };
+    entries.filter(is_card).map(|entry| entry.path()).collect()
+}
+
 /// Where a program is likely to write, whoever the folders belong to.
 pub(crate) fn likely(directory: &Path) -> Vec<PathBuf> {
     let temporary = TEMPORARY.iter().map(PathBuf::from).chain([std::env::temp_dir()]);

@@ -8,10 +8,10 @@
 use std::path::PathBuf;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{PrivateView, floor, place_of, serve, written};
+pub(crate) use linux::{PrivateView, floor, network_refusal, place_of, serve, written};
 
 /// The environment variable that keeps a run on a lower floor, for tests and for machines where something goes wrong:
-/// `off` for no view at all, `user` for one that is made as an ordinary user makes it.
+/// `off` for no view at all, `fence` for a fence in its place, `user` for a view that is made as an ordinary user makes it.
 const FLOOR_VARIABLE: &str = "OOMPH_PRIVATE_VIEW";
 
 /// How a run keeps a program's writes away from the user's files.
@@ -23,6 +23,11 @@ pub enum WriteFloor {
         user_namespace: bool,
         /// What can only be read.
         read_only: Vec<PathBuf>,
+    },
+    /// The kernel refuses to write outside the run's folders, and the hook redirects what Python writes.
+    Fence {
+        /// Why there is no private view.
+        reason: String,
     },
     /// The hook redirects what Python writes.
     Hook {
@@ -44,7 +49,8 @@ mod linux {
     use oomph_private::{Made, Plan, Record, Written};
 
     use super::{FLOOR_VARIABLE, WriteFloor};
-    use crate::{RunFolder, places};
+    use crate::run_folder::{make_private, write_private};
+    use crate::{LaunchError, RunFolder, places};
 
     /// The argument that makes this executable the step before a program. The plan and the program follow.
     const ARGUMENT: &str = "--in-private-view";
@@ -57,17 +63,27 @@ mod linux {
 
     const PLAN: &str = "private.plan";
     const RECORD: &str = "private";
+    /// In the place of a record: there is a fence.
+    const FENCE: &str = "fence";
+    /// The folder for temporary files behind a fence.
+    const TEMPORARY: &str = "tmp";
     const REFUSED: &str = "private.refused";
     const NOT_STARTED: &str = "private.not-started";
 
     /// The executable knows how to be the step.
     static AVAILABLE: AtomicBool = AtomicBool::new(false);
 
-    /// Why the kernel gave no view, once it was asked for one. It would refuse the next as well.
-    static REFUSAL: Mutex<Option<String>> = Mutex::new(None);
+    /// What the kernel refused, once it was asked. It would refuse it again.
+    #[derive(Default)]
+    struct Refused {
+        view: Option<String>,
+        fence: bool,
+    }
 
-    fn refusal() -> MutexGuard<'static, Option<String>> {
-        REFUSAL.lock().unwrap_or_else(PoisonError::into_inner)
+    static REFUSED_HERE: Mutex<Refused> = Mutex::new(Refused { view: None, fence: false });
+
+    fn refused() -> MutexGuard<'static, Refused> {
+        REFUSED_HERE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A view that a program is to run in.
@@ -83,7 +99,11 @@ mod linux {
         pub(crate) fn of(run: &RunFolder, cache: &Path, directory: &Path) -> Option<Self> {
             let folder = run.path();
             let floor = std::env::var_os(FLOOR_VARIABLE).unwrap_or_default();
-            if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" || refusal().is_some() {
+            if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" {
+                return None;
+            }
+            let fence = floor == "fence" || refused().view.is_some();
+            if fence && refused().fence {
                 return None;
             }
             let (disk, memory) = run.stores();
@@ -98,25 +118,71 @@ mod linux {
                 keep_real: false,
                 open,
                 instead: places::compiled(cache),
+                hidden: places::real_cards(),
+                no_network: false,
                 likely: places::likely(directory),
                 directory: directory.into(),
                 record: folder.join(RECORD),
+                fence: false,
                 user: floor == "user",
             };
-            Some(Self { folder: folder.into(), plan })
+            let view = Self { folder: folder.into(), plan };
+            if fence { view.fenced() } else { Some(view) }
+        }
+
+        /// A fence in the place of the view; none where the view was to cut off the network.
+        pub(crate) fn fenced(mut self) -> Option<Self> {
+            if self.plan.fence || self.plan.no_network {
+                return None;
+            }
+            self.plan.fence = true;
+            self.plan.record = self.folder.join(FENCE);
+            // Temporary files have a place of the run's own: others' lie in the usual one.
+            make_private(&self.folder.join(TEMPORARY)).ok()?;
+            Some(self)
+        }
+
+        /// Variables for a program behind a fence, which cannot write where libraries would by default.
+        pub(crate) fn variables(&self) -> Vec<(OsString, OsString)> {
+            if !self.plan.fence {
+                return Vec::new();
+            }
+            let mut found = vec![("TMPDIR".into(), self.folder.join(TEMPORARY).into_os_string())];
+            for (ours, _) in &self.plan.instead {
+                let name = match ours.file_name().and_then(OsStr::to_str) {
+                    Some("inductor") => "TORCHINDUCTOR_CACHE_DIR",
+                    Some("triton") => "TRITON_CACHE_DIR",
+                    _ => continue,
+                };
+                found.push((name.into(), ours.clone().into_os_string()));
+            }
+            found
         }
 
         /// The view of a fork server: its children make views of their own, for which the real file system stays in
-        /// reach.
-        pub(crate) fn for_a_server(mut self) -> Self {
+        /// reach. A server has no fence, because its children write to run folders that are not there yet; they have.
+        pub(crate) fn for_a_server(mut self) -> Option<Self> {
             self.plan.keep_real = true;
-            self
+            (!self.plan.fence).then_some(self)
+        }
+
+        /// Whether it is a fence.
+        pub(crate) fn is_fence(&self) -> bool {
+            self.plan.fence
         }
 
         /// The view of a child of a fork server, whose view is `server`.
         pub(crate) fn inside(mut self, server: &Self) -> Self {
             self.plan.base = server.real_root();
+            // It is in the server's network already.
+            self.plan.no_network = false;
             self.plan.below = Some(server.plan.record.clone());
+            self
+        }
+
+        /// The same without a network.
+        pub(crate) fn without_network(mut self) -> Self {
+            self.plan.no_network = true;
             self
         }
 
@@ -128,7 +194,7 @@ mod linux {
         /// Writes the plan to the run folder and gives its path.
         pub(crate) fn write(&self) -> io::Result<PathBuf> {
             let path = self.folder.join(PLAN);
-            std::fs::write(&path, self.plan.to_bytes())?;
+            write_private(&path, &self.plan.to_bytes())?;
             Ok(path)
         }
 
@@ -137,11 +203,29 @@ mod linux {
             self.plan.record.is_file()
         }
 
+        /// Whether it is known what became of the view.
+        pub(crate) fn is_decided(&self) -> bool {
+            self.was_made() || [REFUSED, NOT_STARTED].iter().any(|name| self.folder.join(name).exists())
+        }
+
+        /// Takes a view that is not made in time for one that was refused.
+        pub(crate) fn give_up(&self) {
+            let reason = "it was not made in time: does a network mount not answer?";
+            let _ = write_private(&self.folder.join(REFUSED), reason.as_bytes());
+        }
+
         /// Whether the kernel gave no view, so that the program was not started.
         pub(crate) fn was_refused(&self) -> bool {
             match std::fs::read_to_string(self.folder.join(REFUSED)) {
                 Ok(reason) => {
-                    *refusal() = Some(reason);
+                    let mut refused = refused();
+                    if self.plan.fence {
+                        refused.fence = true;
+                    } else {
+                        refused.view = Some(reason);
+                    }
+                    // The next attempt in this folder is another.
+                    let _ = std::fs::remove_file(self.folder.join(REFUSED));
                     true
                 }
                 Err(_) => false,
@@ -180,6 +264,11 @@ mod linux {
         }
     }
 
+    /// Why there can be no network namespace here, which is made with a private view.
+    pub(crate) fn network_refusal() -> LaunchError {
+        LaunchError::NetworkNotCut { reason: why_no_view() }
+    }
+
     /// How a run's writes were kept away, as its folder says.
     pub(crate) fn floor(folder: &Path) -> WriteFloor {
         let record = std::fs::read(folder.join(RECORD)).and_then(|bytes| Record::from_bytes(&bytes));
@@ -189,7 +278,12 @@ mod linux {
                 read_only: record.read_only,
             };
         }
-        WriteFloor::Hook { reason: refusal().clone().unwrap_or_else(|| "it was not asked for".to_owned()) }
+        let reason = why_no_view();
+        if folder.join(FENCE).exists() { WriteFloor::Fence { reason } } else { WriteFloor::Hook { reason } }
+    }
+
+    fn why_no_view() -> String {
+        refused().view.clone().unwrap_or_else(|| "it was not asked for".to_owned())
     }
 
     /// What a run wrote: into its view, and into `scratch`, where the hook redirects what Python writes.

@@ -3,14 +3,13 @@
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::activity::{Activity, Refusal};
-use crate::runtime_files::Runtime;
 use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup};
 
 /// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
@@ -66,22 +65,22 @@ impl RunFolder {
     fn create_in(bases: &[PathBuf], scratch_bases: &[PathBuf], config: &HookConfig) -> Result<Self, LaunchError> {
         let main = OwnedFolder::create_in_first(bases)?;
         let hook = main.path.join("hook");
-        fs::create_dir(&hook).map_err(|source| LaunchError::run_folder(&hook, source))?;
+        make_private(&hook).map_err(|source| LaunchError::run_folder(&hook, source))?;
 
         // A dry run's checkpoints can be as large as real ones. In memory they would take what the program needs.
         let scratch_path = main.path.join(SCRATCH);
         let scratch = if in_memory(&main.path) { OwnedFolder::create_in_first(scratch_bases).ok() } else { None };
         let linked = scratch.filter(|scratch| {
             let folder = scratch.path.join(SCRATCH);
-            fs::create_dir(&folder).and_then(|()| link(&folder, &scratch_path)).is_ok()
+            make_private(&folder).and_then(|()| link(&folder, &scratch_path)).is_ok()
         });
         if linked.is_none() {
-            fs::create_dir(&scratch_path).map_err(|source| LaunchError::run_folder(&scratch_path, source))?;
+            make_private(&scratch_path).map_err(|source| LaunchError::run_folder(&scratch_path, source))?;
         }
 
         let config_path = main.path.join("hook.json");
         let text = serde_json::to_vec(config).map_err(io::Error::from);
-        text.and_then(|text| fs::write(&config_path, text))
+        text.and_then(|text| write_private(&config_path, &text))
             .map_err(|source| LaunchError::run_folder(&config_path, source))?;
         Ok(Self { main, on_disk: linked, writes_are_free: config.allow_writes, kills_before: crate::host::kills() })
     }
@@ -168,7 +167,7 @@ impl RunFolder {
     /// When the folder for the logs cannot be made.
     pub fn log_devices(&self) -> Result<(), LaunchError> {
         let path = self.main.path.join(DEVICE_LOGS);
-        fs::create_dir(&path).map_err(|source| LaunchError::run_folder(&path, source))
+        make_private(&path).map_err(|source| LaunchError::run_folder(&path, source))
     }
 
     /// What there is for the explanation, by process: what the hook left, or else the virtual GPU's log. A process that
@@ -233,40 +232,6 @@ impl RunFolder {
         let entries = fs::read_dir(self.main.path.join("hook")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path())
     }
-
-    /// A folder in which the virtual GPU lies under these names. Links and not copies: the dynamic loader takes two
-    /// names of one file for one library, and two copies for two libraries with books of their own.
-    pub(crate) fn stand_ins(&self, runtime: &Runtime, names: &[&str]) -> Result<PathBuf, LaunchError> {
-        let folder = self.main.path.join("libraries");
-        let failed = |source| LaunchError::run_folder(&folder, source);
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => {}
-        }
-        for name in names {
-            match link(&runtime.library(), &folder.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-                _ => {}
-            }
-        }
-        Ok(folder)
-    }
-
-    /// The runtime under names that can be written in `LD_PRELOAD`: that variable has no way to quote a space or a
-    /// colon, and a cache in "/home/Jane Doe" has one.
-    pub(crate) fn preloadable(&self, runtime: &Runtime) -> Result<Runtime, LaunchError> {
-        let needs_quoting = |path: &Path| path.to_string_lossy().contains([' ', ':', ';', '$', '\t', '\n']);
-        if !needs_quoting(runtime.folder()) || needs_quoting(&self.main.path) {
-            return Ok(runtime.clone());
-        }
-        let path = self.main.path.join("runtime");
-        match link(runtime.folder(), &path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(LaunchError::run_folder(path, source)),
-        }
-        Ok(Runtime::at(path))
-    }
 }
 
 /// A folder `oomph-PID-RANDOM` that this process removes at its end, and whose lock it holds until then.
@@ -290,11 +255,8 @@ impl OwnedFolder {
     }
 
     fn create(base: &Path) -> io::Result<Self> {
-        let path = base.join(format!("oomph-{}-{}", std::process::id(), random_name()));
-        let mut builder = fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path)?;
+        let path = base.join(fresh_name());
+        make_private(&path)?;
         cleanup::register(&path);
         let lock = File::create(path.join(LOCK_FILE)).and_then(|file| file.lock().map(|()| file));
         match lock {
@@ -305,6 +267,28 @@ impl OwnedFolder {
             }
         }
     }
+}
+
+/// Makes a folder that nobody else can look into.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Writes a file that nobody else can read.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(content)
+}
+
+/// A name for a folder that is to be gone when this process is.
+pub(crate) fn fresh_name() -> String {
+    format!("oomph-{}-{}", std::process::id(), random_name())
 }
 
 /// A name that nobody else has: the standard library seeds its hash maps from the system's randomness.
@@ -391,7 +375,7 @@ pub(crate) fn link(_target: &Path, _name: &Path) -> io::Result<()> {
 /// Removes the run folders of this user whose launchers are gone.
 fn sweep(base: &Path, older_than: Duration) {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| is_run_folder_name(&entry.file_name().to_string_lossy())) {
+    for entry in entries.filter(|entry| is_fresh_name(&entry.file_name().to_string_lossy())) {
         let path = entry.path();
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         if !metadata.is_dir() || !is_mine(&metadata) {
@@ -410,21 +394,22 @@ fn sweep(base: &Path, older_than: Duration) {
 /// Whether a path has the name of a run folder.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_run_folder(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| is_run_folder_name(&name.to_string_lossy()))
+    path.file_name().is_some_and(|name| is_fresh_name(&name.to_string_lossy()))
 }
 
-fn is_run_folder_name(name: &str) -> bool {
+/// Whether a name was made by [`fresh_name`].
+pub(crate) fn is_fresh_name(name: &str) -> bool {
     let Some((pid, random)) = name.strip_prefix("oomph-").and_then(|rest| rest.split_once('-')) else { return false };
     pid.parse::<u32>().is_ok() && random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(unix)]
-fn is_mine(metadata: &fs::Metadata) -> bool {
+pub(crate) fn is_mine(metadata: &fs::Metadata) -> bool {
     std::os::unix::fs::MetadataExt::uid(metadata) == rustix::process::geteuid().as_raw()
 }
 
 #[cfg(not(unix))]
-fn is_mine(_metadata: &fs::Metadata) -> bool {
+pub(crate) fn is_mine(_metadata: &fs::Metadata) -> bool {
     true
 }
 
@@ -439,6 +424,7 @@ mod tests {
             follow: true,
             values: Values::Small,
             allow_writes: false,
+            network: Default::default(),
             random_weights: false,
             program_root: PathBuf::from("/program"),
             history: false,

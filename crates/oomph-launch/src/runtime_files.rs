@@ -1,14 +1,15 @@
 //! The virtual GPU and the hook, carried inside the program's own binary and unpacked where they can be loaded.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::run_folder::link;
+use crate::run_folder::{is_mine, link, make_private, random_name};
 use crate::toolkit::LIBRARIES;
-use crate::{CacheDir, LaunchError, cleanup};
+use crate::{CacheDir, LaunchError, RunFolder, cleanup};
 
 /// The one real library file.
 const LIBRARY: &str = "libcuda.so.1";
@@ -18,6 +19,9 @@ const DRIVER_NAMES: &[&str] = &["libcuda.so", "libnvidia-ml.so.1"];
 
 /// Written last; a folder without it is half-made.
 const MARKER: &str = "complete";
+
+/// What a run makes takes seconds; what is older was left.
+const SWEEP_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Changes when the layout of the folder does.
 const LAYOUT_VERSION: &str = "oomph-runtime-3";
@@ -42,10 +46,6 @@ impl Runtime {
         Self { folder }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// The library to preload.
     pub fn library(&self) -> PathBuf {
         self.driver_folder().join(LIBRARY)
@@ -60,6 +60,48 @@ impl Runtime {
     /// path of a program's holds it.
     fn toolkit_folder(&self) -> PathBuf {
         self.driver_folder().join("toolkit")
+    }
+
+    /// A folder in which the virtual GPU lies under these names. Links and not copies: the dynamic loader takes two names
+    /// of one file for one library, and two copies for two libraries with books of their own.
+    ///
+    /// It is a part of the runtime and not of the run: a program may outlive its run, and what it finds on its
+    /// `LD_LIBRARY_PATH` then must not be what others put there.
+    pub(crate) fn stand_ins(&self, names: &[&str]) -> Result<PathBuf, LaunchError> {
+        let name = format!("libraries-{}", short_hash(names));
+        let beside = self.folder.join(&name);
+        let library = Path::new("..").join("lib").join(LIBRARY);
+        match link_all(&beside, &library, names) {
+            Ok(()) => Ok(beside),
+            // A shared cache may be filled and read-only.
+            Err(_) => {
+                let apart = lasting_folder()?.join(format!("{name}-{}", short_hash(&[&self.folder.to_string_lossy()])));
+                link_all(&apart, &self.library(), names).map_err(|source| LaunchError::cache(&apart, source))?;
+                Ok(apart)
+            }
+        }
+    }
+
+    /// The runtime under names that can be written in `LD_PRELOAD`: that variable has no way to quote a space or a
+    /// colon, and a cache in "/home/Jane Doe" has one.
+    pub(crate) fn preloadable(&self, run: &RunFolder) -> Result<Self, LaunchError> {
+        let needs_quoting = |path: &Path| path.to_string_lossy().contains([' ', ':', ';', '$', '\t', '\n']);
+        if !needs_quoting(&self.folder) {
+            return Ok(self.clone());
+        }
+        // The link goes with the run where nobody else can make one of its name, and stays otherwise.
+        let parent = run.path().parent();
+        let place = if parent.is_some_and(only_we_write) && !needs_quoting(run.path()) {
+            run.path().to_owned()
+        } else {
+            lasting_folder()?
+        };
+        if needs_quoting(&place) {
+            return Ok(self.clone());
+        }
+        let path = place.join(format!("runtime-{}", short_hash(&[&self.folder.to_string_lossy()])));
+        set_link(&self.folder, &path).map_err(|source| LaunchError::run_folder(&path, source))?;
+        Ok(Self::at(path))
     }
 
     /// The folder for `PYTHONPATH`.
@@ -83,6 +125,7 @@ impl RuntimeFiles<'_> {
             return Ok(runtime);
         }
 
+        sweep(&parent, SWEEP_AFTER);
         // Made beside its place and moved there, so that no other run ever sees a half-made folder.
         let temporary = tempfile_name(&parent);
         cleanup::register(&temporary);
@@ -110,18 +153,16 @@ impl RuntimeFiles<'_> {
         hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether an earlier run left the folder whole. Sizes are compared and not contents: that costs microseconds and
-    /// finds what a full disk or a cleaner of caches leaves.
+    /// Whether the folder holds what an earlier run unpacked. Contents are compared, because what lies here is loaded into
+    /// every program, and a file of the right size may be empty after a power failure, or another's.
     fn is_whole(&self, runtime: &Runtime) -> bool {
-        let has_size = |path: PathBuf, size: usize| {
-            fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size as u64)
-        };
-        let library = self.vgpu_library.len();
+        let library = runtime.library();
+        let is_library = |path: PathBuf| same_file(&path, &library);
         runtime.folder.join(MARKER).exists()
-            && has_size(runtime.library(), library)
-            && DRIVER_NAMES.iter().all(|name| has_size(runtime.driver_folder().join(name), library))
-            && LIBRARIES.iter().all(|name| has_size(runtime.toolkit_folder().join(name), library))
-            && self.python.iter().all(|(name, content)| has_size(runtime.python_folder().join(name), content.len()))
+            && holds(&library, self.vgpu_library)
+            && DRIVER_NAMES.iter().all(|name| is_library(runtime.driver_folder().join(name)))
+            && LIBRARIES.iter().all(|name| is_library(runtime.toolkit_folder().join(name)))
+            && self.python.iter().all(|(name, content)| holds(&runtime.python_folder().join(name), content))
     }
 
     fn write(&self, folder: &Path) -> io::Result<()> {
@@ -171,6 +212,119 @@ impl RuntimeFiles<'_> {
         }
         let source = io::Error::other("other runs keep changing it");
         Err(LaunchError::cache(&runtime.folder, source))
+    }
+}
+
+/// Whether a file has this content.
+fn holds(path: &Path, content: &[u8]) -> bool {
+    let compare = || -> io::Result<bool> {
+        let mut rest = content;
+        let mut file = File::open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() || found.len() != content.len() as u64 {
+            return Ok(false);
+        }
+        let mut buffer = vec![0; content.len().clamp(1, 1 << 20)];
+        loop {
+            let count = file.read(&mut buffer)?;
+            match (buffer.get(..count), rest.split_at_checked(count)) {
+                (Some([]), _) => return Ok(rest.is_empty()),
+                (Some(read), Some((expected, behind))) if read == expected => rest = behind,
+                _ => return Ok(false),
+            }
+        }
+    };
+    compare().unwrap_or(false)
+}
+
+/// Whether two names lead to one file, or to files of one content where the file system knows no links.
+fn same_file(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| fs::canonicalize(path).ok();
+    match (place(one), place(other)) {
+        (Some(one), Some(other)) if one == other => true,
+        (Some(one), Some(_)) => fs::read(other).is_ok_and(|content| holds(&one, &content)),
+        _ => false,
+    }
+}
+
+/// A folder of this user's that stays, in the place of one in the cache: others can make a folder of its name only where
+/// it was removed by hand.
+fn lasting_folder() -> Result<PathBuf, LaunchError> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let temporary = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for base in runtime.into_iter().chain(temporary) {
+        #[cfg(unix)]
+        let user = rustix::process::geteuid().as_raw();
+        #[cfg(not(unix))]
+        let user = 0;
+        let path = base.join(format!("oomph-links-{user}"));
+        match make_private(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => failure = error,
+            _ if is_private(&path) => return Ok(path),
+            _ => failure = io::ErrorKind::PermissionDenied.into(),
+        }
+    }
+    Err(LaunchError::run_folder(std::env::temp_dir(), failure))
+}
+
+/// Whether a folder is ours, and nobody else's.
+fn is_private(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_mine(&found) && !has_rights(&found, 0o077))
+}
+
+/// Whether nobody else can make files in a folder.
+fn only_we_write(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_mine(&found) && !has_rights(&found, 0o022))
+}
+
+#[cfg(unix)]
+pub(crate) fn has_rights(found: &fs::Metadata, rights: u32) -> bool {
+    std::os::unix::fs::MetadataExt::mode(found) & rights != 0
+}
+
+#[cfg(not(unix))]
+pub(crate) fn has_rights(_found: &fs::Metadata, _rights: u32) -> bool {
+    false
+}
+
+/// A folder of links to one file.
+fn link_all(folder: &Path, target: &Path, names: &[&str]) -> io::Result<()> {
+    match make_private(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    names.iter().try_for_each(|name| set_link(target, &folder.join(name)))
+}
+
+/// A link to `target`, unless it is there.
+fn set_link(target: &Path, path: &Path) -> io::Result<()> {
+    if fs::read_link(path).is_ok_and(|found| found == target) {
+        return Ok(());
+    }
+    // Made beside its place and moved there: other runs use it.
+    let temporary = path.with_extension(random_name());
+    link(target, &temporary)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+fn short_hash(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Removes what earlier runs left half-made. One that is young may be the work of a run.
+fn sweep(parent: &Path, older_than: Duration) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_temporary = entry.file_name().as_encoded_bytes().starts_with(b".tmp-");
+        let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|time| time.elapsed().ok());
+        if is_temporary && age.is_some_and(|age| age > older_than) {
+            cleanup::remove_folder(&entry.path());
+        }
     }
 }
 

@@ -13,14 +13,19 @@ use common::{Place, signal, text, wait_for_end};
 
 /// A package without dependencies, small enough to be written here as a wheel: a zip archive of stored files.
 const MAKE_WHEEL: &str = r#"
-import sys, zipfile
+import base64, hashlib, sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1] + "/oomphtest-1.0-py3-none-any.whl", "w")
 wheel.writestr("oomphtest.py", "def main():\n    print('hello from the package')\n")
+for number in range(200):
+    wheel.writestr(f"oomphmany/part{number}.py", f"number = {number}\n" * 50)
 info = "oomphtest-1.0.dist-info/"
 wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: oomphtest\nVersion: 1.0\n")
 wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
 wheel.writestr(info + "entry_points.txt", "[console_scripts]\noomphhello = oomphtest:main\n")
-wheel.writestr(info + "RECORD", "".join(f"{name},,\n" for name in wheel.namelist()) + info + "RECORD,,\n")
+def row(name):
+    digest = base64.urlsafe_b64encode(hashlib.sha256(wheel.read(name)).digest()).decode().rstrip("=")
+    return f"{name},sha256={digest},{len(wheel.read(name))}\n"
+wheel.writestr(info + "RECORD", "".join(map(row, wheel.namelist())) + info + "RECORD,,\n")
 wheel.close()
 "#;
 
@@ -42,9 +47,21 @@ fn only_python(place: &Place) -> PathBuf {
     folder
 }
 
+/// The places of environments: each holds a marker, and the environment that this names.
 fn environments(place: &Place) -> Vec<PathBuf> {
-    let entries = fs::read_dir(place.path("cache").join("environments")).into_iter().flatten();
+    folders(&place.path("cache").join("environments"))
+}
+
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+}
+
+/// The only environment of the only place.
+fn environment(place: &Place) -> PathBuf {
+    let inner: Vec<PathBuf> = environments(place).iter().flat_map(|place| folders(place)).collect();
+    assert_eq!(inner.len(), 1, "{inner:?}");
+    inner.into_iter().next().unwrap()
 }
 
 #[test]
@@ -55,7 +72,7 @@ fn an_environment_is_made_once_and_reused() {
     assert!(first.status.success(), "{}", text(&first.stderr));
     let made = text(&first.stderr);
     assert!(made.contains("making a Python 3") && made.contains("ready after"), "{made}");
-    let environment = environments(&place).pop().unwrap();
+    let environment = environment(&place);
     assert_eq!(text(&first.stdout), format!("{0} {0}\n", environment.display()));
 
     let second = place.run(&[WHEEL, "--", "python", "-c", show]);
@@ -93,18 +110,77 @@ fn two_runs_that_race_share_one_environment() {
 fn a_half_made_environment_is_made_again() {
     let place = place();
     assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success());
-    let environment = environments(&place).pop().unwrap();
-    fs::remove_file(environment.join("oomph-environment.json")).unwrap();
-    fs::remove_file(environment.join("bin/oomphhello")).unwrap();
-    fs::write(environment.join("rubbish"), "").unwrap();
+    let first = environment(&place);
+    fs::remove_file(environments(&place)[0].join("oomph-environment.json")).unwrap();
+    fs::remove_file(first.join("bin/oomphhello")).unwrap();
     let again = place.run(&[WHEEL, "--", "oomphhello"]);
     assert_eq!(text(&again.stdout), "hello from the package\n", "{}", text(&again.stderr));
-    assert!(!environment.join("rubbish").exists());
+    assert!(!first.exists());
+}
 
-    // The interpreter that it was made with is gone.
-    fs::remove_file(environment.join("bin/python")).unwrap();
-    std::os::unix::fs::symlink("/nowhere/python", environment.join("bin/python")).unwrap();
-    assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success());
+#[test]
+fn a_damaged_environment_is_found_and_made_again() {
+    let place = place();
+    let run = || {
+        let done = place.run(&[WHEEL, "--", "oomphhello"]);
+        assert_eq!(text(&done.stdout), "hello from the package\n", "{}", text(&done.stderr));
+        text(&done.stderr).contains("making a Python")
+    };
+    assert!(run() && !run());
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 5] = [
+        // The interpreter that it was made with is gone.
+        ("python", |path| {
+            fs::remove_file(path.join("bin/python")).unwrap();
+            std::os::unix::fs::symlink("/nowhere/python", path.join("bin/python")).unwrap();
+        }),
+        ("cut", |path| fs::write(site(path).join("oomphmany/part7.py"), "num").unwrap()),
+        ("gone", |path| fs::remove_file(site(path).join("oomphtest.py")).unwrap()),
+        ("script", |path| fs::remove_file(path.join("bin/oomphhello")).unwrap()),
+        ("package", |path| fs::remove_dir_all(site(path).join("oomphtest-1.0.dist-info")).unwrap()),
+    ];
+    for (name, damage) in damages {
+        damage(&environment(&place));
+        assert!(run(), "{name} was not found");
+        assert!(!run(), "{name} was found again");
+    }
+}
+
+/// The packages of an environment.
+fn site(environment: &Path) -> PathBuf {
+    folders(&environment.join("lib")).pop().unwrap().join("site-packages")
+}
+
+/// However the making of an environment is broken off, the next run has a whole one, and nothing else is left.
+/// `OOMPH_KILLS` asks for more than a few kills.
+#[test]
+fn kills_poison_nothing() {
+    let kills = std::env::var("OOMPH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let place = place();
+    let check = "import oomphtest, oomphmany.part0, oomphmany.part199; oomphtest.main()";
+    let start = Instant::now();
+    let ends_well = || {
+        let done = place.run(&[WHEEL, "--", "python", "-c", check]);
+        assert_eq!(text(&done.stdout), "hello from the package\n", "{}", text(&done.stderr));
+    };
+    ends_well();
+    let usual = start.elapsed();
+    let mut seed = u64::from(std::process::id()) | 1;
+    for number in 0..kills {
+        fs::remove_file(environments(&place)[0].join("oomph-environment.json")).unwrap();
+        let mut run = place.fixture(&[WHEEL, "--", "python", "-c", check]);
+        let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Xorshift: another moment each time, from the start to a little after the usual end.
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        std::thread::sleep(usual.mul_f64((seed % 1100) as f64 / 1000.0));
+        run.kill().unwrap();
+        run.wait().unwrap();
+        ends_well();
+        let left: Vec<PathBuf> = folders(&environments(&place)[0]);
+        assert_eq!(left.len(), 1, "after kill {number}: {left:?}");
+    }
 }
 
 #[test]
@@ -151,7 +227,7 @@ fn without_uv_pip_does_it() {
         .output()
         .unwrap();
     assert_eq!(text(&output.stdout), "hello from the package\n", "{}", text(&output.stderr));
-    assert!(environments(&place)[0].join("bin/pip").exists());
+    assert!(environment(&place).join("bin/pip").exists());
 }
 
 #[test]

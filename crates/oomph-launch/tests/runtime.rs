@@ -53,6 +53,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             follow: true,
             values: Values::Off,
             allow_writes: false,
+            network: Default::default(),
             random_weights: false,
             program_root: place.path().to_owned(),
             history: false,

@@ -80,7 +80,11 @@ impl Ledger {
             let message = format!("a run has at most {MAX_DEVICES} virtual cards, {} were asked for", devices.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path)?;
         // Written and not only set: every process maps the file, and one that touches a page for which the disk has no
         // room is killed. A full disk is to be found out here.
         file.write_all(&vec![0; FILE_BYTES])?;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Access, StatVfsMountFlags, access, statfs, statvfs};
+use rustix::fs::{Access, CWD, FileType, Mode, StatVfsMountFlags, access, mknodat, statfs, statvfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount};
 use rustix::process::{getegid, geteuid};
 
@@ -82,6 +82,7 @@ impl<'a> Cover<'a> {
             self.bind_if_there(ours, place);
         }
         self.open_doors();
+        self.hide()?;
         // What is written is seen in its place, and nowhere else.
         let empty = self.frame.path.join("empty");
         for store in [&self.plan.disk, &self.plan.memory] {
@@ -252,6 +253,25 @@ impl<'a> Cover<'a> {
             let _ = self.read_only(path);
         } else {
             let _ = mount_bind_recursive(&from, &to);
+        }
+        Ok(())
+    }
+
+    /// Puts a socket that nobody listens on in the place of each hidden device: not even root can open one.
+    fn hide(&self) -> io::Result<()> {
+        if self.plan.hidden.is_empty() {
+            return Ok(());
+        }
+        let socket = self.frame.path.join("hidden");
+        mknodat(CWD, &socket, FileType::Socket, Mode::empty(), 0)?;
+        let empty = self.frame.path.join("empty");
+        for path in &self.plan.hidden {
+            let at = self.at(path);
+            if at.is_dir() {
+                mount_bind(&empty, at)?;
+            } else if at.exists() {
+                mount_bind(&socket, at)?;
+            }
         }
         Ok(())
     }

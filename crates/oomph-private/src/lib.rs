@@ -1,8 +1,10 @@
-//! Gives a process, and everything that it starts, a private and writable view of the file system.
+//! Gives a process, and everything that it starts, a private and writable view of the file system, or a fence.
 //!
 //! The process gets mounts of its own (a mount namespace, and a user namespace where it has no right to mount
 //! otherwise). Each real file system that can be written is covered by an overlay: reads see what lies there, writes go
 //! to a *store* in the run's folders. So nothing outside changes, whichever library, language or child writes.
+//!
+//! Where the kernel gives no namespaces, a fence (Landlock) makes an error of what would change a file outside.
 //!
 //! - [`Plan`] says what the view is made of; a launcher writes it to a file, because a child of the fork server makes
 //!   its view long after the server was started.
@@ -18,9 +20,13 @@
 #[cfg(target_os = "linux")]
 mod cover;
 #[cfg(target_os = "linux")]
+mod fence;
+#[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
 mod namespace;
+#[cfg(target_os = "linux")]
+mod network;
 #[cfg(target_os = "linux")]
 mod overlay;
 #[cfg(target_os = "linux")]

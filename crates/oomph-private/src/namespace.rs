@@ -9,16 +9,23 @@ use rustix::process::{getegid, geteuid, pivot_root};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
 
 use crate::cover::Cover;
-use crate::{Made, Plan, Record};
+use crate::{Made, Plan, fence, network};
 
-/// Makes the view of a plan and moves this process into it; what it starts from now on sees the same. The record of the
+/// Makes the view or the fence of a plan and moves this process into it; what it starts from now on sees the same. The record of the
 /// plan is written on the way. The process must have one thread.
 ///
 /// # Errors
 /// When the kernel does not allow it, or some part cannot be made. The process is then of no use for a program: it may be
 /// in a user namespace that knows no user.
-pub fn enter(plan: &Plan) -> io::Result<Record> {
+pub fn enter(plan: &Plan) -> io::Result<()> {
+    if plan.fence { fence::raise(plan) } else { enter_view(plan) }
+}
+
+fn enter_view(plan: &Plan) -> io::Result<()> {
     let made = leave_the_shared_mounts(plan.user)?;
+    if plan.no_network {
+        network::leave()?;
+    }
     // Otherwise what is mounted here would be mounted for everybody, and the other way round.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let mut cover = Cover::new(plan, made)?;
@@ -26,8 +33,7 @@ pub fn enter(plan: &Plan) -> io::Result<Record> {
     let (root, old, record) = cover.finish()?;
     fs::write(real(plan, &plan.record), record.to_bytes())?;
     change_root(&root, old.as_deref())?;
-    std::env::set_current_dir(&plan.directory)?;
-    Ok(record)
+    std::env::set_current_dir(&plan.directory)
 }
 
 /// Gives up the rights over its namespaces that a process has after it made a user namespace. Starting a program does the

@@ -25,12 +25,18 @@ pub struct Plan {
     pub open: Vec<PathBuf>,
     /// Folders of ours that are shown in the place of others: first ours, then the place.
     pub instead: Vec<(PathBuf, PathBuf)>,
+    /// Devices that the program must not reach.
+    pub hidden: Vec<PathBuf>,
+    /// Leave the network: the program reaches nothing but its own processes.
+    pub no_network: bool,
     /// Where a program is likely to write, although the folder may belong to somebody else.
     pub likely: Vec<PathBuf>,
     /// The folder that the program starts in.
     pub directory: PathBuf,
     /// The file that says that the view was made, and of what.
     pub record: PathBuf,
+    /// No view, but a fence: what is not open can be read only.
+    pub fence: bool,
     /// Use a user namespace even where the process could do without.
     pub user: bool,
 }
@@ -52,6 +58,9 @@ impl Plan {
             list.add("ours", ours);
             list.add("place", place);
         }
+        for path in &self.hidden {
+            list.add("hidden", path);
+        }
         for path in &self.likely {
             list.add("likely", path);
         }
@@ -62,6 +71,12 @@ impl Plan {
         }
         if self.user {
             list.add("user", Path::new("yes"));
+        }
+        if self.fence {
+            list.add("fence", Path::new("yes"));
+        }
+        if self.no_network {
+            list.add("no-network", Path::new("yes"));
         }
         list.0
     }
@@ -83,6 +98,9 @@ impl Plan {
                 b"open" => plan.open.push(path),
                 b"ours" => ours = Some(path),
                 b"place" => plan.instead.extend(ours.take().map(|ours| (ours, path))),
+                b"hidden" => plan.hidden.push(path),
+                b"fence" => plan.fence = true,
+                b"no-network" => plan.no_network = true,
                 b"likely" => plan.likely.push(path),
                 b"directory" => plan.directory = path,
                 b"record" => plan.record = path,
@@ -203,9 +221,12 @@ mod tests {
             keep_real: true,
             open: vec!["/one".into(), "/two,with:marks\\".into()],
             instead: vec![("/ours".into(), "/theirs".into())],
+            hidden: vec!["/dev/nvidia0".into()],
+            no_network: true,
             likely: vec!["/tmp".into()],
             directory: "/home".into(),
             record: "/record".into(),
+            fence: true,
             user: true,
         };
         assert_eq!(Plan::from_bytes(&plan.to_bytes()).unwrap(), plan);

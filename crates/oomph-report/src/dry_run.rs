@@ -144,6 +144,8 @@ pub enum WriteFloor {
     Kernel,
     /// The kernel, by means of a user namespace.
     UserNamespace,
+    /// The kernel, which refuses to write outside the run's folders, with the hook, which redirects what Python writes.
+    Fence,
     /// The hook, which redirects what Python writes.
     Hook,
 }

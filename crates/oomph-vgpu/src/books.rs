@@ -3,7 +3,7 @@
 use std::ffi::{OsString, c_void};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -52,13 +52,29 @@ fn books() -> Option<&'static Books> {
     Some(books)
 }
 
+/// The run folder of this process, if it is this user's and nobody else's. A process may outlive its run, whose folder is
+/// removed then; others can make a folder of the same name anew.
+pub fn trusted_folder() -> Option<OsString> {
+    let folder = std::env::var_os(RUN_FOLDER_VARIABLE)?;
+    let found = std::fs::symlink_metadata(&folder).ok()?;
+    (found.is_dir() && is_mine(&found) && found.mode() & 0o077 == 0).then_some(folder)
+}
+
+fn is_mine(found: &std::fs::Metadata) -> bool {
+    // SAFETY: the call takes nothing and cannot fail.
+    found.uid() == unsafe { libc::geteuid() }
+}
+
 fn open_ledger(folder: &OsString) -> Option<File> {
-    let file = OpenOptions::new().read(true).write(true).open(Path::new(folder).join(LEDGER_FILE)).ok()?;
-    (file.metadata().ok()?.len() == FILE_BYTES as u64).then_some(file)
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    let file = options.open(Path::new(folder).join(LEDGER_FILE)).ok()?;
+    let found = file.metadata().ok()?;
+    (found.is_file() && is_mine(&found) && found.len() == FILE_BYTES as u64).then_some(file)
 }
 
 fn open() -> Option<Books> {
-    let folder = std::env::var_os(RUN_FOLDER_VARIABLE)?;
+    let folder = trusted_folder()?;
     let file = open_ledger(&folder)?;
     // SAFETY: a new shared mapping of a file whose size was just checked; only oomph's own processes know it.
     let base = unsafe {
@@ -138,7 +154,7 @@ impl Books {
     /// may differ: those are read where they are needed (see [`capacity_bytes`]).
     #[cold]
     fn follow(&self) {
-        let Some(given) = std::env::var_os(RUN_FOLDER_VARIABLE) else { return };
+        let Some(given) = trusted_folder() else { return };
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         if given == *folder {
             return;

@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use oomph_ledger::RUN_FOLDER_VARIABLE;
-
 /// The folder in the run folder that asks for logs and receives them.
 const FOLDER: &str = "device-log";
 
@@ -116,7 +114,7 @@ fn write(kind: Kind, card: usize, address: usize, size: usize) {
 
 /// The log of a process, if the run folder asks for one.
 fn open(pid: u32) -> Option<File> {
-    let folder = std::env::var_os(RUN_FOLDER_VARIABLE)?;
+    let folder = crate::books::trusted_folder()?;
     File::create(Path::new(&folder).join(FOLDER).join(format!("{pid}.jsonl"))).ok()
 }
 

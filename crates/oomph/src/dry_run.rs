@@ -93,7 +93,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }
     report.worst = worst(&report.devices, &first);
     report.activity = activity::tell(&first.activities, !report.frameworks.is_empty());
-    report.command = program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    report.command = program.shown();
     report.next = next_steps(program, probed, &report);
     for device in &mut report.devices {
         let ooms = device.oom.iter_mut().chain(&mut device.caught_ooms);
@@ -139,6 +139,13 @@ fn floor(report: &DryRunReport) -> String {
         WriteFloor::Kernel => "the kernel kept the program's writes away from your files".to_owned(),
         WriteFloor::UserNamespace => {
             "the kernel kept the program's writes away from your files (user namespace)".to_owned()
+        }
+        WriteFloor::Fence => {
+            let reason = writes.reason.as_deref().unwrap_or("no reason is known");
+            format!(
+                "Python's writes went to a folder of the run, and the kernel refused all others (Landlock); it gave no \
+                 private view: {reason}"
+            )
         }
         WriteFloor::Hook => {
             let reason = writes.reason.as_deref().unwrap_or("no reason is known");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::nvml::{self, InstalledGpu};
-use oomph_launch::{Batches, Routing, Stop, StopMode, Values};
+use oomph_launch::{Batches, Network, Routing, Stop, StopMode, Values, masked, masked_text};
 
 use crate::cards::{Card, capacity, cards};
 use crate::cli::{self, ProgramArgs};
@@ -42,6 +42,8 @@ pub struct Program {
     pub random_weights: bool,
     /// Whether the program's writes go where it says.
     pub allow_writes: bool,
+    /// What the program may do on the network.
+    pub network: Network,
     /// Whether it is recorded whose memory it is.
     pub history: bool,
     /// Whether the virtual GPU logs what each process takes of it, for those that leave no recording of their own.
@@ -80,6 +82,17 @@ impl Program {
                 Stop { mode: StopMode::PeakStable, steps: STABLE_STEPS, budget_seconds }
             }
         };
+        let network = match (args.network, args.allow_writes) {
+            (Some(cli::Network::None), true) => {
+                return Err(hinted(
+                    "--network none does not go with --allow-writes: the network is cut off with the private view of files",
+                    "leave one of them out",
+                ));
+            }
+            (Some(cli::Network::None), false) => Network::None,
+            (Some(cli::Network::Read), _) | (None, false) => Network::Read,
+            (Some(cli::Network::All), _) | (None, true) => Network::All,
+        };
         Ok(Self {
             cards,
             card_options,
@@ -103,6 +116,7 @@ impl Program {
             },
             random_weights: args.random_weights,
             allow_writes: args.allow_writes,
+            network,
             history: true,
             device_log: false,
         })
@@ -120,12 +134,17 @@ impl Program {
         self.line("fix", &[&self.card_options, own].concat())
     }
 
+    /// The program and its arguments as they are shown: without what is secret.
+    pub fn shown(&self) -> Vec<String> {
+        masked(&self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>())
+    }
+
     /// A command line of `oomph` for this program: `own` are the options that only this command takes, ready for a shell.
     fn line(&self, command: &str, own: &[String]) -> String {
         let mut words: Vec<String> = vec!["oomph".into(), command.into()];
         words.extend_from_slice(own);
         for requirement in &self.with {
-            words.extend(["--with".into(), quoted(requirement)]);
+            words.extend(["--with".into(), quoted(&masked_text(requirement))]);
         }
         match self.stop.mode {
             StopMode::PeakStable => {
@@ -159,8 +178,14 @@ impl Program {
         if self.allow_writes {
             words.push("--allow-writes".into());
         }
+        match (self.network, self.allow_writes) {
+            (Network::Read, false) | (Network::All, true) => {}
+            (Network::None, _) => words.extend(["--network".into(), "none".into()]),
+            (Network::Read, true) => words.extend(["--network".into(), "read".into()]),
+            (Network::All, false) => words.extend(["--network".into(), "all".into()]),
+        }
         words.push("--".into());
-        words.extend(self.command.iter().map(|word| quoted(&word.to_string_lossy())));
+        words.extend(self.shown().iter().map(|word| quoted(word)));
         words.join(" ")
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    Batches, CacheDir, HookConfig, InstallerOutput, Launch, Outcome, Output, Prepared, ProgramKind, Request, Routing,
-    RunFolder, Runtime, Stop, StopMode, UnknownSizes, Values, handle_signals, host_memory_bytes, missing_libraries,
-    nearest_cudnn, prepare,
+    Batches, CacheDir, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, ProgramKind, Request,
+    Routing, RunFolder, Runtime, Stop, StopMode, UnknownSizes, Values, handle_signals, host_memory_bytes,
+    missing_libraries, nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 use oomph_report::{WriteFloor, Writes, WrittenFile};
@@ -116,6 +116,7 @@ impl Stage {
             follow: false,
             values: Values::Off,
             allow_writes: true,
+            network: Network::All,
             random_weights: false,
             program_root: self.prepared.directory.clone(),
             history: false,
@@ -168,6 +169,7 @@ impl Stage {
             follow: true,
             values: program.values,
             allow_writes: program.allow_writes && writes,
+            network: program.network,
             random_weights: program.random_weights,
             program_root: self.prepared.directory.clone(),
             history,
@@ -193,6 +195,9 @@ impl Stage {
             .timeout(timeout);
         if !(program.allow_writes && writes) {
             launch = launch.private(&folder, &self.cache);
+        }
+        if program.network == Network::None {
+            launch = launch.without_network();
         }
         if let (Some(cudnn), None) = (&self.cudnn, std::env::var_os(CUDNN_VARIABLE)) {
             launch = launch.env(CUDNN_VARIABLE, cudnn);
@@ -274,6 +279,7 @@ fn writes(folder: &RunFolder) -> Option<Writes> {
     let (kept_away_by, reason) = match folder.write_floor() {
         oomph_launch::WriteFloor::Kernel { user_namespace: false, .. } => (WriteFloor::Kernel, None),
         oomph_launch::WriteFloor::Kernel { user_namespace: true, .. } => (WriteFloor::UserNamespace, None),
+        oomph_launch::WriteFloor::Fence { reason } => (WriteFloor::Fence, Some(reason)),
         oomph_launch::WriteFloor::Hook { reason } => (WriteFloor::Hook, Some(reason)),
     };
     let files = written

@@ -29,6 +29,9 @@ pub struct HookConfig {
     pub values: Values,
     /// Whether files are written where the program says.
     pub allow_writes: bool,
+    /// What may go out over the network.
+    #[serde(default, skip_serializing_if = "Network::is_read")]
+    pub network: Network,
     /// Whether missing weights are replaced by a model built from its config.
     pub random_weights: bool,
     /// The folder of the user's program: files below it are the user's own lines.
@@ -70,6 +73,25 @@ pub enum Batches {
 impl Batches {
     fn are_longest(&self) -> bool {
         *self == Self::Longest
+    }
+}
+
+/// What a program may do on the network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// Nothing; the kernel sees to it.
+    None,
+    /// What reads. The hook stops requests that send.
+    #[default]
+    Read,
+    /// Everything.
+    All,
+}
+
+impl Network {
+    fn is_read(&self) -> bool {
+        *self == Self::Read
     }
 }
 
@@ -415,6 +437,7 @@ mod tests {
             follow: true,
             values: Values::AllHost,
             allow_writes: false,
+            network: Network::Read,
             random_weights: true,
             program_root: PathBuf::from("/cwd"),
             history: true,

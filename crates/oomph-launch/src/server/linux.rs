@@ -134,9 +134,15 @@ fn system(action: &'static str) -> impl Fn(std::io::Error) -> LaunchError {
 
 impl Server {
     pub(super) fn start(launch: Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
+        let launch = launch.for_a_server();
+        launch.check_network()?;
         let started = Self::start_once(&launch, program, packages);
         match launch.private_view() {
-            Some(view) if view.was_refused() => Self::start_once(&launch.without_view(), program, packages),
+            Some(view) if view.was_refused() => {
+                let launch = launch.without_view();
+                launch.check_network()?;
+                Self::start_once(&launch, program, packages)
+            }
             _ => started,
         }
     }
@@ -147,7 +153,7 @@ impl Server {
         let arguments: Vec<&str> = program.options.iter().map(String::as_str).chain(["-c", START]).collect();
         let mark = OsString::from(random_name());
         let watchdog = Watchdog::over(&mark);
-        let launch = launch.instead(arguments).for_a_server();
+        let launch = launch.instead(arguments);
         let mut command = command(&launch)?;
         // A group of its own: a signal of the terminal is for us, and we end the runs.
         command.env(MARK_VARIABLE, &mark).stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
@@ -206,6 +212,12 @@ impl Server {
     pub(super) fn run(&self, run: &ForkedRun<'_>) -> Result<Forked, LaunchError> {
         // A child would see the server's view.
         let (view, base) = match (&self.view, run.launch.private_view()) {
+            (None, Some(fence)) if fence.is_fence() => {
+                let plan = fence.write().map_err(system("write to the run folder"))?;
+                let Ok(plan) = plan.into_os_string().into_string() else { return Ok(Forked::NeedsAProcess) };
+                (Some(plan), None)
+            }
+            // The kernel has refused the server its view, and gives the child none.
             (None, _) => (None, None),
             (Some(_), None) => return Ok(Forked::NeedsAProcess),
             (Some(server), Some(child)) => {
@@ -235,6 +247,9 @@ impl Server {
         let mut environment: BTreeMap<&str, &str> =
             run.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         environment.insert("OOMPH_RUN", folder);
+        let of_view = run.launch.private_view().map(PrivateView::variables).unwrap_or_default();
+        let of_view = of_view.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+        environment.extend(of_view);
         let start = Instant::now();
         self.send(&Request::Run {
             number,

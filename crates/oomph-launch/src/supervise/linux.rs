@@ -19,6 +19,7 @@ use rustix::process::Signal;
 
 use super::{Exit, Launch, Outcome, Output};
 use crate::interrupts::{Event, Subscription};
+use crate::private::PrivateView;
 use crate::program::spawn_error;
 use crate::run_folder::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
@@ -30,15 +31,23 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Two signals in so short a time are one wish: `timeout` signals its child and then the child's group.
 const ONE_WISH: Duration = Duration::from_millis(200);
 
+/// How long the making of a private view may take. It takes milliseconds, unless a network mount does not answer.
+const LONGEST_VIEW: Duration = Duration::from_secs(30);
+
 /// How long nothing may happen before the program is looked at all the same. No wake-up is known to get lost.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) fn run(launch: Launch) -> Result<Outcome, LaunchError> {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let outcome = run_once(&launch);
-    match &launch.private {
-        Some(view) if view.was_refused() => run_once(&Launch { private: None, ..launch }),
-        _ => outcome,
+    let mut launch = launch;
+    loop {
+        launch.check_network()?;
+        let outcome = run_once(&launch);
+        match launch.private.take_if(|view| view.was_refused()) {
+            // What is next best.
+            Some(view) => launch.private = view.fenced(),
+            None => return outcome,
+        }
     }
 }
 
@@ -61,7 +70,7 @@ fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
     let status = run.watch(signals.events())?;
     let elapsed = start.elapsed();
     run.end_leftovers(signals.events());
-    if let Some(error) = launch.private.as_ref().and_then(crate::private::PrivateView::trouble) {
+    if let Some(error) = launch.private.as_ref().and_then(PrivateView::trouble) {
         return Err(spawn_error(launch.program_path(), &error));
     }
 
@@ -82,11 +91,11 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
 }
 
 pub(crate) fn command(launch: &Launch) -> Result<Command, LaunchError> {
-    let variables: Vec<_> = launch
-        .variables
-        .iter()
-        .map(|(name, variable)| (name, Launch::value(variable, std::env::var_os(name))))
-        .collect();
+    let of_view = launch.private.as_ref().map(PrivateView::variables).unwrap_or_default();
+    let of_view = of_view.iter().map(|(name, value)| (name, Some(value.clone())));
+    let given = launch.variables.iter();
+    let given = given.map(|(name, variable)| (name, Launch::value(variable, std::env::var_os(name))));
+    let variables: Vec<_> = of_view.chain(given).collect();
     let mut command = match &launch.private {
         Some(view) => view
             .staged(&launch.program, &variables)
@@ -129,6 +138,8 @@ struct Run {
     /// When everything that is left is killed.
     kill_at: Option<Instant>,
     timed_out: bool,
+    /// The private view that is being made, and when it is given up.
+    view: Option<(PrivateView, Instant)>,
     /// The signal that ends the run, and when it came.
     interrupted: Option<(i32, Instant)>,
 }
@@ -142,6 +153,7 @@ impl Run {
             time_is_up: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             kill_at: None,
             timed_out: false,
+            view: launch.private.clone().map(|view| (view, Instant::now() + LONGEST_VIEW)),
             interrupted: None,
         }
     }
@@ -158,6 +170,11 @@ impl Run {
                 }
             }
             let now = Instant::now();
+            self.view.take_if(|(view, _)| view.is_decided());
+            if let Some((view, _)) = self.view.take_if(|(_, at)| *at <= now) {
+                view.give_up();
+                self.kill_within(Duration::ZERO);
+            }
             if self.kill_at.is_some_and(|at| at <= now) {
                 processes::kill_all(Some(self.pid));
                 // In case it cannot be killed (it waits for a broken disk), it is looked at now and then.

@@ -52,6 +52,8 @@ pub struct Launch {
     timeout: Option<Duration>,
     grace: Duration,
     tail_bytes: usize,
+    /// The program must not run with a network.
+    no_network: bool,
     #[cfg(target_os = "linux")]
     private: Option<crate::private::PrivateView>,
 }
@@ -81,6 +83,7 @@ impl Launch {
             timeout: None,
             grace: GRACE,
             tail_bytes: TAIL_BYTES,
+            no_network: false,
             #[cfg(target_os = "linux")]
             private: None,
         }
@@ -151,13 +154,13 @@ impl Launch {
     /// # Errors
     /// When the run folder cannot be written.
     pub fn virtual_gpu(self, runtime: &Runtime, run: &RunFolder, libraries: &[&str]) -> Result<Self, LaunchError> {
-        let runtime = run.preloadable(runtime)?;
+        let runtime = runtime.preloadable(run)?;
         let mut launch = self.env_prepend("LD_PRELOAD", runtime.library());
         if std::env::var_os(TORCH_HUGE_PAGES).is_none() {
             launch = launch.env(TORCH_HUGE_PAGES, "1");
         }
         if !libraries.is_empty() {
-            launch = launch.env_prepend("LD_LIBRARY_PATH", run.stand_ins(&runtime, libraries)?);
+            launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries)?);
         }
         Ok(launch
             .env_prepend("LD_LIBRARY_PATH", runtime.driver_folder())
@@ -186,6 +189,18 @@ impl Launch {
             let here = || std::env::current_dir().unwrap_or_else(|_| "/".into());
             let directory = self.directory.clone().unwrap_or_else(here);
             self.private = crate::private::PrivateView::of(run, cache.path(), &directory);
+        }
+        self
+    }
+
+    /// Gives the program, which has a private view, a network of its own that holds only a loopback device. Where the kernel
+    /// gives no private view, [`Self::run`] is an error then.
+    #[must_use]
+    pub fn without_network(mut self) -> Self {
+        self.no_network = true;
+        #[cfg(target_os = "linux")]
+        {
+            self.private = self.private.map(crate::private::PrivateView::without_network);
         }
         self
     }
@@ -249,6 +264,13 @@ impl Launch {
         self.private.as_ref()
     }
 
+    /// An error where the network was to be cut off with a private view, and there is none.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn check_network(&self) -> Result<(), LaunchError> {
+        let is_cut = self.private.as_ref().is_some_and(|view| !view.is_fence());
+        if self.no_network && !is_cut { Err(crate::private::network_refusal()) } else { Ok(()) }
+    }
+
     #[cfg(target_os = "linux")]
     pub(crate) fn without_view(&self) -> Self {
         Self { private: None, ..self.clone() }
@@ -257,7 +279,7 @@ impl Launch {
     /// The same in a view that the children of a fork server can be made views from.
     #[cfg(target_os = "linux")]
     pub(crate) fn for_a_server(mut self) -> Self {
-        self.private = self.private.map(crate::private::PrivateView::for_a_server);
+        self.private = self.private.and_then(crate::private::PrivateView::for_a_server);
         self
     }
 

@@ -23,8 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use oomph_ledger::RUN_FOLDER_VARIABLE;
-
 use crate::trace;
 
 /// Larger messages are not exchanged, in bytes: what hosts read back is small.
@@ -82,7 +80,7 @@ impl Meeting {
     pub fn join(name: &str, ranks: usize, rank: usize) -> Meeting {
         let mut meeting = Meeting::alone(ranks, rank);
         if ranks > 1
-            && let Some(run) = std::env::var_os(RUN_FOLDER_VARIABLE)
+            && let Some(run) = crate::books::trusted_folder()
         {
             meeting.come_to(&Path::new(&run).join("ranks").join(name));
         }

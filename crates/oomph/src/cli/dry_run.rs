@@ -30,9 +30,10 @@ Examples:
       oomph dry-run --gpu l4 --format json -- python train.py > answer.json
 
 The program runs unmodified. Its kernels compute nothing, so what it would
-save goes to a folder that is removed, and uploads are off; --allow-writes lets
-them through. Sizes are written 8GiB, 8G, 7.5GB or 512MiB, durations 90s, 10m
-or 1h30m.
+save goes to a folder that is removed, and what Python's HTTP clients would send
+is answered by oomph; --allow-writes lets both through. What is not Python (curl,
+git push) can send unless --network none is given. Sizes are written 8GiB, 8G,
+7.5GB or 512MiB, durations 90s, 10m or 1h30m.
 
 The need is the smallest card that holds the program: a replay foretells it, and
 runs on a card of that size and on one 1 % smaller confirm it. --no-probe leaves

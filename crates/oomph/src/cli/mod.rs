@@ -17,7 +17,7 @@ pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
-pub use program::{Batches, ProgramArgs, Routing, Values};
+pub use program::{Batches, Network, ProgramArgs, Routing, Values};
 pub use tune::TuneArgs;
 pub use view::{PageArgs, ViewArgs};
 

@@ -62,6 +62,10 @@ pub struct ProgramArgs {
     #[arg(long)]
     pub allow_writes: bool,
 
+    /// What the program may do on the network [default: read; with --allow-writes: all]
+    #[arg(long, value_enum)]
+    pub network: Option<Network>,
+
     /// The program and its arguments, after `--`
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -76,6 +80,17 @@ pub enum Values {
     Small,
     /// All, in host memory (slow)
     AllHost,
+}
+
+/// What a program may do on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// Nothing: the kernel gives it a network that holds only its own processes
+    None,
+    /// Read: requests of Python's HTTP clients that send (all but GET and HEAD) are answered by oomph and go nowhere
+    Read,
+    /// Everything, except for uploads by trackers
+    All,
 }
 
 /// Which batches of a training loader are run.

@@ -58,6 +58,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
             random_weights: true,
             ranks: None,
             allow_writes: false,
+            network: None,
             command: command.to_vec(),
         })?
     };

@@ -375,7 +375,7 @@ fn next_steps(row: &TuneRow, knobs: &Knobs, program: &Program, verdict: TuneVerd
     match (&row.recommended, verdict) {
         (Some(setting), _) => {
             let (set, program) = with(setting);
-            let command: Vec<String> = program.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+            let command: Vec<String> = program.shown().iter().map(|word| quoted(word)).collect();
             vec![NextStep { why: format!("run it with {}", words(setting)), command: set + &command.join(" ") }]
         }
         (None, TuneVerdict::NoneFits | TuneVerdict::Found) => {
