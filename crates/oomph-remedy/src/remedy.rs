@@ -120,7 +120,7 @@ pub struct QualityCost {
     /// Where only some programs pay it: what is true of them for certain.
     #[serde(default)]
     pub certain: Option<Fact>,
-    /// Whether training may end worse for it: it comes after what published comparisons call equal.
+    /// Whether training may end worse for it: a search takes it after what published comparisons call equal.
     #[serde(default)]
     pub risky: bool,
 }
@@ -394,7 +394,6 @@ impl Remedy {
         };
         match self.sameness {
             Sameness::Exact | Sameness::Equivalent => time,
-            Sameness::Approximate if self.quality.as_ref().is_some_and(|quality| quality.risky) => time + 6,
             Sameness::Approximate => time + 3,
             Sameness::ChangesTheResult => time + 8,
         }

@@ -83,12 +83,15 @@ impl Catalogue {
                 let asked = wishes.allow.contains(&remedy.id);
                 situations.iter().any(|situation| self.may_help(remedy, situation, asked))
             })
-            .map(|remedy| Candidate {
-                remedy,
-                amounts: amounts(remedy, situation),
-                tier: tier(remedy, wishes.prefer),
-                aimed: moments.iter().any(|moment| remedy.aims.contains(moment)),
-                asked: wishes.allow.len() == 1,
+            .map(|remedy| {
+                let aimed = moments.iter().any(|moment| remedy.aims.contains(moment));
+                Candidate {
+                    remedy,
+                    amounts: amounts(remedy, situation),
+                    tier: tier(remedy, wishes.prefer) + if aimed { 0 } else { risk(remedy, wishes.prefer) },
+                    aimed,
+                    asked: wishes.allow.len() == 1,
+                }
             })
             .filter(|candidate| candidate.remedy.knob.is_none() || !candidate.amounts.is_empty())
             .collect();
@@ -120,6 +123,13 @@ fn amounts(remedy: &Remedy, situation: &Situation) -> Vec<u32> {
         Some(_) => Some(settings.sequence_length.unwrap_or(0)),
     };
     knob.amounts.iter().copied().filter(|&amount| most.is_none_or(|most| u64::from(amount) <= most)).collect()
+}
+
+/// What a remedy costs on top where training may end worse for it and it was not made for the moment of the peak: it comes
+/// after the others of its kind.
+fn risk(remedy: &Remedy, prefer: Prefer) -> u8 {
+    let risky = remedy.quality.as_ref().is_some_and(|quality| quality.risky);
+    if risky && prefer == Prefer::Quality { 3 } else { 0 }
 }
 
 /// What a remedy costs, as a number.
