@@ -183,7 +183,7 @@ impl Catalogue {
         self.by_id.get(id).map(|&position| &self.remedies[position])
     }
 
-    /// Up to three remedies whose ids are most similar to a text, best first. A text that resembles nothing gets none.
+    /// Up to three remedies whose ids contain a text, or else are most similar to it, best first. A text that resembles nothing gets none.
     pub fn nearest(&self, text: &str) -> Vec<&Remedy> {
         let wanted = text.to_lowercase().replace([' ', '_'], "-");
         let similar = |remedy: &Remedy| match !wanted.is_empty() && remedy.id.contains(&wanted) {
@@ -193,6 +193,10 @@ impl Catalogue {
         let mut near: Vec<(f64, &Remedy)> =
             self.remedies.iter().map(|remedy| (similar(remedy), remedy)).filter(|(near, _)| *near >= SIMILAR).collect();
         near.sort_by(|one, other| other.0.total_cmp(&one.0));
+        // What is a part of an id was meant, and nothing that only sounds like it.
+        if near.first().is_some_and(|(near, _)| *near >= 1.0) {
+            near.retain(|(near, _)| *near >= 1.0);
+        }
         near.into_iter().take(3).map(|(_, remedy)| remedy).collect()
     }
 
