@@ -13,6 +13,7 @@ mod fix;
 mod followed;
 mod gpus;
 mod page;
+mod peak;
 mod plan;
 mod site;
 mod tune;

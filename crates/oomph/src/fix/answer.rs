@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use oomph_gpu::Catalogue as Cards;
-use oomph_launch::{AppliedState, HookKept};
+use oomph_launch::{AppliedState, HookKept, masked};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite::{self, Change, Into};
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
@@ -75,11 +75,16 @@ pub fn without_fixes(
         out_of_time: false,
         foretold: None,
         warnings: baseline.warnings.clone(),
-        command: command(stage),
+        command: stage.program.shown(),
         next: Vec::new(),
         order: order(wanted.wishes.prefer),
     };
     Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone() }
+}
+
+/// A command line for a shell as it is shown: without what is secret.
+fn shown(said: Said) -> String {
+    Said { words: masked(&said.words), ..said }.shell(&BTreeMap::new())
 }
 
 fn command(stage: &Stage) -> Vec<String> {
@@ -190,7 +195,7 @@ impl<'a> Parts<'_, 'a> {
             out_of_time: self.found.out_of_time,
             foretold: self.foretold(),
             warnings: self.full.warnings.clone(),
-            command: command(self.stage),
+            command: self.stage.program.shown(),
             baseline: base,
         };
         Answer { report, changes, messages: self.first.stderr_tail.clone() }
@@ -368,10 +373,10 @@ impl<'a> Parts<'_, 'a> {
             let words: Vec<String> = changes.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             let same = words == command(self.stage) && changes.env.is_empty();
             let said = Said { words, environment: changes.env.clone(), files: BTreeMap::new() };
-            return (!same && changes.files.is_empty()).then(|| said.shell(&BTreeMap::new()));
+            return (!same && changes.files.is_empty()).then(|| shown(said));
         }
         let said = self.applier.said(mix, Into::Line)?;
-        said.files.is_empty().then(|| said.shell(&BTreeMap::new()))
+        said.files.is_empty().then(|| shown(said))
     }
 
     /// What should fit and was not tried, because the time was up.
