@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each user takes a part of it")]
 
 use std::ffi::{CString, c_void};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,6 +38,8 @@ pub fn open(run: &Path, capacity_bytes: u64) -> *mut c_void {
         sm_count: 132,
         ..DeviceDescription::default()
     };
+    // The library takes a run folder from nobody but this user.
+    std::fs::set_permissions(run, std::fs::Permissions::from_mode(0o700)).expect("the temporary folder's mode");
     let ledger = run.join(LEDGER_FILE);
     let _ = std::fs::remove_file(&ledger);
     Ledger::create(&ledger, &[card]).expect("a ledger in the temporary folder");
