@@ -180,6 +180,21 @@ fn a_remedy_that_the_program_refuses_or_that_breaks_it_is_left_out() {
 }
 
 #[test]
+fn what_breaks_a_mix_is_found_and_the_others_are_not_blamed() {
+    // Nothing is enough alone, so that the broken one is met in a mix first, and not as its dearest part.
+    let (situation, mut paper) = training(40 * GIB, 4 * GIB);
+    paper.breaks = vec!["checkpointing-every-n-layers", "selective-checkpointing"];
+    paper.tries = 60;
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(!found.fixes.is_empty(), "{:?}", found.tried);
+    for id in found.dropped.keys() {
+        assert!(paper.breaks.contains(&id.as_str()), "{id} was blamed");
+    }
+    let met = paper.ran.iter().position(|key| key.iter().any(|id| paper.breaks.contains(&id.as_str())));
+    assert!(met.is_some_and(|met| paper.ran[met].len() > 1), "{:?}", paper.ran);
+}
+
+#[test]
 fn wishes_are_kept() {
     let (situation, mut paper) = training(18 * GIB, 12 * GIB);
     let forbid = ["micro-batch".to_owned(), "gradient-checkpointing".to_owned()];

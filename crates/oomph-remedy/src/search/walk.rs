@@ -255,15 +255,33 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 Ran::NotApplied(ids, _) if ids.iter().any(|(id, _)| mix.holds(id)) => {
                     *mix = ids.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
                 }
-                // Which of the new ones breaks the program is not known; the last one is the likeliest, because it is
-                // the dearest.
-                Ran::Failed(_) => match mix.doses.last().copied().filter(|dose| !before.holds(&dose.remedy.id)) {
-                    Some(dose) => *mix = mix.without(&dose.remedy.id),
-                    None => return Ok(Some(ran)),
+                Ran::Failed(_) => match self.breaking(mix)? {
+                    broken if !broken.is_empty() => {
+                        *mix = broken.iter().fold(mix.clone(), |mix, id| mix.without(id));
+                    }
+                    // They break it only together; the last one is the likeliest, because it is the dearest.
+                    _ => match mix.doses.last().copied().filter(|dose| !before.holds(&dose.remedy.id)) {
+                        Some(dose) => *mix = mix.without(&dose.remedy.id),
+                        None => return Ok(Some(ran)),
+                    },
                 },
                 _ => return Ok(Some(ran)),
             }
         }
+    }
+
+    /// Which doses of a mix that failed break the program by themselves. Those with which it ran before, in whatever
+    /// company, do not.
+    fn breaking(&mut self, mix: &Mix<'a>) -> Result<Vec<String>, B::Error> {
+        let ran = |ran: &Ran| !matches!(ran, Ran::Failed(_) | Ran::NotApplied(..));
+        let works = |dose: &&Dose<'a>| self.found.tried.iter().any(|(mix, how)| mix.holds(&dose.remedy.id) && ran(how));
+        let alone: Vec<Mix<'a>> = mix.doses.iter().filter(|dose| !works(dose)).map(|dose| Mix::single(*dose)).collect();
+        if mix.doses.len() < 2 || alone.is_empty() {
+            return Ok(Vec::new());
+        }
+        let how = self.run(&alone)?;
+        let broken = alone.iter().zip(how).filter(|(_, how)| !ran(how));
+        Ok(broken.flat_map(|(alone, _)| alone.doses.iter().map(|dose| dose.remedy.id.clone())).collect())
     }
 
     /// Takes out of a mix that fits what it fits without, the dearest first, and turns knobs back as far as they go.
