@@ -70,7 +70,7 @@ class Errors(unittest.TestCase):
 class Places(unittest.TestCase):
     def watcher(self):
         watcher = jax.JaxWatcher(record.Record("/nonexistent"))
-        site = lambda line: {"file": "/work/train.py", "line": line, "function": "main"}  # noqa: E731
+        site = lambda line: {"file": "/srv/train.py", "line": line, "function": "main"}  # noqa: E731
         watcher.compilations = [
             ("jit_update", (1 << 28, 16 << 30), site(57)),
             ("jit_subtract", (381 << 30, 0), site(25)),

@@ -183,7 +183,8 @@ impl Catalogue {
         self.by_id.get(id).map(|&position| &self.remedies[position])
     }
 
-    /// Up to three remedies whose ids contain a text, or else are most similar to it, best first. A text that resembles nothing gets none.
+    /// Up to three remedies whose ids contain a text, or else are most similar to it, best first. A text that resembles
+    /// nothing gets none.
     pub fn nearest(&self, text: &str) -> Vec<&Remedy> {
         let wanted = text.to_lowercase().replace([' ', '_'], "-");
         let similar = |remedy: &Remedy| match !wanted.is_empty() && remedy.id.contains(&wanted) {

@@ -47,7 +47,7 @@ pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
 pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     let explanation = explained(&args.file, args.salvage)?;
     if explanation.devices.iter().all(|device| device.peak_reserved_bytes == 0 && device.peak_active_bytes == 0) {
-        // Nothing that could be over a limit is no proof that the limits were kept.
+        // A recording without GPU memory does not show that the limits were kept.
         return Err(hinted(
             format!("{} holds no memory of a GPU, so there is nothing to check", args.file.display()),
             "record a program that uses the GPU, for example with `oomph dry-run --snapshot FILE`",

@@ -224,6 +224,20 @@ fn the_search_ends_when_its_time_is_up() {
 }
 
 #[test]
+fn where_the_time_ends_the_mix_that_should_fit_is_named() {
+    let (situation, mut paper) = training(40 * GIB, 6 * GIB);
+    paper.tries = 0;
+    let found = find(&situation, &Wishes::default(), &mut paper);
+    assert!(found.out_of_time && found.fixes.is_empty());
+    let (mix, peak_bytes) = found.foretold.expect("the forecast knows one");
+    assert!(peak_bytes <= paper.limit, "{:?}", mix.key());
+    assert!(found.tried.iter().all(|(tried, _)| tried.key() != mix.key()));
+    // Where there was time for everything, there is nothing to foretell.
+    let (situation, mut paper) = training(40 * GIB, 6 * GIB);
+    assert_eq!(find(&situation, &Wishes::default(), &mut paper).foretold, None);
+}
+
+#[test]
 fn nothing_is_tried_twice() {
     let (situation, mut paper) = training(40 * GIB, 4 * GIB);
     find(&situation, &Wishes::default(), &mut paper);

@@ -360,9 +360,7 @@ impl VirtualBench<'_> {
             }
         }
     }
-}
 
-impl VirtualBench<'_> {
     /// A trial fits only where it came as far as the program without a change: of a list that a longer loop fills, what
     /// is made after it may be the peak.
     fn as_far_as_before(&self, ran: Ran, report: &DryRunReport) -> Ran {
