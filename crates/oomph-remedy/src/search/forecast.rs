@@ -1,4 +1,8 @@
-//! What a mix may leave of the peak, from its owners: good enough to leave out what cannot matter.
+//! What a mix may leave of the peak, from its owners and from what was measured in the same search: good enough to leave
+//! out what cannot matter.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::effect;
 use crate::remedy::Effect;
@@ -9,6 +13,18 @@ use super::mix::{Dose, Mix};
 /// How many times the average a remedy may free where it was made for the moment of the peak.
 const AT_BEST: f64 = 3.0;
 
+/// How far what was measured may move what the catalogue says that a remedy frees, as a factor.
+const LEARNED: RangeInclusive<f64> = 0.05..=4.0;
+
+/// What a try said of a mix's peak, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// It ran to its end with this peak.
+    Peak(u64),
+    /// It died with this much, and would have taken more.
+    MoreThan(u64),
+}
+
 /// A peak, its owners, and what the card may hold.
 #[derive(Clone, Debug)]
 pub struct Forecast {
@@ -18,9 +34,44 @@ pub struct Forecast {
     pub peak_bytes: u64,
     /// What the card may hold, in bytes.
     pub limit_bytes: u64,
+    /// By how much what a remedy frees differs here from what the catalogue says, by its id: 1 where nothing was measured.
+    learned: BTreeMap<String, f64>,
+    /// Whether the peak is only what was seen of it, so that nothing can be learned from it.
+    at_least: bool,
 }
 
 impl Forecast {
+    /// A forecast from the owners of `situation`, a peak and what the card may hold, both in bytes.
+    pub fn new(situation: Situation, peak_bytes: u64, limit_bytes: u64) -> Self {
+        Self { situation, peak_bytes, limit_bytes, learned: BTreeMap::new(), at_least: false }
+    }
+
+    /// The same for a peak that was seen in part only: what a try frees of it is not known.
+    #[must_use]
+    pub fn at_least(self) -> Self {
+        Self { at_least: true, ..self }
+    }
+
+    /// Learns from a try. What a remedy freed alone is known; what a mix freed less than was foretold is put down to each
+    /// of its remedies alike. Which of them freed more than that is not known, so nothing is learned of it.
+    pub fn learn(&mut self, mix: &Mix<'_>, measured: Measured) {
+        let foretold = self.peak_bytes.saturating_sub(self.peak(mix));
+        let (Measured::Peak(peak) | Measured::MoreThan(peak)) = measured;
+        let freed = self.peak_bytes.saturating_sub(peak);
+        // A try that died says something only where the forecast was better than that.
+        if self.at_least || foretold == 0 || matches!(measured, Measured::MoreThan(_)) && foretold <= freed {
+            return;
+        }
+        let factor = freed as f64 / foretold as f64;
+        if mix.doses.len() > 1 && factor > 1.0 {
+            return;
+        }
+        for dose in &mix.doses {
+            let learned = self.learned.entry(dose.remedy.id.clone()).or_insert(1.0);
+            *learned = (*learned * factor).clamp(*LEARNED.start(), *LEARNED.end());
+        }
+    }
+
     /// What a mix may need, in bytes: each owner's bytes times the shares that its remedies leave, and all the rest.
     ///
     /// A second moment of the program may need nearly as much as the peak, so this is a lower bound in spirit; the
@@ -86,12 +137,17 @@ impl Forecast {
 
     /// The share of an owner that a dose leaves; 1 where nothing is known.
     fn left(&self, dose: &Dose<'_>, owner: Owner) -> f64 {
-        dose.remedy
+        let left: f64 = dose
+            .remedy
             .effects
             .iter()
             .filter(|effect| effect.owner == owner)
             .map(|effect| self.share(dose, effect))
-            .product()
+            .product();
+        match self.learned.get(&dose.remedy.id) {
+            Some(learned) if left < 1.0 => (1.0 - (1.0 - left) * learned).max(0.0),
+            _ => left,
+        }
     }
 
     fn share(&self, dose: &Dose<'_>, effect: &Effect) -> f64 {

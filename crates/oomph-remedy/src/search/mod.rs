@@ -15,7 +15,7 @@ mod mix;
 mod walk;
 
 pub use candidates::{Candidate, Prefer, Wishes};
-pub use forecast::Forecast;
+pub use forecast::{Forecast, Measured};
 pub use mix::{Dose, Mix};
 pub use walk::{Bench, Fix, Found, Ran, search};
 

@@ -109,7 +109,7 @@ fn find(situation: &Situation, wishes: &Wishes, paper: &mut Paper) -> Found<'sta
     let catalogue = Catalogue::builtin();
     let candidates = catalogue.candidates(situation, &MOMENTS, wishes, |remedy| remedy.dry_run.by_hook());
     let peak_bytes = paper.owners.values().sum();
-    let forecast = Forecast { situation: situation.clone(), peak_bytes, limit_bytes: paper.limit };
+    let forecast = Forecast::new(situation.clone(), peak_bytes, paper.limit);
     let Ok(found) = search(catalogue, &candidates, &forecast, 3, paper);
     found
 }
@@ -235,6 +235,28 @@ fn where_the_time_ends_the_mix_that_should_fit_is_named() {
     // Where there was time for everything, there is nothing to foretell.
     let (situation, mut paper) = training(40 * GIB, 6 * GIB);
     assert_eq!(find(&situation, &Wishes::default(), &mut paper).foretold, None);
+}
+
+#[test]
+fn a_forecast_learns_from_what_was_measured() {
+    let (situation, _) = training(40 * GIB, 6 * GIB);
+    let remedy = |id: &str| Dose::of(Catalogue::builtin().remedies().iter().find(|remedy| remedy.id == id).unwrap());
+    let (first, second) = (remedy("gradient-checkpointing"), remedy("adam-8bit"));
+    let peak = 43 * GIB;
+    let mut forecast = Forecast::new(situation, peak, 6 * GIB);
+    let both = Mix::single(first).with(second);
+    let before = forecast.peak(&both);
+    // It freed half of what was foretold, alone and beside others.
+    let measured = peak - forecast.frees(first) / 2;
+    forecast.learn(&Mix::single(first), Measured::Peak(measured));
+    assert!(forecast.peak(&Mix::single(first)).abs_diff(measured) < GIB / 100);
+    assert!(forecast.peak(&both) > before + 10 * GIB);
+    // A death says nothing where one was foretold, and where none was it moves the forecast to what was taken.
+    let known = forecast.peak(&both);
+    forecast.learn(&both, Measured::MoreThan(6 * GIB));
+    assert_eq!(forecast.peak(&both), known);
+    forecast.learn(&both, Measured::MoreThan(known + 4 * GIB));
+    assert!(forecast.peak(&both).abs_diff(known + 4 * GIB) < GIB, "{}", forecast.peak(&both));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::catalogue::Catalogue;
 
 use super::candidates::Candidate;
-use super::forecast::Forecast;
+use super::forecast::{Forecast, Measured};
 use super::mix::{Dose, Mix};
 
 /// How often a knob is turned before its best amount so far is taken.
@@ -89,8 +89,16 @@ pub fn search<'a, B: Bench>(
     wanted: usize,
     bench: &mut B,
 ) -> Result<Found<'a>, B::Error> {
-    let mut walk =
-        Walk { catalogue, candidates, forecast, wanted, bench, gentler: BTreeMap::new(), found: Found::default() };
+    let mut walk = Walk {
+        catalogue,
+        candidates,
+        forecast: forecast.clone(),
+        unlearned: forecast,
+        wanted,
+        bench,
+        gentler: BTreeMap::new(),
+        found: Found::default(),
+    };
     walk.singles()?;
     walk.mixes()?;
     if walk.found.out_of_time && walk.found.fixes.is_empty() {
@@ -117,7 +125,11 @@ pub fn search<'a, B: Bench>(
 struct Walk<'s, 'a, B> {
     catalogue: &'s Catalogue,
     candidates: &'s [Candidate<'a>],
-    forecast: &'s Forecast,
+    /// What is foretold, with what was learned from the tries so far.
+    forecast: Forecast,
+    /// What the catalogue says alone. A mix that fits is reduced by it: what was learned of its remedies together would
+    /// make each of them look as if it were needed.
+    unlearned: &'s Forecast,
     wanted: usize,
     bench: &'s mut B,
     /// The amounts of remedies that are enough by themselves, by id: mixes take gentler ones.
@@ -128,7 +140,7 @@ struct Walk<'s, 'a, B> {
 impl<'a, B: Bench> Walk<'_, 'a, B> {
     /// Tries every remedy by itself that may be enough.
     fn singles(&mut self) -> Result<(), B::Error> {
-        let forecast = self.forecast;
+        let forecast = &self.forecast;
         let mut order: Vec<&Candidate<'a>> = self
             .candidates
             .iter()
@@ -288,7 +300,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
     fn reduce(&mut self, mut fix: Fix<'a>) -> Result<Fix<'a>, B::Error> {
         let doses = self.dearest_first(&fix.mix);
         // What it should fit without goes at once, and where that is not true, what hardly matters.
-        let few = doses.iter().filter(|dose| !self.forecast.weighs(**dose));
+        let few = doses.iter().filter(|dose| !self.unlearned.weighs(**dose));
         let without_few = few.fold(fix.mix.clone(), |mix, dose| mix.without(&dose.remedy.id));
         for less in [self.lean(&fix.mix, fix.peak_bytes), without_few] {
             if less.doses.len() + 1 < fix.mix.doses.len()
@@ -307,7 +319,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 let less = without(dose);
                 less != fix.mix
                     && !less.doses.is_empty()
-                    && self.forecast.may_fit_instead(&fix.mix, fix.peak_bytes, &less)
+                    && self.unlearned.may_fit_instead(&fix.mix, fix.peak_bytes, &less)
             });
             let now: Vec<Dose<'a>> = rest.iter().take(jobs).copied().collect();
             let mixes: Vec<Mix<'a>> = now.iter().map(without).collect();
@@ -382,8 +394,8 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         let dose = |place: usize| Dose { remedy: known.remedy, amount: known.amounts.get(place).copied() };
         let count = known.amounts.len();
         let limit = self.forecast.limit_bytes;
-        let fits = |place: &usize| self.forecast.peak(&others.with(dose(*place))) <= limit;
-        let mut place = (0..count).find(fits).unwrap_or(count - 1);
+        let fits: Vec<bool> = (0..count).map(|place| self.forecast.peak(&others.with(dose(place))) <= limit).collect();
+        let mut place = fits.iter().position(|fits| *fits).unwrap_or(count - 1);
         // Below `low` nothing fits, from `high` on everything does, as far as it was tried.
         let (mut low, mut high) = (0, count);
         let mut best = None;
@@ -395,7 +407,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             let mix = others.with(dose(place));
             // Beside it goes what is likely to be asked for next, where that costs no time: the next gentler one, or the
             // strongest of all where it is in doubt whether any amount is enough.
-            let likely = place > low && (best.is_some() || low == 0 && fits(&place));
+            let likely = place > low && (best.is_some() || low == 0 && fits[place]);
             let in_doubt = !likely && high == count && place + 1 < count;
             let beside = if likely { place - 1 } else { count - 1 };
             let two = (likely || in_doubt) && self.bench.jobs() > 1;
@@ -476,6 +488,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
 
     /// Tries what was not tried before, and remembers everything.
     fn run(&mut self, mixes: &[Mix<'a>]) -> Result<Vec<Ran>, B::Error> {
+        let limit = self.forecast.limit_bytes;
         let known = |found: &Found<'a>, mix: &Mix<'a>| {
             found.tried.iter().find(|(tried, _)| tried.key() == mix.key()).map(|(_, ran)| ran.clone())
         };
@@ -497,7 +510,9 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                     Ran::Failed(why) if mix.doses.len() == 1 => {
                         self.found.dropped.insert(mix.doses[0].remedy.id.clone(), why.clone());
                     }
-                    _ => {}
+                    Ran::Fits(peak) | Ran::Tight(peak) => self.forecast.learn(&mix, Measured::Peak(*peak)),
+                    Ran::TooMuch => self.forecast.learn(&mix, Measured::MoreThan(limit)),
+                    Ran::Failed(_) => {}
                 }
                 self.found.tried.push((mix, ran));
             }

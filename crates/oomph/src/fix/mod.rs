@@ -253,10 +253,11 @@ fn search<'a>(
     }
     let candidates = phases::ordered(candidates, &applier);
     let at_death = card.gpu.capacity_bytes.saturating_add(known.oom.map_or(0, |oom| oom.requested_bytes));
-    let forecast = Forecast {
-        situation: situation.clone(),
-        peak_bytes: if probed { known.peak_bytes.max(card.gpu.capacity_bytes) } else { at_death },
-        limit_bytes: card.gpu.capacity_bytes,
+    let limit = card.gpu.capacity_bytes;
+    let forecast = if probed {
+        Forecast::new(situation.clone(), known.peak_bytes.max(limit), limit)
+    } else {
+        Forecast::new(situation.clone(), at_death, limit).at_least()
     };
     let mut bench = VirtualBench {
         runner,
