@@ -89,6 +89,15 @@ pub fn lines_after(source: &Source, statement: Node<'_>, lines: &[String]) -> Op
     Some(Edit::insert(range.end, text))
 }
 
+/// Takes a statement out, with its line where it has one of its own; what would leave a block empty becomes `pass`.
+pub fn without_statement(source: &Source, statement: Node<'_>) -> Edit {
+    let alone = statement.parent().is_none_or(|block| crate::source::statements(block).len() < 2);
+    match source.whole_lines(statement, statement).filter(|_| !alone) {
+        Some(range) => Edit { range, text: String::new() },
+        None => Edit::replace(statement, "pass"),
+    }
+}
+
 /// A line that imports something, after the last import at the top of the file; `None` where the file has it already.
 pub fn import(source: &Source, line: &str) -> Option<Edit> {
     let root = source.root();

@@ -12,6 +12,7 @@ mod own;
 mod parallel;
 mod precision;
 mod trainer;
+mod weights;
 
 use crate::program::{CannotPlace, Draft};
 
@@ -53,6 +54,13 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("vae-tiling", |draft| images::after_pipeline(draft, "vae.enable_tiling()")),
     ("model-cpu-offload", |draft| images::offload(draft, "enable_model_cpu_offload()")),
     ("sequential-cpu-offload", |draft| images::offload(draft, "enable_sequential_cpu_offload()")),
+    ("group-offload", images::group_offload),
+    ("attention-slicing", |draft| images::after_pipeline(draft, "enable_attention_slicing()")),
+    ("one-image-at-a-time", images::one_image),
+    ("weights-nf4", |draft| weights::quantized(draft, 4)),
+    ("weights-int8", |draft| weights::quantized(draft, 8)),
+    ("device-map", weights::device_map),
+    ("sdpa", |draft| weights::attention(draft, "sdpa")),
     ("trim-cache-every-steps", |draft| trainer::set(draft, &[("torch_empty_cache_steps", "4")])),
     ("gradient-bucket-view", parallel::bucket_view),
     ("fused-cross-entropy", |draft| trainer::set(draft, &[("use_liger_kernel", "True")])),
