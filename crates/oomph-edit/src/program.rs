@@ -243,6 +243,14 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Replaces a place that no edit has replaced so far.
+    pub fn edit_once(&mut self, file: &Path, way: Way, edit: Edit) {
+        let known = self.edits.get(file).into_iter().flatten();
+        if !known.into_iter().any(|other| other.range == edit.range) {
+            self.edit(file, way, edit);
+        }
+    }
+
     /// Adds several edits of one file.
     pub fn edits(&mut self, file: &Path, way: Way, edits: impl IntoIterator<Item = Edit>) {
         for edit in edits {

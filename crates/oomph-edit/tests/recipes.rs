@@ -181,7 +181,7 @@ fn what_is_collected_goes_to_host_memory() {
     let text = "import torch\nkept = []\nbank = {}\nfor i, (x, y) in enumerate(loader):\n    out = model(x)\n    \
                 out.mean().backward()\n    kept.append((out.detach(), y))\n    bank[i] = out.detach()\n";
     let program = program(text, &[]);
-    let at = |line| KeptAt { file: SCRIPT.into(), line, kind: "results".into() };
+    let at = |line| KeptAt { file: SCRIPT.into(), line, kind: "results".into(), ..KeptAt::default() };
     let facts = Facts { kept: vec![at(7), at(8)], ..plain() };
     assert_eq!(
         changed(&program, "collect-on-host", &facts),
@@ -278,7 +278,7 @@ fn a_method_that_a_run_saw_keeping_lets_go() {
                 loss.backward()\n        self.seen['loss'].append(loss)\n        self.seen['out'].append(out)\n        return loss\n\n    \
                 def fit(self):\n        self.model.train()\n        total = 0\n        for x in self.data:\n            \
                 total += self.one(x)\n            self.opt.step()\n";
-    let at = |line: usize, kind: &str| KeptAt { file: SCRIPT.into(), line, kind: kind.into() };
+    let at = |line: usize, kind: &str| KeptAt { file: SCRIPT.into(), line, kind: kind.into(), ..KeptAt::default() };
     let facts = Facts { kept: vec![at(8, "graph-history"), at(15, "running-total")], ..plain() };
     assert_eq!(
         changed(&program(text, &[]), "detach-losses", &facts),

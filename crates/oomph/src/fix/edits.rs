@@ -123,6 +123,7 @@ fn kept_at(kept: &HookKept) -> Option<KeptAt> {
         file: file.canonicalize().unwrap_or(file),
         line: usize::try_from(kept.line?).ok()?,
         kind: kept.kind.clone(),
+        name: kept.name.clone().unwrap_or_default(),
     })
 }
 
