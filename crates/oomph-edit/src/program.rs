@@ -169,6 +169,11 @@ impl Program {
         options::all(self)
     }
 
+    /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.
+    pub fn retains_a_state(&self) -> bool {
+        recipes::retains_a_state(self)
+    }
+
     /// Places a remedy.
     ///
     /// # Errors

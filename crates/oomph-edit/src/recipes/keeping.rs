@@ -41,6 +41,20 @@ pub fn detach(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     Ok(())
 }
 
+/// Whether a loop gives a recurrent network its own state again, with backward passes that retain their graphs: each step
+/// then holds the graphs of all steps before it, under one name.
+pub fn retains_a_state(program: &Program) -> bool {
+    let graphs = Graphs::of(program);
+    let loops = program.all("for_statement").into_iter().chain(program.all("while_statement"));
+    loops.filter(|round| retained_state(program, *round).is_some()).any(|round| {
+        let carried = |at: &At<'_>| {
+            graphs.gives_of(*at)
+                && keeping(*at).iter().any(|one| one.how == How::Carried && !begins_in(round, root_of(one.target)))
+        };
+        own_statements(round).iter().any(carried)
+    })
+}
+
 /// What one statement keeps, and under which name.
 struct Keeping<'a> {
     /// What grows: `losses`, `self.history['loss']`.
@@ -103,7 +117,7 @@ fn keeping(at: At<'_>) -> Vec<Keeping<'_>> {
             let kept = lefts.into_iter().filter_map(|left| {
                 let target = source.of(left);
                 let root = root_of(target);
-                let again = within(right).any(|node| is_name(node) && source.of(node) == root);
+                let again = mentions(at.with(right), root);
                 if again && matches!(left.kind(), "identifier" | "attribute" | "subscript") {
                     let added = addends(at.with(right), root);
                     let how = if added.is_empty() { How::Carried } else { How::Added };
@@ -161,7 +175,7 @@ fn parts(at: At<'_>) -> Vec<Node<'_>> {
 
 /// What is added to a name in an expression that has it: `x` of `0.9 * name + 0.1 * x` and of `torch.cat([name, x])`.
 fn addends<'a>(at: At<'a>, name: &str) -> Vec<Node<'a>> {
-    let has = |node: Node<'a>| within(node).any(|inner| is_name(inner) && at.source.of(inner) == name);
+    let has = |node: Node<'a>| mentions(at.with(node), name);
     let node = at.node;
     match node.kind() {
         "binary_operator" | "parenthesized_expression" | "list" | "tuple" | "conditional_expression" => {
@@ -369,9 +383,7 @@ fn carried(draft: &mut Draft<'_>, at: At<'_>, name: &str, several: bool, round: 
         within(round.node).filter_map(|node| Call::of(round.with(node))).any(|call| call.name() == "backward");
     let Some(statement) = statement_of(at.node).filter(|_| backward) else { return };
     let line = if several {
-        let one = name.rsplit('.').next().unwrap_or(name);
-        let one = if one.len() > 1 { &one[..1] } else { "one" };
-        format!("{name} = tuple({one}.detach() for {one} in {name})")
+        format!("{name} = tuple(state.detach() for state in {name})")
     } else {
         format!("{name} = {name}.detach()")
     };
@@ -466,11 +478,24 @@ fn goes_back(program: &Program, at: At<'_>, name: &str) -> bool {
 
 /// Whether an expression has one of some names in it with its graph.
 fn uses(at: At<'_>, names: &[String]) -> bool {
-    if lets_go(at) {
-        return false;
-    }
-    is_name(at.node) && names.iter().any(|name| name == at.text())
-        || children(at.node).any(|child| uses(at.with(child), names))
+    !lets_go(at)
+        && (is_name(at.node) && names.iter().any(|name| name == at.text())
+            || values(at.node).any(|child| uses(at.with(child), names)))
+}
+
+/// Whether an expression has a name in it.
+fn mentions(at: At<'_>, name: &str) -> bool {
+    is_name(at.node) && at.text() == name || values(at.node).any(|child| mentions(at.with(child), name))
+}
+
+/// The nodes below one that have values: `mean` of `x.mean` is none, nor that of `f(mean=x)`.
+fn values(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    let own = match node.kind() {
+        "attribute" => node.child_by_field_name("attribute"),
+        "keyword_argument" => node.child_by_field_name("name"),
+        _ => None,
+    };
+    children(node).filter(move |child| Some(*child) != own)
 }
 
 /// Whether a name begins as a number.

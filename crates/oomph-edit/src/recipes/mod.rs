@@ -17,6 +17,8 @@ mod trainer;
 
 use crate::program::{CannotPlace, Draft};
 
+pub(crate) use keeping::retains_a_state;
+
 type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;
 
 /// Every remedy that can be placed, by its id in the catalogue.
