@@ -13,6 +13,7 @@ mod facts;
 mod loaders;
 mod loops;
 mod names;
+mod notebook;
 mod options;
 mod program;
 mod recipes;

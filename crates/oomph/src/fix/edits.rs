@@ -73,7 +73,8 @@ fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathBuf)>
     module.or_else(|| {
         words.iter().enumerate().find_map(|(place, word)| {
             let path = directory.join(word);
-            let python = word.ends_with(".py") && path.is_file();
+            // A notebook stands behind what runs it: `jupyter nbconvert --execute`, `papermill`.
+            let python = (word.ends_with(".py") || word.ends_with(".ipynb")) && path.is_file();
             // Python puts the folder of the file that a link points to first.
             let real = python.then(|| path.canonicalize().ok()).flatten()?;
             let folder = real.parent()?.to_owned();
