@@ -10,6 +10,7 @@ mod calls;
 mod diff;
 mod edit;
 mod facts;
+mod hydra;
 mod loaders;
 mod loops;
 mod names;

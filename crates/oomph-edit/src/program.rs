@@ -11,6 +11,7 @@ use crate::calls::Call;
 use crate::diff;
 use crate::edit::{Edit, edited};
 use crate::facts::{Amount, Facts};
+use crate::hydra;
 use crate::notebook::Notebook;
 use crate::options::{self, Opt};
 use crate::recipes;
@@ -26,6 +27,8 @@ pub struct Program {
     script: PathBuf,
     files: BTreeMap<PathBuf, Arc<Source>>,
     notebooks: BTreeMap<PathBuf, Arc<Notebook>>,
+    /// The options that stand in its configuration files.
+    configured: Vec<Opt>,
     arguments: Vec<String>,
 }
 
@@ -102,6 +105,7 @@ impl Program {
     ) -> Option<Self> {
         let folder = folder.to_owned();
         let (mut files, mut notebooks) = (BTreeMap::new(), BTreeMap::new());
+        let mut configured = Vec::new();
         let mut seen = BTreeSet::from([script.to_owned()]);
         let mut waiting = vec![script.to_owned()];
         while let Some(path) = waiting.pop() {
@@ -117,9 +121,17 @@ impl Program {
                     waiting.push(imported);
                 }
             }
+            configured.extend(hydra::options(&path, &source, &read));
             files.insert(path, Arc::new(source));
         }
-        files.contains_key(script).then(|| Self { folder, script: script.to_owned(), files, notebooks, arguments })
+        files.contains_key(script).then(|| Self {
+            folder,
+            script: script.to_owned(),
+            files,
+            notebooks,
+            configured,
+            arguments,
+        })
     }
 
     /// The words after the script.
@@ -182,6 +194,10 @@ impl Program {
     /// The program's own options.
     pub fn options(&self) -> Vec<Opt> {
         options::all(self)
+    }
+
+    pub(crate) fn configured(&self) -> &[Opt] {
+        &self.configured
     }
 
     /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.

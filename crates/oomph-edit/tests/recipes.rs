@@ -333,6 +333,16 @@ fn what_is_kept_beside_a_graph_goes_to_host_memory_with_it() {
 }
 
 #[test]
+fn a_module_that_nobody_trains_gives_graphs_too() {
+    let text = "import torch\nfrom torch import nn\nbackbone = nn.Sequential(nn.Conv2d(3, 8, 3)).cuda()\nseen = {}\nfor i in range(9):\n    \
+                feat = backbone(load(i))\n    seen.update({i: (feat, i)})\n    head(feat).mean().backward()\n";
+    assert_eq!(
+        changed(&program(text, &[]), "detach-losses", &plain()),
+        ["-    seen.update({i: (feat, i)})", "+    seen.update({i: (feat.detach().cpu(), i)})"]
+    );
+}
+
+#[test]
 fn queues_averages_and_states_let_go_where_they_are_added_to() {
     let text = "import torch\nmodel.train()\nqueue = torch.zeros(9)\nmean = 0.0\nfor x in data:\n    k = model(x)\n    \
                 loss = (k * queue.detach()).sum()\n    loss.backward()\n    queue = torch.cat([queue, k])[-9:]\n    \
@@ -351,6 +361,13 @@ fn queues_averages_and_states_let_go_where_they_are_added_to() {
     let recurrent = program(text, &[]);
     assert!(recurrent.retains_a_state());
     assert_eq!(changed(&recurrent, "detach-losses", &plain()), ["+    h = tuple(state.detach() for state in h)"]);
+    // A loss that is computed of the state needs its graph until the backward pass.
+    let of_state = text.replace("    y.mean().backward(", "    (y + h[0]).mean().backward(") + "    show(y)\n";
+    let patch = changed(&program(&of_state, &[]), "detach-losses", &plain());
+    assert_eq!(patch, ["+    h = tuple(state.detach() for state in h)"]);
+    let patched = placed(&program(&of_state, &[]), "detach-losses", &plain()).unwrap();
+    let lines: Vec<&str> = patched.program.text(Path::new(SCRIPT)).unwrap().lines().collect();
+    assert!(lines[lines.len() - 2].contains("state.detach()"), "{lines:?}");
     // One backward pass after the loop goes through all of its steps.
     let whole = text.replace("    y.mean().backward(retain_graph=True)", "    loss = loss + y.mean()\nloss.backward()");
     assert!(!program(&whole, &[]).retains_a_state());

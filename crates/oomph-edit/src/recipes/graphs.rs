@@ -26,6 +26,7 @@ impl<'a> Graphs<'a> {
     pub fn of(program: &'a Program) -> Self {
         let mut models = model_names(program);
         models.extend(parts_of_modules(program));
+        models.extend(plain_modules(program));
         let mut graphs = Self { program, models, giving: BTreeSet::new() };
         // A function may give what another one gives.
         for _ in 0..2 {
@@ -228,6 +229,34 @@ fn parts_of_modules(program: &Program) -> BTreeSet<String> {
             if made && name.starts_with("self.") {
                 found.insert(name.to_owned());
             }
+        }
+    }
+    found
+}
+
+/// Names that are given a module of `torch.nn`: `backbone = nn.Sequential(...).cuda()`.
+fn plain_modules(program: &Program) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for at in program.all("assignment") {
+        let (Some(left), Some(right)) = (at.node.child_by_field_name("left"), at.node.child_by_field_name("right"))
+        else {
+            continue;
+        };
+        let mut made = Call::of(at.with(right));
+        // What `.cuda()` and `.to(device)` are called on.
+        while let Some(call) =
+            made.filter(|call| matches!(call.name(), "cuda" | "to" | "train" | "eval" | "requires_grad_"))
+        {
+            made = call.object().and_then(|object| Call::of(at.with(object)));
+        }
+        let module = made.is_some_and(|call| {
+            let path = call.path().trim_start_matches("torch.");
+            path.strip_prefix("nn.").is_some_and(|class| {
+                class.starts_with(char::is_uppercase) && !class.ends_with("Loss") && class != "Parameter"
+            })
+        });
+        if module && left.kind() == "identifier" {
+            found.insert(at.source.of(left).to_owned());
         }
     }
     found

@@ -379,15 +379,25 @@ fn given<'a>(
 
 /// A state that a model is given again in each round of a loop with a backward pass of its own.
 fn carried(draft: &mut Draft<'_>, at: At<'_>, name: &str, several: bool, round: At<'_>) {
-    let backward =
-        within(round.node).filter_map(|node| Call::of(round.with(node))).any(|call| call.name() == "backward");
-    let Some(statement) = statement_of(at.node).filter(|_| backward) else { return };
+    let Some(statement) = statement_of(at.node) else { return };
+    let backward = within(round.node)
+        .filter(|node| Call::of(round.with(*node)).is_some_and(|call| call.name() == "backward"))
+        .find_map(statement_of);
+    let Some(backward) = backward else { return };
+    // A loss that is computed of the state itself needs its graph until the backward pass is made.
+    let outside =
+        |node: &Node<'_>| node.start_byte() >= statement.end_byte() && node.end_byte() <= round.node.end_byte();
+    let used = within(round.node).filter(outside).any(|node| is_name(node) && at.source.of(node) == name);
+    let last = if used { backward } else { statement };
+    if last.parent() != statement.parent() {
+        return;
+    }
     let line = if several {
         format!("{name} = tuple(state.detach() for state in {name})")
     } else {
         format!("{name} = {name}.detach()")
     };
-    if let Some(edit) = lines_after(at.source, statement, &[line]) {
+    if let Some(edit) = lines_after(at.source, last, &[line]) {
         draft.edit(at.file, Way::Code, edit);
     }
 }
