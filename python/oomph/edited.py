@@ -69,6 +69,29 @@ def _replace():
         return plain_open(path) if text is None else io.BytesIO(text)
 
     SourceFileLoader.get_data, SourceFileLoader.get_code, io.open_code = get_data, get_code, open_code
+    if any(path.endswith(".ipynb") for path in _texts):
+        _read_notebooks()
+
+
+def _read_notebooks():
+    """What runs a notebook reads it as a file like any other."""
+    import builtins
+    import io
+
+    plain = builtins.open
+
+    def open(file, mode="r", *args, **kwargs):
+        text = None
+        if isinstance(file, (str, bytes, os.PathLike)) and mode in ("r", "rt", "rb"):
+            path = os.fsdecode(file)
+            text = text_of(path) if path.endswith(".ipynb") else None
+        if text is None:
+            return plain(file, mode, *args, **kwargs)
+        read = io.BytesIO(text)
+        read.name = path
+        return read if mode == "rb" else io.TextIOWrapper(read, encoding="utf-8")
+
+    builtins.open = io.open = open
 
 
 def _run_scripts():

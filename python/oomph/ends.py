@@ -35,9 +35,12 @@ def safely(function, *args):
 def _wrap_excepthook(watcher):
     previous = sys.excepthook
 
-    def excepthook(kind, value, tb):
+    def ends(value):
         safely(watcher.record.note_failure, value)
         safely(watcher.failed, value)
+
+    def excepthook(kind, value, tb):
+        ends(value)
         try:
             # The program's traceback is shown as it would be without us.
             tb = sites.without_own_frames(tb)
@@ -46,7 +49,14 @@ def _wrap_excepthook(watcher):
             pass
         previous(kind, value, tb)
 
+    def heard(event, arguments):
+        # Some, such as typer, put a hook in the place of this one, to show errors in their own way.
+        if event == "sys.excepthook" and arguments[0] is not excepthook:
+            ends(arguments[2])
+
+    heard.__cantrace__ = True
     sys.excepthook = excepthook
+    sys.addaudithook(heard)
 
 
 def _wrap_thread_excepthook(watcher):

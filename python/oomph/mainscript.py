@@ -52,6 +52,8 @@ def show(error):
     error.__traceback__ = trace
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     try:
+        # As the interpreter announces it, to who listens.
+        sys.audit("sys.excepthook", sys.excepthook, type(error), error, trace)
         sys.excepthook(type(error), error, trace)
     except SystemExit:
         raise

@@ -31,6 +31,8 @@ mod frameworks;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod harm;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod leaks;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
@@ -85,6 +87,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(serving::trials());
     trials.extend(answers::trials());
     trials.extend(patches::trials());
+    trials.extend(leaks::trials());
     trials
 }
 

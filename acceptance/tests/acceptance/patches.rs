@@ -153,7 +153,8 @@ fn after_script(command: &str, script: &str) -> Result<Vec<String>> {
     Ok(words[place..].to_vec())
 }
 
-fn apply(patch: &str, folder: &Path) -> Result<()> {
+/// Applies a patch with `git apply`.
+pub fn apply(patch: &str, folder: &Path) -> Result<()> {
     let mut git = Command::new("git").args(["apply", "-"]).current_dir(folder).stdin(Stdio::piped()).spawn()?;
     git.stdin.take().context("no stdin")?.write_all(patch.as_bytes())?;
     ensure!(git.wait()?.success(), "git does not take the patch:\n{patch}");

@@ -41,8 +41,10 @@ pub struct KeptAt {
     pub file: PathBuf,
     /// The line, counted from 1.
     pub line: usize,
-    /// `loss-history`, `graph-history`, `running-total` or `results`.
+    /// `loss-history`, `graph-history`, `running-total`, `carried-state` or `results`.
     pub kind: String,
+    /// What the program calls it: `losses`, `meter.sum`, `history['loss']`.
+    pub name: String,
 }
 
 /// How much of a remedy is taken.

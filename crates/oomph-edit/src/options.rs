@@ -1,4 +1,5 @@
-//! The program's own options, read from its `argparse`, `click`, `fire`, `absl`, `tyro` and `HfArgumentParser`.
+//! The program's own options, read from its `argparse`, `click`, `typer`, `fire`, `absl`, `tyro` and `HfArgumentParser`, and
+//! from the configuration files of `hydra`.
 
 use crate::calls::Call;
 use crate::program::{At, Program};
@@ -82,6 +83,10 @@ impl Opt {
         if self.flag().is_empty() {
             return;
         }
+        if !self.flag().starts_with('-') {
+            arguments.push(format!("{}={value}", self.flag()));
+            return;
+        }
         arguments.push(self.flag().to_owned());
         if !switch {
             arguments.push(value.to_owned());
@@ -97,12 +102,15 @@ pub fn all(program: &Program) -> Vec<Opt> {
             "add_argument" => found.extend(argparse(&call)),
             "option" if call.path().ends_with("click.option") || is_decorator(&call) => found.extend(click(&call)),
             "Fire" => found.extend(fire(program, &call)),
+            "run" if call.path() == "typer.run" => found.extend(typer(called(program, &call))),
+            "command" if is_decorator(&call) && has_typer(&call) => found.extend(typer(decorated(&call))),
             "cli" if call.path() == "tyro.cli" => found.extend(dataclass(program, &call, true)),
             "HfArgumentParser" | "TrlParser" => found.extend(dataclass(program, &call, false)),
             name if name.starts_with("DEFINE_") => found.extend(absl(&call)),
             _ => {}
         }
     }
+    found.extend(program.configured().iter().cloned());
     found
 }
 
@@ -194,16 +202,56 @@ fn click(call: &Call<'_>) -> Option<Opt> {
     })
 }
 
+/// The function that a call is given by its name.
+fn called<'a>(program: &'a Program, call: &Call<'a>) -> Option<At<'a>> {
+    let name = call.positional().first().map(|node| call.at.source.of(*node))?;
+    let functions = program.all("function_definition");
+    functions.into_iter().find(|at| at.node.child_by_field_name("name").is_some_and(|node| at.source.of(node) == name))
+}
+
+/// The function that a call decorates.
+fn decorated<'a>(call: &Call<'a>) -> Option<At<'a>> {
+    let outer = call.at.node.parent()?.parent()?;
+    outer.child_by_field_name("definition").map(|node| call.at.with(node))
+}
+
+/// Whether a file makes its commands with `typer`; those of `click` are declared one by one.
+fn has_typer(call: &Call<'_>) -> bool {
+    call.at.source.text().contains("typer.Typer(")
+}
+
+/// `typer.run(main)` and `@app.command()`: the parameters of a function, which `typer.Option` may describe.
+fn typer(function: Option<At<'_>>) -> Vec<Opt> {
+    let parameters = function.map(parameters).unwrap_or_default();
+    let option = |(name, default): (&str, Option<At<'_>>)| {
+        let described = Call::of(default?).filter(|call| call.name() == "Option");
+        let value = match &described {
+            Some(call) => call.argument("default", 0).and_then(plain),
+            None => default.and_then(plain),
+        };
+        let words = described.iter().flat_map(|call| call.positional().into_iter().map(|node| call.at.with(node)));
+        let mut flags: Vec<String> = words.filter_map(string).filter(|word| word.starts_with('-')).collect();
+        // `--amp/--no-amp`
+        flags.iter_mut().for_each(|flag| flag.truncate(flag.find('/').unwrap_or(flag.len())));
+        if flags.is_empty() {
+            flags.push(format!("--{}", name.replace('_', "-")));
+        }
+        let truth = matches!(value.as_deref(), Some("True" | "False"));
+        Some(Opt {
+            flags,
+            name: name.to_owned(),
+            kind: if truth { OptKind::Switch } else { OptKind::Value },
+            default: value,
+            choices: Vec::new(),
+            parameter: true,
+        })
+    };
+    parameters.into_iter().filter_map(option).collect()
+}
+
 /// `fire.Fire(main)`: the parameters of a function.
 fn fire(program: &Program, call: &Call<'_>) -> Vec<Opt> {
-    let Some(name) = call.positional().first().map(|node| call.at.source.of(*node)) else { return Vec::new() };
-    let functions = program.all("function_definition");
-    let Some(function) = functions
-        .into_iter()
-        .find(|at| at.node.child_by_field_name("name").is_some_and(|node| at.source.of(node) == name))
-    else {
-        return Vec::new();
-    };
+    let Some(function) = called(program, call) else { return Vec::new() };
     parameters(function)
         .into_iter()
         .filter_map(|(name, default)| {
@@ -316,6 +364,17 @@ mod tests {
         options[1].set(&mut words, "True");
         assert_eq!(words, ["x", "-b", "8", "--amp"]);
         assert_eq!(options[1].value_in(&words).as_deref(), Some("True"));
+    }
+
+    #[test]
+    fn options_of_typer() {
+        let options = of(
+            "import typer\napp = typer.Typer()\n@app.command()\ndef main(data: str, batch_size: int = 32, lr: float = typer.Option(0.1, '--lr'), amp: bool = False):\n    pass\n",
+        );
+        let flags: Vec<_> = options.iter().map(|option| (option.flag(), option.kind)).collect();
+        assert_eq!(flags, [("--batch-size", OptKind::Value), ("--lr", OptKind::Value), ("--amp", OptKind::Switch)]);
+        assert_eq!(options[1].default.as_deref(), Some("0.1"));
+        assert_eq!(of("import typer\ndef main(bs: int = 8):\n    pass\ntyper.run(main)\n")[0].flag(), "--bs");
     }
 
     #[test]

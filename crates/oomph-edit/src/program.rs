@@ -11,6 +11,8 @@ use crate::calls::Call;
 use crate::diff;
 use crate::edit::{Edit, edited};
 use crate::facts::{Amount, Facts};
+use crate::hydra;
+use crate::notebook::Notebook;
 use crate::options::{self, Opt};
 use crate::recipes;
 use crate::source::Source;
@@ -24,6 +26,9 @@ pub struct Program {
     folder: PathBuf,
     script: PathBuf,
     files: BTreeMap<PathBuf, Arc<Source>>,
+    notebooks: BTreeMap<PathBuf, Arc<Notebook>>,
+    /// The options that stand in its configuration files.
+    configured: Vec<Opt>,
     arguments: Vec<String>,
 }
 
@@ -84,7 +89,7 @@ impl<'a> At<'a> {
 }
 
 impl Program {
-    /// Reads a script and the files of its folder that it imports; `None` where the script is not valid Python.
+    /// Reads a script, or a notebook, and the files of its folder that it imports; `None` where it is not valid Python.
     ///
     /// `script` and `folder`, the first in which Python looks for modules, are absolute paths.
     pub fn read(script: &Path, folder: &Path, arguments: Vec<String>) -> Option<Self> {
@@ -99,19 +104,34 @@ impl Program {
         read: impl Fn(&Path) -> Option<String>,
     ) -> Option<Self> {
         let folder = folder.to_owned();
-        let mut files = BTreeMap::new();
+        let (mut files, mut notebooks) = (BTreeMap::new(), BTreeMap::new());
+        let mut configured = Vec::new();
         let mut seen = BTreeSet::from([script.to_owned()]);
         let mut waiting = vec![script.to_owned()];
         while let Some(path) = waiting.pop() {
-            let Some(source) = read(&path).and_then(|text| Source::parse(&text)) else { continue };
+            let Some(mut text) = read(&path) else { continue };
+            if is_notebook(&path) {
+                let Some(notebook) = Notebook::parse(&text) else { continue };
+                text = notebook.python();
+                notebooks.insert(path.clone(), Arc::new(notebook));
+            }
+            let Some(source) = Source::parse(&text) else { continue };
             for imported in imports(&source, &path, &folder) {
                 if seen.len() < MOST_FILES && seen.insert(imported.clone()) {
                     waiting.push(imported);
                 }
             }
+            configured.extend(hydra::options(&path, &source, &read));
             files.insert(path, Arc::new(source));
         }
-        files.contains_key(script).then(|| Self { folder, script: script.to_owned(), files, arguments })
+        files.contains_key(script).then(|| Self {
+            folder,
+            script: script.to_owned(),
+            files,
+            notebooks,
+            configured,
+            arguments,
+        })
     }
 
     /// The words after the script.
@@ -132,7 +152,10 @@ impl Program {
 
     /// The text of one of its files.
     pub fn text(&self, path: &Path) -> Option<&str> {
-        self.files.get(path).map(|source| source.text())
+        match self.notebooks.get(path) {
+            Some(notebook) => Some(notebook.text()),
+            None => self.files.get(path).map(|source| source.text()),
+        }
     }
 
     /// The files that say something else than in another state of the program, with their texts.
@@ -141,7 +164,11 @@ impl Program {
             .files
             .iter()
             .filter(|(path, source)| before.files.get(*path).is_none_or(|old| old.text() != source.text()));
-        changed.map(|(path, source)| (path.clone(), source.text().to_owned())).collect()
+        let written = |path: &PathBuf, source: &Source| match self.notebooks.get(path) {
+            Some(notebook) => notebook.with(source.text()),
+            None => Some(source.text().to_owned()),
+        };
+        changed.filter_map(|(path, source)| Some((path.clone(), written(path, source)?))).collect()
     }
 
     /// The difference to another state of the program as one patch, with paths relative to `base` where they are below
@@ -151,7 +178,7 @@ impl Program {
         let changed = self.changed_since(before);
         let texts = changed.iter().map(|(path, text)| {
             let name = path.strip_prefix(base).unwrap_or(path).to_string_lossy().replace('\\', "/");
-            let old = before.files.get(path).map(|old| old.text()).unwrap_or_default();
+            let old = before.text(path).unwrap_or_default();
             diff::patch(&name, old, text)
         });
         texts.collect()
@@ -167,6 +194,15 @@ impl Program {
     /// The program's own options.
     pub fn options(&self) -> Vec<Opt> {
         options::all(self)
+    }
+
+    pub(crate) fn configured(&self) -> &[Opt] {
+        &self.configured
+    }
+
+    /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.
+    pub fn retains_a_state(&self) -> bool {
+        recipes::retains_a_state(self)
     }
 
     /// Places a remedy.
@@ -243,6 +279,14 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Replaces a place that no edit has replaced so far.
+    pub fn edit_once(&mut self, file: &Path, way: Way, edit: Edit) {
+        let known = self.edits.get(file).into_iter().flatten();
+        if !known.into_iter().any(|other| other.range == edit.range) {
+            self.edit(file, way, edit);
+        }
+    }
+
     /// Adds several edits of one file.
     pub fn edits(&mut self, file: &Path, way: Way, edits: impl IntoIterator<Item = Edit>) {
         for edit in edits {
@@ -272,6 +316,10 @@ impl<'a> Draft<'a> {
             let text = edited(source.text(), edits).ok_or_else(broken)?;
             let source =
                 Source::parse(&text).ok_or_else(|| CannotPlace("the edited file would not be valid".into()))?;
+            let told_apart = program.notebooks.get(path).is_none_or(|notebook| notebook.with(&text).is_some());
+            if !told_apart {
+                return Err(CannotPlace("it would run across cells of the notebook".into()));
+            }
             program.files.insert(path.clone(), Arc::new(source));
         }
         if program.arguments == self.program.arguments && program.changed_since(self.program).is_empty() {
@@ -279,6 +327,11 @@ impl<'a> Draft<'a> {
         }
         Ok(Placed { program, way: self.way, notes: self.notes, smaller_batch: self.smaller_batch })
     }
+}
+
+/// Whether a path is that of a notebook.
+fn is_notebook(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "ipynb")
 }
 
 /// The files that a file imports, as far as they may be the program's own.

@@ -63,7 +63,8 @@ pub struct Growth {
 pub struct Holder {
     /// Its name, such as `losses` or `self.history`.
     pub name: String,
-    /// What is held: `loss-history`, `graph-history`, `results`, `running-total`, `hook` or `retained-graph`.
+    /// What is held: `loss-history`, `graph-history`, `results`, `running-total`, `carried-state`, `hook` or
+    /// `retained-graph`.
     pub kind: String,
     /// The file in which the program adds to it.
     pub file: String,

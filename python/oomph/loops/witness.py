@@ -39,6 +39,6 @@ class Witness:
         """What was found, in the form of ARCHITECTURE.md."""
         holders = sorted(self._growing.kept.values(), key=lambda one: -one["bytes"])
         return {
-            "holders": [{name: one[name] for name in ("name", "kind", "file", "line")} for one in holders[:4]],
+            "holders": [{name: one[name] for name in ("name", "kind", "file", "line")} for one in holders[:8]],
             "allocations": list(self._allocations), "device": self._device,
         }  # fmt: skip

@@ -1,38 +1,46 @@
 """Tensors that the program keeps growing: lists of losses with their graphs, running totals, results on the card.
 
-Looked for from the frames of the user's code outwards, a bounded distance: local and global names, attributes of the
-objects there, lists, tuples, deques and dictionaries in them.
+Looked for from the frames of the user's code outwards, a bounded distance: local and global names, what functions made in
+other functions share with those, attributes of the objects and modules there, lists, tuples, deques and dictionaries in them.
 """
 
-import linecache
-import re
 import sys
 import types
 
 from oomph import sites
-from oomph.looking import has_own_names, with_locals
+from oomph.looking import attribute, has_own_names, with_locals
+from oomph.program.growers import line_in
 
 LIMIT = 4000
 """Objects looked at in one search."""
 
+NODES = 300
+"""Nodes of a graph among which the sum of the step before is looked for."""
+
 _CONTAINERS = (list, tuple, dict, set)
-_SKIPPED = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_SKIPPED = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, types.MethodType)
 
 
 class Found:
-    """One place that holds tensors: a container, or a name that holds a sum."""
+    """One place that holds tensors: a container, or a name that holds a sum or a state."""
 
-    def __init__(self, name, container, frame_file, function, tensors):
+    def __init__(self, name, container, whose, tensors, home=None):
         self.name = name
         self.container = container
-        self.file = frame_file
-        self.function = function
+        self.file, self.function = whose
         self.tensors = tensors
+        self.home = home
+        """The file of the class that it is an attribute of."""
 
     @property
     def key(self):
         """What tells this place again in the next search."""
         return self.file, self.name
+
+    @property
+    def is_state(self):
+        """Whether it is a few tensors that go from step to step, such as the hidden state of an LSTM."""
+        return self.container is None and len(self.tensors) > 1
 
 
 class Search:
@@ -63,38 +71,88 @@ class Search:
             if not name.startswith("__"):
                 self._look(name, value, whose, 3)
 
-    def _look(self, name, value, whose, depth):
+    def _look(self, name, value, whose, depth, home=None):
         kind = type(value)
         if self.left <= 0 or issubclass(kind, _SKIPPED) or id(value) in self.seen:
             return
         self.left -= 1
         if issubclass(kind, self.torch.Tensor):
-            if value.grad_fn is not None and value.numel() == 1:
-                self.found.append(Found(name, None, *whose, [value]))
+            if value.grad_fn is not None:
+                self.found.append(Found(name, None, whose, [value], home))
             return
         self.seen.add(id(value))
-        if issubclass(kind, self.torch.nn.Module) or issubclass(kind, self.torch.optim.Optimizer):
-            if issubclass(kind, self.torch.nn.Module) and depth == 3:
-                self._attributes(name, value, whose, depth, skip_private=True)
+        if issubclass(kind, types.FunctionType):
+            self._shared(value, whose, depth)
+        elif issubclass(kind, self.torch.nn.Module):
+            if depth == 3:
+                self._modules(name, value, whose, depth)
+        elif issubclass(kind, self.torch.optim.Optimizer):
             return
-        if issubclass(kind, _CONTAINERS) or kind.__name__ == "deque":
-            members = list(value.values()) if issubclass(kind, dict) else list(value) if len(value) < LIMIT else list(value)[-LIMIT:]
-            tensors = [member for member in members if isinstance(member, self.torch.Tensor)]
-            nested = [part for member in members if type(member) in (list, tuple) for part in member if isinstance(part, self.torch.Tensor)]
-            if tensors or nested:
-                self.found.append(Found(name, value, *whose, tensors + nested))
-            elif depth > 0:
-                pairs = value.items() if issubclass(kind, dict) else enumerate(members[:50])
-                for key, member in list(pairs)[:50]:
-                    self._look("%s[%r]" % (name, key) if isinstance(key, (str, int)) else name, member, whose, depth - 1)
-            return
-        if depth > 0 and sites.is_user_file(getattr(sys.modules.get(kind.__module__), "__file__", None) or ""):
+        elif issubclass(kind, _CONTAINERS) or kind.__name__ == "deque":
+            self._members(name, value, whose, depth, home)
+        elif depth > 0 and _file_of(kind):
             self._attributes(name, value, whose, depth)
+        elif depth == 3 and kind.__name__ == "Trainer" and "lightning" in str(kind.__module__):
+            module = attribute(value, "lightning_module")
+            if module is not None:
+                self._look("%s.lightning_module" % name, module, whose, depth)
+
+    def _members(self, name, value, whose, depth, home):
+        kind = type(value)
+        members = list(value.values()) if issubclass(kind, dict) else list(value) if len(value) < LIMIT else list(value)[-LIMIT:]
+        tensors = [member for member in members if isinstance(member, self.torch.Tensor)]
+        if issubclass(kind, tuple) and tensors and all(tensor.grad_fn is not None for tensor in tensors):
+            self.found.append(Found(name, None, whose, tensors, home))
+            return
+        nested = [part for member in members for part in self._parts(member)]
+        if tensors or nested:
+            self.found.append(Found(name, value, whose, tensors + nested, home))
+        elif depth > 0:
+            pairs = value.items() if issubclass(kind, dict) else enumerate(members[:50])
+            for key, member in list(pairs)[:50]:
+                self._look("%s[%r]" % (name, key) if isinstance(key, (str, int)) else name, member, whose, depth - 1, home)
+
+    def _parts(self, member):
+        """The tensors in one member of a container: in a pair, a record, or a dictionary of what a step gave."""
+        kind = type(member)
+        if issubclass(kind, (list, tuple)):
+            parts = member
+        elif issubclass(kind, dict):
+            parts = list(member.values())
+        elif not issubclass(kind, self.torch.nn.Module) and _file_of(kind):
+            parts = list(getattr(member, "__dict__", {}).values())
+        else:
+            return []
+        return [part for part in parts if isinstance(part, self.torch.Tensor)]
+
+    def _shared(self, function, whose, depth):
+        """The names that a function of the user's shares with the one that made it."""
+        if depth > 0 and function.__closure__ and sites.is_user_file(function.__code__.co_filename):
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__):
+                try:
+                    value = cell.cell_contents
+                except ValueError:
+                    continue
+                self._look(name, value, (function.__code__.co_filename, whose[1]), depth - 1)
+
+    def _modules(self, name, root, whose, depth):
+        """Attributes that modules have beside their parameters, buffers and parts."""
+        for path, module in list(root.named_modules())[:LIMIT]:
+            if module is root or _file_of(type(module)):
+                self.seen.add(id(module))
+                self._attributes("%s.%s" % (name, path) if path else name, module, whose, depth, skip_private=True)
 
     def _attributes(self, name, value, whose, depth, skip_private=False):
+        home = _file_of(type(value))
         for key, member in list(getattr(value, "__dict__", {}).items()):
             if not (skip_private and (key.startswith("_") or key == "training")):
-                self._look("%s.%s" % (name, key), member, whose, depth - 1)
+                self._look("%s.%s" % (name, key), member, whose, depth - 1, home)
+
+
+def _file_of(kind):
+    """The user's file that has a class; None for a class of a library."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return file if sites.is_user_file(file) else None
 
 
 class Growing:
@@ -134,42 +192,57 @@ class Growing:
             self._keep(place, "results", len(on_card), on_card)
 
     def _sum(self, place):
-        """A running total holds the graph of the total before it."""
+        """A running total holds the graph of the total before it, and so does a state that goes from step to step."""
         function = place.tensors[0].grad_fn
+        number = _number_of(function)
         before = self.graphs.get(place.key)
-        self.graphs[place.key] = function
-        if before is not None and before is not function:
-            reached, length = [function], 0
-            while reached and length < 6:
-                function = reached.pop(0)
-                if function is before:
-                    self._keep(place, "running-total", 1, place.tensors)
-                    return
-                reached.extend(following for following, _ in function.next_functions[:4] if following is not None)
-                length += 1
+        self.graphs[place.key] = number
+        if number is None or before is None or before == number:
+            return
+        # Nodes are told by their numbers: to hold one would hold what its graph has saved.
+        reached, known = [function], set()
+        while reached and len(known) < NODES:
+            function = reached.pop(0)
+            if _number_of(function) == before:
+                self._keep(place, "carried-state" if place.is_state else "running-total", 1, place.tensors)
+                return
+            for following, _ in function.next_functions:
+                if following is not None and following not in known:
+                    known.add(following)
+                    reached.append(following)
 
     def _keep(self, place, kind, count, tensors):
         size = sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
+        file, line = _line(place)
         self.kept[place.key] = {
-            "kind": kind, "file": place.file, "line": line_of(place), "count": count, "bytes": size, "name": place.name,
+            "kind": kind, "file": file, "line": line, "count": count, "bytes": size, "name": place.name,
         }  # fmt: skip
 
     def forget(self):
-        """Let go of the graphs that were compared."""
+        """Let go of what was compared."""
         self.graphs.clear()
+
+
+def _number_of(function):
+    """The number of a node, which autograd counts up from step to step, with its name; None where it has none."""
+    number = getattr(function, "_sequence_nr", None)
+    return (number(), function.name()) if number is not None else None
 
 
 def line_of(place):
     """The line that makes it grow: where `NAME.append(`, `NAME +=` and the like stand; 0 when no line shows it."""
-    names = [place.name.split("[")[0]]
-    if "." in names[0]:
+    return _line(place)[1]
+
+
+def _line(place):
+    """The file and the line that make a place grow."""
+    name = place.name.split("[")[0]
+    names = [name]
+    if "." in name:
         # What the program calls `probe.cache` is `self.cache` to the class.
-        names.append("self." + names[0].rsplit(".", 1)[1])
-    name = "(?:%s)" % "|".join(re.escape(name) for name in names)
-    pattern = re.compile(
-        r"(?<![\w.])%s\s*(\[[^]]*\]\s*)*(\.(append|extend|add|insert|appendleft|update|setdefault)\b|\+=|=\s*%s\s*\+|\[.*\]\s*=(?!=))" % (name, name)
-    )
-    for number, line in enumerate(linecache.getlines(place.file), 1):
-        if pattern.search(line) and not line.lstrip().startswith("#"):
-            return number
-    return 0
+        names.append("self." + name.rsplit(".", 1)[1])
+    for file in dict.fromkeys(file for file in (place.home, place.file) if file):
+        line = line_in(file, names, place.container is None)
+        if line:
+            return file, line
+    return place.file, 0

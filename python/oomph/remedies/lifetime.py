@@ -108,8 +108,9 @@ class DetachLosses(Remedy):
     def _detach(self, frame):
         for place in Search(self.torch).run(frame):
             if place.container is None:
-                # A single loss is the program's business until it turns out to be a sum of all that came before.
-                if not self._is_total(place):
+                # A single loss is the program's business until it turns out to be a sum of all that came before; what goes
+                # from step to step as a state is what the program computes with.
+                if place.tensors[0].numel() != 1 or place.is_state or not self._is_total(place):
                     continue
             count = 0
             for tensor in place.tensors:

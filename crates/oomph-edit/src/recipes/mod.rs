@@ -5,7 +5,9 @@ mod batch;
 mod checkpointing;
 mod evaluation;
 mod frameworks;
+mod graphs;
 mod images;
+mod keeping;
 mod lifetime;
 mod optimizers;
 mod own;
@@ -15,6 +17,8 @@ mod trainer;
 mod weights;
 
 use crate::program::{CannotPlace, Draft};
+
+pub(crate) use keeping::retains_a_state;
 
 type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;
 
@@ -42,7 +46,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("fused-optimizer", |draft| optimizers::stepping(draft, "fused", "True")),
     ("foreach-off", |draft| optimizers::stepping(draft, "foreach", "False")),
     ("no-grad", lifetime::no_grad),
-    ("detach-losses", lifetime::detach),
+    ("detach-losses", keeping::detach),
     ("collect-on-host", lifetime::results_to_host),
     ("retain-graph-off", lifetime::retain_graph),
     ("zero-grad-none", lifetime::zero_grad),

@@ -182,8 +182,8 @@ pub struct HookPipeline {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookKept {
-    /// `loss-history`, `graph-history` and `running-total`: what grows in every step has a graph. `results`: it has none
-    /// and lies on the card.
+    /// `loss-history`, `graph-history`, `running-total` and `carried-state`: what grows in every step has a graph.
+    /// `results`: it has none and lies on the card.
     pub kind: String,
     /// The file of the line that keeps them.
     pub file: Option<String>,

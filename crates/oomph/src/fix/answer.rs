@@ -244,7 +244,11 @@ impl<'a> Parts<'_, 'a> {
             if dose.remedy.when.causes.contains(&Cause::Leak) {
                 let results = dose.remedy.aims.contains(&Operation::Evaluation);
                 let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
-                notes.extend(kept.filter_map(place_of));
+                for place in kept.filter_map(place_of) {
+                    if !notes.contains(&place) {
+                        notes.push(place);
+                    }
+                }
             }
         }
         let evidence = fix.mix.doses.iter().filter_map(|dose| {
@@ -431,9 +435,11 @@ fn place_of(kept: &HookKept) -> Option<String> {
     let file = kept.file.as_ref()?;
     let name = kept.name.as_ref().map(|name| format!(" in `{name}`")).unwrap_or_default();
     let line = kept.line.map(|line| format!(":{line}")).unwrap_or_default();
+    // The kernel runs a cell as a file of its own, whose name says nothing.
+    let place = if file.contains("/ipykernel_") { "the notebook".to_owned() } else { format!("{file}{line}") };
     let what = if kept.is_results() { "the results of every batch on the card" } else { "a tensor with its graph" };
     let when = if kept.is_results() { "" } else { " at every step" };
-    Some(format!("{file}{line} keeps {what}{name}{when}"))
+    Some(format!("{place} keeps {what}{name}{when}"))
 }
 
 fn difference(before: u64, after: u64) -> i64 {

@@ -73,7 +73,8 @@ fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathBuf)>
     module.or_else(|| {
         words.iter().enumerate().find_map(|(place, word)| {
             let path = directory.join(word);
-            let python = word.ends_with(".py") && path.is_file();
+            // A notebook stands behind what runs it: `jupyter nbconvert --execute`, `papermill`.
+            let python = (word.ends_with(".py") || word.ends_with(".ipynb")) && path.is_file();
             // Python puts the folder of the file that a link points to first.
             let real = python.then(|| path.canonicalize().ok()).flatten()?;
             let folder = real.parent()?.to_owned();
@@ -123,6 +124,7 @@ fn kept_at(kept: &HookKept) -> Option<KeptAt> {
         file: file.canonicalize().unwrap_or(file),
         line: usize::try_from(kept.line?).ok()?,
         kind: kept.kind.clone(),
+        name: kept.name.clone().unwrap_or_default(),
     })
 }
 

@@ -19,7 +19,7 @@ use oomph_explain::snapshot::At;
 use oomph_gpu::size;
 use oomph_launch::{HookOom, HookProgram, ProgramKind};
 use oomph_remedy::search::{self, Fix, Forecast, Found, Mix, Wishes};
-use oomph_remedy::{Catalogue, Operation, Task};
+use oomph_remedy::{Catalogue, Cause, Operation, Task};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
 use crate::assemble::{Evidence, Observation, assemble, assemble_with};
@@ -239,6 +239,10 @@ fn search<'a>(
     let edits = Edits::of(command, &stage.directory, &known);
     if others_only(&full.frameworks) && situation.settings.batch_size.is_none() {
         situation.settings.batch_size = edits.as_ref().and_then(Edits::batch_size);
+    }
+    // Nothing grows in number there, so no search of the program's objects finds it.
+    if edits.as_ref().is_some_and(|edits| edits.program.retains_a_state()) {
+        situation.causes.insert(0, Cause::Leak.into());
     }
     let situation = situation;
     let applier =
