@@ -99,15 +99,8 @@ struct Assumed {
 }
 
 /// Peaks are reached by 45 to 70 %, bandwidths by 60 to 85 %; a launch takes 4 to 8 us in eager PyTorch.
-const TYPICAL: Assumed = Assumed {
-    arithmetic: 0.58,
-    bandwidth: 0.72,
-    traffic: 1.0,
-    kernel: 3e-6,
-    launch: 6e-6,
-    overlap: 0.5,
-    host: 25e9,
-};
+const TYPICAL: Assumed =
+    Assumed { arithmetic: 0.58, bandwidth: 0.72, traffic: 1.0, kernel: 3e-6, launch: 6e-6, overlap: 0.5, host: 25e9 };
 
 fn assumptions() -> Vec<Assumed> {
     let balance = [(0.45, 0.85, 0.8), (0.70, 0.60, 1.25)];
@@ -140,13 +133,18 @@ impl Slowdown {
     }
 }
 
+/// What no assumption covers: caches, shapes that suit a kernel badly, the order of launches. It is wrong by a share of what
+/// changes, so that what changes nothing costs nothing.
+const UNKNOWN: f64 = 0.15;
+
 /// How much longer `after` takes than `before` on a card; `None` where one of them computes nothing.
 pub fn slowdown(gpu: &Gpu, before: &Work, after: &Work) -> Option<Slowdown> {
     let ratios = assumptions().into_iter().filter_map(|assumed| {
         let (before, after) = (seconds(gpu, before, assumed), seconds(gpu, after, assumed));
         (before > 0.0 && after > 0.0).then(|| after / before)
     });
-    ratios.fold(None, |found: Option<Slowdown>, ratio| {
+    let ends = ratios.flat_map(|ratio| [ratio.powf(1.0 - UNKNOWN), ratio.powf(1.0 + UNKNOWN)]);
+    ends.fold(None, |found: Option<Slowdown>, ratio| {
         let known = found.unwrap_or(Slowdown { low: ratio, high: ratio });
         Some(Slowdown { low: known.low.min(ratio), high: known.high.max(ratio) })
     })
@@ -253,7 +251,8 @@ mod tests {
     fn a_third_more_of_everything_takes_a_third_longer() {
         let (before, after) = (step(300.0, 1e11, 1e8, 900.0), step(400.0, 1e11, 1e8, 1200.0));
         let price = slowdown(card("rtx-4090"), &before, &after).expect("both compute");
-        assert!((price.low - 4.0 / 3.0).abs() < 1e-9 && (price.high - 4.0 / 3.0).abs() < 1e-9, "{price:?}");
+        assert!((price.middle() - 4.0 / 3.0).abs() < 0.01, "{price:?}");
+        assert!((1.25..1.30).contains(&price.low) && (1.37..1.42).contains(&price.high), "{price:?}");
         assert!(slowdown(card("rtx-4090"), &Work::default(), &after).is_none());
     }
 
@@ -270,10 +269,11 @@ mod tests {
         let before = step(300.0, 1e11, 1e8, 0.0);
         let gpu = card("rtx-4090");
         let seconds = seconds(gpu, &before, TYPICAL);
-        let after = Work { link: Calls { calls: 1.0, bytes: seconds * 0.5 * gpu.link_bytes_per_second() }, ..before.clone() };
+        let after =
+            Work { link: Calls { calls: 1.0, bytes: seconds * 0.5 * gpu.link_bytes_per_second() }, ..before.clone() };
         let price = slowdown(gpu, &before, &after).expect("both compute");
         assert!((price.low - 1.0).abs() < 0.01, "{price:?}");
-        assert!((1.35..1.65).contains(&price.high), "{price:?}");
+        assert!((1.35..1.90).contains(&price.high), "{price:?}");
     }
 
     #[test]

@@ -120,6 +120,19 @@ pub struct Baseline {
     pub oom: Option<Oom>,
 }
 
+impl FixRow {
+    /// What it costs in time, in words: as it was computed, else as it is published for other programs.
+    pub fn time(&self) -> String {
+        let Some(TimeRatio { low, high }) = self.slowdown else { return format!("{} elsewhere", self.time_cost) };
+        // A step's time is not known more finely than this.
+        if low >= 0.97 && high <= 1.03 {
+            return "about the time of a step".to_owned();
+        }
+        let times = if high - low < 0.02 { format!("{high:.2}x") } else { format!("{low:.2}x to {high:.2}x") };
+        format!("{times} the time of a step")
+    }
+}
+
 /// How many times as long something takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimeRatio {

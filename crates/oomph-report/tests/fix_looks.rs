@@ -35,6 +35,8 @@ fn row(remedies: &[&str], titles: &[&str], peak: u64, result: ResultChange, time
         room_bytes: Some((12_043 - peak) * MIB),
         result,
         time_cost: time.into(),
+        slowdown: None,
+        slowdown_unknown: None,
         quality_cost: None,
         evidence: vec![],
         apply: vec![],

@@ -7,7 +7,7 @@ use super::explain_snapshot::owner_name;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
 use crate::dry_run::Verdict;
-use crate::fix::{Attempt, FixOrder, FixReport, FixRow, FixVerdict, ResultChange, TimeRatio};
+use crate::fix::{Attempt, FixOrder, FixReport, FixRow, FixVerdict, ResultChange};
 
 /// Owners named in the line about the peak.
 const MOST_OWNERS: usize = 4;
@@ -177,19 +177,9 @@ fn table(page: &mut Page, report: &FixReport) {
     }
 }
 
-/// What a fix costs in time: as it was computed, else as it is published for other programs.
-pub fn time_cost(fix: &FixRow) -> String {
-    let Some(TimeRatio { low, high }) = fix.slowdown else { return format!("{} elsewhere", fix.time_cost) };
-    // What a step takes is not known more finely than this.
-    if low >= 0.97 && high <= 1.03 {
-        return "a step takes as long as before".to_owned();
-    }
-    if high - low < 0.02 { format!("{high:.2}x the time of a step") } else { format!("{low:.2}x to {high:.2}x the time of a step") }
-}
-
 /// The words to apply a fix.
 fn words(page: &mut Page, number: usize, fix: &FixRow) {
-    let mut cost = vec![time_cost(fix)];
+    let mut cost = vec![fix.time()];
     cost.extend(fix.quality_cost.clone());
     page.paragraph(
         2,

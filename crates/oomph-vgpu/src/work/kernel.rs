@@ -68,7 +68,7 @@ const BACKWARD_TIMES_TWO: u64 = 5;
 static LAST_ATTENTION: AtomicU64 = AtomicU64::new(0);
 
 /// How a kernel is counted: what to look at in its lowest four bits, and further up the bytes of an element, or for attention
-/// the block of queries, the size of a head, and whether it is causal.
+/// the block of queries, the size of a head, whether it is causal, and whether its numbers have 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe(pub u64);
 
@@ -109,10 +109,11 @@ impl Recipe {
             let (rows, head) = (sizes.first().copied().unwrap_or(64), sizes.get(2).copied().unwrap_or(64));
             // The variant for heads of any size says 65,536.
             let head = if head > 1023 { 128 } else { head };
-            return Self::new(Count::Efficient, rows.min(1023) | head << 10);
+            let wide = u64::from(has("_f32_"));
+            return Self::new(Count::Efficient, rows.min(1023) | head << 10 | wide << 21);
         }
         if has("flash_bwd_dq_dk_dv") || has("fmha_cutlassB") {
-            return Self::new(Count::AttentionBackward, 0);
+            return Self::new(Count::AttentionBackward, u64::from(has("_f32_")) << 21);
         }
         let rows = if has("softmax_warp_forward") {
             (Count::ThirdByFifth, 2)
@@ -173,7 +174,7 @@ pub unsafe fn launched(recipe: Recipe, launch: &Launch) {
         Count::Flash | Count::Efficient => return attention(detail, launch.grid),
         Count::AttentionBackward => {
             let operations = LAST_ATTENTION.load(Ordering::Relaxed) / 2 * BACKWARD_TIMES_TWO;
-            return super::product(Product { number: Number::F16, operations, bytes: 0 });
+            return super::product(Product { number: attends_with(detail), operations, bytes: 0 });
         }
     };
     match elements {
@@ -198,6 +199,11 @@ unsafe fn number_at(arguments: *mut *mut c_void, place: usize) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
+/// Attention of 32-bit numbers does not use tensor cores at their full speed.
+fn attends_with(detail: u64) -> Number {
+    if detail >> 21 & 1 == 1 { Number::F32 } else { Number::F16 }
+}
+
 /// Queries are as many as keys, as in a self-attention.
 fn attention(detail: u64, [blocks, second, third]: [u32; 3]) {
     let (rows, head, causal) = (detail & 1023, detail >> 10 & 1023, detail >> 20 & 1);
@@ -206,8 +212,10 @@ fn attention(detail: u64, [blocks, second, third]: [u32; 3]) {
     let scores = length.saturating_mul(length).saturating_mul(heads) >> causal;
     let operations = scores.saturating_mul(head).saturating_mul(4);
     LAST_ATTENTION.store(operations, Ordering::Relaxed);
-    let bytes = length.saturating_mul(heads).saturating_mul(head).saturating_mul(8);
-    super::product(Product { number: Number::F16, operations, bytes });
+    // Queries, keys, values and the output.
+    let (number, size) = (attends_with(detail), if detail >> 21 & 1 == 1 { 4 } else { 2 });
+    let bytes = length.saturating_mul(heads).saturating_mul(head).saturating_mul(4 * size);
+    super::product(Product { number, operations, bytes });
 }
 
 #[cfg(test)]
@@ -222,7 +230,8 @@ mod tests {
 
     #[test]
     fn kernels_are_known_by_the_names_that_pytorch_gives_them() {
-        let add = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_";
+        let add =
+            "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_";
         assert_eq!(recipe(add), (Count::First, 12));
         let half = "_ZN2at6native29vectorized_elementwise_kernelILi8EZZZNS0_16gelu_kernel_cudaERKNS_10TensorBaseEENKUlvE_clEvEUlN3c108BFloat16EE_St5arrayIPcLm2EEEEviT0_T1_";
         assert_eq!(recipe(half), (Count::First, 4));

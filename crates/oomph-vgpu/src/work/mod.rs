@@ -95,7 +95,8 @@ struct Kernels {
     bytes: [AtomicU64; 64],
 }
 
-static KERNELS: Kernels = Kernels { calls: [const { AtomicU64::new(0) }; 64], bytes: [const { AtomicU64::new(0) }; 64] };
+static KERNELS: Kernels =
+    Kernels { calls: [const { AtomicU64::new(0) }; 64], bytes: [const { AtomicU64::new(0) }; 64] };
 static PRODUCTS: Mutex<BTreeMap<Product, u64>> = Mutex::new(BTreeMap::new());
 /// Calls and bytes of copies in the order of [`Way::ALL`].
 static COPIES: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(0) }; 2] }; 3];
@@ -197,10 +198,7 @@ mod tests {
         let bytes = 3 * (128 * 64 * 2 + 64 * 256 * 2 + 128 * 256 * 4);
         let copies = r#""copies":{"to_card":[0,0],"to_host":[1,7],"on_card":[0,0]}"#;
         let text = cut();
-        assert_eq!(
-            text,
-            format!(r#"{{"products":[["f16",{operations},{bytes},2]],"kernels":[[2,2020]],{copies}}}"#)
-        );
+        assert_eq!(text, format!(r#"{{"products":[["f16",{operations},{bytes},2]],"kernels":[[2,2020]],{copies}}}"#));
         assert!(cut().starts_with(r#"{"products":[],"kernels":[]"#));
     }
 }

@@ -335,7 +335,12 @@ impl VirtualBench<'_> {
         let changes = match self.applier.changes(mix) {
             Ok(changes) => changes,
             Err(refused) => {
-                return Ok(Tried { ran: Ran::NotApplied(vec![refused], None), seen: Vec::new(), no_effect: false, work: None });
+                return Ok(Tried {
+                    ran: Ran::NotApplied(vec![refused], None),
+                    seen: Vec::new(),
+                    no_effect: false,
+                    work: None,
+                });
             }
         };
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;

@@ -21,7 +21,9 @@ const EQUAL: f64 = 1.10;
 /// The work of the process that computes most.
 pub fn of_run(hooks: &HookReports) -> Option<HookWork> {
     let works = hooks.reports.iter().filter_map(|hook| hook.work.as_ref());
-    works.max_by_key(|work| work.products.iter().map(|(_, operations, _, times)| operations * times).sum::<u64>()).cloned()
+    works
+        .max_by_key(|work| work.products.iter().map(|(_, operations, _, times)| operations * times).sum::<u64>())
+        .cloned()
 }
 
 /// What is known for the prices of all fixes.
