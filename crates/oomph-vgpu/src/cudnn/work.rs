@@ -150,10 +150,11 @@ mod tests {
     #[test]
     fn a_convolution_is_followed_from_its_tensors_to_its_plan() {
         let address = |number: usize| (0x7000_0000 + number * 16) as *mut c_void;
+        let half = tensor::HALF;
         let tensor = |at: *mut c_void, sides: [i64; 4]| {
             // SAFETY: the elements are local variables, of the types that the attributes have.
             unsafe {
-                set(at, TENSOR_TYPE, 1, 1, (&raw const tensor::HALF).cast());
+                set(at, TENSOR_TYPE, 1, 1, (&raw const half).cast());
                 set(at, TENSOR_DIMENSIONS, 3, 4, sides.as_ptr().cast());
             }
         };
