@@ -64,7 +64,7 @@ class Work:
         if length:
             self._count += 1
             self._delivered += samples
-            self._steps.append(dict(json.loads(self._buffer.raw[:length]), host_bytes=host))
+            self._steps.append(dict(json.loads(self._buffer[:length]), host_bytes=host))
             del self._steps[:-_MOST]
 
     def as_dict(self):
@@ -87,7 +87,7 @@ def _bytes_on_host(optimizer):
     try:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if parameter.device.type != "cpu" or not parameter.requires_grad:
+                if parameter.device.type != "cpu" or parameter.grad is None:
                     continue
                 state = optimizer.state.get(parameter) or {}
                 like = [one for one in state.values() if getattr(one, "shape", None) == parameter.shape]

@@ -8,6 +8,8 @@
 //! with a time is wrong in the same direction before and after a change. So it gives ratios only, as intervals: each end of
 //! what is not known about the card is taken in turn ([`Assumed`]), the same for both times, and the interval holds them all.
 
+use serde::{Deserialize, Serialize};
+
 use crate::gpu::{Gpu, Kind};
 
 /// The numbers that a product is computed with, by what cards have units for.
@@ -77,6 +79,83 @@ pub struct Work {
     pub on_card: Calls,
     /// What the host's optimizers read and write in the host's memory, in bytes.
     pub host_bytes: f64,
+}
+
+/// What one optimizer step computes and moves, as the virtual GPU counted it: of those that were seen, the one in the middle by
+/// what it computes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counted {
+    /// How many steps were seen, without the first.
+    pub steps: u64,
+    /// How many samples its loaders gave to all of them; 0 where it trains on no loader.
+    pub samples: u64,
+    /// Products, convolutions and attention: the numbers they are computed with, operations and bytes of one, and how many.
+    pub products: Vec<(String, u64, u64, u64)>,
+    /// Other kernels in groups of like size: how many, and their bytes together.
+    pub kernels: Vec<(u64, u64)>,
+    /// Copies: how many, and their bytes together.
+    pub copies: Copies,
+    /// What the host's optimizers read and write, in bytes.
+    pub host_bytes: u64,
+}
+
+/// Copies of one step by direction: how many, and their bytes together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Copies {
+    /// From the host to a card.
+    pub to_card: (u64, u64),
+    /// From a card to the host.
+    pub to_host: (u64, u64),
+    /// From card to card, or within one.
+    pub on_card: (u64, u64),
+}
+
+impl Counted {
+    /// The samples of a step, where it trains on a loader.
+    pub fn samples_each(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.samples as f64 / self.steps.max(1) as f64)
+    }
+
+    /// Additions and multiplications of a step's products.
+    pub fn operations(&self) -> u64 {
+        self.products.iter().map(|(_, operations, _, times)| operations.saturating_mul(*times)).sum()
+    }
+}
+
+impl From<&Counted> for Work {
+    fn from(seen: &Counted) -> Self {
+        let calls = |&(calls, bytes): &(u64, u64)| Calls { calls: calls as f64, bytes: bytes as f64 };
+        let (to_card, to_host) = (calls(&seen.copies.to_card), calls(&seen.copies.to_host));
+        let products = seen.products.iter().map(|(number, operations, bytes, times)| Products {
+            number: Number::named(number).unwrap_or(Number::F32),
+            operations: *operations as f64,
+            bytes: *bytes as f64,
+            times: *times as f64,
+        });
+        Self {
+            products: products.collect(),
+            kernels: seen.kernels.iter().map(calls).collect(),
+            link: Calls { calls: to_card.calls + to_host.calls, bytes: to_card.bytes + to_host.bytes },
+            on_card: calls(&seen.copies.on_card),
+            host_bytes: seen.host_bytes as f64,
+        }
+    }
+}
+
+/// How much longer a step takes than before, for the same samples.
+///
+/// `smaller_batch` is the effective batch before and after, where a change makes it smaller by the program's settings; what its
+/// loaders gave is better known, and counts where it was seen. `None` where one of them computes nothing.
+pub fn of_steps(gpu: &Gpu, before: &Counted, after: &Counted, smaller_batch: Option<(u64, u64)>) -> Option<Slowdown> {
+    let steps = match (before.samples_each(), after.samples_each(), smaller_batch) {
+        (Some(before), Some(after), _) => before / after,
+        (_, _, Some((before, after))) if after > 0 => before as f64 / after as f64,
+        _ => 1.0,
+    };
+    let price = slowdown(gpu, &before.into(), &after.into())?;
+    Some(Slowdown { low: price.low * steps, high: price.high * steps })
 }
 
 /// One choice of what is not known about a card and its machine.
@@ -284,5 +363,27 @@ mod tests {
         };
         let price = slowdown(card("rtx-3090"), &with(Number::F32), &with(Number::F16)).expect("both compute");
         assert!((price.middle() - 0.5).abs() < 0.01, "{price:?}");
+    }
+
+    fn counted(times: u64, samples: u64) -> Counted {
+        Counted {
+            steps: 4,
+            samples: 4 * samples,
+            products: vec![("f16".into(), 100_000_000_000, 100_000_000, times)],
+            ..Counted::default()
+        }
+    }
+
+    #[test]
+    fn prices_are_for_the_same_samples() {
+        let price = |before: &Counted, after: &Counted, batch| {
+            of_steps(card("rtx-4090"), before, after, batch).expect("both compute").middle()
+        };
+        let near = |price: f64, expected: f64| assert!((price - expected).abs() < 0.01, "{price}, not {expected}");
+        near(price(&counted(300, 16), &counted(400, 16), None), 4.0 / 3.0);
+        // Half the work for half the samples is no faster, whether the loaders say so or the settings.
+        near(price(&counted(300, 16), &counted(150, 8), None), 1.0);
+        near(price(&counted(300, 0), &counted(150, 0), Some((16, 8))), 1.0);
+        near(price(&counted(300, 16), &counted(300, 16), Some((16, 8))), 1.0);
     }
 }

@@ -55,10 +55,10 @@ pub use environment::Environment;
 pub use error::LaunchError;
 pub use hook::{
     AppliedRemedy, AppliedState, Batches, HookBatch, HookBatchRange, HookBatches, HookBlocks, HookCompiled, HookConfig,
-    HookCopies, HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage,
-    HookKept, HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram,
+    HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept,
+    HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram,
     HookRemedy, HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached,
-    HookWork, LimitScales, Network, Routing, Stop, StopMode, UnknownSizes, Values,
+    LimitScales, Network, Routing, Stop, StopMode, UnknownSizes, Values,
 };
 pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use oomph_gpu::roofline::Counted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -261,37 +262,7 @@ pub struct HookReport {
     /// The exception that ended the program.
     pub failure: Option<HookFailure>,
     /// What one optimizer step computes and moves; `None` where fewer than two steps were made.
-    pub work: Option<HookWork>,
-}
-
-/// What one optimizer step computes and moves: of those that were seen, the one in the middle by what it computes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HookWork {
-    /// How many steps were seen, without the first.
-    pub steps: u64,
-    /// How many samples its loaders gave to all of them; 0 where it trains on no loader.
-    pub samples: u64,
-    /// Products, convolutions and attention: the numbers they are computed with, operations and bytes of one, and how many.
-    pub products: Vec<(String, u64, u64, u64)>,
-    /// Other kernels in groups of like size: how many, and their bytes together.
-    pub kernels: Vec<(u64, u64)>,
-    /// Copies: how many, and their bytes together.
-    pub copies: HookCopies,
-    /// What the host's optimizers read and write, in bytes.
-    pub host_bytes: u64,
-}
-
-/// Copies of one step by direction: how many, and their bytes together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HookCopies {
-    /// From the host to a card.
-    pub to_card: (u64, u64),
-    /// From a card to the host.
-    pub to_host: (u64, u64),
-    /// From card to card, or within one.
-    pub on_card: (u64, u64),
+    pub work: Option<Counted>,
 }
 
 /// The exception that ended a program.

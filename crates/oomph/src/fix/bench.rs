@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oomph_edit::{Program, Way};
-use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy, HookWork};
+use oomph_gpu::roofline::Counted;
+use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
 use oomph_remedy::rewrite::{self, CannotRewrite, Into, Line, Rewrite};
 use oomph_remedy::search::{Bench, Dose, Mix, Ran};
 use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
@@ -391,7 +392,7 @@ pub struct Sight {
     /// When the trial ended.
     pub when: Instant,
     /// What one of its optimizer steps computes and moves.
-    pub work: Option<HookWork>,
+    pub work: Option<Counted>,
 }
 
 /// What became of a trial.
@@ -399,7 +400,7 @@ struct Tried {
     ran: Ran,
     seen: Vec<AppliedRemedy>,
     no_effect: bool,
-    work: Option<HookWork>,
+    work: Option<Counted>,
 }
 
 /// Whether two runs died at the same line of the same request, with as much allocated.

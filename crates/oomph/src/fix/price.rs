@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use oomph_gpu::Gpu;
-use oomph_gpu::roofline::{self, Calls, Number, Products, Slowdown, Work};
-use oomph_launch::{HookReports, HookWork};
+use oomph_gpu::roofline::{self, Counted, Slowdown};
+use oomph_launch::HookReports;
 use oomph_remedy::search::{Fix, Prefer};
 use oomph_remedy::{Sameness, TimeClass};
 use oomph_report::TimeRatio;
@@ -19,7 +19,7 @@ use super::bench::{Applier, Sight};
 const EQUAL: f64 = 1.10;
 
 /// The work of the process that computes most.
-pub fn of_run(hooks: &HookReports) -> Option<HookWork> {
+pub fn of_run(hooks: &HookReports) -> Option<Counted> {
     let works = hooks.reports.iter().filter_map(|hook| hook.work.as_ref());
     works
         .max_by_key(|work| work.products.iter().map(|(_, operations, _, times)| operations * times).sum::<u64>())
@@ -31,7 +31,7 @@ pub struct Priced<'a> {
     /// The card.
     pub gpu: &'a Gpu,
     /// The work of a step without any change.
-    pub before: Option<HookWork>,
+    pub before: Option<Counted>,
 }
 
 impl Priced<'_> {
@@ -47,33 +47,11 @@ impl Priced<'_> {
     ) -> Result<Slowdown, String> {
         let after = seen.get(&fix.mix.key()).and_then(|sight| sight.work.as_ref());
         let smaller_batch = applier.ready(&fix.mix).ok().and_then(|ready| ready.smaller_batch);
-        slowdown(self.gpu, self.before.as_ref(), after, smaller_batch)
+        let before = self.before.as_ref().ok_or("without the change fewer than two optimizer steps were seen")?;
+        let after = after.ok_or("with the change fewer than two optimizer steps were seen")?;
+        let price = roofline::of_steps(self.gpu, before, after, smaller_batch);
+        price.ok_or_else(|| "a step computes nothing on the card".to_owned())
     }
-}
-
-/// What a change costs.
-///
-/// `smaller_batch` is the effective batch before and after, where the fix makes it smaller by the program's settings; what
-/// the program's loaders gave is better known, and counts where it was seen.
-///
-/// # Errors
-/// Why it was not computed, in a clause.
-fn slowdown(
-    gpu: &Gpu,
-    before: Option<&HookWork>,
-    after: Option<&HookWork>,
-    smaller_batch: Option<(u64, u64)>,
-) -> Result<Slowdown, String> {
-    let before = before.ok_or("without the change fewer than two optimizer steps were seen")?;
-    let after = after.ok_or("with the change fewer than two optimizer steps were seen")?;
-    let each = |work: &HookWork| (work.samples > 0).then(|| work.samples as f64 / work.steps.max(1) as f64);
-    let steps = match (each(before), each(after), smaller_batch) {
-        (Some(before), Some(after), _) => before / after,
-        (_, _, Some((before, after))) if after > 0 => before as f64 / after as f64,
-        _ => 1.0,
-    };
-    let price = roofline::slowdown(gpu, &work(before), &work(after)).ok_or("a step computes nothing on the card")?;
-    Ok(Slowdown { low: price.low * steps, high: price.high * steps })
 }
 
 /// The price for the report.
@@ -83,25 +61,6 @@ pub fn told(price: Slowdown) -> TimeRatio {
 
 fn rounded(ratio: f64) -> f64 {
     (ratio * 100.0).round() / 100.0
-}
-
-fn work(seen: &HookWork) -> Work {
-    let calls = |&(calls, bytes): &(u64, u64)| Calls { calls: calls as f64, bytes: bytes as f64 };
-    let copies = &seen.copies;
-    let (to_card, to_host) = (calls(&copies.to_card), calls(&copies.to_host));
-    let products = seen.products.iter().map(|(number, operations, bytes, times)| Products {
-        number: Number::named(number).unwrap_or(Number::F32),
-        operations: *operations as f64,
-        bytes: *bytes as f64,
-        times: *times as f64,
-    });
-    Work {
-        products: products.collect(),
-        kernels: seen.kernels.iter().map(calls).collect(),
-        link: Calls { calls: to_card.calls + to_host.calls, bytes: to_card.bytes + to_host.bytes },
-        on_card: calls(&copies.on_card),
-        host_bytes: seen.host_bytes as f64,
-    }
 }
 
 /// The ratio that stands for a class of published costs where none was computed.
@@ -157,33 +116,7 @@ fn ranks(prices: &[f64]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use oomph_gpu::Catalogue;
-
     use super::*;
-
-    fn step(times: u64, samples: u64) -> HookWork {
-        HookWork {
-            steps: 4,
-            samples: 4 * samples,
-            products: vec![("f16".into(), 100_000_000_000, 100_000_000, times)],
-            ..HookWork::default()
-        }
-    }
-
-    #[test]
-    fn prices_are_for_the_same_samples() {
-        let gpu = Catalogue::builtin().get("rtx-4090").expect("the catalogue has it");
-        let price = |before: &HookWork, after: &HookWork, batch| {
-            slowdown(gpu, Some(before), Some(after), batch).expect("both compute").middle()
-        };
-        let near = |price: f64, expected: f64| assert!((price - expected).abs() < 0.01, "{price}, not {expected}");
-        near(price(&step(300, 16), &step(400, 16), None), 4.0 / 3.0);
-        // Half the work for half the samples is no faster, whether the loaders say so or the settings.
-        near(price(&step(300, 16), &step(150, 8), None), 1.0);
-        near(price(&step(300, 0), &step(150, 0), Some((16, 8))), 1.0);
-        near(price(&step(300, 16), &step(300, 16), Some((16, 8))), 1.0);
-        assert!(slowdown(gpu, None, Some(&step(1, 1)), None).is_err());
-    }
 
     #[test]
     fn prices_within_a_tenth_are_equal() {
