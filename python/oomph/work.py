@@ -33,7 +33,6 @@ class Work:
         self._steps = []
         self._count = 0
         self._begun = False
-        self._delivered = 0
         self._samples = 0
         self._hosts = {}
         self._host_bytes = 0
@@ -63,8 +62,7 @@ class Work:
             return
         if length:
             self._count += 1
-            self._delivered += samples
-            self._steps.append(dict(json.loads(self._buffer[:length]), host_bytes=host))
+            self._steps.append(dict(json.loads(self._buffer[:length]), samples=samples, host_bytes=host))
             del self._steps[:-_MOST]
 
     def as_dict(self):
@@ -73,8 +71,9 @@ class Work:
             return None
         steps = sorted(self._steps, key=_operations)
         middle = steps[(len(steps) - 1) // 2]
-        # A loader that runs ahead gives a batch more or less now and then, so the sum is told.
-        return dict(middle, steps=self._count, samples=self._delivered)
+        # A loader may run ahead, and be read without a step where it is measured.
+        samples = sorted(step["samples"] for step in steps)[len(steps) // 2]
+        return dict(middle, steps=self._count, samples=samples)
 
 
 def _operations(step):

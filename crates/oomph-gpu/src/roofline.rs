@@ -88,7 +88,7 @@ pub struct Work {
 pub struct Counted {
     /// How many steps were seen, without the first.
     pub steps: u64,
-    /// How many samples its loaders gave to all of them; 0 where it trains on no loader.
+    /// How many samples its loaders gave to one of them; 0 where it trains on no loader.
     pub samples: u64,
     /// Products, convolutions and attention: the numbers they are computed with, operations and bytes of one, and how many.
     pub products: Vec<(String, u64, u64, u64)>,
@@ -113,11 +113,6 @@ pub struct Copies {
 }
 
 impl Counted {
-    /// The samples of a step, where it trains on a loader.
-    pub fn samples_each(&self) -> Option<f64> {
-        (self.samples > 0).then(|| self.samples as f64 / self.steps.max(1) as f64)
-    }
-
     /// Additions and multiplications of a step's products.
     pub fn operations(&self) -> u64 {
         self.products.iter().map(|(_, operations, _, times)| operations.saturating_mul(*times)).sum()
@@ -149,9 +144,9 @@ impl From<&Counted> for Work {
 /// `smaller_batch` is the effective batch before and after, where a change makes it smaller by the program's settings; what its
 /// loaders gave is better known, and counts where it was seen. `None` where one of them computes nothing.
 pub fn of_steps(gpu: &Gpu, before: &Counted, after: &Counted, smaller_batch: Option<(u64, u64)>) -> Option<Slowdown> {
-    let steps = match (before.samples_each(), after.samples_each(), smaller_batch) {
-        (Some(before), Some(after), _) => before / after,
-        (_, _, Some((before, after))) if after > 0 => before as f64 / after as f64,
+    let seen = Some((before.samples, after.samples)).filter(|(before, after)| *before > 0 && *after > 0);
+    let steps = match seen.or(smaller_batch) {
+        Some((before, after)) if after > 0 => before as f64 / after as f64,
         _ => 1.0,
     };
     let price = slowdown(gpu, &before.into(), &after.into())?;
@@ -368,7 +363,7 @@ mod tests {
     fn counted(times: u64, samples: u64) -> Counted {
         Counted {
             steps: 4,
-            samples: 4 * samples,
+            samples,
             products: vec![("f16".into(), 100_000_000_000, 100_000_000, times)],
             ..Counted::default()
         }
