@@ -11,10 +11,10 @@ use crate::work::{self, Number, Product};
 
 const TENSOR_TYPE: i32 = 901;
 const TENSOR_DIMENSIONS: i32 = 902;
-/// The filter, and the tensor that is as large as the output, of the three operations of convolution: forward, the gradient of
-/// the input, that of the filter.
-const FILTERS: [i32; 3] = [703, 709, 716];
-const INPUTS: [i32; 3] = [704, 710, 715];
+/// The filter, input and output of the three operations of convolution, or their gradients: forward, the gradient of the input,
+/// that of the filter. The numbers are those of `cudnnBackendAttributeName_t`.
+const FILTERS: [i32; 3] = [703, 709, 715];
+const INPUTS: [i32; 3] = [704, 710, 716];
 const OUTPUTS: [i32; 3] = [705, 711, 717];
 /// More dimensions than cuDNN knows.
 const MOST_DIMENSIONS: i64 = 8;
@@ -177,6 +177,15 @@ mod tests {
         // What the plan was made of may be gone before it runs.
         [x, w, y, operation, graph, heuristics].into_iter().for_each(forget);
         let own = known().get(&(plan as usize)).copied().expect("the plan is known");
+        // The gradient of the filter sums as often.
+        tensor(x, [2, 64, 32, 32]);
+        tensor(w, [128, 64, 3, 3]);
+        tensor(y, [2, 128, 32, 32]);
+        for (name, part) in [(715, w), (716, x), (717, y)] {
+            join(operation, name, part);
+        }
+        let gradient = known().get(&(operation as usize)).copied().expect("the operation is known");
+        assert_eq!(gradient.computes(), own.computes());
         let operations = 2 * (2 * 128 * 32 * 32) * (64 * 3 * 3);
         let bytes = 2 * (2 * 64 * 32 * 32 + 128 * 64 * 9 + 2 * 128 * 32 * 32);
         assert_eq!(own.computes(), Some((operations, bytes)));
