@@ -86,8 +86,8 @@ fn trainer() -> Result<()> {
 
 /// A transformer that computes its forward passes twice takes about a third longer.
 fn price_of_checkpointing() -> Result<()> {
-    let program = ["trainer_gpt2.py", "--batch-size", "16", "--layers", "6"];
-    let options = ["--gpu", "rtx-3060", "--target", "8GiB", "--allow", "gradient-checkpointing", "--fixes", "1"];
+    let program = ["trainer_gpt2.py", "--batch-size", "4"];
+    let options = ["--gpu", "rtx-3060", "--target", "6GiB", "--allow", "gradient-checkpointing", "--fixes", "1"];
     let (finished, report) = fixed(&options, &program)?;
     sound(&report)?;
     let price = &fixes(&report)?[0]["slowdown"];
