@@ -74,6 +74,8 @@ class Batches:
     def delivered(self, loader, batch, ahead=False):
         """A loader gives a batch; gives the batch of the longest samples to take its place, or None."""
         self._delivered += 1
+        if self.record.work is not None:
+            self.record.work.delivered(samples_of(self.torch, batch))
         size, unit, _ = measured(self.torch, batch)
         if not size:
             return None
@@ -234,6 +236,12 @@ def extent(torch, sample):
                 size = size[0] * size[1]
             total += int(size) if isinstance(size, int) else 0
     return total
+
+
+def samples_of(torch, batch):
+    """How many samples a batch has: the length of its tensors; 0 where that is not seen."""
+    lengths = [leaf.shape[0] for leaf in _leaves(torch, batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    return int(lengths[0]) if lengths else 0
 
 
 def measured(torch, batch):

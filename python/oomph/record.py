@@ -64,6 +64,8 @@ class Record:
         """What the program is (`oomph.program.Program`), once a framework is there."""
         self.batches = None
         """How the batches differ (`oomph.batches.Batches`), once a framework is there."""
+        self.work = None
+        """What the steps compute and move (`oomph.work.Work`), once a framework is there."""
         self.current_memory = None
         """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the watcher of PyTorch."""
         self.phases = self.course = self.unreached = None
@@ -89,12 +91,14 @@ class Record:
         frameworks, architectures = self.frameworks, self.architectures
         memory, remedies, program = self.current_memory, self.remedies, self.program
         phases, course, unreached = self.phases, self.course, self.unreached
+        work = self.work
         self._lock = threading.RLock()
         self._begin()
         self.frameworks, self.architectures = dict(frameworks), architectures
         self.current_memory, self.remedies, self.program = memory, remedies, program
         self.phases, self.course, self.unreached = phases, course, unreached
-        for followed in (phases, course):
+        self.work = work
+        for followed in (phases, course, work):
             if followed is not None:
                 followed.forked()
 
@@ -240,6 +244,7 @@ class Record:
                 "remedies": [report() for report in self.remedies],
                 "program": self._program(),
                 "batches": self._batches(),
+                "work": self._work(),
                 "compiled": list(self.compiled),
                 "architectures": list(self.architectures),
                 "phases": _listed(self.phases),
@@ -260,6 +265,12 @@ class Record:
     def _batches(self):
         try:
             return self.batches.as_dict() if self.batches is not None else None
+        except Exception:
+            return None
+
+    def _work(self):
+        try:
+            return self.work.as_dict() if self.work is not None else None
         except Exception:
             return None
 

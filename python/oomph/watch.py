@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights
+from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights, work
 
 
 class Watcher:
@@ -351,11 +351,16 @@ class Watcher:
     def stepped(self, optimizer):
         """One optimizer has stepped: count, write, and stop when the peak has been seen."""
         try:
+            counted = self.record.work
+            if counted is not None:
+                counted.optimized(optimizer)
             if self.owners is not None:
                 self.owners.step_ended(optimizer)
             if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
                 return
             self.record.steps = self.counter.steps
+            if counted is not None:
+                counted.stepped()
             if self.record.batches is not None:
                 self.record.batches.stepped()
             if self.owners is not None:
@@ -403,6 +408,7 @@ def install(torch, record, config):
     record.frameworks["torch"] = str(torch.__version__)
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
+    record.work = hook.guarded(work.Work)
     if config["follow"]:
         # Before the functions are wrapped that reset peaks: the meter resets them behind the program's back.
         hook.guarded(watcher.follow)

@@ -34,6 +34,7 @@ def padded(samples):
 class Record:
     def __init__(self):
         self.steps = 0
+        self.work = None
         self.program = types.SimpleNamespace(has_optimizer=lambda: True)
         self.peaks = {0: (0, 0)}
 

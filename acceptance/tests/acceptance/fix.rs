@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
     };
     vec![
         trial("trainer", trainer),
+        trial("price_of_checkpointing", price_of_checkpointing),
         trial("convnet", convnet),
         trial("leaking_losses", leaking_losses),
         trial("in_place", in_place),
@@ -81,6 +82,17 @@ fn trainer() -> Result<()> {
     let by_hand = { by_hand }.finish()?.report()?;
     ensure!(by_hand["verdict"] == "fits", "the batch by hand does not fit: {by_hand:#}");
     Ok(())
+}
+
+/// A transformer that computes its forward passes twice takes about a third longer.
+fn price_of_checkpointing() -> Result<()> {
+    let program = ["trainer_gpt2.py", "--batch-size", "4"];
+    let options = ["--gpu", "rtx-3060", "--target", "6GiB", "--allow", "gradient-checkpointing", "--fixes", "1"];
+    let (finished, report) = fixed(&options, &program)?;
+    sound(&report)?;
+    let price = &fixes(&report)?[0]["slowdown"];
+    let (low, high) = (price["low"].as_f64().context("no price")?, price["high"].as_f64().context("no price")?);
+    finished.ensure(1.15 <= low && low <= high && high <= 1.45, format!("another price: {price}"))
 }
 
 /// A plain loop with convolutions: what is offered first changes no result.

@@ -115,6 +115,30 @@ pub struct Architecture {
     pub shared_memory_per_sm_bytes: u32,
     /// Shared memory, in bytes, that CUDA keeps for itself in each block.
     pub shared_memory_reserved_per_block_bytes: u32,
+    /// What one SM computes in a clock.
+    pub operations_per_clock: OperationsPerClock,
+}
+
+/// Dense additions and multiplications of one SM in a clock, by the type of numbers, with sums of 32 bits.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperationsPerClock {
+    /// 64-bit floating point.
+    pub f64: u32,
+    /// 32-bit floating point without tensor cores.
+    pub f32: u32,
+    /// 32-bit floating point in tensor cores.
+    pub tf32: u32,
+    /// 16-bit floating point in tensor cores.
+    pub f16: u32,
+    /// 8-bit floating point in tensor cores.
+    pub f8: u32,
+    /// 8-bit integers.
+    pub i8: u32,
+    /// Whether tensor cores of GeForce cards make half as many.
+    pub geforce_halves: bool,
+    /// Where these figures came from.
+    pub source: String,
 }
 
 /// What one process holds on a card beside the framework's own allocator, in bytes.

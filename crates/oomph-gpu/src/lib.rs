@@ -2,6 +2,7 @@
 //!
 //! - [`Catalogue`] holds the cards that oomph knows, from `data/gpus.toml`, and finds one by whatever people call it.
 //! - [`size`] reads and writes sizes the way PyTorch users mean them.
+//! - [`roofline`] says how much longer one piece of work takes than another on a card.
 //! - [`nvml`] lists the cards that are really installed.
 //!
 //! Design constraints:
@@ -16,9 +17,10 @@ mod catalogue;
 mod gpu;
 mod lookup;
 pub mod nvml;
+pub mod roofline;
 pub mod size;
 
 pub use catalogue::{Catalogue, CatalogueError};
-pub use gpu::{Architecture, ComputeCapability, ContextCost, Gpu, Kind, UnknownComputeCapability};
+pub use gpu::{Architecture, ComputeCapability, ContextCost, Gpu, Kind, OperationsPerClock, UnknownComputeCapability};
 pub use lookup::UnknownGpu;
 pub use size::{Size, SizeError};

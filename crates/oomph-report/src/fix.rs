@@ -120,6 +120,28 @@ pub struct Baseline {
     pub oom: Option<Oom>,
 }
 
+impl FixRow {
+    /// What it costs in time, in words: as it was computed, else as it is published for other programs.
+    pub fn time(&self) -> String {
+        let Some(TimeRatio { low, high }) = self.slowdown else { return format!("{} elsewhere", self.time_cost) };
+        // A step's time is not known more finely than this.
+        if low >= 0.97 && high <= 1.03 {
+            return "about the time of a step".to_owned();
+        }
+        let times = if high - low < 0.02 { format!("{high:.2}x") } else { format!("{low:.2}x to {high:.2}x") };
+        format!("{times} the time of a step")
+    }
+}
+
+/// How many times as long something takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimeRatio {
+    /// The least ratio.
+    pub low: f64,
+    /// The most.
+    pub high: f64,
+}
+
 /// A change, or several together, with which the program fits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FixRow {
@@ -139,8 +161,15 @@ pub struct FixRow {
     pub room_bytes: Option<u64>,
     /// What happens to the result.
     pub result: ResultChange,
-    /// What it costs in time, in words.
+    /// What it is said to cost in time elsewhere, in words.
     pub time_cost: String,
+    /// How much longer a step takes than before, for the same samples, computed from what both compute and move; `null` where
+    /// that is not known.
+    #[serde(default)]
+    pub slowdown: Option<TimeRatio>,
+    /// Why `slowdown` is not known, in a clause.
+    #[serde(default)]
+    pub slowdown_unknown: Option<String>,
     /// What it costs in quality, in words, where it costs any.
     pub quality_cost: Option<String>,
     /// What was seen of it from inside, one sentence for each remedy.
@@ -256,6 +285,8 @@ mod tests {
             room_bytes: Some(2),
             result: ResultChange::Same,
             time_cost: "no cost".into(),
+            slowdown: Some(TimeRatio { low: 0.5, high: 1.5 }),
+            slowdown_unknown: None,
             quality_cost: None,
             evidence: vec![],
             apply: vec![Apply { kind: "code".into(), text: "x()".into(), remedy: "vae-slicing".into() }],
@@ -270,7 +301,7 @@ mod tests {
         assert!(
             text.starts_with(concat!(
                 r#"{"remedies":["vae-slicing"],"titles":["VAE slicing"],"verified":true,"verdict":"fits","peak_bytes":3,"#,
-                r#""saves_bytes":-1,"room_bytes":2,"result":"same","time_cost":"no cost","#
+                r#""saves_bytes":-1,"room_bytes":2,"result":"same","time_cost":"no cost","slowdown":{"low":0.5,"high":1.5},"#
             )),
             "{text}"
         );

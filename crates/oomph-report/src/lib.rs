@@ -37,7 +37,7 @@ pub use dry_run::{
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{
     Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold,
-    ResultChange,
+    ResultChange, TimeRatio,
 };
 pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};

@@ -5,7 +5,7 @@
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
 use oomph_report::{
     Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
-    ResultChange, Site, Style, Verdict, render_fix,
+    ResultChange, Site, Style, TimeRatio, Verdict, render_fix,
 };
 
 const MIB: u64 = 1 << 20;
@@ -35,6 +35,8 @@ fn row(remedies: &[&str], titles: &[&str], peak: u64, result: ResultChange, time
         room_bytes: Some((12_043 - peak) * MIB),
         result,
         time_cost: time.into(),
+        slowdown: None,
+        slowdown_unknown: None,
         quality_cost: None,
         evidence: vec![],
         apply: vec![],
@@ -98,6 +100,7 @@ fn found() -> FixReport {
                     "TrainingArguments(..., per_device_train_batch_size=4, gradient_accumulation_steps=8)",
                 )],
                 quality_cost: Some("batch-norm statistics change".into()),
+                slowdown: Some(TimeRatio { low: 1.02, high: 1.13 }),
                 ..row(
                     &["micro-batch/8"],
                     &["Smaller micro-batch with gradient accumulation (32 to 4)"],

@@ -53,5 +53,6 @@ mod trace;
 mod transfer;
 mod twister;
 mod virtual_memory;
+mod work;
 
 use exports::abi;

@@ -1,13 +1,14 @@
 //! What nvcc's start-up code registers of a program: fat binaries, and the host functions that stand for their kernels.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oomph_ledger::NoteKind;
 
 use crate::loaded::{self, File};
+use crate::work::kernel::{self, Launch, Recipe};
 use crate::{books, device, image};
 
 /// The architectures of a fat binary: a bit for each with machine code, and one for each with PTX.
@@ -54,9 +55,10 @@ impl Architectures {
 /// What nvcc's start-up code registered: fat binaries, and which kernel of the program is in which.
 struct Registered {
     binaries: Vec<Binary>,
-    /// Host functions that stand for kernels, with the index of their fat binary. Torch registers a hundred thousand
+    /// Host functions that stand for kernels, with the index of their fat binary and the address of their name. Torch
+    /// registers a hundred thousand
     /// while it loads and asks about a few, so they are sorted at the first question.
-    kernels: Vec<(usize, u32)>,
+    kernels: Vec<(usize, u32, usize)>,
     sorted: bool,
     /// Where the files lie that the report was told of.
     told: Vec<Range<usize>>,
@@ -104,25 +106,31 @@ pub unsafe fn register(wrapper: *const c_void) -> *mut c_void {
 }
 
 /// Notes that a host function stands for a kernel of a fat binary.
-pub fn register_kernel(binary: *mut c_void, function: *const c_void) {
+///
+/// The name is kept by its address: it lies in the program, which is never unloaded as long as it launches the kernel.
+pub fn register_kernel(binary: *mut c_void, function: *const c_void, name: *const c_char) {
     let mut registered = registered();
     let Some(index) = (binary as usize).checked_sub(1).filter(|index| *index < registered.binaries.len()) else {
         return;
     };
-    registered.kernels.push((function as usize, index as u32));
+    registered.kernels.push((function as usize, index as u32, name as usize));
     registered.sorted = false;
 }
 
 impl Registered {
     /// The fat binary that a host function's kernel is in.
     fn binary_of(&mut self, function: *const c_void) -> Option<&Binary> {
+        let (_, binary, _) = self.find(function)?;
+        self.binaries.get(binary as usize)
+    }
+
+    fn find(&mut self, function: *const c_void) -> Option<(usize, u32, usize)> {
         if !self.sorted {
             self.kernels.sort_unstable();
             self.sorted = true;
         }
-        let place = self.kernels.binary_search_by_key(&(function as usize), |(function, _)| *function).ok()?;
-        let (_, binary) = self.kernels.get(place)?;
-        self.binaries.get(*binary as usize)
+        let place = self.kernels.binary_search_by_key(&(function as usize), |(function, ..)| *function).ok()?;
+        self.kernels.get(place).copied()
     }
 }
 
@@ -133,18 +141,45 @@ fn registered() -> MutexGuard<'static, Registered> {
 /// How many places remember a kernel that was launched.
 const REMEMBERED: usize = 1 << 12;
 
-/// Kernels that were launched and looked at, each at a place that its address says.
-static LAUNCHED: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
+/// A kernel that was launched and looked at. Host functions begin at multiples of 16, so the low four bits of the address
+/// hold what its launches are looked at for: a place that another thread changes never has arguments read that are not there.
+struct Place {
+    function: AtomicUsize,
+    recipe: AtomicU64,
+}
 
-/// Notes for the report what the file was compiled for that a kernel of the program is in.
+/// Kernels that were launched and looked at, each at a place that its address says.
+static LAUNCHED: [Place; REMEMBERED] =
+    [const { Place { function: AtomicUsize::new(0), recipe: AtomicU64::new(0) } }; REMEMBERED];
+
+/// Counts a launch, and notes for the report what the file was compiled for that a kernel of the program is in.
+///
+/// # Safety
+/// The arguments are those of CUDA's contract.
 #[inline]
-pub fn launched(function: *const c_void) {
-    // Host functions begin at multiples of 16.
+pub unsafe fn launched(function: *const c_void, launch: &Launch) {
     let place = &LAUNCHED[(function as usize >> 4) % REMEMBERED];
-    if place.load(Ordering::Relaxed) != function as usize {
-        place.store(function as usize, Ordering::Relaxed);
+    let mut known = place.function.load(Ordering::Relaxed);
+    if known & !15 != function as usize & !15 {
+        let recipe = recipe_of(function);
+        place.recipe.store(recipe.0, Ordering::Relaxed);
+        known = function as usize & !15 | recipe.tag();
+        place.function.store(known, Ordering::Relaxed);
         first_launch(function);
     }
+    let recipe = Recipe(place.recipe.load(Ordering::Relaxed) & !15 | (known & 15) as u64);
+    // SAFETY: the caller's promise; which arguments are read was found for this very kernel.
+    unsafe { kernel::launched(recipe, launch) };
+}
+
+#[cold]
+fn recipe_of(function: *const c_void) -> Recipe {
+    let Some((_, _, name)) = registered().find(function).filter(|(_, _, name)| *name != 0) else {
+        return Recipe::of("");
+    };
+    // SAFETY: nvcc's start-up code registered a text that ends with a zero byte, in the file that launches the kernel.
+    let name = unsafe { CStr::from_ptr(name as *const c_char) };
+    Recipe::of(&name.to_string_lossy())
 }
 
 #[cold]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use oomph_gpu::roofline::Counted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -260,6 +261,8 @@ pub struct HookReport {
     pub fallback: Option<String>,
     /// The exception that ended the program.
     pub failure: Option<HookFailure>,
+    /// What one optimizer step computes and moves; `None` where fewer than two steps were made.
+    pub work: Option<Counted>,
 }
 
 /// The exception that ended a program.

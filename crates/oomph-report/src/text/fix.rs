@@ -179,7 +179,7 @@ fn table(page: &mut Page, report: &FixReport) {
 
 /// The words to apply a fix.
 fn words(page: &mut Page, number: usize, fix: &FixRow) {
-    let mut cost = vec![fix.time_cost.clone()];
+    let mut cost = vec![fix.time()];
     cost.extend(fix.quality_cost.clone());
     page.paragraph(
         2,

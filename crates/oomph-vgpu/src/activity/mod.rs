@@ -20,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use allocations::Allocations;
 use site::{Site, Sites};
 use transfers::Transfers;
+pub use transfers::Way;
 
 /// Everything that was counted.
 #[derive(Default)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::site::Site;
 use crate::space::{self, Place};
+use crate::work;
 
 /// Most ranges and contents that are followed at once.
 const MOST: usize = 1 << 16;
@@ -108,6 +109,7 @@ impl Transfers {
             (true, true) => (Way::OnCard, false),
             (false, false) => return,
         };
+        work::copied(way, size as u64);
         let (mut resent, mut doubled) = (false, false);
         match way {
             Way::ToCard => {

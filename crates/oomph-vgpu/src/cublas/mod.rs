@@ -1,4 +1,5 @@
-//! cuBLAS: handles that remember what is set on them. The multiplications themselves are stubs of the table.
+//! cuBLAS: handles that remember what is set on them. The multiplications that frameworks call are counted (`products`), and
+//! all others are stubs of the table.
 //!
 //! **What a handle costs.** cuBLAS allocates a workspace for a handle that has none of the user's. NVIDIA documents its
 //! default size under `CUBLAS_WORKSPACE_CONFIG` and `cublasSetWorkspace`: `:4096:2:16:8`, which is 8,320 KiB, before
@@ -7,7 +8,10 @@
 //! for the first multiplication is not modelled. Kernels that it loads belong to the context's cost.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
+pub mod products;
 pub mod versions;
+
+pub use products::*;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};

@@ -11,12 +11,14 @@ mod attributes;
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::cublas::products::allows_tensor_cores;
 use crate::cublas::versions::{library_version, property, put, runtime_number};
 use crate::cublaslt::attributes::{
     ALGORITHM, ALGORITHM_BYTES, EMULATION, FIRST_MATMUL_BYTES, LAYOUT, MATMUL, MATMUL_BYTES, PREFERENCE, SMALL_BYTES,
     TRANSFORM, create, destroy, get, initialize, set, set_number,
 };
 use crate::device;
+use crate::work::{self, Number, Product};
 
 const SUCCESS: u32 = 0;
 const NOT_INITIALIZED: u32 = 1;
@@ -240,6 +242,55 @@ small!(
     cublasLtMatrixTransformDescDestroy,
     scale
 );
+
+/// A product of matrices: counted, not computed.
+pub unsafe fn cublasLtMatmul(
+    _handle: *mut c_void,
+    operation: *const c_void,
+    _alpha: *const c_void,
+    _a: *const c_void,
+    a: *const c_void,
+    _b: *const c_void,
+    b: *const c_void,
+    _beta: *const c_void,
+    _c: *const c_void,
+    _c_layout: *const c_void,
+    _d: *mut c_void,
+    d: *const c_void,
+    _algorithm: *const c_void,
+    _workspace: *mut c_void,
+    _size: usize,
+    _stream: *mut c_void,
+) -> u32 {
+    if operation.is_null() || a.is_null() || b.is_null() || d.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: cuBLASLt's contract: descriptors that were initialized. Attributes 0 of a multiplication and 3 are its compute
+    // type and whether A is transposed; those of a layout are in the order of `LAYOUT`.
+    unsafe {
+        let operation_of = |place| number_of(&MATMUL, operation, place);
+        let tensor = allows_tensor_cores(operation_of(0));
+        let layout = |at, place| number_of(&LAYOUT, at, place);
+        let (rows, columns) = (layout(a, 2), layout(a, 3));
+        let depth = if operation_of(3) == 0 { columns } else { rows };
+        let sides = [layout(d, 2), layout(d, 3), depth, layout(d, 5).max(1)];
+        let (number, size) = Number::of_cuda(layout(a, 0), tensor);
+        let size_of = |at| Number::of_cuda(layout(at, 0), tensor).1;
+        work::product(Product::of_matrices(number, sides, [size, size_of(b), size_of(d)]));
+    }
+    SUCCESS
+}
+
+/// An attribute that is a number of 4 or 8 bytes; 0 where the descriptor has no such.
+///
+/// # Safety
+/// The descriptor is one of this table's.
+unsafe fn number_of(table: &[attributes::Attribute], at: *const c_void, number: c_int) -> u64 {
+    let mut value = 0_u64;
+    // SAFETY: the caller's promise; there is room for 8 bytes, of which 4 stay zero where the attribute has 4.
+    let status = unsafe { get(table, at, number, (&raw mut value).cast(), 8, std::ptr::null_mut()) };
+    if status == SUCCESS { value } else { 0 }
+}
 
 /// Writes a result: the algorithm, no workspace, success, one wave.
 unsafe fn write_result(result: *mut u8, algorithm: Option<*const c_void>) {

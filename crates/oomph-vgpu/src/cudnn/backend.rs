@@ -11,7 +11,7 @@ use oomph_ledger::MAX_DEVICES;
 
 use super::object::{BAD_PARAM, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS, put};
 use super::real::{self, Real};
-use super::{model, props};
+use super::{model, props, work};
 use crate::device;
 
 pub(super) const TYPE_HANDLE: i32 = 0;
@@ -169,6 +169,7 @@ pub unsafe fn cudnnBackendDestroyDescriptor(descriptor: *mut c_void) -> u32 {
     match source() {
         Source::Real(real) => {
             memory().descriptors.remove(&(descriptor as usize));
+            work::forget(descriptor);
             // SAFETY: the program's descriptor, which the same library made.
             unsafe { real.destroy(descriptor) }
         }
@@ -196,6 +197,8 @@ pub unsafe fn cudnnBackendSetAttribute(
     }
     match source() {
         Source::Real(real) => {
+            // SAFETY: the program's arguments.
+            unsafe { work::set(descriptor, name, kind, count, elements) };
             if count == 1 && !elements.is_null() {
                 match name {
                     // SAFETY: the program passes one descriptor.
@@ -333,6 +336,7 @@ unsafe fn number(heuristics: *mut c_void, configs: *const usize, count: i64) {
     for index in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the caller's promise.
         let config = unsafe { configs.add(index).read_unaligned() };
+        work::found(heuristics, config);
         if let Some(config) = memory.descriptors.get_mut(&config) {
             config.rank = first.saturating_add(u8::try_from(index).unwrap_or(u8::MAX));
             config.answer = answer;
@@ -400,6 +404,7 @@ pub unsafe fn cudnnBackendExecute(_handle: *mut c_void, plan: *mut c_void, _vari
     if !matches!(source(), Source::Real(_)) {
         return SUCCESS;
     }
+    work::executed(plan);
     let rank = {
         let mut memory = memory();
         match memory.descriptors.get_mut(&(plan as usize)) {

@@ -28,6 +28,7 @@ mod rnn;
 mod rnn_sizes;
 mod rnn_v6;
 mod tensor;
+mod work;
 
 pub use attention::*;
 pub use backend::*;

@@ -1,4 +1,4 @@
-//! Batch normalization: the memory that it asks for beside its tensors.
+//! Batch normalization: the memory that it asks for beside its tensors, and what it moves.
 //!
 //! cuDNN's size functions want a handle. Their answers were taken from cuDNN 9.26 and 9.1, which agree, and do not
 //! depend on the card from compute capability 6.0 on: nothing for tensors in NCHW order, and for channels-last tensors
@@ -8,6 +8,7 @@ use std::ffi::c_void;
 
 use super::object::{BAD_PARAM, SUCCESS, put};
 use super::tensor::{FLOAT, Tensor, tensor};
+use crate::work;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
 const PERSISTENT: i32 = 2;
@@ -182,6 +183,89 @@ pub unsafe fn cudnnGetNormalizationTrainingReserveSpaceSize(
 ) -> u32 {
     // SAFETY: cuDNN's contract: descriptors and an out-parameter.
     unsafe { write(x, size, |x| reserve(operations, x)) }
+}
+
+/// Counts a normalization that goes over its tensor so many times.
+///
+/// # Safety
+/// The descriptor is null or a tensor's.
+unsafe fn count(x: *mut c_void, times: u64) -> u32 {
+    // SAFETY: the caller's promise.
+    if let Some(x) = unsafe { tensor(x) } {
+        work::kernel((x.bytes() as u64).saturating_mul(times));
+    }
+    SUCCESS
+}
+
+/// A forward pass: the tensor is read for its mean and variance, and once more to be normalized.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn cudnnBatchNormalizationForwardTrainingEx(
+    _handle: *mut c_void,
+    _mode: i32,
+    _operations: i32,
+    _alpha: *const c_void,
+    _beta: *const c_void,
+    x: *mut c_void,
+    _x_data: *const c_void,
+    _z: *mut c_void,
+    _z_data: *const c_void,
+    _y: *mut c_void,
+    _y_data: *mut c_void,
+    _scale: *mut c_void,
+    _scale_data: *const c_void,
+    _bias: *const c_void,
+    _factor: f64,
+    _running_mean: *mut c_void,
+    _running_variance: *mut c_void,
+    _epsilon: f64,
+    _mean: *mut c_void,
+    _variance: *mut c_void,
+    _activation: *mut c_void,
+    _workspace: *mut c_void,
+    _workspace_size: usize,
+    _reserve: *mut c_void,
+    _reserve_size: usize,
+) -> u32 {
+    // SAFETY: cuDNN's contract: a tensor's descriptor.
+    unsafe { count(x, 3) }
+}
+
+/// A backward pass: the tensor and its gradient are read for the sums, and once more for the result.
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn cudnnBatchNormalizationBackwardEx(
+    _handle: *mut c_void,
+    _mode: i32,
+    _operations: i32,
+    _alpha_data: *const c_void,
+    _beta_data: *const c_void,
+    _alpha_parameter: *const c_void,
+    _beta_parameter: *const c_void,
+    x: *mut c_void,
+    _x_data: *const c_void,
+    _y: *mut c_void,
+    _y_data: *const c_void,
+    _dy: *mut c_void,
+    _dy_data: *const c_void,
+    _dz: *mut c_void,
+    _dz_data: *mut c_void,
+    _dx: *mut c_void,
+    _dx_data: *mut c_void,
+    _scale: *mut c_void,
+    _scale_data: *const c_void,
+    _bias_data: *const c_void,
+    _dscale: *mut c_void,
+    _dbias: *mut c_void,
+    _epsilon: f64,
+    _mean: *const c_void,
+    _variance: *const c_void,
+    _activation: *mut c_void,
+    _workspace: *mut c_void,
+    _workspace_size: usize,
+    _reserve: *mut c_void,
+    _reserve_size: usize,
+) -> u32 {
+    // SAFETY: cuDNN's contract: a tensor's descriptor.
+    unsafe { count(x, 5) }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use crate::driver::{answer, attributes, hand_out, put};
 use crate::module::{self, Attributes};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{capture, device};
+use crate::{capture, device, work};
 
 const NULL: *mut c_void = std::ptr::null_mut();
 
@@ -164,17 +164,18 @@ pub unsafe fn cuKernelGetAttribute(value: *mut c_int, attribute: c_int, kernel: 
 
 pub unsafe fn cuLaunchKernel(
     _function: *mut c_void,
-    _grid_x: c_uint,
-    _grid_y: c_uint,
-    _grid_z: c_uint,
-    _block_x: c_uint,
-    _block_y: c_uint,
-    _block_z: c_uint,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
     _shared: c_uint,
     stream: *mut c_void,
     _parameters: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> u32 {
+    work::kernel::by_threads([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     capture::launched(stream);
     SUCCESS
 }
@@ -197,7 +198,10 @@ pub unsafe fn cuLaunchKernelEx(
     if configuration.is_null() {
         return INVALID_VALUE;
     }
-    capture::launched(unsafe { (*configuration).stream });
+    // SAFETY: CUDA's contract: the configuration can be read.
+    let LaunchConfiguration { grid, block, stream, .. } = unsafe { &*configuration };
+    work::kernel::by_threads(*grid, *block);
+    capture::launched(*stream);
     SUCCESS
 }
 

@@ -8,6 +8,7 @@ use crate::driver::attributes;
 use crate::module::{self, Attributes};
 use crate::runtime::{answer, fail, put};
 use crate::status::{INVALID_VALUE, SUCCESS};
+use crate::work::kernel::Launch;
 use crate::{capture, device, registered};
 
 /// What `<<<...>>>` pushed and the stub of the kernel pops.
@@ -54,7 +55,7 @@ pub unsafe fn __cudaRegisterFunction(
     binary: *mut c_void,
     function: *const c_char,
     _device_function: *mut c_char,
-    _name: *const c_char,
+    name: *const c_char,
     _thread_limit: c_int,
     _thread_id: *mut c_void,
     _block_id: *mut c_void,
@@ -62,7 +63,7 @@ pub unsafe fn __cudaRegisterFunction(
     _grid: *mut c_void,
     _warp_size: *mut c_int,
 ) {
-    registered::register_kernel(binary, function.cast());
+    registered::register_kernel(binary, function.cast(), name);
 }
 
 pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void) -> u32 {
@@ -72,28 +73,30 @@ pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void)
 
 pub unsafe fn __cudaLaunchKernel(
     kernel: *mut c_void,
-    _grid: Bytes12,
-    _block: Bytes12,
-    _arguments: *mut *mut c_void,
+    grid: Bytes12,
+    block: Bytes12,
+    arguments: *mut *mut c_void,
     _shared: usize,
     stream: *mut c_void,
 ) -> u32 {
     device::bind_thread();
-    registered::launched(kernel);
+    // SAFETY: CUDA's contract.
+    unsafe { registered::launched(kernel, &Launch { grid: grid.0, block: block.0, arguments }) };
     capture::launched(stream);
     SUCCESS
 }
 
 pub unsafe fn cudaLaunchKernel(
     function: *const c_void,
-    _grid: Bytes12,
-    _block: Bytes12,
-    _arguments: *mut *mut c_void,
+    grid: Bytes12,
+    block: Bytes12,
+    arguments: *mut *mut c_void,
     _shared: usize,
     stream: *mut c_void,
 ) -> u32 {
     device::bind_thread();
-    registered::launched(function);
+    // SAFETY: CUDA's contract.
+    unsafe { registered::launched(function, &Launch { grid: grid.0, block: block.0, arguments }) };
     capture::launched(stream);
     SUCCESS
 }
@@ -121,13 +124,16 @@ pub struct LaunchConfiguration {
 pub unsafe fn cudaLaunchKernelExC(
     configuration: *const LaunchConfiguration,
     function: *const c_void,
-    _arguments: *mut *mut c_void,
+    arguments: *mut *mut c_void,
 ) -> u32 {
     if configuration.is_null() {
         return fail(INVALID_VALUE);
     }
-    registered::launched(function);
-    capture::launched(unsafe { (*configuration).stream });
+    // SAFETY: CUDA's contract: the configuration can be read.
+    let LaunchConfiguration { grid, block, stream, .. } = unsafe { &*configuration };
+    // SAFETY: CUDA's contract.
+    unsafe { registered::launched(function, &Launch { grid: grid.0, block: block.0, arguments }) };
+    capture::launched(*stream);
     SUCCESS
 }
 

@@ -18,6 +18,7 @@ use oomph_report::{
 use super::Wanted;
 use super::bench::{Applier, Means, Ready, Said, Sight, dosed, peak};
 use super::in_place::work_tree;
+use super::price::{self, Priced};
 use super::situation::Known;
 use crate::assemble::Observation;
 use crate::stage::Stage;
@@ -141,6 +142,8 @@ pub struct Parts<'s, 'a> {
     pub applier: &'s Applier<'s>,
     /// What was seen of the remedies, by the key of the mix.
     pub seen: &'s BTreeMap<Vec<String>, Sight>,
+    /// What the prices are computed from.
+    pub priced: Priced<'s>,
     /// What the search found.
     pub found: Found<'a>,
     /// The least that it needs where nothing fits, in bytes.
@@ -280,6 +283,7 @@ impl<'a> Parts<'_, 'a> {
                 );
             }
         }
+        let price = self.priced.of(fix, self.seen, self.applier);
         let mut seen_titles = BTreeSet::new();
         notes.retain(|note| seen_titles.insert(note.clone()));
         FixRow {
@@ -297,6 +301,8 @@ impl<'a> Parts<'_, 'a> {
                 Sameness::ChangesTheResult => ResultChange::Changed,
             },
             time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
+            slowdown: price.as_ref().ok().copied().map(price::told),
+            slowdown_unknown: price.err(),
             quality_cost: (!quality.is_empty()).then(|| quality.join("; ")),
             evidence: evidence.collect(),
             apply: match &patch {

@@ -281,6 +281,8 @@ mod tests {
             room_bytes: None,
             result: ResultChange::Equivalent,
             time_cost: String::new(),
+            slowdown: None,
+            slowdown_unknown: None,
             quality_cost: None,
             evidence: Vec::new(),
             apply: vec![Apply { kind: kind.into(), text: text.into(), remedy: "micro-batch/2".into() }],

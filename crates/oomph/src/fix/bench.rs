@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use oomph_edit::{Program, Way};
+use oomph_gpu::roofline::Counted;
 use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
 use oomph_remedy::rewrite::{self, CannotRewrite, Into, Line, Rewrite};
 use oomph_remedy::search::{Bench, Dose, Mix, Ran};
@@ -15,6 +16,7 @@ use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
 use oomph_report::{DryRunReport, Verdict};
 
 use super::edits::Edits;
+use super::price;
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
 use crate::program::quoted;
@@ -334,7 +336,12 @@ impl VirtualBench<'_> {
         let changes = match self.applier.changes(mix) {
             Ok(changes) => changes,
             Err(refused) => {
-                return Ok(Tried { ran: Ran::NotApplied(vec![refused], None), seen: Vec::new(), no_effect: false });
+                return Ok(Tried {
+                    ran: Ran::NotApplied(vec![refused], None),
+                    seen: Vec::new(),
+                    no_effect: false,
+                    work: None,
+                });
             }
         };
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
@@ -343,6 +350,7 @@ impl VirtualBench<'_> {
             Ended::Observed(run) => {
                 let report = assemble(self.cards, &run, None);
                 let mut tried = judge(&changes, &report, &run, self.accept_recovered);
+                tried.work = price::of_run(&run.hooks);
                 tried.ran = self.as_far_as_before(tried.ran, &report);
                 tried.no_effect = matches!(tried.ran, Ran::TooMuch) && dies_alike(self.before, &report);
                 if let Ran::Failed(why) = &tried.ran
@@ -383,6 +391,8 @@ pub struct Sight {
     pub no_effect: bool,
     /// When the trial ended.
     pub when: Instant,
+    /// What one of its optimizer steps computes and moves.
+    pub work: Option<Counted>,
 }
 
 /// What became of a trial.
@@ -390,6 +400,7 @@ struct Tried {
     ran: Ran,
     seen: Vec<AppliedRemedy>,
     no_effect: bool,
+    work: Option<Counted>,
 }
 
 /// Whether two runs died at the same line of the same request, with as much allocated.
@@ -443,7 +454,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
     };
     // What was not applied changed nothing, so the run was one of the others.
     let ran = if refused.is_empty() { ran } else { Ran::NotApplied(refused, Some(Box::new(ran))) };
-    Tried { ran, seen, no_effect: false }
+    Tried { ran, seen, no_effect: false, work: None }
 }
 
 /// The peak of the fullest card, in bytes.
@@ -475,15 +486,16 @@ impl Bench for VirtualBench<'_> {
             };
             for (mix, tried) in some.iter().zip(tried) {
                 let tried = tried?;
-                let sight = Sight { remedies: tried.seen, no_effect: tried.no_effect, when: Instant::now() };
-                if let Ran::NotApplied(refused, Some(_)) = &tried.ran {
+                let Tried { ran, seen: remedies, no_effect, work } = tried;
+                let sight = Sight { remedies, no_effect, when: Instant::now(), work };
+                if let Ran::NotApplied(refused, Some(_)) = &ran {
                     // It was the trial of the others.
                     let rest = refused.iter().fold(mix.clone(), |mix, (id, _)| mix.without(id));
                     self.seen.entry(rest.key()).or_insert_with(|| sight.clone());
                 }
                 self.seen.insert(mix.key(), sight);
-                self.ran.insert(mix.key(), tried.ran.clone());
-                all.push(tried.ran);
+                self.ran.insert(mix.key(), ran.clone());
+                all.push(ran);
             }
         }
         Ok(all)

@@ -8,6 +8,7 @@ mod edits;
 mod in_place;
 mod list;
 mod phases;
+mod price;
 mod situation;
 
 use std::process::ExitCode;
@@ -16,10 +17,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use oomph_explain::snapshot::At;
+use oomph_gpu::roofline::Slowdown;
 use oomph_gpu::size;
 use oomph_launch::{HookOom, HookProgram, ProgramKind};
 use oomph_remedy::search::{self, Fix, Forecast, Found, Mix, Wishes};
-use oomph_remedy::{Catalogue, Cause, Operation, Task};
+use oomph_remedy::{Catalogue, Cause, Operation, Sameness, Task};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
 use crate::assemble::{Evidence, Observation, assemble, assemble_with};
@@ -37,6 +39,7 @@ use answer::Answer;
 use baseline::{Baseline, Seen, observed};
 use bench::{Applier, Means, VirtualBench};
 use edits::Edits;
+use price::Priced;
 use situation::Known;
 
 /// What was asked for, beside the program.
@@ -294,10 +297,18 @@ fn search<'a>(
         let more = search::search(catalogue, &batch, &forecast, 1, &mut bench)?;
         found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
     }
-    found.fixes.sort_by_key(|fix| {
-        let by_hand = applier.ready(&fix.mix).is_ok_and(|ready| ready.means == Means::Hook);
-        (fix.tight, by_hand)
-    });
+    let priced = Priced { gpu: &card.gpu, before: price::of_run(&probe.hooks) };
+    price::order(
+        &mut found.fixes,
+        wanted.wishes.prefer,
+        |fix| {
+            let means = applier.ready(&fix.mix).map_or(Means::Hook, |ready| ready.means);
+            // As in the order of the search: another result is no reason to take the program's own means first.
+            let changes = fix.mix.sameness() == Sameness::ChangesTheResult;
+            (fix.tight, if changes { means.max(Means::Edit) } else { means })
+        },
+        |fix| priced.of(fix, &bench.seen, &applier).ok().map(Slowdown::middle),
+    );
     if wanted.wishes.prefer == search::Prefer::Memory {
         found.fixes.sort_by_key(|fix| fix.peak_bytes);
     }
@@ -311,6 +322,7 @@ fn search<'a>(
         known: &known,
         applier: &applier,
         seen: &bench.seen,
+        priced,
         found,
         least,
         start,

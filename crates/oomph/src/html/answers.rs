@@ -139,7 +139,7 @@ pub fn fix(report: &FixReport) -> Answer {
         .into_iter()
         .collect();
     for fix in &report.fixes {
-        let mut note = vec![format!("speed: {}", fix.time_cost)];
+        let mut note = vec![format!("speed: {}", fix.time())];
         note.extend(fix.quality_cost.iter().map(|cost| format!("quality: {cost}")));
         note.push(if fix.verified { "run on the virtual GPU".into() } else { "not verified".to_owned() });
         note.extend(fix.notes.iter().cloned());

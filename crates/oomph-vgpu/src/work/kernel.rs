@@ -1,0 +1,248 @@
+//! How much a launched kernel touches, by its name, its grid and its first arguments.
+//!
+//! Names are looked at once for each kernel. They are those of PyTorch's own kernels from 1.13 to 2.15; kernels of other
+//! names, or of a later PyTorch's, count by their threads.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{BYTES_PER_THREAD, Number, Product};
+
+/// A launch as the program asked for it.
+pub struct Launch {
+    /// Blocks in each direction.
+    pub grid: [u32; 3],
+    /// Threads of a block in each direction.
+    pub block: [u32; 3],
+    /// The addresses of the arguments; null where they are given in another way.
+    pub arguments: *mut *mut c_void,
+}
+
+/// How the elements of a kernel are counted. The numbers are kept in four bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Count {
+    /// By its threads.
+    Threads = 0,
+    /// The first argument says how many there are.
+    First = 1,
+    /// A block for each row, whose length is the first argument.
+    Rows = 2,
+    /// A block for each row, whose length is the third argument.
+    RowsThird = 3,
+    /// A block for each row, whose length is the fourth argument.
+    RowsFourth = 4,
+    /// Rows are the third argument, their length is the fifth.
+    ThirdByFifth = 5,
+    /// Rows are the fourth argument, their length is the sixth.
+    FourthBySixth = 6,
+    /// A block for each chunk of 65,536 elements.
+    Chunks = 7,
+    /// The forward pass of FlashAttention: blocks of queries, samples, heads.
+    Flash = 8,
+    /// The forward pass of the memory-efficient attention: blocks of queries, heads, samples.
+    Efficient = 9,
+    /// The backward pass of either.
+    AttentionBackward = 10,
+}
+
+const COUNTS: [Count; 11] = [
+    Count::Threads,
+    Count::First,
+    Count::Rows,
+    Count::RowsThird,
+    Count::RowsFourth,
+    Count::ThirdByFifth,
+    Count::FourthBySixth,
+    Count::Chunks,
+    Count::Flash,
+    Count::Efficient,
+    Count::AttentionBackward,
+];
+
+/// Elements of a chunk of `multi_tensor_apply`.
+const CHUNK: u64 = 65_536;
+/// The backward pass of attention makes five products for the two of the forward pass.
+const BACKWARD_TIMES_TWO: u64 = 5;
+/// What the last forward pass of attention computed: the backward kernels do not say it.
+static LAST_ATTENTION: AtomicU64 = AtomicU64::new(0);
+
+/// How a kernel is counted: what to look at in its lowest four bits, and further up the bytes of an element, or for attention
+/// the block of queries, the size of a head, whether it is causal, and whether its numbers have 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipe(pub u64);
+
+impl Recipe {
+    fn new(count: Count, detail: u64) -> Self {
+        Self(detail << 4 | count as u64)
+    }
+
+    /// What to look at in a launch, as a number below 16.
+    pub fn tag(self) -> usize {
+        (self.0 & 15) as usize
+    }
+
+    /// How a kernel of this mangled name is counted.
+    pub fn of(name: &str) -> Self {
+        let has = |part: &str| name.contains(part);
+        let size: u64 = if has("BFloat16") || has("4Half") { 2 } else { 4 };
+        if has("elementwise_kernel") {
+            // The pointers of its operands, where it has them in an array.
+            let operands = numbers_after(name, "IPcLm").first().or(numbers_after(name, "IPcLi").first()).copied();
+            return Self::new(Count::First, size * operands.unwrap_or(3).clamp(1, 8));
+        }
+        if has("multi_tensor_apply_kernel") {
+            let lists = numbers_after(name, "TensorListMetadataILi").first().copied().unwrap_or(2).clamp(1, 8);
+            // All lists are read and about half of them are written.
+            return Self::new(Count::Chunks, (size * lists * 3).div_ceil(2));
+        }
+        if has("flash_fwd_kernel") {
+            let sizes = numbers_after(name, "kernel_traitsILi");
+            let more = numbers_after(name.split_once("kernel_traits").map_or("", |(_, rest)| rest), "Li");
+            let (head, rows) = (sizes.first().copied().unwrap_or(64), more.get(1).copied().unwrap_or(64));
+            // Two flags belong to the traits; then come dropout and causal.
+            let causal = numbers_after(name, "Lb").get(3).copied().unwrap_or(0).min(1);
+            return Self::new(Count::Flash, rows.min(1023) | head.min(1023) << 10 | causal << 20);
+        }
+        if has("fmha_cutlassF") {
+            let sizes = numbers_after(name, "Li");
+            let (rows, head) = (sizes.first().copied().unwrap_or(64), sizes.get(2).copied().unwrap_or(64));
+            // The variant for heads of any size says 65,536.
+            let head = if head > 1023 { 128 } else { head };
+            let wide = u64::from(has("_f32_"));
+            return Self::new(Count::Efficient, rows.min(1023) | head << 10 | wide << 21);
+        }
+        if has("flash_bwd_dq_dk_dv") || has("fmha_cutlassB") {
+            return Self::new(Count::AttentionBackward, u64::from(has("_f32_")) << 21);
+        }
+        let rows = if has("softmax_warp_forward") {
+            (Count::ThirdByFifth, 2)
+        } else if has("softmax_warp_backward") {
+            (Count::FourthBySixth, 3)
+        } else if has("cunn_SoftMaxForward") {
+            (Count::RowsThird, 2)
+        } else if has("cunn_SoftMaxBackward") {
+            (Count::RowsFourth, 3)
+        } else if has("vectorized_layer_norm_kernel") {
+            (Count::Rows, 2)
+        } else {
+            return Self::new(Count::Threads, BYTES_PER_THREAD);
+        };
+        Self::new(rows.0, rows.1 * size)
+    }
+}
+
+/// The numbers that stand right behind a part of a name, in their order.
+fn numbers_after(name: &str, part: &str) -> Vec<u64> {
+    let number = |rest: &str| {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        rest.get(..digits)?.parse().ok()
+    };
+    name.match_indices(part).filter_map(|(at, _)| number(name.get(at + part.len()..)?)).collect()
+}
+
+fn product_of(sides: [u32; 3]) -> u64 {
+    sides.iter().fold(1, |product, &side| product.saturating_mul(u64::from(side)))
+}
+
+/// Counts a launch of a kernel of which nothing is known, by its threads.
+pub fn by_threads(grid: [u32; 3], block: [u32; 3]) {
+    let threads = product_of(grid).saturating_mul(product_of(block));
+    super::kernel(threads.saturating_mul(BYTES_PER_THREAD));
+}
+
+/// Counts a launch of a kernel.
+///
+/// # Safety
+/// The recipe is that of the kernel, and the arguments are those of CUDA's contract: an address for each parameter, or null.
+#[inline]
+pub unsafe fn launched(recipe: Recipe, launch: &Launch) {
+    let detail = recipe.0 >> 4;
+    let count = COUNTS.get(recipe.tag()).copied().unwrap_or(Count::Threads);
+    // SAFETY: the caller's promise, for all arms: kernels of these names have that many parameters, of 4 bytes or more.
+    let argument = |place: usize| unsafe { number_at(launch.arguments, place) };
+    let rows = u64::from(launch.grid[0]);
+    let elements = match count {
+        Count::Threads => return by_threads(launch.grid, launch.block),
+        Count::First => argument(0),
+        Count::Rows => argument(0).map(|length| length.saturating_mul(rows)),
+        Count::RowsThird => argument(2).map(|length| length.saturating_mul(rows)),
+        Count::RowsFourth => argument(3).map(|length| length.saturating_mul(rows)),
+        Count::ThirdByFifth => argument(2).zip(argument(4)).map(|(rows, length)| rows.saturating_mul(length)),
+        Count::FourthBySixth => argument(3).zip(argument(5)).map(|(rows, length)| rows.saturating_mul(length)),
+        Count::Chunks => Some(rows.saturating_mul(CHUNK)),
+        Count::Flash | Count::Efficient => return attention(detail, launch.grid),
+        Count::AttentionBackward => {
+            let operations = LAST_ATTENTION.load(Ordering::Relaxed) / 2 * BACKWARD_TIMES_TWO;
+            return super::product(Product { number: attends_with(detail), operations, bytes: 0 });
+        }
+    };
+    match elements {
+        Some(elements) => super::kernel(elements.saturating_mul(detail)),
+        None => by_threads(launch.grid, launch.block),
+    }
+}
+
+/// An argument that is a count, read as 32 bits: counts beyond that have the same low half, which no launch of one kernel
+/// reaches. `None` where it is no count.
+///
+/// # Safety
+/// `arguments` is null or has an address at this place, which can be read for 4 bytes.
+unsafe fn number_at(arguments: *mut *mut c_void, place: usize) -> Option<u64> {
+    if arguments.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let address = unsafe { arguments.add(place).read_unaligned() };
+    // SAFETY: as above.
+    let number = (!address.is_null()).then(|| unsafe { address.cast::<i32>().read_unaligned() })?;
+    u64::try_from(number).ok()
+}
+
+/// Attention of 32-bit numbers does not use tensor cores at their full speed.
+fn attends_with(detail: u64) -> Number {
+    if detail >> 21 & 1 == 1 { Number::F32 } else { Number::F16 }
+}
+
+/// Queries are as many as keys, as in a self-attention.
+fn attention(detail: u64, [blocks, second, third]: [u32; 3]) {
+    let (rows, head, causal) = (detail & 1023, detail >> 10 & 1023, detail >> 20 & 1);
+    let length = u64::from(blocks).saturating_mul(rows);
+    let heads = u64::from(second).saturating_mul(u64::from(third));
+    let scores = length.saturating_mul(length).saturating_mul(heads) >> causal;
+    let operations = scores.saturating_mul(head).saturating_mul(4);
+    LAST_ATTENTION.store(operations, Ordering::Relaxed);
+    // Queries, keys, values and the output.
+    let (number, size) = (attends_with(detail), if detail >> 21 & 1 == 1 { 4 } else { 2 });
+    let bytes = length.saturating_mul(heads).saturating_mul(head).saturating_mul(4 * size);
+    super::product(Product { number, operations, bytes });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a launch of such a kernel moves, in bytes, or `None` where it is a product.
+    fn recipe(name: &str) -> (Count, u64) {
+        let recipe = Recipe::of(name);
+        (COUNTS[recipe.tag()], recipe.0 >> 4)
+    }
+
+    #[test]
+    fn kernels_are_known_by_the_names_that_pytorch_gives_them() {
+        let add =
+            "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_";
+        assert_eq!(recipe(add), (Count::First, 12));
+        let half = "_ZN2at6native29vectorized_elementwise_kernelILi8EZZZNS0_16gelu_kernel_cudaERKNS_10TensorBaseEENKUlvE_clEvEUlN3c108BFloat16EE_St5arrayIPcLm2EEEEviT0_T1_";
+        assert_eq!(recipe(half), (Count::First, 4));
+        let adam = "_ZN2at6native25multi_tensor_apply_kernelINS1_32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4ELNS0_9ADAM_MODEE0ELb0EEEJEEEvT_T0_DpT1_";
+        assert_eq!(recipe(adam), (Count::Chunks, 24));
+        let softmax = "_ZN43_GLOBAL__N__f71e7945_10_SoftMax_cu_9f978f6320softmax_warp_forwardIfffLi8ELb0ELb1ELi32EEEvPT0_PKT_iiiPKbib";
+        assert_eq!(recipe(softmax), (Count::ThirdByFifth, 8));
+        let flash = "_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi64ELi128ELi128ELi4ELb0ELb0EN7cutlass10bfloat16_tE19Flash_kernel_traitsILi64ELi128ELi128ELi4ES3_EELb0ELb1ELb0ELb0ELb1ELb1ELb0ELb0EEEvNS_16Flash_fwd_paramsE";
+        assert_eq!(recipe(flash), (Count::Flash, 128 | 64 << 10 | 1 << 20));
+        let efficient = "_Z40fmha_cutlassF_bf16_aligned_64x64_rf_sm80N22PyTorchMemEffAttention15AttentionKernelIN7cutlass10bfloat16_tENS1_4arch4Sm80ELb1ELi64ELi64ELi64ELb1ELb1EE6ParamsE";
+        assert_eq!(recipe(efficient), (Count::Efficient, 64 | 64 << 10));
+        assert_eq!(recipe("_Z6mykernelPf"), (Count::Threads, BYTES_PER_THREAD));
+    }
+}

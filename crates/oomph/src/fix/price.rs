@@ -1,0 +1,126 @@
+//! What a fix costs in time: the work of one optimizer step with it, by that of one without it.
+//!
+//! Both were counted on the virtual GPU: with the fix in its trial, and without it on cards without a limit, where the program
+//! comes to its steps. `oomph_gpu::roofline` gives the ratio. Steps are compared for the same samples: where a fix makes the
+//! effective batch smaller, more steps are needed for the same data.
+
+use std::collections::BTreeMap;
+
+use oomph_gpu::Gpu;
+use oomph_gpu::roofline::{self, Counted, Slowdown};
+use oomph_launch::HookReports;
+use oomph_remedy::search::{Fix, Prefer};
+use oomph_remedy::{Sameness, TimeClass};
+use oomph_report::TimeRatio;
+
+use super::bench::{Applier, Sight};
+
+/// Prices that are this close count as equal.
+const EQUAL: f64 = 1.10;
+
+/// The work of the process that computes most.
+pub fn of_run(hooks: &HookReports) -> Option<Counted> {
+    let works = hooks.reports.iter().filter_map(|hook| hook.work.as_ref());
+    works
+        .max_by_key(|work| work.products.iter().map(|(_, operations, _, times)| operations * times).sum::<u64>())
+        .cloned()
+}
+
+/// What is known for the prices of all fixes.
+pub struct Priced<'a> {
+    /// The card.
+    pub gpu: &'a Gpu,
+    /// The work of a step without any change.
+    pub before: Option<Counted>,
+}
+
+impl Priced<'_> {
+    /// What a fix costs.
+    ///
+    /// # Errors
+    /// Why it was not computed, in a clause.
+    pub fn of(
+        &self,
+        fix: &Fix<'_>,
+        seen: &BTreeMap<Vec<String>, Sight>,
+        applier: &Applier<'_>,
+    ) -> Result<Slowdown, String> {
+        let after = seen.get(&fix.mix.key()).and_then(|sight| sight.work.as_ref());
+        let smaller_batch = applier.ready(&fix.mix).ok().and_then(|ready| ready.smaller_batch);
+        let before = self.before.as_ref().ok_or("without the change fewer than two optimizer steps were seen")?;
+        let after = after.ok_or("with the change fewer than two optimizer steps were seen")?;
+        let price = roofline::of_steps(self.gpu, before, after, smaller_batch);
+        price.ok_or_else(|| "a step computes nothing on the card".to_owned())
+    }
+}
+
+/// The price for the report.
+pub fn told(price: Slowdown) -> TimeRatio {
+    TimeRatio { low: rounded(price.low), high: rounded(price.high) }
+}
+
+fn rounded(ratio: f64) -> f64 {
+    (ratio * 100.0).round() / 100.0
+}
+
+/// The ratio that stands for a class of published costs where none was computed.
+fn published(fix: &Fix<'_>) -> f64 {
+    let dearest = fix.mix.doses.iter().map(|dose| dose.remedy.time.class).max().unwrap_or(TimeClass::None);
+    match dearest {
+        TimeClass::None => 1.0,
+        TimeClass::Small => 1.05,
+        TimeClass::Moderate => 1.25,
+        TimeClass::Large => 2.0,
+    }
+}
+
+/// Puts the fixes of each group in order: by how exact the result stays, then by the price, or the other way round where speed
+/// is preferred. Of equal ones the order stays. `group` says what comes first whatever it costs.
+pub fn order<G: Ord>(
+    fixes: &mut Vec<Fix<'_>>,
+    prefer: Prefer,
+    group: impl Fn(&Fix<'_>) -> G,
+    price: impl Fn(&Fix<'_>) -> Option<f64>,
+) {
+    let prices: Vec<f64> = fixes.iter().map(|fix| price(fix).unwrap_or_else(|| published(fix))).collect();
+    let ranks = ranks(&prices);
+    let mut ranked: Vec<(usize, Fix<'_>)> = ranks.into_iter().zip(std::mem::take(fixes)).collect();
+    ranked.sort_by_key(|(rank, fix)| {
+        let exact = match fix.mix.sameness() {
+            Sameness::Exact | Sameness::Equivalent => 0,
+            Sameness::Approximate => 1,
+            Sameness::ChangesTheResult => 2,
+        };
+        let cost = if prefer == Prefer::Speed { (*rank, exact) } else { (exact, *rank) };
+        (group(fix), cost)
+    });
+    fixes.extend(ranked.into_iter().map(|(_, fix)| fix));
+}
+
+/// The rank of each price: those within 10 % of the cheapest of a rank share it.
+fn ranks(prices: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..prices.len()).collect();
+    order.sort_by(|&one, &other| prices[one].total_cmp(&prices[other]));
+    let mut ranks = vec![0; prices.len()];
+    let (mut rank, mut first) = (0, None);
+    for place in order {
+        let least = *first.get_or_insert(prices[place]);
+        if prices[place] > least * EQUAL {
+            rank += 1;
+            first = Some(prices[place]);
+        }
+        ranks[place] = rank;
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_within_a_tenth_are_equal() {
+        assert_eq!(ranks(&[1.30, 1.00, 1.08, 1.50, 1.33]), [1, 0, 0, 2, 1]);
+        assert_eq!(ranks(&[]), Vec::<usize>::new());
+    }
+}
