@@ -123,7 +123,7 @@ pub struct Baseline {
 impl FixRow {
     /// What it costs in time, in words: as it was computed, else as it is published for other programs.
     pub fn time(&self) -> String {
-        let Some(TimeRatio { low, high }) = self.slowdown else { return format!("{} elsewhere", self.time_cost) };
+        let Some(TimeRatio { low, high }) = self.slowdown else { return format!("published: {}", self.time_cost) };
         // A step's time is not known more finely than this.
         if low >= 0.97 && high <= 1.03 {
             return "about the time of a step".to_owned();

@@ -18,6 +18,10 @@ use super::bench::{Applier, Sight};
 /// Prices that are this close count as equal.
 const EQUAL: f64 = 1.10;
 
+/// From so many times the time on, an exact result is worth no more than one that is nearly the same: nobody lets a model
+/// answer several times slower from the host's memory where 8-bit weights would do.
+const TOO_DEAR: f64 = 2.0;
+
 /// The work of the process that computes most.
 pub fn of_run(hooks: &HookReports) -> Option<Counted> {
     let works = hooks.reports.iter().filter_map(|hook| hook.work.as_ref());
@@ -74,8 +78,8 @@ fn published(fix: &Fix<'_>) -> f64 {
     }
 }
 
-/// Puts the fixes of each group in order: by how exact the result stays, then by the price, or the other way round where speed
-/// is preferred. Of equal ones the order stays. `group` says what comes first whatever it costs.
+/// Puts the fixes of each group in order: by how exact the result stays ([`TOO_DEAR`] says when that counts no more), then by
+/// the price, or the other way round where speed is preferred. Of equal ones the order stays. `group` says what comes first whatever it costs.
 pub fn order<G: Ord>(
     fixes: &mut Vec<Fix<'_>>,
     prefer: Prefer,
@@ -84,17 +88,20 @@ pub fn order<G: Ord>(
 ) {
     let prices: Vec<f64> = fixes.iter().map(|fix| price(fix).unwrap_or_else(|| published(fix))).collect();
     let ranks = ranks(&prices);
-    let mut ranked: Vec<(usize, Fix<'_>)> = ranks.into_iter().zip(std::mem::take(fixes)).collect();
-    ranked.sort_by_key(|(rank, fix)| {
+    let dear: Vec<bool> = prices.iter().map(|&price| price >= TOO_DEAR).collect();
+    let mut ranked: Vec<(usize, bool, Fix<'_>)> =
+        ranks.into_iter().zip(dear).zip(std::mem::take(fixes)).map(|((rank, dear), fix)| (rank, dear, fix)).collect();
+    ranked.sort_by_key(|(rank, dear, fix)| {
         let exact = match fix.mix.sameness() {
-            Sameness::Exact | Sameness::Equivalent => 0,
+            Sameness::Exact | Sameness::Equivalent if !dear => 0,
+            Sameness::Exact | Sameness::Equivalent => 1,
             Sameness::Approximate => 1,
             Sameness::ChangesTheResult => 2,
         };
         let cost = if prefer == Prefer::Speed { (*rank, exact) } else { (exact, *rank) };
         (group(fix), cost)
     });
-    fixes.extend(ranked.into_iter().map(|(_, fix)| fix));
+    fixes.extend(ranked.into_iter().map(|(_, _, fix)| fix));
 }
 
 /// The rank of each price: those within 10 % of the cheapest of a rank share it.
