@@ -71,8 +71,14 @@ class Places(unittest.TestCase):
                 self.allocator.peak = 1000
             for number in range(notes_module.ENOUGH // 10):
                 self.notes.name(self.entry(512 * number, "step-%d" % step))
+            self.notes.phase(0, self.allocator.allocated, "forward", True)
+            self.notes.phase(0, self.allocator.allocated, "forward", False)
             self.notes.close(step + 1)
         kept = {entry["name"] for entry in self.notes.as_dict(1)["names"]}
+        # What is not named is still told by its phase.
+        phases = self.notes.as_dict(1)["phases"]
+        self.assertEqual([phase["step"] for phase in phases[::2]], list(range(1, 41)))
+        self.assertEqual([phase["begin"] for phase in phases], [True, False] * 40)
         self.assertIn("step-20", kept)
         self.assertIn("step-1", kept)
         self.assertIn("step-40", kept)

@@ -4,6 +4,8 @@ An observation is placed by how many allocations the device has made, which the 
 needs no clock, and it is the index of an `alloc` event in the trace.
 """
 
+import collections
+import itertools
 import threading
 
 MAX_NAMES = 30000
@@ -13,6 +15,9 @@ MAX_PHASES = 5000
 
 ENOUGH = 60000
 """How many names and events of modules are kept without asking whether they are near the peak."""
+
+MAX_PAST_PHASES = 60000
+"""How many phases of forgotten steps are kept, the last ones."""
 
 _FIRST = 1
 _LAST = 2
@@ -45,6 +50,9 @@ class Notes:
         self.generation = 0
         """Counted up whenever modules may have moved, after which an old address need not mean an old block."""
         self.windows = [Window(1)]
+        self._order = itertools.count()
+        self._past = collections.deque(maxlen=MAX_PAST_PHASES)
+        """The phases of forgotten steps. A few numbers for each step tell what its blocks are where their names are gone."""
         self.names_complete = True
         self.modules_complete = True
 
@@ -104,7 +112,7 @@ class Notes:
         """Note that a phase began or ended."""
         phases = self.window.phases
         if len(phases) < MAX_PHASES:
-            phases.append((device, at, phase, self.window.step, begin))
+            phases.append((next(self._order), device, at, phase, self.window.step, begin))
 
     def addresses(self):
         """The (device, address) of everything that was named."""
@@ -148,6 +156,8 @@ class Notes:
             self.names_complete = False
         if any(window.modules for window in dropped):
             self.modules_complete = False
+        for window in dropped:
+            self._past.extend(window.phases)
         self.windows[_FIRST : -1 - _LAST] = keep
 
     # -- the file ----------------------------------------------------------------------------------------------
@@ -156,12 +166,13 @@ class Notes:
         """Everything in the form of ARCHITECTURE.md."""
         with self._lock:
             names = list(self.lasting)
-            modules, phases = [], []
+            modules, phases = [], list(self._past)
             for window in self.windows:
                 names.extend(window.names)
                 modules.extend(window.modules)
                 phases.extend(window.phases)
         names.sort(key=lambda entry: entry[1])
+        phases.sort()
         return {
             "schema": "oomph.names/1",
             "pid": pid,
@@ -177,7 +188,7 @@ class Notes:
             "modules": [{"device": device, "at": at, kind: name} for device, at, kind, name in modules],
             "phases": [
                 {"device": device, "at": at, "phase": phase, "step": step, "begin": begin}
-                for device, at, phase, step, begin in phases
+                for _, device, at, phase, step, begin in phases
             ],
             "complete": {"names": self.names_complete, "modules": self.modules_complete},
         }
