@@ -20,6 +20,8 @@ struct Paper {
     breaks: Vec<&'static str>,
     /// How many tries there is time for.
     tries: usize,
+    /// How many run at a time.
+    jobs: usize,
     ran: Vec<Vec<String>>,
 }
 
@@ -56,6 +58,10 @@ impl Bench for Paper {
                 if refused.is_empty() { ran } else { Ran::NotApplied(refused, Some(Box::new(ran))) }
             })
             .collect())
+    }
+
+    fn jobs(&self) -> usize {
+        self.jobs
     }
 
     fn has_time(&self) -> bool {
@@ -97,6 +103,7 @@ fn training(activations: u64, limit: u64) -> (Situation, Paper) {
         refuses: Vec::new(),
         breaks: Vec::new(),
         tries: 40,
+        jobs: 1,
         ran: Vec::new(),
     };
     (situation, paper)
@@ -221,6 +228,31 @@ fn the_search_ends_when_its_time_is_up() {
     let found = find(&situation, &Wishes::default(), &mut paper);
     assert!(found.out_of_time);
     assert!(paper.ran.len() <= 3, "{:?}", paper.ran);
+}
+
+#[test]
+fn what_fitted_is_an_answer_wherever_the_time_ends() {
+    for (activations, limit) in [(40, 4), (40, 6), (12, 5), (9, 6), (30, 12)] {
+        for tries in 1..12 {
+            for jobs in 1..=3 {
+                let (situation, mut paper) = training(activations * GIB, limit * GIB);
+                (paper.tries, paper.jobs) = (tries, jobs);
+                let found = find(&situation, &Wishes::default(), &mut paper);
+                let fitted = found.tried.iter().any(|(_, ran)| matches!(ran, Ran::Fits(_)));
+                assert_eq!(fitted, !found.fixes.is_empty(), "{activations} {limit} {tries} {jobs}: {:?}", found.tried);
+            }
+        }
+    }
+    // The forecast expects half the batch to be enough, and is wrong. The smallest batch was tried beside it.
+    let (situation, mut paper) = training(15 * GIB, 11 * GIB);
+    paper.owners.insert(Owner::Activations, 12 * GIB);
+    paper.owners.insert(Owner::Temporaries, 4 * GIB);
+    (paper.tries, paper.jobs) = (1, 2);
+    let only = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
+    let found = find(&situation, &only, &mut paper);
+    assert!(found.out_of_time);
+    assert_eq!(paper.ran, [["micro-batch/2"], ["micro-batch/32"]]);
+    assert_eq!(found.fixes.iter().map(|fix| fix.mix.key()).collect::<Vec<_>>(), [["micro-batch/32"]]);
 }
 
 #[test]

@@ -419,6 +419,10 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             if likely && matches!((&first, &second), (Ran::Fits(_), Some(Ran::TooMuch | Ran::Tight(_)))) {
                 low = place;
             }
+            if in_doubt && let Some(Ran::Fits(peak_bytes)) = second {
+                best = Some(Fix { mix: others.with(dose(beside)), peak_bytes, tight: false });
+                high = beside;
+            }
             match first {
                 Ran::Fits(peak_bytes) => {
                     best = Some(Fix { mix, peak_bytes, tight: false });

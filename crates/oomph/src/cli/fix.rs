@@ -75,9 +75,9 @@ pub struct FixArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Try nothing new after searching for this time
-    #[arg(long, value_name = "DURATION", default_value = "60s")]
-    pub max_time: String,
+    /// Try nothing new after searching for this time [default: 60s, or four runs of a program that takes longer]
+    #[arg(long, value_name = "DURATION")]
+    pub max_time: Option<String>,
 
     /// Run the program with the Nth fix afterwards, on the virtual cards
     #[arg(long, value_name = "N", value_parser = at_least_one())]

@@ -217,7 +217,8 @@ impl<'a> Parts<'_, 'a> {
             };
             let foretold = self.found.foretold.as_ref().map(ids);
             let tried = foretold.map(|ids| step("try what should fit", &["--allow", &ids]));
-            let longer = self.found.out_of_time.then(|| step("look further", &["--max-time", "10m"]));
+            let more = if self.start.elapsed() < Duration::from_secs(400) { "10m" } else { "1h" };
+            let longer = self.found.out_of_time.then(|| step("look further", &["--max-time", more]));
             return tried.into_iter().chain(longer).collect();
         };
         let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();

@@ -42,6 +42,12 @@ use edits::Edits;
 use price::Priced;
 use situation::Known;
 
+/// How long is searched where nobody says how long.
+const LEAST_TIME: Duration = Duration::from_secs(60);
+
+/// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
+const RUNS: u32 = 4;
+
 /// What was asked for, beside the program.
 pub struct Wanted {
     /// The cards with what the program may take of them.
@@ -52,8 +58,8 @@ pub struct Wanted {
     pub fixes: usize,
     /// How many trials may run at a time.
     pub jobs: usize,
-    /// How long it is searched, once it is known what the program needs.
-    pub max_time: Duration,
+    /// How long it is searched, once it is known what the program needs, where that was said.
+    pub max_time: Option<Duration>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
     /// The options that say what fits, as typed, ready for a shell.
@@ -91,7 +97,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
             .max(args.in_place.unwrap_or(0))
             .max(write.as_ref().map_or(0, |(number, _)| *number)),
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        max_time: program::duration("--max-time", &args.max_time)?,
+        max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
         accept_recovered: args.accept_recovered,
         options: [("--target", &args.target), ("--margin", &args.margin)]
             .into_iter()
@@ -272,7 +278,7 @@ fn search<'a>(
         cards: &wanted.cards,
         jobs: wanted.jobs,
         // The program itself may take long, and is no part of the search.
-        deadline: Instant::now() + wanted.max_time,
+        deadline: Instant::now() + wanted.max_time.unwrap_or_else(|| (probe.elapsed * RUNS).max(LEAST_TIME)),
         accept_recovered,
         unreached: needed.unreached.iter().map(|part| part.phase.clone()).collect(),
         before: &full,
