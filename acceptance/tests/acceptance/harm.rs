@@ -35,7 +35,8 @@ pub fn trials() -> Vec<Trial> {
         Trial::test(format!("harm::nothing-is-changed-{name}"), move || nothing_is_changed(floor).map_err(failed))
     });
     let sent = Trial::test("harm::nothing-is-sent", move || nothing_is_sent().map_err(failed));
-    let forks = Trial::test("harm::forked-children-have-no-card", || forked_children_have_no_card().map_err(failed));
+    let forks =
+        Trial::test("harm::forked-children-have-no-card", move || forked_children_have_no_card().map_err(failed));
     changes.chain([sent, forks]).collect()
 }
 
