@@ -5,7 +5,7 @@ use oomph_trace::write::{StackSharing, curve, snapshot};
 use oomph_trace::{ReadOptions, read_from};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let options = ReadOptions { salvage: true, memory_limit: 256 << 20 };
+    let options = ReadOptions { salvage: true, memory_limit: 256 << 20, any_growth: true };
     let Ok(trace) = read_from(bytes, "fuzz", &options) else { return };
     for device in &trace.devices {
         assert_eq!(curve(device).count(), device.events.len());

@@ -35,7 +35,26 @@ pub fn trials() -> Vec<Trial> {
         Trial::test(format!("harm::nothing-is-changed-{name}"), move || nothing_is_changed(floor).map_err(failed))
     });
     let sent = Trial::test("harm::nothing-is-sent", move || nothing_is_sent().map_err(failed));
-    changes.chain([sent]).collect()
+    let forks =
+        Trial::test("harm::forked-children-have-no-card", move || forked_children_have_no_card().map_err(failed));
+    changes.chain([sent, forks]).collect()
+}
+
+/// As on a real driver: `CUDA_ERROR_NOT_INITIALIZED` (3) in children of a process that used CUDA. What needs none works.
+fn forked_children_have_no_card() -> Result<()> {
+    let mut run = Run::json("rtx-3060", TORCH_2_15)?.args(["--no-probe", "--until-exit"]).program(&["forks.py"]);
+    let finished = run.finish()?;
+    let told: Value = serde_json::from_str(&finished.printed("forks")?)?;
+    let refused = serde_json::json!({"cuInit": 3, "cuDeviceGetCount": 3, "cuMemAlloc": 3, "cuDriverGetVersion": 0});
+    let by_torch = told["torch"].as_str().unwrap_or_default();
+    finished.ensure(told["unused"] == 5, format!("before CUDA was used: {}", told["unused"]))?;
+    finished.ensure(told["used"] == refused, format!("a child: {}", told["used"]))?;
+    finished.ensure(told["child of a child"] == refused, format!("its child: {}", told["child of a child"]))?;
+    finished.ensure(by_torch.starts_with("Cannot re-initialize CUDA in forked subprocess"), by_torch)?;
+    finished.ensure(told["refused"] == 60, format!("{} of 60 children of a busy parent", told["refused"]))?;
+    finished.ensure(told["pool"] == serde_json::json!([5, 6, 7]), format!("a pool: {}", told["pool"]))?;
+    finished.ensure(told["loader"] == 64.0, format!("a loader: {}", told["loader"]))?;
+    finished.ensure(told["parent"] == 5, format!("the parent: {}", told["parent"]))
 }
 
 fn nothing_is_changed(floor: &str) -> Result<()> {

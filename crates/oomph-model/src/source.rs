@@ -36,11 +36,15 @@ impl FileSource {
     /// # Errors
     /// When it cannot be opened, or is no regular file: a pipe of that name would block for ever.
     pub fn open(path: &Path) -> io::Result<Self> {
+        // Opening a pipe waits for who writes into it, so it is looked at before.
+        let regular = |found: &std::fs::Metadata| {
+            let error = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            if found.is_file() { Ok(()) } else { Err(error()) }
+        };
+        regular(&std::fs::metadata(path)?)?;
         let file = File::open(path)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-        }
+        regular(&metadata)?;
         Ok(Self { file, length: metadata.len() })
     }
 }

@@ -84,7 +84,11 @@ pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Resu
             Err(error) => break Some(Fault::at(offset, Cause::Io(error))),
         }
         match serde_json::from_slice::<Line>(&text) {
-            Ok(line) => add(&mut trace, &line),
+            Ok(line) => {
+                if let Err(what) = add(&mut trace, &line) {
+                    break Some(Fault::malformed(offset, what));
+                }
+            }
             Err(_) if text.trim_ascii().is_empty() => {}
             Err(error) => break Some(fault(&error, offset + error.column() as u64, memory)),
         }
@@ -107,9 +111,9 @@ pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Resu
     Ok(trace)
 }
 
-fn add(trace: &mut Trace, line: &Line) {
+fn add(trace: &mut Trace, line: &Line) -> Result<(), String> {
     let index = line.device.unsigned().and_then(|index| u32::try_from(index).ok()).unwrap_or(0).min(4095);
-    let size = line.size.unsigned().unwrap_or(0);
+    let size = line.size.bytes("size")?.unwrap_or(0);
     let granules = size.checked_next_multiple_of(GRANULE).unwrap_or(size);
     // What one line says is one or two events: the program's, and the card's, which encloses it.
     let actions: &[(Action, u64)] = match line.kind.as_str() {
@@ -125,9 +129,13 @@ fn add(trace: &mut Trace, line: &Line) {
         "context" => {
             let text =
                 format!("the driver took {} MiB of card {index} for itself, beside what is recorded", size >> 20);
-            return note_once(trace, text);
+            note_once(trace, text);
+            return Ok(());
         }
-        "cut" => return note_once(trace, "the log grew too long: what came later was not recorded".to_owned()),
+        "cut" => {
+            note_once(trace, "the log grew too long: what came later was not recorded".to_owned());
+            return Ok(());
+        }
         _ => &[(Action::Other, size)],
     };
     // Processes of one run share a card; the label keeps them apart.
@@ -151,6 +159,7 @@ fn add(trace: &mut Trace, line: &Line) {
             label,
         });
     }
+    Ok(())
 }
 
 /// Leaves a note, unless it was left before: a file may repeat itself without end.

@@ -49,6 +49,9 @@ pub enum Cause {
     /// It is a pickle that wants to run code.
     #[error("the pickle wants to run code ({0}), which a memory snapshot never does")]
     RunsCode(String),
+    /// It is compressed, and holds far more than such files do.
+    #[error("the compressed file grows to more than {} times its size", crate::compression::MOST_GROWTH)]
+    Grows,
     /// Reading on would take more memory than was allowed.
     #[error("reading on would take more than {0} MiB of memory")]
     TooLarge(u64),
@@ -66,6 +69,7 @@ impl Cause {
             }
             Cause::Malformed(_) => "pass --salvage to use what stands before it",
             Cause::RunsCode(_) => "nothing was run; do not load this file with Python",
+            Cause::Grows => "pass --no-limit if you trust it",
             Cause::TooLarge(_) => "record a shorter history (max_entries), or allow more",
         }
     }

@@ -10,9 +10,11 @@ mod columns;
 mod compression;
 pub mod device_log;
 mod error;
+mod figure;
 mod intern;
 mod json;
 mod model;
+mod open;
 mod pickle;
 mod profiler;
 mod read;
@@ -29,5 +31,6 @@ pub use model::{
     Action, Annotation, Block, BlockState, Device, DeviceKind, Note, PoolId, Segment, Settings, SourceKind, Stage,
     Trace,
 };
+pub use open::open;
 pub use read::{ReadOptions, read, read_from};
 pub use sniff::{is_recording, unpacked};

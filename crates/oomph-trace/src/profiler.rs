@@ -101,8 +101,8 @@ impl Profile {
         }
         let (Some(name), Some(phase)) = (event.name.text(), event.ph.text()) else { return Ok(()) };
         match (phase, name) {
-            ("i" | "I", "[memory]") => self.instant(&event, false),
-            ("i" | "I", "[OutOfMemory]" | "[OOM]") => self.instant(&event, true),
+            ("i" | "I", "[memory]") => self.instant(&event, false)?,
+            ("i" | "I", "[OutOfMemory]" | "[OOM]") => self.instant(&event, true)?,
             ("X", name) => match event.cat.text().unwrap_or("") {
                 "cpu_op" | "Operator" | "python_function" => self.slice(&event, name),
                 "user_annotation" => {
@@ -120,14 +120,16 @@ impl Profile {
         self.trace.strings.intern(&format!("{}/{}", event.pid, event.tid))
     }
 
-    fn instant(&mut self, event: &ChromeEvent, oom: bool) {
-        let Some(args) = &event.args else { return };
+    fn instant(&mut self, event: &ChromeEvent, oom: bool) -> Result<(), String> {
+        let Some(args) = &event.args else { return Ok(()) };
         // c10::DeviceType: 0 is the CPU, 1 CUDA, 6 HIP, which PyTorch shows as CUDA.
         let kind = match args.device_type.signed() {
             Some(0) => DeviceKind::Host,
             Some(1 | 6) => DeviceKind::Cuda,
-            _ => return,
+            _ => return Ok(()),
         };
+        // The sums of the CPU are none where it was not followed from the beginning.
+        let total = |sum: &Scalar, field| if kind == DeviceKind::Cuda { sum.bytes(field) } else { Ok(sum.unsigned()) };
         let instant = Instant {
             time_us: event.ts.float().unwrap_or(0.0),
             thread: self.thread(event),
@@ -135,13 +137,14 @@ impl Profile {
             // The CPU's is -1.
             index: args.device_id.signed().and_then(|index| u32::try_from(index).ok()).unwrap_or(0),
             oom,
-            bytes: args.bytes.signed().unwrap_or(0),
+            bytes: args.bytes.change("Bytes")?.unwrap_or(0),
             address: args.address.unsigned(),
-            allocated: args.allocated.unsigned(),
-            reserved: args.reserved.unsigned(),
+            allocated: total(&args.allocated, "Total Allocated")?,
+            reserved: total(&args.reserved, "Total Reserved")?,
             stack: StackId::NONE,
         };
         self.instants.push(instant);
+        Ok(())
     }
 
     fn slice(&mut self, event: &ChromeEvent, name: &str) {

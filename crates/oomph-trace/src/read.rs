@@ -1,6 +1,5 @@
 //! The door of the readers.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -17,12 +16,15 @@ pub struct ReadOptions {
     /// The most memory that reading may take, in bytes. A file is also refused when it takes far more memory than its
     /// size explains.
     pub memory_limit: u64,
+    /// Unpack a compressed file however much it grows. Without it, one that grows to more than 256 MiB and to more than
+    /// 200 times its size is refused.
+    pub any_growth: bool,
 }
 
 impl Default for ReadOptions {
     /// No salvage, and 4 GiB: a snapshot of 2 GB takes less than one.
     fn default() -> Self {
-        Self { salvage: false, memory_limit: 4 << 30 }
+        Self { salvage: false, memory_limit: 4 << 30, any_growth: false }
     }
 }
 
@@ -36,7 +38,8 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Trace, ReadError> {
         return read_from(io::stdin().lock(), "standard input", options);
     }
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| ReadError { name: name.clone(), offset: None, cause: error.into() })?;
+    let file =
+        crate::open(path).map_err(|error| ReadError { name: name.clone(), offset: None, cause: error.into() })?;
     read_from(file, &name, options)
 }
 
@@ -49,7 +52,7 @@ pub fn read_from(reader: impl Read, name: &str, options: &ReadOptions) -> Result
 }
 
 fn read_any(reader: impl Read, options: &ReadOptions) -> Result<Trace, Fault> {
-    let (source, format) = source::open(reader)?;
+    let (source, format) = source::open(reader, options.any_growth)?;
     let limits = Limits { memory: options.memory_limit };
     match format {
         Format::Pickle => snapshot::read_pickle(source, limits, options.salvage),

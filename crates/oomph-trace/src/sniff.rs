@@ -28,7 +28,7 @@ pub fn is_recording(start: &[u8]) -> bool {
             Some(compression) => {
                 let mut inner = Vec::new();
                 // The beginning of a file breaks off somewhere, which is no reason to say no.
-                if let Ok(unpacked) = compression.unpack(start) {
+                if let Ok(unpacked) = compression.unpack(start, true) {
                     let _ = unpacked.take(PEEK).read_to_end(&mut inner);
                 }
                 Compression::of(&inner).is_none() && is_recording(&inner)
@@ -38,14 +38,14 @@ pub fn is_recording(start: &[u8]) -> bool {
     }
 }
 
-/// What is in a file that may be compressed with gzip or zstd.
+/// What is in a file that may be compressed with gzip or zstd. `any_growth` is that of [`ReadOptions`](crate::ReadOptions).
 ///
 /// # Errors
 /// When the reader fails, or the first bytes promise a compression that does not follow.
-pub fn unpacked(mut reader: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+pub fn unpacked(mut reader: impl BufRead + Send + 'static, any_growth: bool) -> io::Result<Box<dyn Read + Send>> {
     let start = reader.fill_buf()?;
     Ok(match Compression::of(start) {
-        Some(compression) => Box::new(compression.unpack(reader)?),
+        Some(compression) => Box::new(compression.unpack(reader, any_growth)?),
         None => Box::new(reader),
     })
 }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_compressed_log_is_unpacked() {
         let mut text = String::new();
-        unpacked(io::Cursor::new(gzip(b"step 1\n"))).unwrap().read_to_string(&mut text).unwrap();
+        unpacked(io::Cursor::new(gzip(b"step 1\n")), false).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "step 1\n");
     }
 }

@@ -24,12 +24,13 @@ const PEEK: usize = 1 << 16;
 const NESTED: usize = 3;
 
 /// Unpacks `source` until something that is not a container, and says what that is.
-pub(crate) fn open<'a>(source: impl Read + 'a) -> Result<(Source<'a>, Format), Fault> {
+pub(crate) fn open<'a>(source: impl Read + 'a, any_growth: bool) -> Result<(Source<'a>, Format), Fault> {
     let mut source: Source<'a> = Box::new(BufReader::with_capacity(PEEK, source));
     for _ in 0..=NESTED {
         let start = source.fill_buf().map_err(broken)?;
         if let Some(compression) = Compression::of(start) {
-            let unpacked = compression.unpack(source).map_err(|error| Fault::malformed(0, error.to_string()))?;
+            let unpacked =
+                compression.unpack(source, any_growth).map_err(|error| Fault::malformed(0, error.to_string()))?;
             source = Box::new(BufReader::with_capacity(PEEK, unpacked));
             continue;
         }
@@ -50,6 +51,7 @@ pub(crate) fn open<'a>(source: impl Read + 'a) -> Result<(Source<'a>, Format), F
 
 fn broken(error: io::Error) -> Fault {
     match error.kind() {
+        io::ErrorKind::QuotaExceeded => Fault { offset: None, cause: Cause::Grows },
         io::ErrorKind::UnexpectedEof => Fault { offset: None, cause: Cause::Cut },
         _ => Fault { offset: None, cause: Cause::Io(error) },
     }

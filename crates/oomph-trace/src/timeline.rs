@@ -44,7 +44,7 @@ impl Timeline {
         match self.members {
             1 => {
                 while let Some(value) = list.next_element::<Scalar>()? {
-                    self.first.push(value.signed().unwrap_or(0));
+                    self.first.push(value.change("a number").map_err(A::Error::custom)?.unwrap_or(0));
                     self.check()?;
                 }
             }
@@ -53,7 +53,9 @@ impl Timeline {
                 let mut row = Vec::new();
                 while let Some(member) = list.next_element::<NumberOrRow>()? {
                     match member {
-                        NumberOrRow::Number(number) => row.push(number.signed().unwrap_or(0)),
+                        NumberOrRow::Number(number) => {
+                            row.push(number.change("a number").map_err(A::Error::custom)?.unwrap_or(0));
+                        }
                         NumberOrRow::Row(sizes) => self.sizes(&sizes).map_err(A::Error::custom)?,
                     }
                     self.check()?;
@@ -69,7 +71,7 @@ impl Timeline {
                 let mut length = 0;
                 while let Some(value) = list.next_element::<Scalar>()? {
                     if let Some(slot) = row.get_mut(length) {
-                        *slot = value.signed().unwrap_or(0);
+                        *slot = value.change("a number").map_err(A::Error::custom)?.unwrap_or(0);
                     }
                     length += 1;
                 }
@@ -96,11 +98,11 @@ impl Timeline {
     }
 
     /// A row of a `.json`: the bytes of each category, after a zero to stack them on.
-    fn sizes(&mut self, sizes: &[Scalar]) -> Result<(), &'static str> {
-        let Some(&time_us) = self.first.get(self.rows) else { return Err("there are more sizes than times") };
+    fn sizes(&mut self, sizes: &[Scalar]) -> Result<(), String> {
+        let Some(&time_us) = self.first.get(self.rows) else { return Err("there are more sizes than times".into()) };
         self.rows += 1;
         for (category, size) in sizes.iter().skip(1).take(CATEGORIES.len()).enumerate() {
-            let size = size.signed().unwrap_or(0);
+            let size = size.bytes("a size")?.unwrap_or(0) as i64;
             let change = size.saturating_sub(self.sizes[category]);
             self.sizes[category] = size;
             self.change(time_us, change, category);

@@ -154,3 +154,57 @@ fn a_file_with_one_byte_changed_is_read_or_refused_but_never_worse() {
         }
     }
 }
+
+/// A snapshot in JSON with this as the size of its block.
+fn with_size(size: &str) -> String {
+    format!(
+        r#"{{"segments":[{{"device":0,"address":512,"total_size":2097152,"stream":0,"segment_type":"large",
+        "blocks":[{{"address":512,"size":{size},"requested_size":512,"state":"active_allocated"}}]}}]}}"#
+    )
+}
+
+#[test]
+fn damaged_figures_are_refused_with_their_place() {
+    assert!(read(with_size("512").as_bytes()).is_ok());
+    let log = |size: &str| format!("{{\"t\":1,\"pid\":1,\"device\":0,\"kind\":\"malloc\",\"size\":{size}}}\n");
+    assert!(read(log("512").as_bytes()).is_ok());
+    for size in ["-5", "9223372036854775808", "1e300", "-0.5e9"] {
+        for text in [with_size(size), log(size)] {
+            let error = read(text.as_bytes()).expect_err(size);
+            assert!(error.offset.is_some() && error.to_string().contains("not a number of bytes"), "{error}");
+        }
+    }
+    // Neither are numbers in JSON.
+    for size in ["NaN", "Infinity", "1e999"] {
+        assert!(read(with_size(size).as_bytes()).expect_err(size).offset.is_some());
+    }
+    // What a dict of the pickle of an event says of its size: BININT -5, an integer of 9 bytes, and infinity.
+    for size in [&b"J\xfb\xff\xff\xff"[..], b"\x8a\x09\0\0\0\0\0\0\0\0\x01", b"G\x7f\xf0\0\0\0\0\0\0"] {
+        let event = [b"\x80\x04](}(\x8c\x06action\x8c\x05alloc\x8c\x04size", size, b"ue."].concat();
+        let error = read(&event).expect_err("it is damaged");
+        assert!(error.offset.is_some() && error.to_string().contains("not a number of bytes"), "{error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_without_a_writer_is_not_waited_for() {
+    let path = std::env::temp_dir().join(format!("oomph-pipe-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo starts");
+    assert!(made.success());
+    let begun = Instant::now();
+    let error = oomph_trace::read(&path, &ReadOptions::default()).expect_err("nobody writes");
+    assert!(error.to_string().contains("nobody writes") && begun.elapsed() < Duration::from_secs(30), "{error}");
+    // One that comes later, and takes its time, is heard.
+    let writer = path.clone();
+    let writes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        let mut pipe = std::fs::File::options().write(true).open(writer).expect("it is read");
+        std::thread::sleep(Duration::from_millis(300));
+        std::io::Write::write_all(&mut pipe, &small()).expect("it is read");
+    });
+    let read = oomph_trace::read(&path, &ReadOptions::default());
+    writes.join().expect("it wrote");
+    std::fs::remove_file(&path).expect("it is removed");
+    assert_eq!(read.expect("it is a snapshot").devices.len(), 2);
+}

@@ -53,6 +53,11 @@ const ACTIONS: [Action; 10] = [
 ];
 
 /// Numbers of every width that a pickle knows.
+/// A number of bytes: half of the numbers of 64 bits are none.
+fn bytes() -> impl Strategy<Value = u64> {
+    number().prop_map(|number| number >> 1)
+}
+
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..300_u64, 0..70_000_u64, any::<u32>().prop_map(u64::from), any::<u64>()]
 }
@@ -83,7 +88,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     let stacks = prop::collection::vec(prop::collection::vec(any::<usize>(), 0..40), 1..8);
     let pool = prop::option::of((0..3_u64, number()));
     let event = (any::<usize>(), [number(), number(), number()], pool, any::<usize>(), any::<i64>(), any::<usize>());
-    let segment = (number(), prop::collection::vec(number(), 0..6), any::<usize>());
+    let segment = (number(), prop::collection::vec(bytes(), 0..6), any::<usize>());
     let device = (any::<bool>(), 0..5_u32, prop::collection::vec(event, 0..40), prop::collection::vec(segment, 0..6));
     let annotations = prop::collection::vec((any::<bool>(), any::<usize>(), any::<i64>()), 0..10);
     let divisions = prop::collection::btree_map(0..20_u64, 0..64_u64, 0..5);
@@ -132,10 +137,13 @@ fn build(recipe: &Recipe) -> Trace {
         }
         let mut device = Device { kind, index, ..Device::default() };
         for &(action, [address, size, stream], pool, at, time_us, label) in events {
+            let action = ACTIONS[action % ACTIONS.len()];
             device.events.push(Event {
-                action: ACTIONS[action % ACTIONS.len()],
-                address,
-                size,
+                action,
+                // That of a failure is what the card had free.
+                address: if action == Action::Oom { address >> 1 } else { address },
+                // Half of the numbers of 64 bits are no number of bytes.
+                size: size >> 1,
                 stream,
                 pool: pool.map(|(a, b)| PoolId(a, b)),
                 stack: stack(at),
@@ -157,7 +165,7 @@ fn build(recipe: &Recipe) -> Trace {
             let end_block = device.blocks.len() as u32;
             device.segments.push(Segment {
                 address: *address,
-                total_size: at.wrapping_mul(3) as u64,
+                total_size: at.wrapping_mul(3) as u64 >> 1,
                 stream: *address >> 3,
                 large: at % 2 == 0,
                 pool: PoolId(*address % 3, *address % 2),

@@ -22,6 +22,51 @@ fn not_supported(library: &str) -> u32 {
     }
 }
 
+/// Functions of the driver and the runtime that a process may call without making CUDA ready, and after a fork. Names that
+/// begin with `__cuda` are such too, but for launches: nvcc's start-up code calls those when a program is loaded.
+const INDEPENDENT: [&str; 16] = [
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetExportTable",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+    "cudaCreateChannelDesc",
+    "cudaDriverGetVersion",
+    "cudaGetDriverEntryPoint",
+    "cudaGetDriverEntryPointByVersion",
+    "cudaGetErrorName",
+    "cudaGetErrorString",
+    "cudaGetExportTable",
+    "cudaGetLastError",
+    "cudaPeekAtLastError",
+    "cudaRuntimeGetVersion",
+];
+
+/// What a function answers in a process that was forked after CUDA was ready, as an expression; `None` if a fork means
+/// nothing to it. Of the libraries above the driver those that make the first object are asked, because nothing is done
+/// without it.
+fn refusal(name: &str, function: &Function<'_>) -> Option<&'static str> {
+    match (function.library, name) {
+        _ if !matches!(function.returns, Return::Status) => None,
+        ("runtime", _)
+            if name == "__cudaLaunchKernel" || !(name.starts_with("__cuda") || INDEPENDENT.contains(&name)) =>
+        {
+            Some("crate::runtime::refuse()")
+        }
+        ("driver", _) if !INDEPENDENT.contains(&name) => Some("crate::status::NOT_INITIALIZED"),
+        (_, "cublasCreate_v2" | "cublasLtCreate" | "cusolverDnCreate" | "cusparseCreate" | "cusparseLtInit") => {
+            Some("1")
+        }
+        // From version 9 on; the two before it had 1, which is a failure as well.
+        (_, "cudnnCreate") => Some("1001"),
+        (_, "curandCreateGenerator") => Some("203"),
+        // NCCL calls it an unhandled error of CUDA's.
+        (_, name) if name.starts_with("ncclCommInit") => Some("1"),
+        _ => None,
+    }
+}
+
 struct Function<'a> {
     id: usize,
     library: &'a str,
@@ -145,6 +190,9 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     let answered = function.class == Class::Answered;
     write_head(code, name, function, |index| answered || is_written(function.params, index));
     let id = function.id;
+    if let Some(refusal) = refusal(name, function) {
+        let _ = writeln!(code, "    if crate::fork::is_refused() {{ return {refusal}; }}");
+    }
     match function.class {
         Class::Answered => {
             let _ = writeln!(code, "    crate::trace::called({id});");

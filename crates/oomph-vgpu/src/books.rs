@@ -1,5 +1,6 @@
 //! The books: every byte is charged to a card and a process, in the ledger that all processes of the run share.
 
+use crate::fork::{Mutex, Once};
 use std::ffi::{OsString, c_void};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -7,7 +8,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use oomph_ledger::{
     DeviceDescription, DeviceWord, FILE_BYTES, HeaderWord, Kind, LEDGER_FILE, MAGIC, MAX_DEVICES, MAX_NOTES,
@@ -39,7 +39,7 @@ unsafe impl Send for Books {}
 // SAFETY: as above.
 unsafe impl Sync for Books {}
 
-static BOOKS: OnceLock<Option<Books>> = OnceLock::new();
+static BOOKS: Once<Option<Books>> = Once::new();
 
 /// This process was forked after the books were opened and has not charged anything yet.
 static FRESHLY_FORKED: AtomicBool = AtomicBool::new(false);
@@ -113,15 +113,13 @@ fn open() -> Option<Books> {
     if is_programs() {
         activity::start();
     }
-    // SAFETY: `forked` is an `extern "C"` function that only touches atomics.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     // SAFETY: `closed` is an `extern "C"` function that may run while the process ends.
     unsafe { libc::atexit(closed) };
     Some(books)
 }
 
 /// In a forked child: what the parent holds is the parent's.
-extern "C" fn forked() {
+pub fn forked() {
     if let Some(Some(books)) = BOOKS.get() {
         books.slot.store(NO_SLOT, Ordering::Relaxed);
         FRESHLY_FORKED.store(true, Ordering::Relaxed);
@@ -134,7 +132,7 @@ extern "C" fn forked() {
 extern "C" fn closed() {
     trace::finish();
     let Some(Some(books)) = BOOKS.get() else { return };
-    activity::finish(Path::new(&*books.folder.lock().unwrap_or_else(PoisonError::into_inner)));
+    activity::finish(Path::new(&*books.folder.lock()));
     let slot = books.slot.swap(NO_SLOT, Ordering::Relaxed);
     if slot != NO_SLOT && books.owner.load(Ordering::Relaxed) == std::process::id() {
         books.clear(slot);
@@ -155,7 +153,7 @@ impl Books {
     #[cold]
     fn follow(&self) {
         let Some(given) = trusted_folder() else { return };
-        let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folder = self.folder.lock();
         if given == *folder {
             return;
         }
@@ -199,7 +197,7 @@ impl Books {
             return Some(slot);
         }
         FRESHLY_FORKED.store(false, Ordering::Relaxed);
-        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.lock.lock();
         let slot = self.slot.load(Ordering::Relaxed);
         if slot != NO_SLOT {
             return Some(slot);
@@ -230,7 +228,7 @@ impl Books {
 
     /// Gives back what processes hold that died without saying so. Returns whether there were any.
     fn sweep(&self) -> bool {
-        let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.lock.lock();
         let taken = (self.word(HeaderWord::Processes as usize).load(Ordering::Relaxed) as usize).min(MAX_PROCESSES);
         let mut found = false;
         for slot in 0..taken {
@@ -305,7 +303,7 @@ pub fn charge(device: usize, kind: Kind, bytes: u64) -> bool {
 /// Whether what is asked of this instance is the program's. A library in a namespace may bring up a context of its own
 /// there, in a second instance of this library, which a real card never sees: it is asked without one.
 fn is_programs() -> bool {
-    static PROGRAMS: OnceLock<bool> = OnceLock::new();
+    static PROGRAMS: Once<bool> = Once::new();
     *PROGRAMS.get_or_init(|| !namespace::is_inside())
 }
 
@@ -324,7 +322,7 @@ pub fn charge_if_free(device: usize, kind: Kind, bytes: u64) -> bool {
     books.word(at + PROCESS_USED + kind as usize).fetch_add(bytes, Ordering::Relaxed);
     let held = books.word(at).fetch_add(bytes, Ordering::Relaxed) + bytes;
     if held > books.word(at + 1).load(Ordering::Relaxed) {
-        let _guard = books.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = books.lock.lock();
         if held > books.word(at + 1).load(Ordering::Relaxed) {
             books.word(at + 1).store(held, Ordering::Relaxed);
             for kind in Kind::ALL {
@@ -358,7 +356,7 @@ pub fn free_bytes(device: usize) -> u64 {
 
 /// The run folder of this process's run.
 pub fn run_folder() -> Option<PathBuf> {
-    Some(PathBuf::from(&*books()?.folder.lock().unwrap_or_else(PoisonError::into_inner)))
+    Some(PathBuf::from(&*books()?.folder.lock()))
 }
 
 /// Every process that holds memory on a card, with the bytes it holds.

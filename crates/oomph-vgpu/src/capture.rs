@@ -3,12 +3,12 @@
 //! A capture begins on one stream and spreads to every stream that waits for an event recorded in it. What is captured
 //! is only counted: a graph is a number of nodes, and launching it does nothing.
 
+use crate::fork::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::handle;
 use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE};
@@ -61,11 +61,11 @@ fn thread() -> u64 {
 }
 
 fn sessions() -> MutexGuard<'static, Vec<Session>> {
-    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
+    SESSIONS.lock()
 }
 
 fn graphs() -> MutexGuard<'static, BTreeMap<usize, u64>> {
-    GRAPHS.lock().unwrap_or_else(PoisonError::into_inner)
+    GRAPHS.lock()
 }
 
 /// Exchanges this thread's mode and returns the old one.

@@ -11,8 +11,8 @@
 //! With automatic allocation on, it is charged to the library, and given back when the plan is destroyed.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
+use crate::fork::{Mutex, MutexGuard};
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oomph_ledger::Kind;
 
@@ -119,7 +119,7 @@ struct Plan {
 static PLANS: Mutex<Vec<Option<Plan>>> = Mutex::new(Vec::new());
 
 fn plans() -> MutexGuard<'static, Vec<Option<Plan>>> {
-    PLANS.lock().unwrap_or_else(PoisonError::into_inner)
+    PLANS.lock()
 }
 
 fn with_plan<T>(handle: c_int, act: impl FnOnce(&mut Plan) -> T) -> Option<T> {

@@ -1,8 +1,8 @@
 //! Which cards this process sees, which one is current, and which contexts exist.
 
+use crate::fork::Once;
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oomph_ledger::{DeviceDescription, Kind, MAX_DEVICES};
@@ -50,7 +50,7 @@ static CONTEXT_HANDLES: [u64; MAX_DEVICES] = [0; MAX_DEVICES];
 
 /// The cards that `CUDA_VISIBLE_DEVICES` leaves, in its order. Read once, when the program first asks.
 pub fn visible() -> &'static [Device] {
-    static VISIBLE: OnceLock<Vec<Device>> = OnceLock::new();
+    static VISIBLE: Once<Vec<Device>> = Once::new();
     VISIBLE.get_or_init(|| {
         let all: Vec<Device> =
             books::cards().iter().enumerate().map(|(card, description)| Device { card, description }).collect();

@@ -4,12 +4,12 @@
 //! line, in the format that `oomph_trace::device_log` documents and reads. Lines are written in blocks, at a refusal, and
 //! when the process ends; a process that is killed loses the last block. Where the folder is absent a call costs one load.
 
+use crate::fork::Mutex;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The folder in the run folder that asks for logs and receives them.
@@ -91,7 +91,7 @@ pub fn note(kind: Kind, card: usize, address: usize, size: usize) {
 
 #[cold]
 fn write(kind: Kind, card: usize, address: usize, size: usize) {
-    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut log = LOG.lock();
     let pid = std::process::id();
     if log.pid != pid {
         *log = Log { pid, file: open(pid), lines: String::new(), written: 0 };
@@ -138,7 +138,7 @@ impl Log {
 /// Writes what is left, when the process ends.
 pub fn finish() {
     if WANTED.load(Ordering::Relaxed) == ON {
-        let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = LOG.lock();
         if log.pid == std::process::id() {
             log.flush();
         }

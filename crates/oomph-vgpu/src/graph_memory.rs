@@ -4,10 +4,11 @@
 //! Here it is taken when the node is added, which is earlier and never less, and kept while the graph or an executable
 //! of it lives.
 
+use crate::fork::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oomph_ledger::{Kind, MAX_DEVICES};
 
@@ -56,7 +57,7 @@ struct Owners {
 static OWNERS: Mutex<Owners> = Mutex::new(Owners { pieces: BTreeMap::new(), nodes: BTreeMap::new() });
 
 fn owners() -> MutexGuard<'static, Owners> {
-    OWNERS.lock().unwrap_or_else(PoisonError::into_inner)
+    OWNERS.lock()
 }
 
 /// Allocates for a node of a graph, and writes the address into its parameters.

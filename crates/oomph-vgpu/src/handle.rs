@@ -1,8 +1,8 @@
 //! Handles for objects that have no state here.
 
+use crate::fork::Once;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes between two handles: room for a program that looks into an object it should not know.
@@ -15,7 +15,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The address of a new, zeroed object that is never freed. It is not null, unless the process has no address space.
 pub fn fresh() -> *mut c_void {
-    static BASE: OnceLock<usize> = OnceLock::new();
+    static BASE: Once<usize> = Once::new();
     let base = *BASE.get_or_init(|| {
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let at = unsafe {

@@ -31,6 +31,7 @@ mod device;
 mod device_log;
 mod driver;
 mod exports;
+mod fork;
 mod graph_memory;
 mod handle;
 mod image;

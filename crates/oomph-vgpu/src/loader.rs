@@ -2,13 +2,13 @@
 //!
 //! Preloading is enough for a program whose libraries are linked; JAX, TensorFlow and others open theirs at run time.
 
+use crate::fork::Once;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::books;
+use crate::{books, fork};
 
 /// Libraries that this one stands in for, by the beginning of their file name. The compilers (nvrtc, nvJitLink, nvvm)
 /// are not among them: they work without a card.
@@ -37,6 +37,7 @@ static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
+    fork::follow();
     // SAFETY: the name is a terminated string.
     let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
     REAL_DLOPEN.store(real as usize, Ordering::Relaxed);
@@ -100,7 +101,7 @@ fn toolkit_name(own: &CStr, name: &[u8]) -> Option<CString> {
 
 /// The file that this library was loaded from.
 pub fn own_path() -> Option<&'static CStr> {
-    static PATH: OnceLock<Option<CString>> = OnceLock::new();
+    static PATH: Once<Option<CString>> = Once::new();
     PATH.get_or_init(|| {
         // SAFETY: all-zero is a valid `Dl_info`, and the address is one of this library.
         unsafe {
@@ -166,7 +167,7 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
 
 /// The major version of the CUDA runtime that the program is linked against, from the name of the mapped library.
 pub fn runtime_major() -> u32 {
-    static MAJOR: OnceLock<u32> = OnceLock::new();
+    static MAJOR: Once<u32> = Once::new();
     *MAJOR.get_or_init(|| mapped_library("libcudart.so.").and_then(|path| major_of(&path)).unwrap_or(13))
 }
 

@@ -1,8 +1,8 @@
 //! `cudaMalloc` and its kin, for the driver and the runtime alike.
 
+use crate::fork::Mutex;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
 
 use oomph_ledger::{Kind, MAX_DEVICES};
 
@@ -79,7 +79,7 @@ pub fn refused(card: usize, size: usize) -> u32 {
 /// Takes a piece of a shared granule, a new one if none has room.
 fn small(device: Device, span: usize) -> Result<usize, u32> {
     let Some(slabs) = SLABS.get(device.card) else { return Err(INVALID_VALUE) };
-    let mut slabs = slabs.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slabs = slabs.lock();
     if let Some(start) = slabs.free.take(span) {
         return Ok(start);
     }
@@ -135,7 +135,7 @@ pub fn free(pointer: *mut c_void) -> u32 {
 /// Gives a piece of a granule back, and the granule to the card once all of it is free.
 fn free_small(block: Block) {
     let Some(slabs) = SLABS.get(block.card) else { return };
-    let mut slabs = slabs.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slabs = slabs.lock();
     device_log::note(Logged::Unplace, block.card, block.start, block.size);
     let (start, size) = slabs.free.give(block.start, block.span);
     if size == GRANULE {
@@ -205,7 +205,7 @@ static MODULES: Mutex<FreeRanges> = Mutex::new(FreeRanges::WITHIN_GRANULES);
 pub fn allocate_within_context(size: usize) -> Result<*mut c_void, u32> {
     let device = device::activate_current()?;
     let span = size.max(1).checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
-    let mut free = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = MODULES.lock();
     let start = match free.take(span) {
         Some(start) => start,
         None => {
@@ -227,7 +227,7 @@ pub fn free_within_context(pointer: *mut c_void) {
     if let Some(block) = found.filter(|block| block.place == Place::Device(Kind::Context)) {
         space.remove(block.start);
         drop(space);
-        MODULES.lock().unwrap_or_else(PoisonError::into_inner).give(block.start, block.span);
+        MODULES.lock().give(block.start, block.span);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Modules, kernels and what is known of them.
 
+use crate::fork::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
 
 pub use crate::cubin::Attributes;
 use oomph_ledger::Kind;
@@ -83,13 +83,13 @@ pub fn opaque() -> *mut c_void {
 
 fn keep(module: Module) -> *mut c_void {
     let handle = handle::fresh();
-    MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(handle as usize, module);
+    MODULES.lock().insert(handle as usize, module);
     handle
 }
 
 /// Forgets a module, and gives back what its variables took.
 pub fn unload(module: *mut c_void) -> Result<(), u32> {
-    let removed = MODULES.lock().unwrap_or_else(PoisonError::into_inner).remove(&(module as usize));
+    let removed = MODULES.lock().remove(&(module as usize));
     if let Some(Loaded { globals, start }) = removed.ok_or(INVALID_HANDLE)?.globals {
         let start = start as *mut c_void;
         if globals.size < SMALL_GLOBALS {
@@ -129,13 +129,13 @@ impl Loaded {
 /// The kernel of a name. In an image that could be read, an unknown name is an error.
 pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
     let attributes = {
-        let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let modules = MODULES.lock();
         match &modules.get(&(module as usize)).ok_or(INVALID_HANDLE)?.kernels {
             Some(kernels) => *kernels.get(name.to_bytes()).ok_or(NOT_FOUND)?,
             None => Attributes::ordinary(ptr::null()),
         }
     };
-    let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kernels = KERNELS.lock();
     let address = *kernels.entry((module as usize, name.to_bytes().to_vec())).or_insert_with(|| {
         let kernel = Kernel { magic: KERNEL_MAGIC, name: name.to_owned(), attributes, module: module as usize };
         ptr::from_ref::<Kernel>(Box::leak(Box::new(kernel))) as usize
@@ -145,15 +145,14 @@ pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
 
 /// Names of the kernels of a module, where its image could be read.
 pub fn names(module: *mut c_void) -> Vec<Vec<u8>> {
-    let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let modules = MODULES.lock();
     let kernels = modules.get(&(module as usize)).and_then(|module| module.kernels.as_ref());
     kernels.map_or_else(Vec::new, |kernels| kernels.keys().cloned().collect())
 }
 
 /// The kernel behind a handle, if it is one of this module's; the runtime's kernels are host functions.
 pub fn kernel(handle: *mut c_void) -> Option<&'static Kernel> {
-    let known =
-        KERNELS.lock().unwrap_or_else(PoisonError::into_inner).values().any(|address| *address == handle as usize);
+    let known = KERNELS.lock().values().any(|address| *address == handle as usize);
     if !known {
         return None;
     }
@@ -174,14 +173,14 @@ impl Kernel {
 pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), u32> {
     const ROOM: usize = 64 << 10;
     let known = {
-        let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let modules = MODULES.lock();
         let loaded = modules.get(&(module as usize)).and_then(|module| module.globals.as_ref());
         loaded.map(|loaded| loaded.find(name.to_bytes()))
     };
     if let Some(found) = known {
         return found.map(|(address, size)| (address as *mut c_void, size)).ok_or(NOT_FOUND);
     }
-    let mut globals = GLOBALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut globals = GLOBALS.lock();
     let address = *globals
         .entry((module as usize, name.to_bytes().to_vec()))
         .or_insert_with(|| Box::leak(vec![0_u64; ROOM / size_of::<u64>()].into_boxed_slice()).as_ptr() as usize);

@@ -4,9 +4,9 @@
 //! until the next synchronisation or trim. Work on the virtual card is done the moment it is launched, so a freed block
 //! is at once free to reuse on any stream.
 
+use crate::fork::{Mutex, MutexGuard};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oomph_ledger::{Kind, MAX_DEVICES};
 
@@ -54,7 +54,7 @@ static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
 static DEFAULTS: Mutex<[usize; MAX_DEVICES]> = Mutex::new([0; MAX_DEVICES]);
 
 fn pools() -> MutexGuard<'static, Vec<Pool>> {
-    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+    POOLS.lock()
 }
 
 /// Creates a pool on a card.
@@ -74,7 +74,7 @@ pub fn create(device: Device, ordinal: usize) -> *mut c_void {
 
 /// The default pool of a card.
 pub fn default_of(device: Device, ordinal: usize) -> *mut c_void {
-    let mut defaults = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut defaults = DEFAULTS.lock();
     match defaults.get_mut(ordinal) {
         Some(handle) if *handle == 0 => {
             let made = create(device, ordinal);

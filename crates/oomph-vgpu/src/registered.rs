@@ -1,9 +1,9 @@
 //! What nvcc's start-up code registers of a program: fat binaries, and the host functions that stand for their kernels.
 
+use crate::fork::{Mutex, MutexGuard};
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oomph_ledger::NoteKind;
 
@@ -135,7 +135,7 @@ impl Registered {
 }
 
 fn registered() -> MutexGuard<'static, Registered> {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTERED.lock()
 }
 
 /// How many places remember a kernel that was launched.

@@ -3,10 +3,10 @@
 //! Addresses come from large mappings that are readable and writable but never committed. They are cut and joined
 //! here, because one `mmap` and `munmap` for each `cudaMalloc` would cost more than the whole call may.
 
+use crate::fork::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oomph_ledger::{Kind, NoteKind};
 
@@ -148,7 +148,7 @@ static SPACE: Mutex<Space> = Mutex::new(Space { blocks: BTreeMap::new(), free: F
 
 /// The process's address space. The lock is held for bookkeeping only, never while the program's code runs.
 pub fn lock() -> MutexGuard<'static, Space> {
-    SPACE.lock().unwrap_or_else(PoisonError::into_inner)
+    SPACE.lock()
 }
 
 impl Space {

@@ -6,6 +6,8 @@ pub const SUCCESS: u32 = 0;
 pub const INVALID_VALUE: u32 = 1;
 /// The card cannot hold the request.
 pub const OUT_OF_MEMORY: u32 = 2;
+/// The driver was not made ready in this process, or in the one that it was forked from.
+pub const NOT_INITIALIZED: u32 = 3;
 /// There is no card.
 pub const NO_DEVICE: u32 = 100;
 /// No card has this ordinal.
@@ -37,7 +39,7 @@ pub fn driver_name(code: u32) -> &'static [u8] {
         SUCCESS => b"CUDA_SUCCESS\0",
         INVALID_VALUE => b"CUDA_ERROR_INVALID_VALUE\0",
         OUT_OF_MEMORY => b"CUDA_ERROR_OUT_OF_MEMORY\0",
-        3 => b"CUDA_ERROR_NOT_INITIALIZED\0",
+        NOT_INITIALIZED => b"CUDA_ERROR_NOT_INITIALIZED\0",
         NO_DEVICE => b"CUDA_ERROR_NO_DEVICE\0",
         INVALID_DEVICE => b"CUDA_ERROR_INVALID_DEVICE\0",
         INVALID_IMAGE => b"CUDA_ERROR_INVALID_IMAGE\0",
@@ -60,7 +62,7 @@ pub fn runtime_name(code: u32) -> &'static [u8] {
         SUCCESS => b"cudaSuccess\0",
         INVALID_VALUE => b"cudaErrorInvalidValue\0",
         OUT_OF_MEMORY => b"cudaErrorMemoryAllocation\0",
-        3 => b"cudaErrorInitializationError\0",
+        NOT_INITIALIZED => b"cudaErrorInitializationError\0",
         NO_DEVICE => b"cudaErrorNoDevice\0",
         INVALID_DEVICE => b"cudaErrorInvalidDevice\0",
         98 => b"cudaErrorInvalidDeviceFunction\0",
@@ -84,7 +86,7 @@ pub fn text(code: u32) -> &'static [u8] {
         SUCCESS => b"no error\0",
         INVALID_VALUE => b"invalid argument\0",
         OUT_OF_MEMORY => b"out of memory\0",
-        3 => b"initialization error\0",
+        NOT_INITIALIZED => b"initialization error\0",
         NO_DEVICE => b"no CUDA-capable device is detected\0",
         INVALID_DEVICE => b"invalid device ordinal\0",
         98 => b"invalid device function\0",

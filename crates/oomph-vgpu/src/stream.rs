@@ -1,9 +1,9 @@
 //! Streams and events. Work is done the moment it is launched, so what they hold is identity and capture state.
 
+use crate::fork::{Mutex, Once};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use oomph_ledger::MAX_DEVICES;
@@ -69,11 +69,11 @@ static DEAD_STREAMS: Mutex<Graveyard> = Mutex::new(Graveyard(Vec::new()));
 static DEAD_EVENTS: Mutex<Graveyard> = Mutex::new(Graveyard(Vec::new()));
 
 fn reuse(graveyard: &Mutex<Graveyard>) -> Option<usize> {
-    graveyard.lock().unwrap_or_else(PoisonError::into_inner).0.pop()
+    graveyard.lock().0.pop()
 }
 
 fn bury(graveyard: &Mutex<Graveyard>, address: usize) {
-    graveyard.lock().unwrap_or_else(PoisonError::into_inner).0.push(address);
+    graveyard.lock().0.push(address);
 }
 
 /// Creates a stream on the current card.
@@ -155,7 +155,7 @@ pub fn destroy_event(handle: *mut c_void) -> Result<(), u32> {
 
 /// Nanoseconds since the first call, never 0.
 fn now() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
+    static START: Once<Instant> = Once::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 

@@ -1,7 +1,6 @@
 //! What was called, and what the report must know of it.
 
 use std::fmt::Write as _;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oomph_ledger::NoteKind;
@@ -81,8 +80,8 @@ pub fn start() {
 /// Writes the counts to `calls-PID.txt` in the folder that `OOMPH_TRACE` names, when the process ends.
 pub fn finish() {
     device_log::finish();
-    static DONE: OnceLock<()> = OnceLock::new();
-    if !COUNTING.load(Ordering::Relaxed) || DONE.set(()).is_err() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !COUNTING.load(Ordering::Relaxed) || DONE.swap(true, Ordering::Relaxed) {
         return;
     }
     let Some(folder) = std::env::var_os("OOMPH_TRACE") else { return };

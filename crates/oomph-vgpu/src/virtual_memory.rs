@@ -3,8 +3,8 @@
 //! A mapping needs no work here, because all addresses are usable from the start. What counts is that physical memory
 //! is charged while its handle lives or is mapped, and that unmapped pages are let go.
 
+use crate::fork::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use oomph_ledger::Kind;
 
@@ -84,7 +84,7 @@ pub fn create(device: Option<Device>, size: usize) -> Result<u64, u32> {
         activity::refusal::note(status, device.card, size);
         return Err(status);
     }
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = TABLE.lock();
     let handle = table.next;
     table.next += 1;
     table.physical.insert(handle, Physical { size, card: device.map(|device| device.card), references: 1 });
@@ -106,12 +106,12 @@ fn drop_reference(table: &mut Table, handle: u64) -> u32 {
 
 /// Releases a handle; mapped memory lives on until it is unmapped.
 pub fn release(handle: u64) -> u32 {
-    drop_reference(&mut TABLE.lock().unwrap_or_else(PoisonError::into_inner), handle)
+    drop_reference(&mut TABLE.lock(), handle)
 }
 
 /// Counts one more handle to the memory behind a mapped address.
 pub fn retain(address: usize) -> Result<u64, u32> {
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = TABLE.lock();
     let handle = table
         .mapped
         .range(..=address)
@@ -130,7 +130,7 @@ pub fn map(start: usize, size: usize, handle: u64) -> u32 {
     let inside = space::lock()
         .find(start)
         .is_some_and(|block| block.place == Place::Reserved && start + size <= block.start + block.size);
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = TABLE.lock();
     let overlaps = table.mapped.range(..start + size).next_back().is_some_and(|(at, (length, _))| at + length > start);
     match table.physical.get_mut(&handle) {
         Some(physical) if inside && !overlaps && size > 0 => {
@@ -147,7 +147,7 @@ pub fn map(start: usize, size: usize, handle: u64) -> u32 {
 
 /// Unmaps every mapping that starts in a range.
 pub fn unmap(start: usize, size: usize) -> u32 {
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = TABLE.lock();
     let found: Vec<(usize, usize, u64)> =
         table.mapped.range(start..start + size).map(|(at, (length, handle))| (*at, *length, *handle)).collect();
     if found.is_empty() {
@@ -166,7 +166,7 @@ pub fn unmap(start: usize, size: usize) -> u32 {
 
 /// The ledger index of the card on which a mapped address has its memory, if it is mapped.
 pub fn card_of(address: usize) -> Option<usize> {
-    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let table = TABLE.lock();
     let (start, (size, handle)) = table.mapped.range(..=address).next_back()?;
     if address >= start + size {
         return None;

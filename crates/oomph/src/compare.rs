@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use oomph_explain::snapshot::{self, At, Explanation, Limits, Options};
 use oomph_gpu::size;
 use oomph_report::{CheckReport, CheckSchema, DiffReport, DiffSchema, clean_json, render_check, render_diff};
+use oomph_trace::ReadOptions;
 use serde::Serialize;
 
 use crate::cli::{CheckArgs, DiffArgs, Format};
@@ -22,7 +23,7 @@ const ALL_STACKS: usize = usize::MAX;
 /// When one cannot be read.
 pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
     html::writable(&args.page)?;
-    let [before, after] = [&args.before, &args.after].map(|path| shown(path, args.salvage));
+    let [before, after] = [&args.before, &args.after].map(|path| shown(path, &args.trust.options()));
     let (before, after) = (before?, after?);
     let report = DiffReport {
         schema: DiffSchema,
@@ -45,7 +46,7 @@ pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
 /// # Errors
 /// When it cannot be read, or no limit was given.
 pub fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let explanation = explained(&args.file, args.salvage)?;
+    let explanation = explained(&args.file, &args.trust.options())?;
     if explanation.devices.iter().all(|device| device.peak_reserved_bytes == 0 && device.peak_active_bytes == 0) {
         // A recording without GPU memory does not show that the limits were kept.
         return Err(hinted(
@@ -53,7 +54,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
             "record a program that uses the GPU, for example with `oomph dry-run --snapshot FILE`",
         ));
     }
-    let baseline = args.baseline.as_deref().map(|path| explained(path, args.salvage)).transpose()?;
+    let baseline = args.baseline.as_deref().map(|path| explained(path, &args.trust.options())).transpose()?;
     let limit = |name: &str, text: &Option<String>| -> Result<Option<u64>> {
         let parsed = text.as_deref().map(size::parse).transpose();
         parsed.map_err(|error| hinted(format!("{name}: {error}"), format!("write {name} 20GiB, for example")))
@@ -87,8 +88,8 @@ fn growth(args: &CheckArgs, baseline: Option<&Explanation>) -> Result<Option<u64
     Ok(Some((peak as f64 * percent / 100.0) as u64))
 }
 
-fn explained(path: &std::path::Path, salvage: bool) -> Result<Explanation> {
-    Ok(shown(path, salvage)?.explanation)
+fn explained(path: &std::path::Path, options: &ReadOptions) -> Result<Explanation> {
+    Ok(shown(path, options)?.explanation)
 }
 
 /// The moment at which recordings are compared.
@@ -96,8 +97,8 @@ fn at_peak() -> Options {
     Options { at: At::Peak, what_if: false, top: ALL_STACKS, ..Options::default() }
 }
 
-fn shown(path: &std::path::Path, salvage: bool) -> Result<Shown> {
-    let trace = explain::read(path, salvage)?;
+fn shown(path: &std::path::Path, options: &ReadOptions) -> Result<Shown> {
+    let trace = explain::read(path, options)?;
     let explanation = snapshot::explain(&trace, &at_peak(), None);
     Ok(Shown { name: path.display().to_string(), trace, names: None, explanation })
 }

@@ -22,7 +22,7 @@ pub fn run(args: &ViewArgs, quiet: bool) -> Result<ExitCode> {
     }
     let mut shown = Vec::new();
     for path in &args.files {
-        let trace = explain::read(path, args.reading.salvage)?;
+        let trace = explain::read(path, &args.reading.options())?;
         let names = explain::names_of(&args.reading, path)?;
         let explanation = snapshot::explain(&trace, &options, names.as_ref());
         shown.push(Shown { name: path.display().to_string(), trace, names, explanation });

@@ -136,6 +136,7 @@ class _Server:
         os.close(self.waker)
         if request.get("view"):
             _enter(request["view"])
+        _keep_cuda()
         self.cards.show()
         self.watch.become(request["environment"])
         child.connect(request["output"], request.get("tail"))
@@ -195,6 +196,16 @@ def _enter(plan):
 
     if ctypes.CDLL(None).oomph_enter_private_view(os.fsencode(plan)):
         environment.refuse("run", "a private view", os.path.dirname(plan))
+
+
+def _keep_cuda():
+    """In a child: have the virtual GPU answer. A driver answers no process that was forked after CUDA was used, and imports may
+    have counted the cards; this child stands for a process that imported them itself."""
+    import ctypes
+
+    afresh = getattr(ctypes.CDLL(None), "oomph_forked_afresh", None)
+    if afresh is not None:
+        afresh()
 
 
 class _Quiet:

@@ -12,6 +12,7 @@ pub(crate) use stream::{Counted, Each};
 
 use crate::device_log;
 use crate::error::{Cause, Fault};
+use crate::figure;
 use crate::profiler::Profile;
 use crate::snapshot::JsonSnapshot;
 use crate::timeline::Timeline;
@@ -56,6 +57,11 @@ pub(crate) fn fault(error: &serde_json::Error, offset: u64, memory: u64) -> Faul
             kind => Cause::Io(kind.map_or_else(|| std::io::Error::other("unknown"), Into::into)),
         },
         serde_json::error::Category::Data if error.to_string().starts_with(TOO_LARGE) => Cause::TooLarge(memory >> 20),
+        serde_json::error::Category::Data if error.to_string().contains(figure::REFUSAL) => {
+            // The offset says more than serde's line and column.
+            let text = error.to_string();
+            Cause::Malformed(text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what).to_owned())
+        }
         _ => Cause::Malformed(format!("broken JSON ({error})")),
     };
     Fault::at(offset, cause)

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::figure;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// A number or a text. Writers disagree on types (an id is a number here and a text there), and a value of another type
@@ -27,6 +28,33 @@ impl Scalar {
             Scalar::Float(value) => (value >= 0.0).then_some(value as u64),
             Scalar::Text(ref text) => text.parse().ok(),
             Scalar::Nothing | Scalar::Bool(_) => None,
+        }
+    }
+
+    /// As a number of bytes; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it is negative, infinite, or larger than any memory.
+    pub(crate) fn bytes(&self, field: &str) -> Result<Option<u64>, String> {
+        match *self {
+            Scalar::Int(value) => figure::whole(field, i128::from(value)).map(Some),
+            Scalar::Unsigned(value) => figure::whole(field, i128::from(value)).map(Some),
+            Scalar::Float(value) => figure::fraction(field, value).map(Some),
+            _ => Ok(self.unsigned()),
+        }
+    }
+
+    /// As a number of bytes that came, or that went where it is negative; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it is infinite, or larger than any memory.
+    pub(crate) fn change(&self, field: &str) -> Result<Option<i64>, String> {
+        match *self {
+            Scalar::Unsigned(value) => figure::whole(field, i128::from(value)).map(|bytes| Some(bytes as i64)),
+            Scalar::Float(value) => {
+                figure::fraction(field, value.abs()).map(|bytes| Some((bytes as i64) * value.signum() as i64))
+            }
+            _ => Ok(self.signed()),
         }
     }
 

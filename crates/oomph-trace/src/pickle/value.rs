@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::StringId;
+use crate::{StringId, figure};
 
 /// A value of a pickle. Lists and dicts live in a [`Heap`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +34,20 @@ impl Value {
             Value::Bool(value) => Some(u64::from(value)),
             Value::Float(value) => (value >= 0.0).then_some(value as u64),
             _ => None,
+        }
+    }
+
+    /// As a number of bytes; `None` where there is none.
+    ///
+    /// # Errors
+    /// When it is negative, not finite, or larger than any memory.
+    pub(crate) fn bytes(self, field: &str) -> Result<Option<u64>, String> {
+        match self {
+            Value::Int(value) => figure::whole(field, i128::from(value)).map(Some),
+            Value::Unsigned(value) => figure::whole(field, i128::from(value)).map(Some),
+            Value::Float(value) => figure::fraction(field, value).map(Some),
+            Value::Nothing => Err(format!("{field} has no value of at most 64 bits, {}", figure::REFUSAL)),
+            _ => Ok(self.unsigned()),
         }
     }
 

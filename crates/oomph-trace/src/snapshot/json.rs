@@ -217,8 +217,8 @@ impl JsonSnapshot {
         };
         let event = Event {
             action: self.gathered.action(action),
-            address: event.addr.unsigned().or(event.device_free.unsigned()).unwrap_or(0),
-            size: event.size.unsigned().unwrap_or(0),
+            address: event.addr.unsigned().or(event.device_free.bytes("device_free")?).unwrap_or(0),
+            size: event.size.bytes("size")?.unwrap_or(0),
             stream: event.stream.unsigned().unwrap_or(0),
             pool: pool(event.pool_id.as_deref().and_then(pair)),
             stack: self.stack(&event.frames),
@@ -232,12 +232,12 @@ impl JsonSnapshot {
     fn segment(&mut self, segment: JsonSegment, host: bool) -> Result<(), String> {
         let first_block = self.gathered.blocks.len() as u32;
         for block in segment.blocks {
-            self.block(&block);
+            self.block(&block)?;
         }
         let device = segment.device.signed().and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
         let segment = Segment {
             address: segment.address.unsigned().unwrap_or(0),
-            total_size: segment.total_size.unsigned().unwrap_or(0),
+            total_size: segment.total_size.bytes("total_size")?.unwrap_or(0),
             stream: segment.stream.unsigned().unwrap_or(0),
             large: segment.segment_type.text() == Some("large"),
             pool: pool(segment.segment_pool_id.as_deref().and_then(pair)).unwrap_or(PoolId::DEFAULT),
@@ -253,11 +253,12 @@ impl JsonSnapshot {
         self.check()
     }
 
-    fn block(&mut self, block: &JsonBlock) {
+    fn block(&mut self, block: &JsonBlock) -> Result<(), String> {
         let newest = block.history.first();
         let state = self.gathered.strings.intern(&block.state);
-        let requested = block.requested_size.unsigned().or(newest.and_then(|history| history.real_size.unsigned()));
-        let size = block.size.unsigned().unwrap_or(0);
+        let real = newest.map_or(Ok(None), |history| history.real_size.bytes("real_size"))?;
+        let requested = block.requested_size.bytes("requested_size")?.or(real);
+        let size = block.size.bytes("size")?.unwrap_or(0);
         let gathered = GatheredBlock {
             has_address: block.address.unsigned().is_some(),
             block: Block {
@@ -269,6 +270,7 @@ impl JsonSnapshot {
             },
         };
         self.gathered.push_block(gathered);
+        Ok(())
     }
 
     fn annotation(&mut self, annotation: &JsonAnnotation) -> Result<(), String> {

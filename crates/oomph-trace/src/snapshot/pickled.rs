@@ -127,8 +127,9 @@ impl Recorder {
         for &[key, value] in items {
             match key {
                 Value::Text(ACTION) => event.action = self.gathered.action(text(value).unwrap_or(StringId::EMPTY)),
-                Value::Text(ADDR | DEVICE_FREE) => event.address = value.unsigned().unwrap_or(0),
-                Value::Text(SIZE) => event.size = value.unsigned().unwrap_or(0),
+                Value::Text(ADDR) => event.address = value.unsigned().unwrap_or(0),
+                Value::Text(DEVICE_FREE) => event.address = value.bytes("device_free")?.unwrap_or(0),
+                Value::Text(SIZE) => event.size = value.bytes("size")?.unwrap_or(0),
                 Value::Text(STREAM) => event.stream = value.unsigned().unwrap_or(0),
                 Value::Text(TIME_US) => event.time_us = value.signed().unwrap_or(0),
                 Value::Text(FRAMES) => event.stack = self.stack(value, heap)?,
@@ -167,8 +168,8 @@ impl Recorder {
                     block.address = value.unsigned().unwrap_or(0);
                     gathered.has_address = true;
                 }
-                Value::Text(SIZE) => block.size = value.unsigned().unwrap_or(0),
-                Value::Text(REQUESTED_SIZE) => requested = value.unsigned(),
+                Value::Text(SIZE) => block.size = value.bytes("size")?.unwrap_or(0),
+                Value::Text(REQUESTED_SIZE) => requested = value.bytes("requested_size")?,
                 Value::Text(STATE) => block.state = Gathered::state(text(value).unwrap_or_default()),
                 Value::Text(FRAMES) => block.stack = self.stack(value, heap)?,
                 // The newest tenant of the memory is the first.
@@ -189,7 +190,7 @@ impl Recorder {
         let (mut size, mut stack) = (0, StackId::NONE);
         for &[key, value] in items {
             match key {
-                Value::Text(REAL_SIZE) => size = value.unsigned().unwrap_or(0),
+                Value::Text(REAL_SIZE) => size = value.bytes("real_size")?.unwrap_or(0),
                 Value::Text(FRAMES) => stack = self.stack(value, heap)?,
                 _ => {}
             }
@@ -207,7 +208,7 @@ impl Recorder {
                     gathered.device = value.signed().and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
                 }
                 Value::Text(ADDRESS) => segment.address = value.unsigned().unwrap_or(0),
-                Value::Text(TOTAL_SIZE) => segment.total_size = value.unsigned().unwrap_or(0),
+                Value::Text(TOTAL_SIZE) => segment.total_size = value.bytes("total_size")?.unwrap_or(0),
                 Value::Text(STREAM) => segment.stream = value.unsigned().unwrap_or(0),
                 Value::Text(SEGMENT_TYPE) => segment.large = text(value) == Some(LARGE),
                 Value::Text(SEGMENT_POOL_ID) => segment.pool = pool(heap.pair(value)).unwrap_or(PoolId::DEFAULT),

@@ -13,9 +13,9 @@ pub mod site;
 mod transfers;
 mod write;
 
+use crate::fork::{Mutex, MutexGuard};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocations::Allocations;
 use site::{Site, Sites};
@@ -48,10 +48,10 @@ pub fn start() {
 
 /// In a forked child: what the parent did is the parent's.
 pub fn forget() {
-    // A thread of the parent may hold the lock for ever in the child, which then counts nothing.
+    // Where a thread of the parent holds the lock in the child all the same, the child counts nothing.
     match ACTIVITY.try_lock() {
-        Ok(mut activity) => *activity = None,
-        Err(_) => COUNTING.store(false, Ordering::Relaxed),
+        Some(mut activity) => *activity = None,
+        None => COUNTING.store(false, Ordering::Relaxed),
     }
 }
 
@@ -127,5 +127,5 @@ fn with(note: impl FnOnce(&mut Activity, Site)) {
 }
 
 fn counting() -> Option<MutexGuard<'static, Option<Activity>>> {
-    COUNTING.load(Ordering::Relaxed).then(|| ACTIVITY.lock().unwrap_or_else(PoisonError::into_inner))
+    COUNTING.load(Ordering::Relaxed).then(|| ACTIVITY.lock())
 }

@@ -1,10 +1,10 @@
 //! Which instructions of the program led to a call.
 
+use crate::fork::Once;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::loaded;
@@ -124,7 +124,7 @@ extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
 
 /// The addresses of this library.
 fn own() -> Option<&'static Range<usize>> {
-    static OWN: OnceLock<Option<Range<usize>>> = OnceLock::new();
+    static OWN: Once<Option<Range<usize>>> = Once::new();
     OWN.get_or_init(|| loaded::file_of(visit as *const () as usize).map(|file| file.range)).as_ref()
 }
 

@@ -4,9 +4,9 @@
 //! functions call each other, which would come back here. Their files say it too: the name that a library's link leads
 //! to, or the folder `nvidia_cublas-13.4.1.3.dist-info` that pip leaves beside a package.
 
+use crate::fork::Once;
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use crate::loader;
 
@@ -69,7 +69,7 @@ fn version_in(name: &str, package: &str) -> Option<Version> {
 
 /// The folder of the Python packages that something in this process was loaded from.
 fn packages() -> Option<&'static Path> {
-    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    static FOLDER: Once<Option<PathBuf>> = Once::new();
     FOLDER
         .get_or_init(|| {
             // The kernel's list can hold names that are not UTF-8.
@@ -89,7 +89,7 @@ fn packages() -> Option<&'static Path> {
 macro_rules! library_version {
     ($prefix:literal, $package:literal, $eleven:expr, $twelve:expr, $thirteen:expr) => {
         fn version() -> $crate::cublas::versions::Version {
-            static VERSION: ::std::sync::OnceLock<$crate::cublas::versions::Version> = ::std::sync::OnceLock::new();
+            static VERSION: $crate::fork::Once<$crate::cublas::versions::Version> = $crate::fork::Once::new();
             *VERSION.get_or_init(|| {
                 $crate::cublas::versions::of($crate::cublas::versions::Library {
                     prefix: $prefix,
@@ -109,7 +109,7 @@ pub fn property(version: Version, kind: c_int) -> Option<c_int> {
 
 /// The number of the CUDA runtime, as `cudaRuntimeGetVersion` has it, that the libraries were built for.
 pub fn runtime_number() -> usize {
-    static NUMBER: OnceLock<usize> = OnceLock::new();
+    static NUMBER: Once<usize> = Once::new();
     *NUMBER.get_or_init(|| {
         let major = loader::runtime_major() as c_int;
         // CUDA 11 and 12 have no package without a patch level; its minor part is what counts.

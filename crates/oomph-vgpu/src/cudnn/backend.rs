@@ -1,10 +1,10 @@
 //! The graph API: questions go to the real library, or to the model where no library answers without a GPU.
 
+use crate::fork::{Mutex, MutexGuard, Once};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use oomph_ledger::MAX_DEVICES;
@@ -49,7 +49,7 @@ pub(super) enum Source {
 
 /// Decides where answers come from, once: descriptors of the two sources cannot be mixed.
 pub(super) fn source() -> Source {
-    static SOURCE: OnceLock<Source> = OnceLock::new();
+    static SOURCE: Once<Source> = Once::new();
     *SOURCE.get_or_init(|| {
         let Some(real) = real::asked() else {
             let why = match real::users() {
@@ -120,7 +120,7 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory { descriptors: BTreeMap::new(),
 
 fn memory() -> MutexGuard<'static, Memory> {
     // The memory is valid after every statement that changes it.
-    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
+    MEMORY.lock()
 }
 
 fn known(descriptor: *mut c_void) -> Option<Known> {

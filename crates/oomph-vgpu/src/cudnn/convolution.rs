@@ -1,9 +1,9 @@
 //! The convolutions of the older API: descriptors, and the choice of an algorithm. The choice and its workspace are the
 //! graph API's, which is asked the same question.
 
+use crate::fork::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
 
 use super::graph::{self, Question};
 use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put, put_all, take};
@@ -282,11 +282,11 @@ fn workspace(direction: Direction, x: &Tensor, w: &Tensor, y: &Tensor, own: &Con
         key.extend_from_slice(list);
     }
     key.extend([x.kind, w.kind, y.kind]);
-    if let Some(answer) = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+    if let Some(answer) = ANSWERS.lock().get(&key) {
         return *answer;
     }
     let answer = graph::ask(&Question { operation, x, w, y, convolution: own, without_tensor_cores });
-    ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(key, answer);
+    ANSWERS.lock().insert(key, answer);
     answer
 }
 

@@ -18,10 +18,10 @@
 //! keys then lie where the program has none. In the program's libc, one key is kept in each part of the table that the
 //! library may use, and every thread sets these before it enters, so that the program's libc is the one that allocates.
 
+use crate::fork::{Mutex, Once};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The first key number that the library may get. Programs use a few dozen keys, and a libc has 1,024.
 const FIRST: u32 = 512;
@@ -83,7 +83,7 @@ unsafe fn reserve(create: KeyCreate, delete: KeyDelete, wanted: impl Fn(Key) -> 
 
 /// The keys of the program's libc, one in each part that is set aside.
 fn programs_keys() -> &'static [Key] {
-    static KEYS: OnceLock<Vec<Key>> = OnceLock::new();
+    static KEYS: Once<Vec<Key>> = Once::new();
     // SAFETY: both functions are of the libc that this library is linked with.
     KEYS.get_or_init(|| unsafe { reserve(libc::pthread_key_create, libc::pthread_key_delete, is_programs) })
 }
@@ -138,7 +138,7 @@ impl Namespace {
     pub fn new() -> Result<Namespace, String> {
         // One at a time, so that each gets a place of its own.
         static MAKING: Mutex<()> = Mutex::new(());
-        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = MAKING.lock();
         let libc = open(libc::LM_ID_NEWLM, c"libc.so.6")?;
         let mut id: libc::Lmid_t = 0;
         // SAFETY: the handle is open, and the request writes one `Lmid_t`.

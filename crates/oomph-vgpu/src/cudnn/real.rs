@@ -5,10 +5,10 @@
 //! other there through their own search paths. A `libcuda.so.1` that it finds there is a second, inert instance of this
 //! library, which is no matter: the deviceless mode does not need one.
 
+use crate::fork::Once;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use super::namespace::{self, Namespace};
 use super::props;
@@ -125,7 +125,7 @@ impl Real {
 
 /// The library that the program itself uses.
 pub fn users() -> Option<&'static Real> {
-    static USERS: OnceLock<Option<Real>> = OnceLock::new();
+    static USERS: Once<Option<Real>> = Once::new();
     USERS
         .get_or_init(|| mapped().or_else(beside_packages).or_else(in_library_folders).and_then(|path| load(&path)))
         .as_ref()
@@ -134,7 +134,7 @@ pub fn users() -> Option<&'static Real> {
 /// The library that is asked: the program's own if it answers without a GPU, or the newer one that `OOMPH_CUDNN` names.
 /// Descriptors' numbers never change between versions, so a newer library understands an older program.
 pub fn asked() -> Option<&'static Real> {
-    static NEWER: OnceLock<Option<Real>> = OnceLock::new();
+    static NEWER: Once<Option<Real>> = Once::new();
     match users() {
         Some(own) if own.is_deviceless() => Some(own),
         _ => NEWER

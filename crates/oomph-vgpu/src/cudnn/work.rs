@@ -1,9 +1,9 @@
 //! What an execution plan computes: the dimensions of tensors, passed on from descriptor to descriptor as the program joins
 //! them, from tensors to operations, graphs, engines and plans.
 
+use crate::fork::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::backend::TYPE_DESCRIPTOR;
 use super::tensor;
@@ -38,7 +38,7 @@ struct Known {
 static KNOWN: Mutex<BTreeMap<usize, Known>> = Mutex::new(BTreeMap::new());
 
 fn known() -> MutexGuard<'static, BTreeMap<usize, Known>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    KNOWN.lock()
 }
 
 /// Notes an attribute that the program sets on a descriptor.

@@ -9,9 +9,9 @@
 //! collective in disguise: broadcasts from every rank are a gathering (PyTorch's `all_gather` of a list of tensors), and
 //! sends with receives are an exchange of everything with everyone.
 
+use crate::fork::Mutex;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
 
 use crate::nccl::{Communicator, INVALID_ARGUMENT, SUCCESS, answer, arithmetic, exchange, get};
 use crate::transfer;
@@ -116,7 +116,7 @@ unsafe fn finish(group: &[Pending]) {
 /// Does something now, or at the end of the group.
 unsafe fn defer(pending: Pending) {
     if DEPTH.get() > 0 {
-        PENDING.lock().unwrap_or_else(PoisonError::into_inner).push((mark(), pending));
+        PENDING.lock().push((mark(), pending));
     } else {
         // SAFETY: the caller's promise.
         unsafe { finish(&[pending]) };
@@ -136,7 +136,7 @@ pub unsafe fn ncclGroupEnd() -> u32 {
     }
     let mark = mark();
     let mut group = Vec::new();
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner).retain(|(thread, pending)| {
+    PENDING.lock().retain(|(thread, pending)| {
         if *thread == mark {
             group.push(*pending);
         }
@@ -151,7 +151,7 @@ pub unsafe fn ncclGroupEnd() -> u32 {
 pub unsafe fn ncclGroupSimulateEnd(info: *mut c_void) -> u32 {
     DEPTH.set(DEPTH.get().saturating_sub(1));
     let mark = mark();
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner).retain(|(thread, _)| *thread != mark);
+    PENDING.lock().retain(|(thread, _)| *thread != mark);
     if !info.is_null() {
         // SAFETY: NCCL's contract: a `ncclSimInfo_t`: size, magic number, version, estimated time.
         unsafe { info.cast::<u8>().add(16).cast::<f32>().write_unaligned(0.0) };

@@ -16,11 +16,11 @@
 //! Waiting happens on the host, in the call. CUDA would wait on the stream, but results that are computed on the CPU
 //! need their inputs now. A rank that died is not waited for, and nobody is waited for for ever.
 
+use crate::fork::{Mutex, Once};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::trace;
@@ -50,7 +50,7 @@ pub struct Meeting {
     rank: usize,
     begun: Instant,
     /// The ranks that run, or none where all do.
-    present: OnceLock<Option<Vec<usize>>>,
+    present: Once<Option<Vec<usize>>>,
     /// Ranks that are not waited for any more.
     lost: Mutex<Vec<usize>>,
     collectives: AtomicU64,
@@ -68,7 +68,7 @@ impl Meeting {
             ranks,
             rank,
             begun: Instant::now(),
-            present: OnceLock::new(),
+            present: Once::new(),
             lost: Mutex::new(Vec::new()),
             collectives: AtomicU64::new(0),
             messages: Mutex::new(BTreeMap::new()),
@@ -104,7 +104,7 @@ impl Meeting {
         let sequence = self.post(Some(mine));
         let all = self.read(sequence, 0..self.ranks);
         // Whoever took part in this one is done with all before it.
-        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut posted = self.posted.lock();
         let last = posted.pop();
         for path in posted.drain(..) {
             let _ = fs::remove_file(path);
@@ -133,7 +133,7 @@ impl Meeting {
         if let (Some(folder), Some(part)) = (&self.folder, part) {
             let path = folder.join(format!("{sequence}.{}", self.rank));
             put(&path, part);
-            self.posted.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+            self.posted.lock().push(path);
         }
         sequence
     }
@@ -173,7 +173,7 @@ impl Meeting {
     }
 
     fn count(&self, from: usize, to: usize) -> u64 {
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut messages = self.messages.lock();
         let next = messages.entry((from, to)).or_default();
         *next += 1;
         *next - 1
@@ -188,8 +188,7 @@ impl Meeting {
     }
 
     fn runs(&self, rank: usize) -> bool {
-        self.present().is_none_or(|present| present.contains(&rank))
-            && !self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
+        self.present().is_none_or(|present| present.contains(&rank)) && !self.lost.lock().contains(&rank)
     }
 
     /// Waits for the first of several files, each of which one rank writes; gives its contents and its name.
@@ -212,7 +211,7 @@ impl Meeting {
                     if let Ok(bytes) = fs::read(folder.join(name)) {
                         return Some((bytes, name.clone()));
                     }
-                    self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(*rank);
+                    self.lost.lock().push(*rank);
                 }
             }
             if !hope {

@@ -11,8 +11,8 @@ mod memory;
 
 pub use collectives::*;
 
+use crate::fork::Once;
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oomph_ledger::Kind;
@@ -92,7 +92,7 @@ impl Communicator {
 }
 
 fn settings() -> memory::Settings {
-    static SETTINGS: OnceLock<memory::Settings> = OnceLock::new();
+    static SETTINGS: Once<memory::Settings> = Once::new();
     *SETTINGS.get_or_init(memory::Settings::from_environment)
 }
 

@@ -11,8 +11,8 @@ mod processes;
 pub use condition::*;
 pub use processes::*;
 
+use crate::fork::Once;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::sync::OnceLock;
 
 use oomph_ledger::{DeviceDescription, MAX_DEVICES};
 
@@ -443,7 +443,7 @@ pub unsafe fn nvmlDeviceOnSameBoard(first: *mut c_void, second: *mut c_void, sam
 
 /// The processors near a card: all of them.
 pub unsafe fn nvmlDeviceGetCpuAffinity(handle: *mut c_void, words: c_uint, to: *mut u64) -> u32 {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    static PROCESSORS: Once<usize> = Once::new();
     if of_handle(handle).is_none() || to.is_null() {
         return INVALID_ARGUMENT;
     }

@@ -107,8 +107,8 @@ pub unsafe fn cudaRuntimeGetVersion(version: *mut c_int) -> u32 {
 
 /// The version of the runtime that the program is linked against: the library's own word if it is mapped.
 fn runtime_version() -> c_int {
-    use std::sync::OnceLock;
-    static VERSION: OnceLock<c_int> = OnceLock::new();
+    use crate::fork::Once;
+    static VERSION: Once<c_int> = Once::new();
     *VERSION.get_or_init(|| {
         let asked = loader::mapped_library("libcudart.so.").and_then(|path| {
             let path = std::ffi::CString::new(path).ok()?;

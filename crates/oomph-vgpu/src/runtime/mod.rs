@@ -23,7 +23,7 @@ pub use streams::*;
 
 use std::cell::Cell;
 
-use crate::status::SUCCESS;
+use crate::status::{NOT_INITIALIZED, SUCCESS};
 
 thread_local! {
     static LAST_ERROR: Cell<u32> = const { Cell::new(SUCCESS) };
@@ -42,6 +42,12 @@ fn answer(result: Result<(), u32>) -> u32 {
 fn fail(status: u32) -> u32 {
     LAST_ERROR.set(status);
     status
+}
+
+/// Refuses a call in a child that was forked after CUDA was ready, and remembers that.
+#[cold]
+pub fn refuse() -> u32 {
+    fail(NOT_INITIALIZED)
 }
 
 /// Passes a status on and remembers it if it is a failure.

@@ -9,10 +9,10 @@
 
 pub mod kernel;
 
+use crate::fork::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::activity::Way;
 
@@ -102,7 +102,7 @@ static PRODUCTS: Mutex<BTreeMap<Product, u64>> = Mutex::new(BTreeMap::new());
 static COPIES: [[AtomicU64; 2]; 3] = [const { [const { AtomicU64::new(0) }; 2] }; 3];
 
 fn products() -> MutexGuard<'static, BTreeMap<Product, u64>> {
-    PRODUCTS.lock().unwrap_or_else(PoisonError::into_inner)
+    PRODUCTS.lock()
 }
 
 /// Counts a product, a convolution or an attention.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::explain::TrustArgs;
 use super::{Format, PageArgs};
 
 pub(super) const DIFF_HELP: &str = "\
@@ -33,9 +34,9 @@ pub struct DiffArgs {
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
 
-    /// Use what can be read of a damaged file
-    #[arg(long)]
-    pub salvage: bool,
+    /// How damaged and compressed files are read.
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// The answer as a page.
     #[command(flatten)]
@@ -73,9 +74,9 @@ pub struct CheckArgs {
     #[arg(long)]
     pub no_leak: bool,
 
-    /// Use what can be read of a damaged file
-    #[arg(long)]
-    pub salvage: bool,
+    /// How damaged and compressed files are read.
+    #[command(flatten)]
+    pub trust: TrustArgs,
 
     /// How the answer is written
     #[arg(long, value_enum, default_value_t = Format::Text)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use oomph_trace::ReadOptions;
 
 use super::{Format, PageArgs};
 
@@ -95,7 +96,33 @@ pub struct ReadingArgs {
     #[arg(long)]
     pub no_what_if: bool,
 
+    /// How damaged and compressed files are read.
+    #[command(flatten)]
+    pub trust: TrustArgs,
+}
+
+impl ReadingArgs {
+    /// How files are read.
+    pub fn options(&self) -> ReadOptions {
+        self.trust.options()
+    }
+}
+
+/// How far files of others are trusted; every command that reads recordings takes these.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct TrustArgs {
     /// Use what can be read of a damaged file
     #[arg(long)]
     pub salvage: bool,
+
+    /// Unpack a compressed file that grows to more than 200 times its size (and 256 MiB)
+    #[arg(long)]
+    pub no_limit: bool,
+}
+
+impl TrustArgs {
+    /// How files are read.
+    pub fn options(self) -> ReadOptions {
+        ReadOptions { salvage: self.salvage, any_growth: self.no_limit, ..ReadOptions::default() }
+    }
 }

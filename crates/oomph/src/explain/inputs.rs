@@ -1,6 +1,5 @@
 //! What a file is, from its first bytes: a log that people read, or a recording that programs wrote.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::thread;
@@ -24,23 +23,22 @@ pub enum Input {
     Recording(Box<dyn Read + Send>),
 }
 
-/// Opens a file, or standard input for `-`.
+/// Opens a file, or standard input for `-`. A compressed log may grow to any size where `any_growth` says so.
 ///
 /// # Errors
 /// When it cannot be opened or read, or is a folder.
-pub fn open(path: &Path) -> Result<Input> {
+pub fn open(path: &Path, any_growth: bool) -> Result<Input> {
     let context = || format!("cannot read {}", path.display());
     let reader: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())
     } else {
-        let file = File::open(path).with_context(context)?;
-        if file.metadata().with_context(context)?.is_dir() {
+        if path.is_dir() {
             return Err(hinted(
                 format!("{} is a folder", path.display()),
                 "give the files in it: logs, snapshots or traces",
             ));
         }
-        Box::new(file)
+        oomph_trace::open(path).with_context(context)?
     };
     let mut reader = BufReader::with_capacity(PEEK, reader);
     let start = reader.fill_buf().with_context(context)?;
@@ -48,7 +46,7 @@ pub fn open(path: &Path) -> Result<Input> {
     Ok(if recording {
         Input::Recording(Box::new(reader))
     } else {
-        Input::Log(oomph_trace::unpacked(reader).with_context(context)?)
+        Input::Log(oomph_trace::unpacked(reader, any_growth).with_context(context)?)
     })
 }
 
@@ -68,12 +66,11 @@ pub fn following(path: &Path) -> Result<Box<dyn Read + Send>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(io::stdin()));
     }
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Box::new(Growing(file)))
+    Ok(Box::new(Growing(oomph_trace::open(path).with_context(|| format!("cannot read {}", path.display()))?)))
 }
 
 /// A file at whose end more is waited for.
-struct Growing(File);
+struct Growing(Box<dyn Read + Send>);
 
 impl Read for Growing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

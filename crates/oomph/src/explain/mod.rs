@@ -2,7 +2,7 @@
 
 mod inputs;
 
-use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -34,14 +34,14 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
     if args.follow {
         return follow(args);
     }
-    let reading = ReadOptions { salvage: args.reading.salvage, ..ReadOptions::default() };
+    let reading = args.reading.options();
     html::writable(&args.page)?;
     let mut logs: Vec<Report> = Vec::new();
     let mut recordings: Vec<(String, Explanation)> = Vec::new();
     let mut shown: Vec<Shown> = Vec::new();
     for path in &args.files {
         let name = path.display().to_string();
-        match open(path)? {
+        match open(path, reading.any_growth)? {
             Input::Log(reader) => logs
                 .push(log::explain(reader, &log::Options::default()).with_context(|| format!("cannot read {name}"))?),
             Input::Recording(reader) => {
@@ -129,7 +129,10 @@ pub fn ladder(catalogue: &Catalogue, own: Option<&Gpu>) -> Vec<Card> {
 }
 
 fn names(path: &Path) -> Result<Names> {
-    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut text = Vec::new();
+    oomph_trace::open(path)
+        .and_then(|mut file| file.read_to_end(&mut text))
+        .with_context(|| format!("cannot read {}", path.display()))?;
     Names::parse(&text).with_context(|| format!("cannot use {}", path.display()))
 }
 
@@ -220,10 +223,10 @@ fn follow(args: &ExplainArgs) -> Result<ExitCode> {
 ///
 /// # Errors
 /// When the file is none, or cannot be read.
-pub fn read(path: &Path, salvage: bool) -> Result<Trace> {
+pub fn read(path: &Path, options: &ReadOptions) -> Result<Trace> {
     let name = path.display().to_string();
-    match open(path)? {
-        Input::Recording(reader) => recording(reader, &name, &ReadOptions { salvage, ..ReadOptions::default() }),
+    match open(path, options.any_growth)? {
+        Input::Recording(reader) => recording(reader, &name, options),
         Input::Log(_) => Err(hinted(
             format!("{name} is a text, not a recording of memory"),
             "give a snapshot (torch.cuda.memory._dump_snapshot) or a trace; `oomph explain` reads logs",
