@@ -119,7 +119,9 @@ impl Draft {
         self.runtime = self.runtime.or(other.runtime);
         self.front_end = self.front_end.or(other.front_end);
         self.rank = self.rank.or(other.rank);
-        if self.frames.is_empty() {
+        // A warning of a library's names a file and a line as well, and no traceback comes from it.
+        let better = site::user_site(&self.frames).is_none() && site::user_site(&other.frames).is_some();
+        if self.frames.is_empty() || better {
             self.frames = other.frames;
         }
         for cause in other.causes {
