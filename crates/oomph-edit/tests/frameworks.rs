@@ -230,5 +230,7 @@ fn a_model_of_onnx_is_converted_where_its_session_is_made() {
     assert!(lines.contains("convert_float_to_float16(onnx.load('m.onnx'), keep_io_types=True)"), "{lines}");
     let alone = "import onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n";
     let lines = changed(&program(alone, &[]), "half-weights");
-    assert_eq!(lines[..2], ["+import onnx", "+from onnxruntime.transformers.float16 import convert_float_to_float16"]);
+    for line in ["+import onnx", "+from onnxruntime.transformers.float16 import convert_float_to_float16"] {
+        assert!(lines.iter().any(|known| known == line), "{lines:?}");
+    }
 }

@@ -287,13 +287,17 @@ fn words_that_two_lines_share_are_found() {
 
 #[test]
 fn a_compiled_program_of_jax_that_evaluates_gets_the_remedies_of_an_evaluation() {
-    let log = "Traceback (most recent call last):\n  File \"/p/train.py\", line 68, in main\n    print(accuracy)\n\
+    let log = "W1123 23:42:03.9 6934 bfc_allocator.cc:514] Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.05GiB \
+        (rounded to 3276801024)requested by op \nIf the cause is memory fragmentation maybe the environment variable \
+        'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation. \n\
+        Traceback (most recent call last):\n  File \"/p/train.py\", line 68, in main\n    print(accuracy)\n\
         jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3.05GiB. \
         [executable_name='jit_eval_step'] [tf-allocator-allocation-error='']\n";
     let failure = first(log);
     assert_eq!(failure.operation, Some(Operation::Evaluation));
-    assert!(failure.remedies.iter().any(|remedy| remedy.id == "eval-batch"), "{:?}", failure.remedies);
-    assert!(failure.remedies.iter().all(|remedy| remedy.id != "micro-batch"), "{:?}", failure.remedies);
+    let ids: Vec<&str> = failure.remedies.iter().map(|offer| offer.id.as_str()).collect();
+    assert!(ids.iter().take(2).any(|id| *id == "eval-batch"), "{ids:?}");
+    assert!(!ids.contains(&"gradient-checkpointing"), "{ids:?}");
 }
 
 #[test]
