@@ -7,11 +7,12 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph import record, sites
-from oomph.frameworks import described, jax, keras, onnxruntime, watch
+from oomph.frameworks import described, jax, keras, kept, onnxruntime, watch
 from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 
 
@@ -141,6 +142,45 @@ class Sessions(unittest.TestCase):
         self.assertEqual(self.watcher.record.limits, {0: {"bytes": 1 << 30, "scales": "fixed"}})
         self.assertEqual(self.watcher.record.oom["requested_bytes"], 411041792)
         self.assertIn("gpu_mem_limit, 1.00 GiB", self.watcher.record.warnings[0])
+
+
+class Kept(unittest.TestCase):
+    """Containers that grow on the card: seen in the frames of an error, by the program's own lines."""
+
+    def found(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "train.py")
+            with open(path, "w") as file:
+                file.write(text)
+
+            class Array:
+                nbytes = 1 << 20
+
+            def on_card(value):
+                parts = value if isinstance(value, (list, tuple)) else [value]
+                return [(id(part), part.nbytes) for part in parts if isinstance(part, Array)]
+
+            try:
+                exec(compile(text, path, "exec"), {"Array": Array})
+            except MemoryError as error:
+                with unittest.mock.patch.object(sites, "is_user_file", lambda name: name == path):
+                    return [(one["name"], one["line"], one["bytes"]) for one in kept.growing(error.__traceback__, on_card)]
+
+    def test_a_list_that_the_loop_under_way_fills(self):
+        text = "def main():\n    seen = []\n    for step in range(9):\n        seen.append((Array(), Array()))\n"
+        self.assertEqual(self.found(text + "        if step == 5:\n            raise MemoryError\nmain()\n"), [("seen", 4, 12 << 20)])
+
+    def test_a_list_that_the_line_that_died_reads(self):
+        text = "seen = []\nfor step in range(4):\n    seen.append(Array())\ndef join(parts):\n    raise MemoryError\n"
+        self.assertEqual(self.found(text + "whole = join(seen)\n"), [("seen", 3, 4 << 20)])
+
+    def test_weights_that_were_made_in_a_loop_before_are_not_kept(self):
+        text = "layers = []\nfor size in range(4):\n    layers.append(Array())\nfor step in range(4):\n    raise MemoryError\n"
+        self.assertEqual(self.found(text), [])
+
+    def test_numbers_are_not_kept(self):
+        text = "losses = []\nfor step in range(4):\n    losses.append(0.5)\n    if step:\n        raise MemoryError\n"
+        self.assertEqual(self.found(text), [])
 
 
 class Descriptions(unittest.TestCase):

@@ -40,9 +40,11 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("jax", "its-primitives-run", jax_primitives),
     ("jax", "the-line-is-that-of-the-program-that-was-refused", jax_place),
     ("jax", "fixes-are-in-jax-s-words", jax_fixes),
+    ("jax", "what-a-loop-keeps-goes-to-the-host", jax_kept),
     ("tensorflow", "keras-peaks-are-tensorflow-s-own", keras_fits),
     ("tensorflow", "keras-passes-end-when-their-peak-is-stable", keras_passes),
     ("tensorflow", "what-follows-the-training-is-run", keras_ends),
+    ("tensorflow", "what-follows-a-loop-of-its-own-is-run", tensorflow_tape),
     ("tensorflow", "a-full-card-is-told-with-the-line-and-the-need", tensorflow_oom),
     ("tensorflow", "a-limit-of-the-program-is-kept", tensorflow_limit),
     ("tensorflow", "imported-and-not-used", tensorflow_unused),
@@ -51,6 +53,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("onnxruntime", "a-limit-of-the-arena-is-the-cause", onnx_limit),
     ("onnxruntime", "what-the-cpu-does-fits-no-card", onnx_fallback),
     ("onnxruntime", "a-limit-and-a-batch-are-fixes", onnx_fixes),
+    ("onnxruntime", "what-a-loop-keeps-goes-to-the-host", onnx_kept),
     ("candle", "figures-are-the-program-s-own", rust_frameworks::candle_fits),
     ("candle", "kept-graphs-grow-by-the-byte", rust_frameworks::candle_graphs_are_kept),
     ("candle", "a-full-card-is-told-with-the-line-and-the-need", rust_frameworks::candle_oom),
@@ -218,6 +221,40 @@ fn onnx_fixes() -> Result<()> {
     Ok(())
 }
 
+/// The container that fills the card is named with its line, and the patch that moves it off the card holds the program.
+fn kept(vram: &str, framework: Torch, script: &str, remedy: &str, said: &str) -> Result<()> {
+    let options = ["--gpu", "rtx-3060", "--vram", vram, "--format", "json", "--max-time", "120s"];
+    let finished = Run::command("fix")?.args(options).with(framework).program(&[script]).finish()?;
+    let report = finished.report()?;
+    ensure!(warns(&report, said), "{said}: {}", report["warnings"]);
+    let rows = report["fixes"].as_array().context("the fixes are listed")?;
+    let row = rows.iter().find(|row| row["remedies"] == serde_json::json!([remedy]));
+    let row = row.with_context(|| format!("{remedy} is no fix: {rows:#?}"))?;
+    // By hand: the program with the lines of the patch.
+    let patch = row["apply"][0]["text"].as_str().context("the fix is a patch")?;
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join(script);
+    std::fs::create_dir_all(copy.parent().context("it lies in a folder")?)?;
+    std::fs::copy(binary::root().join(script), &copy)?;
+    std::fs::write(folder.path().join("fix.patch"), patch)?;
+    let applied =
+        std::process::Command::new("patch").current_dir(folder.path()).args(["-p1", "-i", "fix.patch"]).output();
+    ensure!(applied?.status.success(), "the patch does not apply:\n{patch}");
+    let run = Run::json("rtx-3060", framework)?.args(["--vram", vram, "--until-exit", "--", "python"]).args([&copy]);
+    let (finished, again) = finish(run)?;
+    finished.ensure(again["verdict"] == "fits", format!("the patched program: {}", again["verdict"]))
+}
+
+fn jax_kept() -> Result<()> {
+    let script = "acceptance/programs/frameworks/jax_history.py";
+    kept("4GiB", JAX, script, "collect-on-host", "`snapshots` keeps")
+}
+
+fn onnx_kept() -> Result<()> {
+    let script = "acceptance/programs/frameworks/onnx_gallery.py";
+    kept("4GiB", ONNXRUNTIME, script, "eval-accumulation", "`gallery` keeps")
+}
+
 fn jax_preallocated() -> Result<()> {
     let plain = run("rtx-4090", JAX, SMALL_DECODER)?.1;
     let taken = Run::json("rtx-4090", JAX)?
@@ -297,6 +334,13 @@ fn tensorflow_oom() -> Result<()> {
     ensure!(told > 512 * MIB, "the weights alone take 512 MiB; told are {told} bytes");
     ensure!(report["devices"][0]["oom"]["reserved_bytes"].is_null(), "TensorFlow does not tell how large its pool is");
     need_is_enough(&report, TENSORFLOW, &program)
+}
+
+fn tensorflow_tape() -> Result<()> {
+    // Its training takes 1.3 GiB, and the evaluation behind it more than the pool has.
+    let program = ["acceptance/programs/frameworks/tensorflow_tape.py"];
+    let (finished, report) = finish(Run::json("rtx-3060", TENSORFLOW)?.args(["--vram", "4GiB"]).program(&program))?;
+    dies_at(&finished, &report, program[0], "model(test_images, training=False)")
 }
 
 fn tensorflow_limit() -> Result<()> {

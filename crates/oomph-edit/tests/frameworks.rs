@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use oomph_edit::{Amount, Facts, Placed, Program};
+use oomph_edit::{Amount, Facts, KeptAt, Placed, Program};
 
 const SCRIPT: &str = "/p/train.py";
 
@@ -193,4 +193,44 @@ fn the_provider_of_onnx_runtime_gets_its_options_where_they_are() {
 fn a_program_of_pytorch_keeps_its_own_recipes() {
     let text = "import torch\nimport jax\nx = torch.optim.SGD(p, 0.1)\n";
     assert!(placed(&program(text, &[]), "donate-buffers", 8).is_err());
+}
+
+/// What a run saw kept on the card at a line goes to host memory there.
+fn collected(text: &str, line: usize) -> Vec<String> {
+    let before = program(text, &[]);
+    let kept = vec![KeptAt { file: SCRIPT.into(), line, kind: "results".into(), name: "kept".into() }];
+    let after = before.apply("collect-on-host", Amount::default(), &Facts { kept, ..Facts::default() }).unwrap();
+    let patch = after.program.patch_since(&before, Path::new("/p"));
+    let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_a_loop_keeps_goes_to_host_memory_in_the_words_of_each_framework() {
+    let jax =
+        "import jax\nkept = []\nfor step in range(9):\n    params = train(params)\n    kept.append((step, params))\n";
+    assert_eq!(collected(jax, 5), ["+    kept.append((jax.device_get(step), jax.device_get(params)))"]);
+    let tensorflow = "import tensorflow as tf\nkept = {}\nfor i, x in enumerate(data):\n    kept[i] = model(x)\n";
+    assert_eq!(collected(tensorflow, 4), ["+    kept[i] = model(x).numpy()"]);
+    let one = "import onnxruntime as ort\nkept = []\nwhile True:\n    kept.append(binding.get_outputs()[0])\n";
+    assert_eq!(collected(one, 4), ["+    kept.append(binding.get_outputs()[0].numpy())"]);
+    let all = "import onnxruntime as ort\nkept = []\nwhile True:\n    kept.extend(binding.get_outputs())\n";
+    assert_eq!(collected(all, 4), ["+    kept.extend(binding.copy_outputs_to_cpu())"]);
+}
+
+#[test]
+fn a_model_of_onnx_is_converted_where_its_session_is_made() {
+    let made = "import onnx\nimport onnxruntime\ns = onnxruntime.InferenceSession(net(args.size), providers=[])\n";
+    let lines = changed(&program(made, &[]), "half-weights").join("\n");
+    assert!(lines.contains("from onnxruntime.transformers.float16 import convert_float_to_float16"), "{lines}");
+    let loads = "convert_float_to_float16(onnx.load_model_from_string(net(args.size)), keep_io_types=True)";
+    assert!(lines.contains(&format!("InferenceSession({loads}.SerializeToString(), providers=[])")), "{lines}");
+    let read = "import onnx\nimport onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n";
+    let lines = changed(&program(read, &[]), "half-weights").join("\n");
+    assert!(lines.contains("convert_float_to_float16(onnx.load('m.onnx'), keep_io_types=True)"), "{lines}");
+    let alone = "import onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n";
+    let lines = changed(&program(alone, &[]), "half-weights");
+    for line in ["+import onnx", "+from onnxruntime.transformers.float16 import convert_float_to_float16"] {
+        assert!(lines.iter().any(|known| known == line), "{lines:?}");
+    }
 }

@@ -284,3 +284,43 @@ fn words_that_two_lines_share_are_found() {
     assert_eq!(failure.facts.requested_bytes, Some((12.39 * f64::from(1 << 30)) as u64));
     assert!(first("trainer-1  | CUDA driver error: out of memory\n").is_gpu_oom, "the service's name is no pipe");
 }
+
+#[test]
+fn a_compiled_program_of_jax_that_evaluates_gets_the_remedies_of_an_evaluation() {
+    let log = "W1123 23:42:03.9 6934 bfc_allocator.cc:514] Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.05GiB \
+        (rounded to 3276801024)requested by op \nIf the cause is memory fragmentation maybe the environment variable \
+        'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation. \n\
+        Traceback (most recent call last):\n  File \"/p/train.py\", line 68, in main\n    print(accuracy)\n\
+        jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3.05GiB. \
+        [executable_name='jit_eval_step'] [tf-allocator-allocation-error='']\n";
+    let failure = first(log);
+    assert_eq!(failure.operation, Some(Operation::Evaluation));
+    let ids: Vec<&str> = failure.remedies.iter().map(|offer| offer.id.as_str()).collect();
+    assert!(ids.iter().take(2).any(|id| *id == "eval-batch"), "{ids:?}");
+    assert!(!ids.contains(&"gradient-checkpointing"), "{ids:?}");
+}
+
+#[test]
+fn a_warning_of_a_library_is_not_the_place() {
+    let log = "/v/site-packages/keras/src/trainers/epoch_iterator.py:74: UserWarning: `shuffle=True` was passed\n  \
+        self.data_adapter = data_adapters.get_data_adapter(\n\
+        W0000 00:00:17.2 17430 bfc_allocator.cc:502] Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.38GiB \
+        (rounded to 2559653376)requested by op \nTraceback (most recent call last):\n  File \"/p/words.py\", line 38, in \
+        <module>\n    model.fit(data)\n  File \"/v/site-packages/keras/src/utils/traceback_utils.py\", line 122, in \
+        error_handler\n    raise e.with_traceback(filtered_tb) from None\n\
+        tensorflow.python.framework.errors_impl.ResourceExhaustedError: Graph execution error:\n";
+    let site = first(log).site.expect("the traceback names the user's line");
+    assert_eq!((site.file.as_str(), site.line), ("/p/words.py", 38));
+}
+
+#[test]
+fn the_limit_of_onnx_runtimes_arena_is_the_cause_where_its_message_says_so() {
+    let log = "onnxruntime.capi.onnxruntime_pybind11_state.Fail: [ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned \
+        while running Conv node. Name:'' Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 \
+        Available memory of 502267904 is smaller than requested bytes of 629145600\n";
+    let failure = first(log);
+    assert_eq!(causes(&failure)[0], Cause::Limit);
+    // What is left below the limit is not what the card has free.
+    assert_eq!((failure.facts.requested_bytes, failure.facts.free_bytes), (Some(629_145_600), None));
+    assert!(failure.remedies.iter().any(|remedy| remedy.id == "raise-limit"), "{:?}", failure.remedies);
+}

@@ -13,6 +13,8 @@ class Described:
         self.batch_size = None
         self.optimizers = []
         self.imports = []
+        self.kept = []
+        """Containers that grow on the card in every iteration, as `oomph.program.kept` has them."""
 
     def training(self, batch_size=None):
         """The program trains, with so many samples at a time."""
@@ -37,6 +39,7 @@ class Described:
             "task": "training" if self._training else "inference",
             "loaders": loaders,
             "optimizers": list(self.optimizers),
+            "kept": list(self.kept),
         }
 
 

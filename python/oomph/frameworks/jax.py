@@ -58,6 +58,13 @@ class JaxWatcher(FrameworkWatcher):
     def present(self):
         return self._read("pool_bytes", "bytes_in_use")
 
+    def on_card(self, value):
+        jax = sys.modules["jax"]
+        for part in jax.tree_util.tree_leaves(value):
+            if isinstance(part, jax.Array) and not isinstance(part, jax.core.Tracer) and not part.is_deleted():
+                if any(device.platform in ("cuda", "gpu") for device in part.devices()):
+                    yield id(part), part.nbytes
+
     # -- compiled programs -------------------------------------------------------------------------------------
 
     def watch_compiler(self, compiler):

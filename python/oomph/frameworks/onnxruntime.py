@@ -4,11 +4,12 @@ Its Python package tells nothing of the arena's peak. What it took of the card i
 """
 
 import functools
+import math
 import sys
 
 from oomph import hook, sites
 from oomph.frameworks import described
-from oomph.frameworks.watch import FrameworkWatcher
+from oomph.frameworks.watch import DTYPE_BYTES, FrameworkWatcher
 
 _TEXTS = (
     "failed to allocate memory for requested buffer",
@@ -31,9 +32,16 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
     def __init__(self, record):
         super().__init__(record, _TEXTS)
         self.limits = {}
+        """The arenas' limits that the program set, by card."""
         self.doubles = True
         """Whether the last session's arena grows by powers of two, as it does by itself."""
-        """The arenas' limits that the program set, by card."""
+
+    def on_card(self, value):
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        for part in parts:
+            if type(part).__name__ == "OrtValue" and part.is_tensor() and part.device_name().lower() == "cuda":
+                kind = part.data_type().removeprefix("tensor(").rstrip(")")
+                yield id(part), math.prod(part.shape()) * DTYPE_BYTES.get(kind.replace("float16", "half"), 4)
 
     def watch_sessions(self, session):
         """See which providers each session was to have, and which it has."""

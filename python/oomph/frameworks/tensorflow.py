@@ -3,6 +3,7 @@
 import functools
 import sys
 import threading
+import time
 
 from oomph import ends, frameworks, hook, stop
 from oomph.frameworks import described
@@ -29,6 +30,9 @@ class TensorFlowWatcher(FrameworkWatcher):
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
         self.loops = KerasLoops(self, config["stop"]["mode"], config["stop"].get("steps", 3))
+        self.budget = float(config["stop"].get("budget_seconds") or 60.0)
+        self._began = None
+        """When the first step of a loop of the program's own was done."""
         self._calls = threading.local()
         self._told = False
         self._forgotten = {}
@@ -165,6 +169,12 @@ class TensorFlowWatcher(FrameworkWatcher):
 
         tape.gradient = gradient
 
+    def on_card(self, value):
+        tensorflow = sys.modules["tensorflow"]
+        for part in tensorflow.nest.flatten(value):
+            if isinstance(part, tensorflow.Tensor) and "GPU" in (getattr(part, "device", None) or ""):
+                yield id(part), (part.shape.num_elements() or 0) * part.dtype.size
+
     def phase(self, error):
         """An evaluation and a prediction are known by Keras' own methods on the way to the error."""
         return keras_phase(error) or super().phase(error)
@@ -180,6 +190,11 @@ class TensorFlowWatcher(FrameworkWatcher):
                 return
             peaks = self.peaks()
             reason = self.rule.after_step(self.counter.steps, [peaks[index][1] for index in sorted(peaks)])
+            now = time.monotonic()
+            self._began = now if self._began is None else self._began
+            # What comes after the loop may need more: it is left out only where the time does not reach it.
+            if reason == "peak-stable" and now - self._began < self.budget:
+                reason = None
             if reason is None:
                 self.record.write(force=False)
         except Exception:

@@ -6,12 +6,14 @@ import os
 import re
 import threading
 
-from oomph import ends, sites
+from oomph import ends, hook, sites
+from oomph.frameworks import kept
 
 _SAMPLE_SECONDS = 0.5
 
-_DTYPE_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1, "int16": 2,
+DTYPE_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1, "int16": 2,
                 "int32": 4, "int64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
+"""Bytes of an element, by what TensorFlow and ONNX Runtime call its type."""
 _SCALE = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -25,6 +27,8 @@ class FrameworkWatcher:
         self.record = record
         self.texts = texts
         """What the framework's out-of-memory errors say, in small letters."""
+        self.kept = []
+        """What the program keeps on the card, more with every iteration, when it ran out of memory."""
         self._ended = threading.Event()
 
     def attach(self):
@@ -116,6 +120,27 @@ class FrameworkWatcher:
                 "fatal": True,
             }
         )
+        hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], device)
+
+    def on_card(self, value):
+        """The arrays on a card in a value: pairs of what tells each again, and its bytes."""
+        return ()
+
+    def _note_kept(self, traces, device):
+        """Say which container of the program's holds more of the card with every iteration of the loop that died."""
+        total = total_of(device)
+        for trace in traces:
+            for found in kept.growing(trace, self.on_card):
+                if found["bytes"] * kept.WEIGHS < total or any(known["name"] == found["name"] for known in self.kept):
+                    continue
+                self.kept.append(found)
+                self.record.warn(
+                    "`%s` keeps %d values on the card, %.2f GiB, and %s:%d adds to it in every iteration."
+                    % (found["name"], found["count"], found["bytes"] / 2.0**30, os.path.basename(found["file"]), found["line"])
+                )
+        described = self.record.program
+        if self.kept and hasattr(described, "kept"):
+            described.kept = list(self.kept)
 
     def phase(self, error):
         """What the program was doing, in the words of `hook/PID.json`."""
@@ -147,23 +172,32 @@ def requested_of(message):
     found = re.search(r"tensor with shape\[([0-9,]*)\] and type (\w+)", message)
     if found:
         sizes = [int(size) for size in found.group(1).split(",") if size]
-        return math.prod(sizes) * _DTYPE_BYTES.get(found.group(2), 0)
+        return math.prod(sizes) * DTYPE_BYTES.get(found.group(2), 0)
     return 0
 
 
 def free_on(device):
     """What the card has left, in bytes; 0 where the CUDA runtime cannot be asked."""
+    return _memory_of(device)[0]
+
+
+def total_of(device):
+    """What the card has in all, in bytes; 0 where the CUDA runtime cannot be asked."""
+    return _memory_of(device)[1]
+
+
+def _memory_of(device):
     try:
         runtime = ctypes.CDLL(None)
         before = ctypes.c_int()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         if runtime.cudaGetDevice(ctypes.byref(before)) or runtime.cudaSetDevice(device):
-            return 0
+            return 0, 0
         failed = runtime.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
         runtime.cudaSetDevice(before)
-        return 0 if failed else free.value
+        return (0, 0) if failed else (free.value, total.value)
     except (AttributeError, OSError):
-        return 0
+        return 0, 0
 
 
 def given(variable):

@@ -22,14 +22,15 @@ def _lines(file):
     known = _read.get(file)
     if known is None or known[0] != len(text):
         try:
-            found = sorted(_growers(ast.parse(text)), key=lambda one: (not one[2], one[1]))
+            found = sorted(growers(ast.parse(text)), key=lambda one: (not one[2], one[1]))
         except (SyntaxError, ValueError, RecursionError):
             found = []
         known = _read[file] = len(text), found
     return known[1]
 
 
-def _growers(tree):
+def growers(tree):
+    """The names that lines of a program make grow, each with its line and whether it is added to."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:
             yield _name(node.func.value), node.lineno, True

@@ -91,5 +91,7 @@ pub fn accumulation_constant<'a>(draft: &Draft<'a>) -> Option<At<'a>> {
 pub fn batch(draft: &Draft<'_>) -> Option<Opt> {
     let options: Vec<Opt> =
         draft.program.options().into_iter().filter(|option| option.kind == OptKind::Value).collect();
-    BATCH.iter().find_map(|wanted| options.iter().find(|option| squeezed(&option.name) == *wanted).cloned())
+    let known = BATCH.iter().find_map(|wanted| options.iter().find(|option| squeezed(&option.name) == *wanted));
+    // `--frames-per-batch`, `--images-per-batch`.
+    known.or_else(|| options.iter().find(|option| squeezed(&option.name).ends_with("perbatch"))).cloned()
 }

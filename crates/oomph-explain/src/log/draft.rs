@@ -114,12 +114,16 @@ impl Draft {
         self.survived = self.survived && other.survived;
         self.facts.complete_from(other.facts);
         self.backend = self.backend.take().or(other.backend);
-        self.named = self.named.take().or(other.named);
+        // The compiled program that JAX names says more than the operation that its allocator has no name for.
+        let compiled = other.named.as_deref().is_some_and(|name| name.starts_with("jit_"));
+        self.named = if compiled { other.named } else { self.named.take().or(other.named) };
         self.era = self.era.take().or(other.era);
         self.runtime = self.runtime.or(other.runtime);
         self.front_end = self.front_end.or(other.front_end);
         self.rank = self.rank.or(other.rank);
-        if self.frames.is_empty() {
+        // A warning of a library's names a file and a line as well, and no traceback comes from it.
+        let better = site::user_site(&self.frames).is_none() && site::user_site(&other.frames).is_some();
+        if self.frames.is_empty() || better {
             self.frames = other.frames;
         }
         for cause in other.causes {

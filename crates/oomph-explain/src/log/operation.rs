@@ -119,9 +119,19 @@ pub(crate) fn of_message(pattern: &str, message: &str, named: Option<&str>) -> O
         _ if says(&["VAE decoding", "VAE encoding"]) => Operation::VaeDecode,
         _ if says(&["during sampling"]) => Operation::Denoise,
         _ if says(&["cuCtxCreate", "PrimaryCtxRetain", "cuInit"]) => Operation::ContextInit,
+        // JAX names the compiled program, whose name is that of the user's function.
+        _ if named.starts_with("jit_") && evaluates(named) => Operation::Evaluation,
         _ if says(&["loading model", "load model", "load_model", "unable to allocate CUDA"]) => Operation::Load,
         _ => return None,
     })
+}
+
+/// Whether a function is one of an evaluation by its name.
+fn evaluates(name: &str) -> bool {
+    let words: Vec<&str> = name.split('_').collect();
+    ["eval", "evaluate", "evaluation", "test", "valid", "validate", "validation", "predict", "infer", "inference"]
+        .iter()
+        .any(|word| words.contains(word))
 }
 
 #[cfg(test)]

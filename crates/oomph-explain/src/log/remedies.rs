@@ -147,7 +147,7 @@ fn task(failure: &Failure) -> Option<Task> {
         let says = |text: &Option<String>, words: &[&str]| {
             text.as_ref().is_some_and(|text| words.iter().any(|word| text.contains(word)))
         };
-        if says(&site.code, &["loss", ".train("]) || says(&site.function, &["train", "training_step"]) {
+        if says(&site.code, &["loss", ".train(", ".fit("]) || says(&site.function, &["train", "training_step"]) {
             return Some(Task::Training);
         }
         if says(&site.code, &[".generate(", "num_images_per_prompt", "no_grad", "inference_mode"]) {

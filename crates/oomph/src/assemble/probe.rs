@@ -21,12 +21,17 @@ pub(super) fn add_found(devices: &mut [DeviceReport], found: &Found, whole: &Obs
         let adapts = device.pool.is_some();
         let mut needed = filled(&ran, capacity_bytes);
         widen(&mut needed, found.spreads.get(index).and_then(Option::as_ref));
+        let fails_bytes = found.fails.as_ref().and_then(|fails| fails.get(index).copied());
+        // The time may end before the search has closed in: anything above what was seen to fail may do then.
+        if let Some(fails) = fails_bytes.filter(|_| adapts) {
+            needed.low_bytes = needed.low_bytes.min(fails);
+        }
         let reserved_bytes = peak(index, card, whole).0.reserved_bytes;
         let given_back = reserved_bytes.unwrap_or(0).saturating_sub(needed.reserved_bytes.unwrap_or(u64::MAX));
         device.smallest_capacity = Some(SmallestCapacity {
             capacity_bytes,
             how: CapacityKnown::Run,
-            fails_bytes: found.fails.as_ref().and_then(|fails| fails.get(index).copied()),
+            fails_bytes,
             reserved_bytes,
             given_back_bytes: if adapts { 0 } else { given_back },
             may_hold_bytes: None,

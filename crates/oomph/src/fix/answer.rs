@@ -401,7 +401,11 @@ impl<'a> Parts<'_, 'a> {
         let strongest = self.found.strongest.as_ref();
         // What was seen of a run that did not come to its end is no need.
         let whole = self.full.devices.iter().filter(|device| !device.needed_is_minimum);
-        let need = self.least.or(whole.filter_map(|device| device.need()).map(|need| need.process_bytes).max());
+        let unchanged = whole.filter_map(|device| device.need()).map(|need| need.process_bytes).max();
+        // A pool that doubles may take more with everything applied than the program needs as it is.
+        let strongest =
+            strongest.filter(|_| self.least.is_none_or(|least| unchanged.is_none_or(|bytes| least < bytes)));
+        let need = if strongest.is_some() { self.least.or(unchanged) } else { unchanged.or(self.least) };
         let smallest = need.and_then(|bytes| {
             Cards::builtin().smallest_that_hold(bytes).find(|gpu| gpu.kind.is_card()).map(|gpu| gpu.id.clone())
         });

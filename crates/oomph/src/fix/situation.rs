@@ -121,7 +121,10 @@ impl Known<'_> {
     }
 
     fn trains(&self) -> bool {
-        self.program.trainer.is_some() || !self.program.optimizers.is_empty()
+        // JAX's programs may update their weights without an optimizer.
+        self.program.trainer.is_some()
+            || !self.program.optimizers.is_empty()
+            || self.versions.contains_key("jax") && self.program.task.as_deref() == Some("training")
     }
 
     fn memory(&self) -> Memory {

@@ -10,7 +10,7 @@ use crate::source::{around, function_of, within};
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};
-use super::{alias, around_expression, partial};
+use super::{alias, around_expression, kept, partial};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -20,6 +20,8 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("gradient-checkpointing", checkpointing),
     ("donate-buffers", donate),
     ("eval-batch", smaller_evaluation),
+    ("collect-on-host", kept::jax),
+    ("eval-accumulation", kept::jax),
 ];
 
 /// The arguments that say how many samples are worked on at a time.

@@ -8,7 +8,7 @@ use crate::source::Source;
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};
-use super::{after_imports, alias};
+use super::{after_imports, alias, kept};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -16,6 +16,8 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("smaller-training-batch", smaller_batch),
     ("smaller-batch", smaller_batch),
     ("eval-batch", smaller_evaluation),
+    ("collect-on-host", kept::tensorflow),
+    ("eval-accumulation", kept::tensorflow),
     ("autocast", |draft| policy(draft, true)),
     ("pure-bf16", |draft| policy(draft, false)),
 ];

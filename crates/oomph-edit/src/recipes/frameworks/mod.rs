@@ -1,6 +1,7 @@
 //! Remedies in programs of TensorFlow with Keras, JAX and ONNX Runtime.
 
 mod jax;
+mod kept;
 mod keras;
 mod onnx_runtime;
 mod places;

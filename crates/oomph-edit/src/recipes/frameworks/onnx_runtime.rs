@@ -11,6 +11,7 @@ use crate::source::statement_of;
 
 use super::super::{Recipe, cannot};
 use super::places::divide;
+use super::{alias, kept};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -18,6 +19,9 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("arena-as-requested", |draft| provider_option(draft, "arena_extend_strategy", "kSameAsRequested")),
     ("smaller-workspaces", |draft| provider_option(draft, "cudnn_conv_use_max_workspace", "0")),
     ("raise-limit", without_limit),
+    ("half-weights", half),
+    ("collect-on-host", kept::onnx_runtime),
+    ("eval-accumulation", kept::onnx_runtime),
 ];
 
 const PROVIDER: &str = "CUDAExecutionProvider";
@@ -119,4 +123,38 @@ fn without_limit(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         return cannot("the program sets no gpu_mem_limit");
     }
     Ok(())
+}
+
+/// Converts the model that a session is made of to 16 bits; what goes in and comes out keeps its type.
+fn half(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    const CONVERT: &str = "convert_float_to_float16";
+    let program = draft.program;
+    for call in program.calls().into_iter().filter(|call| call.name() == "InferenceSession") {
+        let Some(model) = call.argument("path_or_bytes", 0) else { continue };
+        if program.calls().iter().any(|call| call.name() == CONVERT) {
+            return cannot("the program converts its model already");
+        }
+        let known = alias(call.at.source, "onnx");
+        let onnx = known.unwrap_or("onnx");
+        let text = model.text();
+        let loaded = match text.strip_suffix(".SerializeToString()") {
+            Some(model) => model.to_owned(),
+            // A function that is called here gives the model's bytes; a name or a string is a file.
+            None if model.node.kind() == "call" && !text.starts_with("str(") => {
+                format!("{onnx}.load_model_from_string({text})")
+            }
+            None => format!("{onnx}.load({text})"),
+        };
+        let text = format!("{CONVERT}({loaded}, keep_io_types=True).SerializeToString()");
+        draft.edit(call.at.file, Way::Code, Edit::replace(model.node, text));
+        let mut lines = format!("from onnxruntime.transformers.float16 import {CONVERT}");
+        if known.is_none() {
+            lines = format!("import onnx{}{lines}", call.at.source.newline());
+        }
+        let Some(edit) = crate::edit::import(call.at.source, &lines) else {
+            return cannot("the imports of the program were not found");
+        };
+        draft.edit_once(call.at.file, Way::Code, edit);
+    }
+    if draft.is_empty() { cannot("no session is made in the program's own files") } else { Ok(()) }
 }

@@ -1,0 +1,55 @@
+//! What a loop keeps on the card goes to host memory, in the words of each framework.
+
+use crate::edit::Edit;
+use crate::program::{At, CannotPlace, Draft, Way};
+use crate::source::{Source, within};
+
+use super::super::cannot;
+use super::super::keeping::stored;
+use super::alias;
+
+/// `kept.append(params)` becomes `kept.append(jax.device_get(params))`, whatever tree of arrays it is.
+pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    to_host(draft, |source, text| alias(source, "jax").map(|jax| format!("{jax}.device_get({text})")))
+}
+
+/// `kept.append(logits)` becomes `kept.append(logits.numpy())`.
+pub fn tensorflow(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    to_host(draft, |_, text| Some(format!("{text}.numpy()")))
+}
+
+/// `kept.append(binding.get_outputs()[0])` becomes `kept.append(binding.get_outputs()[0].numpy())`.
+pub fn onnx_runtime(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    to_host(draft, |_, text| {
+        Some(match text.strip_suffix(".get_outputs()") {
+            Some(binding) => format!("{binding}.copy_outputs_to_cpu()"),
+            None => format!("{text}.numpy()"),
+        })
+    })
+}
+
+/// Rewrites the values at the lines where a run saw them kept; `moved` gives the text of a value in host memory.
+fn to_host(draft: &mut Draft<'_>, moved: impl Fn(&Source, &str) -> Option<String>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    for kept in draft.facts.kept.iter().filter(|kept| kept.kind == "results") {
+        let Some((file, source)) = program.file(&kept.file) else { continue };
+        let statements = source.statements_at(kept.line);
+        for at in statements.iter().flat_map(|statement| within(*statement)).map(|node| At { file, source, node }) {
+            for part in stored(at) {
+                let simple = matches!(part.kind(), "identifier" | "attribute" | "call" | "subscript");
+                let text = source.of(part);
+                let there = ["device_get(", ".numpy()", "copy_outputs_to_cpu("].iter().any(|word| text.contains(word));
+                if simple
+                    && !there
+                    && let Some(text) = moved(source, text)
+                {
+                    draft.edit_once(file, Way::Code, Edit::replace(part, text));
+                }
+            }
+        }
+    }
+    if draft.is_empty() {
+        return cannot("the line that keeps the results was not found");
+    }
+    Ok(())
+}
