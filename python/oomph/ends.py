@@ -34,10 +34,15 @@ def safely(function, *args):
 
 def _wrap_excepthook(watcher):
     previous = sys.excepthook
+    told = set()
 
     def ends(value):
-        safely(watcher.record.note_failure, value)
-        safely(watcher.failed, value)
+        # A hook may be called by another's, so that both ways lead here. Told again, when the frames are gone, an
+        # out-of-memory error would lose its module and its line in the library.
+        if id(value) not in told:
+            told.add(id(value))
+            safely(watcher.record.note_failure, value)
+            safely(watcher.failed, value)
 
     def excepthook(kind, value, tb):
         ends(value)
