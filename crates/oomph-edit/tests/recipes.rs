@@ -100,6 +100,31 @@ fn a_plain_program_gets_checkpointing_autocast_and_8_bits() {
 }
 
 #[test]
+fn each_forward_pass_of_a_gan_gets_its_own_autocast() {
+    let text = "import torch\nfrom torch import nn\ngenerator = nn.Sequential(nn.Linear(8, 8)).cuda()\n\
+                critic = nn.Sequential(nn.Linear(8, 1)).cuda()\n\
+                opt_d = torch.optim.Adam(critic.parameters())\nopt_g = torch.optim.Adam(generator.parameters())\n\
+                for real in loader:\n    opt_d.zero_grad()\n    fake = generator(noise)\n    \
+                loss_d = loss(critic(real), critic(fake.detach()))\n    loss_d.backward()\n    opt_d.step()\n    \
+                opt_g.zero_grad()\n    loss_g = -critic(fake).mean()\n    loss_g.backward()\n    opt_g.step()\n";
+    let lines = changed(&program(text, &[]), "autocast", &plain());
+    let head = "+    with torch.autocast(\"cuda\", dtype=torch.bfloat16):";
+    assert_eq!(
+        lines,
+        [
+            "-    fake = generator(noise)",
+            "-    loss_d = loss(critic(real), critic(fake.detach()))",
+            head,
+            "+        fake = generator(noise)",
+            "+        loss_d = loss(critic(real), critic(fake.detach()))",
+            "-    loss_g = -critic(fake).mean()",
+            head,
+            "+        loss_g = -critic(fake).mean()",
+        ]
+    );
+}
+
+#[test]
 fn blocks_are_checkpointed_in_part() {
     let program = program(LOOP, &[]);
     let every = changed(&program, "checkpointing-every-n-layers", &plain());

@@ -36,6 +36,17 @@ pub enum WriteFloor {
     },
 }
 
+impl WriteFloor {
+    /// The devices of real GPUs that a child process could open if it dropped the preload. Above the lowest floor the
+    /// kernel refuses them.
+    pub fn real_cards_in_reach(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Hook { .. } => crate::places::real_cards(),
+            Self::Kernel { .. } | Self::Fence { .. } => Vec::new(),
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::ffi::{OsStr, OsString};

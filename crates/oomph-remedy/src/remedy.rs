@@ -56,6 +56,9 @@ pub struct Remedy {
     /// What users of one framework should know as well.
     #[serde(default)]
     pub asides: Vec<Aside>,
+    /// What may keep it from saving anything: said until a run has shown what it saves. `machine` stands for everybody.
+    #[serde(default)]
+    pub doubts: Vec<Aside>,
 }
 
 /// A sentence for the users of one framework.
@@ -353,10 +356,13 @@ impl Remedy {
 
     /// What a user of these frameworks should know before using it.
     pub fn note_for(&self, frameworks: &[Installed]) -> Option<String> {
-        let theirs = |aside: &&Aside| frameworks.iter().any(|known| known.framework == aside.framework);
-        let asides = self.asides.iter().filter(theirs).map(|aside| aside.text.as_str());
-        let sentences: Vec<&str> = self.note.as_deref().into_iter().chain(asides).collect();
-        (!sentences.is_empty()).then(|| sentences.join(" "))
+        joined(self.note.as_deref().into_iter().chain(texts_for(&self.asides, frameworks)))
+    }
+
+    /// The same where nobody has run it yet, with what may keep it from saving anything.
+    pub fn note_before_use(&self, frameworks: &[Installed]) -> Option<String> {
+        let known = self.note.as_deref().into_iter().chain(texts_for(&self.asides, frameworks));
+        joined(known.chain(texts_for(&self.doubts, frameworks)))
     }
 
     /// Whether one of the frameworks does it by itself, as far as the situation shows. An unknown release is taken to be
@@ -413,4 +419,17 @@ impl Remedy {
             None => self.time.text.clone(),
         }
     }
+}
+
+/// The sentences that concern users of these frameworks.
+fn texts_for<'a>(asides: &'a [Aside], frameworks: &'a [Installed]) -> impl Iterator<Item = &'a str> {
+    let theirs = |aside: &&Aside| {
+        aside.framework == Framework::Machine || frameworks.iter().any(|known| known.framework == aside.framework)
+    };
+    asides.iter().filter(theirs).map(|aside| aside.text.as_str())
+}
+
+fn joined<'a>(sentences: impl Iterator<Item = &'a str>) -> Option<String> {
+    let sentences: Vec<&str> = sentences.collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }

@@ -201,7 +201,7 @@ impl Candidate<'_> {
             sameness: self.remedy.sameness,
             cost: self.remedy.cost(situation),
             because: words::fill(&self.remedy.because, situation),
-            note: self.remedy.note_for(&situation.frameworks),
+            note: self.remedy.note_before_use(&situation.frameworks),
         }
     }
 }

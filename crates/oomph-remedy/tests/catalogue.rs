@@ -163,9 +163,9 @@ fn a_loop_around_a_library_is_not_told_of_flags() {
 #[test]
 fn what_concerns_another_framework_is_not_said() {
     let note = |id: &str, framework: Framework| {
-        Catalogue::builtin().get(id).unwrap().note_for(&[framework.into(), Framework::Pytorch.into()])
+        Catalogue::builtin().get(id).unwrap().note_before_use(&[framework.into(), Framework::Pytorch.into()])
     };
-    for remedy in remedies().iter().filter(|remedy| remedy.note.is_some()) {
+    for remedy in remedies().iter().filter(|remedy| note(&remedy.id, Framework::Pytorch).is_some()) {
         let said = note(&remedy.id, Framework::Pytorch).unwrap();
         for framework in Framework::ALL.iter().filter(|other| **other != Framework::Pytorch) {
             // A source may be named: bitsandbytes#1569.

@@ -239,6 +239,13 @@ impl Stage {
         let histories = folder.histories();
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);
+        if let Some(card) = folder.write_floor().real_cards_in_reach().first() {
+            warnings.push(format!(
+                "this machine has a real GPU ({}) that oomph cannot hide here: a child process that clears LD_PRELOAD \
+                 could use it",
+                card.display()
+            ));
+        }
         let hooks = folder.reports();
         let mut unkept = None;
         if let Some(path) = keep {

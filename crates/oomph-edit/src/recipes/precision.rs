@@ -1,5 +1,7 @@
 //! Fewer bits: mixed precision, and weights in 16 bits.
 
+use tree_sitter::Node;
+
 use crate::calls::Call;
 use crate::edit::{import, lines_after, wrapped};
 use crate::loops::{between, calls_model, model_names, passes, statement};
@@ -61,44 +63,62 @@ pub fn activation_offload(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     Ok(())
 }
 
-/// Puts the statements of each training loop from the first call of a model to the backward pass under a `with`.
+/// Puts the statements of each training loop from the first call of a model to the backward pass under a `with`; where a
+/// loop makes several backward passes, as for a GAN, those before each of them.
 fn around_forward(draft: &mut Draft<'_>, head: &str) -> Result<(), CannotPlace> {
     let program = draft.program;
     let models = model_names(program);
     let mut any = false;
     for pass in passes(program) {
-        let [backward] = pass.backwards.as_slice() else { return cannot("a loop makes several backward passes") };
-        let Some(end) = statement(backward) else { return cannot("the backward pass is not a statement") };
-        let at = backward.at;
-        if !imports_torch(at.source) {
-            return cannot("the file does not import torch");
+        let mut done: Option<Node<'_>> = None;
+        for backward in &pass.backwards {
+            let Some(end) = statement(backward) else { return cannot("the backward pass is not a statement") };
+            let at = backward.at;
+            if !imports_torch(at.source) {
+                return cannot("the file does not import torch");
+            }
+            let Some(block) = end.parent() else { return cannot("the backward pass stands alone") };
+            if done.is_some_and(|before| before.parent() != Some(block)) {
+                return cannot("a loop makes several backward passes in different blocks");
+            }
+            let all = crate::source::statements(block);
+            let after = |node: &Node<'_>| done.is_none_or(|before| node.start_byte() >= before.end_byte());
+            let before: Vec<_> = all.iter().copied().take_while(|node| *node != end).filter(after).collect();
+            let calls: Vec<_> = before.iter().copied().filter(|node| calls_model(at.with(*node), &models)).collect();
+            let ours = calls_model(at.with(end), &models) && !at.source.of(end).starts_with("accelerator");
+            if ours {
+                return cannot("the model is called on the line of the backward pass");
+            }
+            let (Some(first), Some(last)) = (calls.first(), before.last()) else {
+                if done.is_some() {
+                    // The forward passes of both were made before the first one.
+                    continue;
+                }
+                return cannot("the call of the model was not found before the backward pass");
+            };
+            // What prepares the step needs no precision of its own.
+            let last = before.iter().rev().copied().find(|node| !names(at.with(*node), "zero_grad")).unwrap_or(*last);
+            let inside = between(*first, last);
+            if inside.iter().any(|node| at.source.of(*node).contains("autocast")) {
+                return cannot("a part of the loop runs under autocast already");
+            }
+            if inside.iter().any(|node| names(at.with(*node), "step")) {
+                return cannot("an optimizer steps between the model and the backward pass");
+            }
+            let Some(edits) = wrapped(at.source, *first, last, head) else {
+                return cannot("the forward pass shares its lines with other code");
+            };
+            draft.edits(at.file, Way::Code, edits);
+            done = Some(end);
+            any = true;
         }
-        let Some(block) = end.parent() else { return cannot("the backward pass stands alone") };
-        let all = crate::source::statements(block);
-        let before: Vec<_> = all.iter().copied().take_while(|node| *node != end).collect();
-        let calls: Vec<_> = before.iter().copied().filter(|node| calls_model(at.with(*node), &models)).collect();
-        let (Some(first), Some(last)) = (calls.first(), before.last()) else {
-            return cannot("the call of the model was not found before the backward pass");
-        };
-        if calls_model(at.with(end), &models) && !at.source.of(end).starts_with("accelerator") {
-            return cannot("the model is called on the line of the backward pass");
-        }
-        // What prepares the step needs no precision of its own.
-        let last = before.iter().rev().copied().find(|node| !is_of_optimizer(at.with(*node))).unwrap_or(*last);
-        if between(*first, last).iter().any(|node| at.source.of(*node).contains("autocast")) {
-            return cannot("a part of the loop runs under autocast already");
-        }
-        let Some(edits) = wrapped(at.source, *first, last, head) else {
-            return cannot("the forward pass shares its lines with other code");
-        };
-        draft.edits(at.file, Way::Code, edits);
-        any = true;
     }
     if any { Ok(()) } else { cannot("no backward pass was found in the program's code") }
 }
 
-fn is_of_optimizer(at: crate::program::At<'_>) -> bool {
-    crate::source::within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| call.name() == "zero_grad")
+/// Whether a method of this name is called somewhere in a node.
+fn names(at: crate::program::At<'_>, name: &str) -> bool {
+    crate::source::within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| call.name() == name)
 }
 
 /// Weights, gradients and states in bf16, for a model that is loaded with a type or made by transformers.
