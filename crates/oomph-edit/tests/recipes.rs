@@ -125,6 +125,34 @@ fn each_forward_pass_of_a_gan_gets_its_own_autocast() {
 }
 
 #[test]
+fn a_contrastive_loss_is_cached_wherever_it_is_named() {
+    let text = "from sentence_transformers.losses import MultipleNegativesRankingLoss\n\
+                loss = MultipleNegativesRankingLoss(model)\n";
+    assert_eq!(
+        changed(&program(text, &[]), "cached-contrast", &plain()),
+        [
+            "-from sentence_transformers.losses import MultipleNegativesRankingLoss",
+            "-loss = MultipleNegativesRankingLoss(model)",
+            "+from sentence_transformers.losses import CachedMultipleNegativesRankingLoss",
+            "+loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=16)",
+        ]
+    );
+}
+
+#[test]
+fn a_model_that_is_trained_now_and_then_is_no_accumulation() {
+    let text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch', type=int, default=64)\n\
+                parser.add_argument('--n-critic', type=int, default=5)\nargs = parser.parse_args()\n\
+                loader = DataLoader(data, batch_size=args.batch)\nfor i, real in enumerate(loader):\n    \
+                d = critic(real).mean()\n    d.backward()\n    opt_d.step()\n    if i % args.n_critic == 0:\n        \
+                g = -critic(generator(noise)).mean()\n        g.backward()\n        opt_g.step()\n";
+    let program = program(text, &[]);
+    let half = Amount { by: Some(2) };
+    assert!(program.apply("micro-batch", half, &plain()).is_err());
+    assert!(program.apply("smaller-training-batch", half, &plain()).is_ok());
+}
+
+#[test]
 fn blocks_are_checkpointed_in_part() {
     let program = program(LOOP, &[]);
     let every = changed(&program, "checkpointing-every-n-layers", &plain());

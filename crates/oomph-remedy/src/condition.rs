@@ -69,6 +69,10 @@ pub enum Fact {
     CollectsOnCard,
     /// A trained model normalises by the statistics of a batch.
     NormalisesBatches,
+    /// The loss is a mean over samples, each of which has its own; a contrastive loss compares them.
+    SamplesAreIndependent,
+    /// The loss compares the samples of a batch with each other.
+    SamplesAreCompared,
 }
 
 /// Half a GiB: below this, another process on the card is a desktop, not a culprit.
@@ -119,6 +123,8 @@ impl Fact {
             Fact::WeightsAreQuantised => settings.bytes_per_parameter? <= 1.125,
             Fact::CollectsOnCard => settings.collects_on_card?,
             Fact::NormalisesBatches => settings.batch_norm?,
+            Fact::SamplesAreIndependent => !settings.compares_samples?,
+            Fact::SamplesAreCompared => settings.compares_samples?,
             Fact::WeightsAbove8Bit => settings.bytes_per_parameter? > 1.125,
         })
     }

@@ -341,6 +341,8 @@ pub struct Settings {
     pub collects_on_card: Option<bool>,
     /// Whether a trained model normalises by the statistics of a batch.
     pub batch_norm: Option<bool>,
+    /// Whether the loss compares the samples of a batch with each other.
+    pub compares_samples: Option<bool>,
     /// Processes that share the training, one per GPU.
     pub world_size: Option<u64>,
     /// By how much a remedy that divides something is to divide it; 2 where nothing is said.

@@ -45,6 +45,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             bytes_per_parameter: bytes,
             packing,
             batch_norm: packing,
+            compares_samples: packing,
             collects_on_card: packing,
         },
     )

@@ -192,6 +192,8 @@ class Owners:
                 self.notes.names_complete = False
                 return
             outputs = (outputs,) if self.tensors.is_tensor(outputs) else tuple(outputs)
+            if self.record.program is not None:
+                self.record.program.see_backward(outputs)
             for index, tensor in enumerate(outputs):
                 moment.see(self.tensors, tensor, "activation", "backward.%d" % index)
             seen = set()

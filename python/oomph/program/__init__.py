@@ -9,6 +9,7 @@ import weakref
 
 from oomph import sites
 from oomph.hook import guarded
+from oomph.program.contrast import compares_samples
 from oomph.program.facts import facts_of_model, facts_of_pipeline, shapes_of
 from oomph.program.kept import Growing
 from oomph.program.kinds import is_a
@@ -37,6 +38,8 @@ class Program:
         self.pipelines = []
         self.autocast = None
         self.grad_scaler = False
+        self.compares_samples = None
+        self._backwards = 0
         self.loop = None
         self._optimizers = []
         self._scaler = None
@@ -196,6 +199,13 @@ class Program:
         else:
             self.loop = False
 
+    def see_backward(self, outputs):
+        """A backward pass begins: look at what the first ones compute."""
+        sizes = {one["facts"]["batch_size"] for one in self.loaders} - {None, 0, 1}
+        if self._backwards < 3 and sizes:
+            self._backwards += 1
+            self.compares_samples = self.compares_samples or compares_samples(outputs, sizes)
+
     def out_of_memory(self):
         """The allocator found no memory: what does the program hold at this moment."""
         frame = sys._getframe(2)
@@ -254,6 +264,7 @@ class Program:
             "optimizers": self._optimizer_facts(),
             "autocast": self.autocast,
             "grad_scaler": self.grad_scaler,
+            "compares_samples": self.compares_samples,
             "loaders": [one["facts"] for one in self.loaders],
             "loop": self.loop or None,
             "pipelines": self.pipelines,

@@ -247,9 +247,12 @@ fn modulus(program: &Program) -> Option<Value<'_>> {
     let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else { return None };
     let at = backwards[0].at.with(*node);
     let steps = |node: &Node<'_>| {
-        within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+        let calls: Vec<_> = within(*node).filter_map(|inner| Call::of(at.with(inner))).collect();
+        let of_optimizer = |call: &Call<'_>| {
             call.name() == "step" && call.object().is_some_and(|object| at.source.of(object).contains("opt"))
-        })
+        };
+        // What makes its own backward pass there trains a second model now and then, as a GAN does.
+        calls.iter().any(of_optimizer) && !calls.iter().any(|call| call.name() == "backward")
     };
     let conditions = within(*node).filter(|node| node.kind() == "if_statement").filter(steps);
     let remainder =

@@ -3,6 +3,7 @@
 mod adapters;
 mod batch;
 mod checkpointing;
+mod contrast;
 mod evaluation;
 mod frameworks;
 mod graphs;
@@ -27,6 +28,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("micro-batch", batch::micro_batch),
     ("smaller-batch", batch::smaller_batch),
     ("smaller-training-batch", batch::smaller_batch),
+    ("cached-contrast", contrast::cached),
     ("shorter-sequence", batch::shorter_sequence),
     ("packing-off", |draft| trainer::set(draft, &[("packing", "False")])),
     ("gradient-checkpointing", checkpointing::checkpointing),

@@ -78,9 +78,6 @@ fn around_forward(draft: &mut Draft<'_>, head: &str) -> Result<(), CannotPlace> 
                 return cannot("the file does not import torch");
             }
             let Some(block) = end.parent() else { return cannot("the backward pass stands alone") };
-            if done.is_some_and(|before| before.parent() != Some(block)) {
-                return cannot("a loop makes several backward passes in different blocks");
-            }
             let all = crate::source::statements(block);
             let after = |node: &Node<'_>| done.is_none_or(|before| node.start_byte() >= before.end_byte());
             let before: Vec<_> = all.iter().copied().take_while(|node| *node != end).filter(after).collect();

@@ -22,6 +22,8 @@ pub struct HookProgram {
     pub autocast: Option<String>,
     /// Whether a gradient scaler was made.
     pub grad_scaler: bool,
+    /// Whether a loss compares the samples of a batch with each other; absent where no backward pass was seen.
+    pub compares_samples: Option<bool>,
     /// The data loaders that gave a batch.
     pub loaders: Vec<HookLoader>,
     /// A plain training loop whose batch the hook can split.

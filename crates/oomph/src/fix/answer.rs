@@ -9,7 +9,9 @@ use oomph_launch::{AppliedState, HookKept, masked};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite::{self, Change, Into};
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
-use oomph_remedy::{Cause, Framework, Kind, Operation, Owner, Sameness, Situation, Task, Written};
+use oomph_remedy::{
+    Catalogue, Cause, Fact, Framework, Kind, Operation, Owner, Remedy, Sameness, Situation, Task, Written,
+};
 use oomph_report::{
     Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict,
     Floor, Foretold, NextStep, ResultChange, Verdict,
@@ -183,7 +185,8 @@ impl<'a> Parts<'_, 'a> {
             self.found.tried.iter().any(alone)
         };
         let dropped = self.found.dropped.iter().filter(|(id, _)| !fixed(id) && !ran(id));
-        let dropped = dropped.map(|(id, why)| Dropped { remedy: id.clone(), why: why.clone() }).collect();
+        let dropped = dropped.map(|(id, why)| Dropped { remedy: id.clone(), why: why.clone() });
+        let dropped = dropped.chain(self.of_one_batch()).collect();
         let report = FixReport {
             schema: FixSchema,
             verdict: if fixes.is_empty() { FixVerdict::NothingFits } else { FixVerdict::Fixed },
@@ -202,6 +205,17 @@ impl<'a> Parts<'_, 'a> {
             baseline: base,
         };
         Answer { report, changes, messages: self.first.stderr_tail.clone() }
+    }
+
+    /// The remedies that a loss over whole batches rules out.
+    fn of_one_batch(&self) -> impl Iterator<Item = Dropped> {
+        let is_one = self.applier.situation.settings.compares_samples == Some(true);
+        let needs = |remedy: &&Remedy| remedy.when.plausible.contains(&Fact::SamplesAreIndependent);
+        Catalogue::builtin().remedies().iter().filter(needs).filter(move |_| is_one).map(|remedy| Dropped {
+            remedy: remedy.id.clone(),
+            why: "the loss compares the samples of a batch with each other, so that parts of one have another loss"
+                .to_owned(),
+        })
     }
 
     /// What one would run next. Only the remedies of the first fix are tried then, which takes a part of the time.
