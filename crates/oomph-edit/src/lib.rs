@@ -13,6 +13,7 @@ mod facts;
 mod hydra;
 mod loaders;
 mod loops;
+mod models;
 mod names;
 mod notebook;
 mod options;

@@ -1,10 +1,9 @@
 //! The loops of a program: those that train, and those that only evaluate.
 
-use std::collections::BTreeSet;
-
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::models::{calls_model, is_name, model_names};
 use crate::program::{At, Program};
 use crate::source::{around, function_of, statement_of, within};
 
@@ -40,31 +39,6 @@ pub(crate) fn passes(program: &Program) -> Vec<Pass<'_>> {
     found
 }
 
-/// What the program calls its models: `model`, `self.net`.
-pub(crate) fn model_names(program: &Program) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for call in program.calls() {
-        let object = call.object().map(|node| call.at.source.of(node));
-        match (call.name(), object) {
-            ("parameters" | "named_parameters" | "eval" | "state_dict" | "load_state_dict" | "train", Some(object))
-                if is_name(object) && !matches!(object, "trainer" | "self") =>
-            {
-                names.insert(object.to_owned());
-            }
-            _ => {}
-        }
-    }
-    for call in program.calls() {
-        if let Some(optimizer) = call.object().map(|node| call.at.source.of(node))
-            && call.name() == "state_dict"
-            && steps(program, optimizer)
-        {
-            names.remove(optimizer);
-        }
-    }
-    names
-}
-
 /// The models that an optimizer is made for, in the order in which they are named.
 pub(crate) fn trained_names(program: &Program) -> Vec<String> {
     let mut names = Vec::new();
@@ -96,13 +70,6 @@ pub(crate) fn trained_names(program: &Program) -> Vec<String> {
     names
 }
 
-fn steps(program: &Program, name: &str) -> bool {
-    program
-        .calls()
-        .iter()
-        .any(|call| call.name() == "step" && call.object().is_some_and(|object| call.at.source.of(object) == name))
-}
-
 fn is_optimizer(at: At<'_>) -> bool {
     Call::of(at).is_some_and(|call| optimizer_class(call.name()).is_some())
 }
@@ -130,36 +97,6 @@ pub(crate) fn optimizer_class(name: &str) -> Option<&str> {
         "DeepSpeedCPUAdam",
     ];
     KNOWN.contains(&name).then_some(name)
-}
-
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '.'))
-}
-
-/// Whether a node calls a model, or calls something with a model.
-pub(crate) fn calls_model(at: At<'_>, models: &BTreeSet<String>) -> bool {
-    within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| {
-        let is = |node: Node<'_>| models.contains(at.source.of(node));
-        let itself = is(call.function)
-            || call.object().is_some_and(|object| {
-                is(object)
-                    && !matches!(
-                        call.name(),
-                        "train"
-                            | "eval"
-                            | "to"
-                            | "cuda"
-                            | "parameters"
-                            | "zero_grad"
-                            | "named_parameters"
-                            | "state_dict"
-                            | "load_state_dict"
-                            | "requires_grad_"
-                            | "save_pretrained"
-                    )
-            });
-        itself || call.positional().into_iter().any(is) && !matches!(call.name(), "clip_grad_norm_" | "save")
-    })
 }
 
 /// The statements of the block of a statement that are between two of them, both included.

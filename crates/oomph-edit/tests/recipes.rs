@@ -125,6 +125,30 @@ fn each_forward_pass_of_a_gan_gets_its_own_autocast() {
 }
 
 #[test]
+fn models_in_a_list_are_evaluated_without_a_graph() {
+    let text = "import torch\nmodels = []\nfor name in names:\n    net = build(name)\n    net.eval()\n    \
+                models.append(net)\nfor x in loader:\n    y = torch.stack([m(x) for m in models]).mean(0)\n";
+    assert_eq!(
+        changed(&program(text, &[]), "no-grad", &plain()),
+        [
+            "-for x in loader:",
+            "-    y = torch.stack([m(x) for m in models]).mean(0)",
+            "+with torch.no_grad():",
+            "+    for x in loader:",
+            "+        y = torch.stack([m(x) for m in models]).mean(0)",
+        ]
+    );
+}
+
+#[test]
+fn a_program_that_never_trains_needs_no_graph_anywhere() {
+    let text = "import torch\nimport tools\n\nmodel = tools.build()\nprint(model(tools.rows()))\n";
+    assert_eq!(changed(&program(text, &[]), "no-grad", &plain()), ["+torch.set_grad_enabled(False)"]);
+    let trains = format!("{text}model(tools.rows()).sum().backward()\n");
+    assert!(program(&trains, &[]).apply("no-grad", Amount { by: None }, &plain()).is_err());
+}
+
+#[test]
 fn a_contrastive_loss_is_cached_wherever_it_is_named() {
     let text = "from sentence_transformers.losses import MultipleNegativesRankingLoss\n\
                 loss = MultipleNegativesRankingLoss(model)\n";

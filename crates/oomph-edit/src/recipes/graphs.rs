@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use crate::calls::Call;
-use crate::loops::{calls_model, model_names, without_graph};
+use crate::loops::without_graph;
+use crate::models::{calls_model, model_names};
 use crate::program::{At, Program};
 use crate::source::{around, function_of, within};
 

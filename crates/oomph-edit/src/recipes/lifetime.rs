@@ -5,21 +5,21 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use crate::calls::Call;
-use crate::edit::{Edit, wrapped};
-use crate::loops::evaluations;
+use crate::edit::{Edit, import, wrapped};
+use crate::loops::{evaluations, optimizer_class};
 use crate::program::{At, CannotPlace, Draft, Way};
 use crate::source::{around, within};
 
-use super::cannot;
 use super::graphs::Graphs;
 use super::keeping::{by_callers, cut, is_value, stored};
+use super::{cannot, imports_torch};
 
 /// Evaluation without a graph: a decorator where a function only evaluates, else a `with` around the loop.
 pub fn no_grad(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
     let found = evaluations(program);
     if found.is_empty() {
-        return cannot("no loop evaluates with gradients");
+        return everywhere(draft);
     }
     let mut decorated: BTreeSet<(std::path::PathBuf, usize)> = BTreeSet::new();
     for evaluation in found {
@@ -50,6 +50,28 @@ pub fn no_grad(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         };
         draft.edits(&file, Way::Code, edits);
     }
+    Ok(())
+}
+
+/// No graphs at all, for a program that makes no backward pass anywhere.
+fn everywhere(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    const LINE: &str = "torch.set_grad_enabled(False)";
+    let program = draft.program;
+    let trains = |call: &Call<'_>| {
+        matches!(call.name(), "backward" | "manual_backward" | "grad" | "fit" | "no_grad" | "inference_mode")
+            || call.name() == "set_grad_enabled"
+            || call.name().ends_with("Trainer")
+            || optimizer_class(call.name()).is_some()
+    };
+    if program.calls().iter().any(trains) {
+        return cannot("no loop evaluates with gradients");
+    }
+    let Some((file, source)) = program.file(program.script()) else { return cannot("the script was not read") };
+    if !imports_torch(source) {
+        return cannot("the script does not import torch");
+    }
+    let Some(edit) = import(source, LINE) else { return cannot("gradients are off already") };
+    draft.edit(file, Way::Code, edit);
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use tree_sitter::Node;
 
 use crate::calls::Call;
 use crate::edit::{import, lines_after, wrapped};
-use crate::loops::{between, calls_model, model_names, passes, statement};
+use crate::loops::{between, passes, statement};
+use crate::models::{calls_model, model_names};
 use crate::program::{CannotPlace, Draft, Program, Way};
 
 use super::{cannot, imports_torch, own, trainer};
