@@ -1,5 +1,7 @@
 //! The loops of a program: those that train, and those that only evaluate.
 
+use std::collections::BTreeSet;
+
 use tree_sitter::Node;
 
 use crate::calls::Call;
@@ -108,32 +110,71 @@ pub(crate) fn between<'a>(first: Node<'a>, last: Node<'a>) -> Vec<Node<'a>> {
         .collect()
 }
 
-/// A loop that calls a model and makes no backward pass.
+/// A loop that calls a model and makes no backward pass, or statements that do so outside of loops.
 pub(crate) struct Evaluation<'a> {
+    /// The loop, or the first statement.
     pub at: At<'a>,
+    /// The last statement, which is the same for a loop.
+    pub last: Node<'a>,
     /// The function that holds it, where no backward pass is made in that either.
     pub function: Option<Node<'a>>,
 }
 
-/// The loops that evaluate with the graph on.
+/// Calls that belong to training.
+fn trains(at: At<'_>) -> bool {
+    within(at.node)
+        .filter_map(|node| Call::of(at.with(node)))
+        .any(|call| matches!(call.name(), "backward" | "step" | "manual_backward" | "zero_grad"))
+}
+
+/// The loops and statements that evaluate with the graph on.
 pub(crate) fn evaluations(program: &Program) -> Vec<Evaluation<'_>> {
     let models = model_names(program);
     let mut found: Vec<Evaluation<'_>> = Vec::new();
-    for at in program.all("for_statement") {
-        let trains = |node: Node<'_>| {
-            within(node)
-                .filter_map(|node| Call::of(at.with(node)))
-                .any(|call| matches!(call.name(), "backward" | "step" | "manual_backward" | "zero_grad"))
+    let is_known = |found: &[Evaluation<'_>], at: At<'_>| {
+        let holds = |known: &Evaluation<'_>| {
+            known.at.file == at.file
+                && known.at.node.start_byte() <= at.node.start_byte()
+                && at.node.end_byte() <= known.last.end_byte()
         };
-        let inside =
-            found.iter().any(|known| known.at.file == at.file && around(at.node).any(|node| node == known.at.node));
-        if inside || trains(at.node) || !calls_model(at, &models) || without_graph(at) {
+        found.iter().any(holds)
+    };
+    for at in program.all("for_statement") {
+        if is_known(&found, at) || trains(at) || !calls_model(at, &models) || without_graph(at) {
             continue;
         }
-        let function = function_of(at.node).filter(|function| !trains(*function));
-        found.push(Evaluation { at, function });
+        let function = function_of(at.node).filter(|function| !trains(at.with(*function)));
+        found.push(Evaluation { at, last: at.node, function });
+    }
+    for call in program.calls().into_iter().filter(|call| call.name() == "eval" && call.object().is_some()) {
+        let Some((at, last)) = behind_eval(&call, &models) else { continue };
+        if !is_known(&found, at) && !is_known(&found, at.with(last)) && !without_graph(at) {
+            let function = function_of(at.node).filter(|function| !trains(at.with(*function)));
+            found.push(Evaluation { at, last, function });
+        }
     }
     found
+}
+
+/// The statements behind `model.eval()` in its block that call a model, from the first to the last, up to
+/// `model.train()`. A model that is trained in evaluation mode, as for a style transfer, has none.
+fn behind_eval<'a>(call: &Call<'a>, models: &BTreeSet<String>) -> Option<(At<'a>, Node<'a>)> {
+    let statement = statement_of(call.at.node)?;
+    let block = crate::source::statements(statement.parent()?);
+    let behind = block.into_iter().filter(|node| node.start_byte() > statement.start_byte());
+    let ends = |node: &Node<'a>| {
+        let at = call.at.with(*node);
+        within(*node).filter_map(|node| Call::of(at.with(node))).any(|call| call.name() == "train")
+            || matches!(node.kind(), "function_definition" | "class_definition" | "decorated_definition")
+    };
+    let behind: Vec<Node<'a>> = behind.take_while(|node| !ends(node)).collect();
+    if behind.iter().any(|node| trains(call.at.with(*node))) {
+        return None;
+    }
+    let calling = |node: &&Node<'a>| calls_model(call.at.with(**node), models);
+    let first = behind.iter().find(calling)?;
+    let last = behind.iter().rev().find(calling)?;
+    Some((call.at.with(*first), *last))
 }
 
 /// Whether code runs without a graph: inside `with torch.no_grad()`, or in a function that is decorated so.

@@ -144,6 +144,24 @@ fn models_in_a_list_are_evaluated_without_a_graph() {
 fn a_program_that_never_trains_needs_no_graph_anywhere() {
     let text = "import torch\nimport tools\n\nmodel = tools.build()\nprint(model(tools.rows()))\n";
     assert_eq!(changed(&program(text, &[]), "no-grad", &plain()), ["+torch.set_grad_enabled(False)"]);
+    // The whole test set at once, behind the steps of an epoch.
+    let text = "import torch\nnet = Net().cuda()\nopt = torch.optim.Adam(net.parameters())\nfor epoch in range(3):\n    \
+                net.train()\n    for x, y in train_loader:\n        net(x.cuda()).sum().backward()\n        \
+                opt.step()\n    net.eval()\n    out = net(X_test.cuda())\n    print(out.argmax(1))\n";
+    let whole = program(text, &[]);
+    assert_eq!(
+        changed(&whole, "no-grad", &plain()),
+        ["-    out = net(X_test.cuda())", "+    with torch.no_grad():", "+        out = net(X_test.cuda())"]
+    );
+    assert_eq!(
+        changed(&whole, "eval-batch", &plain()),
+        ["-    out = net(X_test.cuda())", "+    out = torch.cat([net(part.cuda()) for part in X_test.split(32)])"]
+    );
+    // A model in evaluation mode whose input is trained.
+    let text =
+        text.replace("    net.train()\n", "").replace("net = Net().cuda()\n", "net = Net().cuda()\nnet.eval()\n");
+    let text = text.replace("    net.eval()\n    out = net(X_test.cuda())\n", "    out = 1\n");
+    assert!(program(&text, &[]).apply("no-grad", Amount { by: None }, &plain()).is_err());
     let trains = format!("{text}model(tools.rows()).sum().backward()\n");
     assert!(program(&trains, &[]).apply("no-grad", Amount { by: None }, &plain()).is_err());
 }

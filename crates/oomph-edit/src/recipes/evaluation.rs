@@ -1,11 +1,15 @@
 //! Evaluation that keeps less.
 
+use tree_sitter::Node;
+
 use crate::calls::Call;
 use crate::edit::Edit;
+use crate::loops::without_graph;
+use crate::models::{is_name, model_names};
 use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::within;
+use crate::source::{around, function_of, statements, within};
 
-use super::{cannot, own, trainer};
+use super::{cannot, imports_torch, own, trainer};
 
 /// Predictions that go to host memory step by step.
 pub fn accumulation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
@@ -27,8 +31,84 @@ pub fn smaller_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
             draft.set_option(&option, "1");
             Ok(())
         }
-        None => super::batch::smaller_evaluation(draft),
+        None => super::batch::smaller_evaluation(draft).or_else(|reason| in_parts(draft).map_err(|_| reason)),
     }
+}
+
+/// Samples of a part where the whole of a dataset goes through the model at once, and no batch of training says another
+/// number.
+const PART: u64 = 256;
+
+/// A dataset that goes through the model as one batch goes through it in parts: `net(X)` becomes
+/// `torch.cat([net(part) for part in X.split(256)])`.
+fn in_parts(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    let models = model_names(program);
+    let part = draft.facts.batch_size.filter(|size| *size > 1).unwrap_or(PART);
+    let mut any = false;
+    for call in program.calls().into_iter().filter(|call| models.contains(call.path())) {
+        let at = call.at;
+        let (given, all) = (call.positional(), at.node.child_by_field_name("arguments"));
+        let ([whole], 1) = (given.as_slice(), all.map_or(0, |all| all.named_child_count())) else { continue };
+        if !evaluates_once(at) || !imports_torch(at.source) {
+            continue;
+        }
+        // What is moved to the card is moved part by part: `X.to(device)`.
+        let Some(name) = innermost(at.with(*whole)) else { continue };
+        let text = at.source.of(*whole);
+        let rest = text.strip_prefix(name).unwrap_or_default();
+        if rest.contains(name) {
+            continue;
+        }
+        let call = format!("{}(part{rest})", call.path());
+        let text = format!("torch.cat([{call} for part in {name}.split({part})])");
+        draft.edit(at.file, Way::Code, Edit::replace(at.node, text));
+        any = true;
+    }
+    if !any {
+        return cannot("no dataset goes through the model as one batch");
+    }
+    draft.notes.push(format!("The whole dataset goes through the model in parts of {part} samples."));
+    Ok(())
+}
+
+/// The name that methods are called on: `X` of `X.float().to(device)`; `None` for anything else.
+fn innermost(at: At<'_>) -> Option<&str> {
+    let mut at = at;
+    while let Some(call) = Call::of(at) {
+        at = at.with(call.object()?);
+    }
+    matches!(at.node.kind(), "identifier" | "attribute").then(|| at.text()).filter(|text| is_name(text))
+}
+
+/// Whether a call evaluates, and is made for all of the data: behind `eval()` or without a graph, and in no loop but
+/// one that counts.
+fn evaluates_once(at: At<'_>) -> bool {
+    let function = function_of(at.node);
+    let loops = around(at.node).take_while(|node| Some(*node) != function);
+    let mut loops = loops.filter(|node| {
+        matches!(
+            node.kind(),
+            "for_statement" | "while_statement" | "list_comprehension" | "generator_expression" | "lambda"
+        )
+    });
+    let counts = |node: Node<'_>| {
+        node.kind() == "for_statement"
+            && node.child_by_field_name("right").is_some_and(|right| at.source.of(right).contains("range("))
+    };
+    let behind_eval = || {
+        around(at.node).filter(|node| matches!(node.kind(), "block" | "module")).any(|block| {
+            let before = statements(block).into_iter().filter(|node| node.end_byte() <= at.node.start_byte());
+            let modes: Vec<bool> = before
+                .flat_map(|node| within(node).collect::<Vec<_>>())
+                .filter_map(|node| Call::of(at.with(node)))
+                .filter(|call| call.object().is_some() && matches!(call.name(), "eval" | "train"))
+                .map(|call| call.name() == "eval")
+                .collect();
+            modes.last() == Some(&true)
+        })
+    };
+    loops.all(counts) && (without_graph(at) || behind_eval())
 }
 
 /// The Trainer keeps the predicted token instead of all logits, where the program's metrics only take the largest.

@@ -45,7 +45,7 @@ pub fn no_grad(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
             }
             continue;
         }
-        let Some(edits) = wrapped(at.source, at.node, at.node, "with torch.no_grad():") else {
+        let Some(edits) = wrapped(at.source, at.node, evaluation.last, "with torch.no_grad():") else {
             return cannot("the evaluation shares its lines with other code");
         };
         draft.edits(&file, Way::Code, edits);
