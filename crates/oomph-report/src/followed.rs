@@ -46,7 +46,12 @@ pub struct Growth {
     pub peak_bytes: u64,
     /// What that peak would be in the loop's last iteration, in bytes; `null` where the loop's length is not known.
     pub at_end_bytes: Option<u64>,
-    /// The iteration in which the card is full, counted from the loop's first; `null` for a card without a limit.
+    /// The iteration after which nothing grows, because the buffer that is filled holds no more; `null` for growth without
+    /// an end.
+    #[serde(default)]
+    pub ends_in_iteration: Option<u64>,
+    /// The iteration in which the card is full, counted from the loop's first; `null` for a card without a limit, and where
+    /// the growth ends before.
     pub full_in_iteration: Option<u64>,
     /// The optimizer step in which the card is full, counted from the program's first; `null` where no step is made in
     /// the loop, or for a card without a limit.

@@ -90,14 +90,18 @@ fn growth_of(
     let device = devices.get(index);
     let room = device.and_then(room_for_allocated).map(|most| most.saturating_sub(growth.peak_bytes));
     let more = room.filter(|_| growth.bytes_per_iteration > 0).map(|room| room / growth.bytes_per_iteration + 1);
+    let more = more.filter(|more| growth.grows_for.is_none_or(|most| *more <= most));
     let steps_of_one = u64::from(one.kind == "training");
     Growth {
         device: u32::try_from(index).unwrap_or(u32::MAX),
         bytes_per_iteration: growth.bytes_per_iteration,
         peak_bytes: growth.peak_bytes,
         at_end_bytes: growth.at_end_bytes,
+        ends_in_iteration: growth.grows_for.map(|more| one.iterations.saturating_add(more)),
         full_in_iteration: more.map(|more| one.iterations.saturating_add(more)),
-        full_in_step: more.filter(|_| steps_of_one > 0).map(|more| growth.steps.saturating_add(more)),
+        full_in_step: more
+            .filter(|_| steps_of_one > 0)
+            .map(|more| growth.steps.saturating_add(more.div_ceil(growth.iterations_of_step.max(1)))),
         holders: growth.holders.iter().map(holder).collect(),
         site: None,
     }

@@ -44,6 +44,7 @@ class LeftOut:
         if loop.growth and loop.is_shortened():
             rate, left, run = loop.growth["bytes_per_iteration"], loop.remaining() or 0, loop.iterations()
             steps = left * loop.steps_of_one() if loop.training else 0
+            left = loop.growing_for(left)
             self._runs[loop.file, loop.line] = {
                 "first": loop.first_held, "added": rate * run, "bytes": rate * left, "steps": steps,
             }  # fmt: skip
@@ -173,7 +174,7 @@ class Course:
             if loop.training + loop.epochs > 1:
                 parent.child_trained = True
             if loop.growth is not None:
-                parent.child_growth += loop.growth["bytes_per_iteration"] * (loop.remaining() or 0)
+                parent.child_growth += loop.growth["bytes_per_iteration"] * loop.growing_for(loop.remaining() or 0)
         self.left_out.ended(loop)
         if loop.is_shortened():
             self.skip(loop, loop.remaining() or 0)
@@ -329,7 +330,7 @@ class Course:
             loop.grows_since = time.process_time()
             loop.witness = self.witness() if self.witness is not None else None
         if loop.witness is not None and not loop.witness.is_done():
-            loop.witness.look()
+            loop.witness.look(loop.iterations())
             # It takes three iterations to tell what stays of the first.
             return False
         loop.growth = loop.growth or {}
@@ -339,14 +340,20 @@ class Course:
             # What inner loops that were shortened would have added stays as what they did add stays.
             rate += loop.child_growth
         left = loop.remaining()
+        grows_for = loop.witness.room(loop.iterations(), rate) if loop.witness is not None else None
         missing = self.left_out.bytes
         peak = max(held, sum(allocated for _, allocated in loop.window.peaks.values())) + missing
         loop.growth.update(
             bytes_per_iteration=int(rate), held_bytes=int(held + missing), peak_bytes=int(peak),
-            steps=self.steps + self.skipped_steps, at_end_bytes=None if left is None else int(peak + rate * left),
+            steps=self.steps + self.skipped_steps, grows_for=grows_for,
+            iterations_of_step=round(loop.progress.iterations_of_reading()) if loop.kind == TRAINING else 1,
         )  # fmt: skip
         headroom = self.headroom()
+        still = loop.growing_for(left)
+        loop.growth["at_end_bytes"] = None if still is None else int(peak + rate * still)
         fills = None if headroom is None else fills_after(rate, headroom - missing)
+        if fills is not None and grows_for is not None and fills > grows_for:
+            fills = None
         in_all = left if loop.kind == EPOCHS else self._left_in_all(loop)
         if fills is not None and (left is None or fills < left):
             # It dies here: let it, and the step, the line and the traceback are the real ones.

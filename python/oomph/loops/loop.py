@@ -93,6 +93,11 @@ class Loop:
             left = by_steps if left is None else min(left, by_steps)
         return left
 
+    def growing_for(self, iterations):
+        """In how many of the next `iterations` (None: of all) its memory still grows: what it fills may hold no more then."""
+        most = self.growth.get("grows_for")
+        return iterations if most is None else most if iterations is None else min(most, iterations)
+
     def steps_of_one(self):
         """Optimizer steps of an iteration that trains."""
         return (self.course.steps - self.steps_before) // max(1, self.training)

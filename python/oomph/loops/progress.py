@@ -26,6 +26,8 @@ class Progress:
         self.readings = 0
         self._skip = skip
         self._held = []
+        self._at = []
+        """The iterations that the readings in `_held` were taken after: a loop that accumulates has several to a reading."""
         self._epochs = []
         self._peak = None
         self.unmoved = 0
@@ -41,7 +43,8 @@ class Progress:
         self._epochs = (self._epochs + [held])[-4:]
         if self.readings > self._skip:
             self._held.append(held)
-            del self._held[:-_KEPT]
+            self._at.append(self.iterations)
+            del self._held[:-_KEPT], self._at[:-_KEPT]
 
     def begin_again(self):
         """What was seen so far was of another kind."""
@@ -53,10 +56,20 @@ class Progress:
         """What follows may differ from what was seen: begin the judgement anew."""
         self.unmoved = 0
         self._held.clear()
+        self._at.clear()
         self._epochs.clear()
 
     def trend(self):
-        """(UNKNOWN, 0), (FLAT, 0) or (GROWING, bytes per reading)."""
+        """(UNKNOWN, 0), (FLAT, 0) or (GROWING, bytes per iteration)."""
+        trend, rate = self._trend_of_readings()
+        return trend, rate and rate / self.iterations_of_reading()
+
+    def iterations_of_reading(self):
+        """Iterations from one reading to the next, at the last three."""
+        at = self._at[-4:]
+        return max(1.0, (at[-1] - at[0]) / (len(at) - 1)) if len(at) > 1 else 1.0
+
+    def _trend_of_readings(self):
         held = self._held
         if len(held) < 3:
             return UNKNOWN, 0
@@ -75,7 +88,6 @@ class Progress:
                 return GROWING, (_median(late) - _median(early)) / float(len(held) - third)
             return FLAT, 0
         return UNKNOWN, 0
-
 
     def trend_of_epochs(self):
         """As `trend`, of whole epochs: nothing is left out, and two that are alike are enough."""
@@ -96,5 +108,5 @@ def _median(values):
 
 
 def fills_after(rate, headroom):
-    """In how many more readings a card with `headroom` bytes left is full; None when it never is."""
+    """In how many more iterations a card with `headroom` bytes left is full; None when it never is."""
     return None if rate <= 0 else max(0, int(headroom // rate))

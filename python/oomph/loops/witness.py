@@ -6,6 +6,7 @@ from oomph.hook import guarded
 from oomph.program.kept import Growing
 
 _LOOKS = 3
+_MOST = 0.9
 
 
 class Witness:
@@ -16,17 +17,35 @@ class Witness:
         self._growing = Growing(torch)
         self._device = 0
         self._allocations = []
+        self._at = []
+        """The iterations after which it looked."""
 
     def is_done(self):
         """Whether it has seen enough."""
         return len(self._allocations) >= _LOOKS
 
-    def look(self):
-        """An iteration has ended."""
+    def look(self, iterations):
+        """An iteration has ended, the last of `iterations`."""
         guarded(self._growing.look, sys._getframe(2))
+        self._at.append(iterations)
         self._allocations.append(guarded(self._count) or 0)
         if self.is_done():
             self._growing.forget()
+
+    def room(self, iterations, rate):
+        """After how many more iterations than these nothing grows, because a buffer is full that takes `rate` bytes of each.
+
+        None where nothing that grows has a limit. A buffer that takes less than most of the growth decides nothing.
+        """
+        if len(self._at) < 2:
+            return None
+        between = max(1, self._at[-1] - self._at[0])
+        for filled in self._growing.filling.values():
+            added = (filled["count"][-1] - filled["count"][0]) / between
+            if added > 0 and (filled["bytes"][-1] - filled["bytes"][0]) / between >= _MOST * rate:
+                left = (filled["limit"] - filled["count"][-1]) / added - (iterations - self._at[-1])
+                return max(0, int(left))
+        return None
 
     def _count(self):
         """Allocations that were made on the fullest device."""

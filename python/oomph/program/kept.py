@@ -17,6 +17,9 @@ LIMIT = 4000
 NODES = 300
 """Nodes of a graph among which the sum of the step before is looked for."""
 
+_LIMITS = ("capacity", "maxlen", "max_len", "max_size", "maxsize", "buffer_size", "memory_size", "mem_size", "size_limit", "max_memory")
+"""What the classes of buffers call the number of things that they keep."""
+
 _CONTAINERS = (list, tuple, dict, set)
 _SKIPPED = (str, bytes, int, float, bool, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, types.MethodType)
 
@@ -24,8 +27,10 @@ _SKIPPED = (str, bytes, int, float, bool, complex, type(None), type, types.Modul
 class Found:
     """One place that holds tensors: a container, or a name that holds a sum or a state."""
 
-    def __init__(self, name, container, whose, tensors, home=None):
+    def __init__(self, name, container, whose, tensors, home=None, owner=None):
         self.name = name
+        self.owner = owner
+        """The object that it is an attribute of."""
         self.container = container
         self.file, self.function = whose
         self.tensors = tensors
@@ -36,6 +41,15 @@ class Found:
     def key(self):
         """What tells this place again in the next search."""
         return self.file, self.name
+
+    @property
+    def limit(self):
+        """How many members a container takes before it lets go of old ones, by itself or by what its owner says; or None."""
+        most = attribute(self.container, "maxlen")
+        if most is None and self.owner is not None:
+            of_owner = (attribute(self.owner, name) for name in _LIMITS)
+            most = next((value for value in of_owner if isinstance(value, int) and value >= len(self.container)), None)
+        return most
 
     @property
     def is_state(self):
@@ -71,7 +85,7 @@ class Search:
             if not name.startswith("__"):
                 self._look(name, value, whose, 3)
 
-    def _look(self, name, value, whose, depth, home=None):
+    def _look(self, name, value, whose, depth, home=None, owner=None):
         kind = type(value)
         if self.left <= 0 or issubclass(kind, _SKIPPED) or id(value) in self.seen:
             return
@@ -89,7 +103,7 @@ class Search:
         elif issubclass(kind, self.torch.optim.Optimizer):
             return
         elif issubclass(kind, _CONTAINERS) or kind.__name__ == "deque":
-            self._members(name, value, whose, depth, home)
+            self._members(name, value, whose, depth, home, owner)
         elif depth > 0 and _file_of(kind):
             self._attributes(name, value, whose, depth)
         elif depth == 3 and kind.__name__ == "Trainer" and "lightning" in str(kind.__module__):
@@ -97,7 +111,7 @@ class Search:
             if module is not None:
                 self._look("%s.lightning_module" % name, module, whose, depth)
 
-    def _members(self, name, value, whose, depth, home):
+    def _members(self, name, value, whose, depth, home, owner):
         kind = type(value)
         members = list(value.values()) if issubclass(kind, dict) else list(value) if len(value) < LIMIT else list(value)[-LIMIT:]
         tensors = [member for member in members if isinstance(member, self.torch.Tensor)]
@@ -106,7 +120,7 @@ class Search:
             return
         nested = [part for member in members for part in self._parts(member)]
         if tensors or nested:
-            self.found.append(Found(name, value, whose, tensors + nested, home))
+            self.found.append(Found(name, value, whose, tensors + nested, home, owner))
         elif depth > 0:
             pairs = value.items() if issubclass(kind, dict) else enumerate(members[:50])
             for key, member in list(pairs)[:50]:
@@ -146,7 +160,7 @@ class Search:
         home = _file_of(type(value))
         for key, member in list(getattr(value, "__dict__", {}).items()):
             if not (skip_private and (key.startswith("_") or key == "training")):
-                self._look("%s.%s" % (name, key), member, whose, depth - 1, home)
+                self._look("%s.%s" % (name, key), member, whose, depth - 1, home, value)
 
 
 def _file_of(kind):
@@ -163,6 +177,8 @@ class Growing:
         self.counts = {}
         self.graphs = {}
         self.kept = {}
+        self.filling = {}
+        """Containers with a limit: how many members they had at each look, and how many bytes those held."""
 
     def look(self, frame, last=False):
         """Search, and note what has grown since the last time; the `last` search takes what is there for grown."""
@@ -173,6 +189,12 @@ class Growing:
                 self._container(place, last)
 
     def _container(self, place, last):
+        if place.limit is not None:
+            filled = self.filling.setdefault(place.key, {"limit": place.limit, "count": [], "bytes": []})
+            filled["count"].append(len(place.container))
+            # Of a long list only the last members were looked at.
+            size = sum(one.nbytes for one in {id(one): one for one in place.tensors}.values())
+            filled["bytes"].append(size * max(1.0, len(place.container) / LIMIT))
         # Model parameters in lists and dictionaries stay what they are and are no history.
         held = [tensor for tensor in place.tensors if not tensor.is_leaf or not tensor.requires_grad]
         count = len(held)

@@ -51,6 +51,10 @@ pub struct HookGrowth {
     pub at_end_bytes: Option<u64>,
     /// The optimizer steps that had been made by then.
     pub steps: u64,
+    /// How many iterations make one optimizer step: more than one where the loop accumulates. 0 from older hooks.
+    pub iterations_of_step: u64,
+    /// How many further iterations it grows for, until the buffer that it fills is full; `None` for growth without an end.
+    pub grows_for: Option<u64>,
     /// What holds the memory, as far as it was found.
     pub holders: Vec<HookHolder>,
     /// Allocations that had been made on the fullest device at the ends of three iterations in a row: what was allocated

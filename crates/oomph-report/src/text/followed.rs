@@ -78,7 +78,7 @@ fn place(one: &FollowedLoop) -> String {
 
 fn grows(page: &mut Page, one: &FollowedLoop, growth: &Growth) {
     let each = match one.kind.as_str() {
-        "training" => "training step",
+        "training" => "training iteration",
         "epochs" => "epoch",
         "evaluation" => "evaluation batch",
         _ => "iteration",
@@ -106,6 +106,9 @@ fn ends(page: &mut Page, one: &FollowedLoop, growth: &Growth) {
     };
     let end = growth.at_end_bytes.zip(one.of);
     let mut words: Vec<String> = full.into_iter().collect();
+    if let Some(last) = growth.ends_in_iteration.filter(|last| one.of.is_none_or(|of| *last < of)) {
+        words.push(format!("what it fills is full in iteration {last}, and grows no more"));
+    }
     if let Some((bytes, of)) = end {
         words.push(format!("{} allocated at the end of its {of} iterations", size(bytes)));
     }
