@@ -190,15 +190,7 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
         ],
     );
     if let Some(patch) = fix.patch.as_ref().filter(|_| !fix.by_hand) {
-        // A diff is not wrapped: it is to be copied.
-        for line in patch.lines() {
-            let ink = match line.chars().next() {
-                Some('+') => Ink::Good,
-                Some('-') => Ink::Bad,
-                _ => Ink::Faint,
-            };
-            page.line(0, &[(ink, &clean(line))]);
-        }
+        diff(page, patch);
         if let Some(command) = &fix.command {
             page.paragraph(5, 9, &[(Ink::Plain, &format!("and run: {}", clean(command)))]);
         }
@@ -206,6 +198,11 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
         page.paragraph(5, 9, &[(Ink::Plain, &clean(command))]);
     } else {
         for apply in &fix.apply {
+            if apply.kind == "patch" {
+                diff(page, &apply.text);
+                page.line(5, &[(Ink::Plain, "and by hand:")]);
+                continue;
+            }
             for line in apply.text.lines() {
                 page.line(5, &[(Ink::Plain, &clean(line))]);
             }
@@ -213,6 +210,18 @@ fn words(page: &mut Page, number: usize, fix: &FixRow) {
     }
     for note in &fix.notes {
         page.paragraph(5, 7, &[(Ink::Faint, &clean(note))]);
+    }
+}
+
+/// A diff, which is not wrapped: it is to be copied.
+fn diff(page: &mut Page, patch: &str) {
+    for line in patch.lines() {
+        let ink = match line.chars().next() {
+            Some('+') => Ink::Good,
+            Some('-') => Ink::Bad,
+            _ => Ink::Faint,
+        };
+        page.line(0, &[(ink, &clean(line))]);
     }
 }
 

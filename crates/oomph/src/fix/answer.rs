@@ -37,6 +37,8 @@ pub struct Answer {
     pub changes: Vec<Applied>,
     /// The end of what the program said, where it failed.
     pub messages: String,
+    /// The signal that ended the search before its time.
+    pub stopped: Option<i32>,
 }
 
 /// A fix in the ways in which it can be acted on.
@@ -82,7 +84,7 @@ pub fn without_fixes(
         next: Vec::new(),
         order: order(wanted.wishes.prefer),
     };
-    Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone() }
+    Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone(), stopped: None }
 }
 
 /// A command line for a shell as it is shown: without what is secret.
@@ -152,6 +154,8 @@ pub struct Parts<'s, 'a> {
     pub least: Option<u64>,
     /// When the command began.
     pub start: Instant,
+    /// The signal that ended the search.
+    pub stopped: Option<i32>,
 }
 
 impl<'a> Parts<'_, 'a> {
@@ -204,7 +208,7 @@ impl<'a> Parts<'_, 'a> {
             command: self.stage.program.shown(),
             baseline: base,
         };
-        Answer { report, changes, messages: self.first.stderr_tail.clone() }
+        Answer { report, changes, messages: self.first.stderr_tail.clone(), stopped: self.stopped }
     }
 
     /// The remedies that a loss over whole batches rules out.
@@ -282,8 +286,10 @@ impl<'a> Parts<'_, 'a> {
         let limit = base.limit_bytes;
         let ready = self.applier.ready(&fix.mix).ok();
         let by_hand = ready.as_ref().is_none_or(|ready| ready.means == Means::Hook);
-        let patched = ready.as_ref().filter(|_| !by_hand).and_then(|ready| self.patch(ready));
-        let (patch, folder) = patched.unzip();
+        // Of a fix that needs hands, what was placed in the code is told as a patch all the same.
+        let placed = ready.as_ref().and_then(|ready| self.patch(ready));
+        let (placed, folder) = placed.unzip();
+        let patch = placed.clone().filter(|_| !by_hand);
         if let Some(folder) = folder.flatten() {
             notes.push(format!("Apply the patch in {}.", folder.display()));
         }
@@ -325,7 +331,7 @@ impl<'a> Parts<'_, 'a> {
                     let remedies: Vec<String> = fix.mix.doses.iter().map(Dose::name).collect();
                     vec![Apply { kind: "patch".to_owned(), text: patch.clone(), remedy: remedies.join(",") }]
                 }
-                None => fix.mix.doses.iter().filter_map(|dose| self.words(dose)).collect(),
+                None => self.by_hand(fix, placed),
             },
             command: ready.as_ref().and_then(|ready| self.command(&fix.mix, ready)),
             patch,
@@ -334,6 +340,15 @@ impl<'a> Parts<'_, 'a> {
             found_after_seconds: sight.map(|sight| rounded(sight.when.duration_since(self.start))),
             notes,
         }
+    }
+
+    /// What a user has to do for a fix that is no patch: the part of it that was placed in the code, and words for the rest.
+    fn by_hand(&self, fix: &Fix<'_>, placed: Option<String>) -> Vec<Apply> {
+        let in_patch = |dose: &&Dose<'_>| placed.is_some() && self.applier.is_edited(dose.remedy);
+        let (edited, rest): (Vec<&Dose<'_>>, Vec<&Dose<'_>>) = fix.mix.doses.iter().partition(in_patch);
+        let names: Vec<String> = edited.into_iter().map(Dose::name).collect();
+        let patch = placed.map(|text| Apply { kind: "patch".to_owned(), text, remedy: names.join(",") });
+        patch.into_iter().chain(rest.into_iter().filter_map(|dose| self.words(dose))).collect()
     }
 
     /// The remedy's title, with the batch where it has one.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use oomph_edit::{Program, Way};
@@ -118,6 +118,11 @@ impl Applier<'_> {
     /// Whether a remedy can be placed in the program's code or set by its options.
     pub fn places(&self, remedy: &Remedy) -> bool {
         self.edits.as_ref().is_some_and(|edits| edits.place(&edits.program, &Dose::of(remedy)).is_ok())
+    }
+
+    /// Whether a remedy is applied as an edit of the program's code or options.
+    pub fn is_edited(&self, remedy: &Remedy) -> bool {
+        matches!(self.door(remedy), Some(Door::Edit))
     }
 
     /// Whether the program is one whose options are known, has some for this remedy, and was not seen to refuse them.
@@ -316,6 +321,8 @@ pub struct VirtualBench<'a> {
     pub jobs: usize,
     /// When nothing new is begun.
     pub deadline: Instant,
+    /// The signal that asked oomph to end: nothing new is begun then, and what was found is told.
+    pub stopped: OnceLock<i32>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
     /// What of the program was not run without any change either, by what [`oomph_report::Unreached::phase`] calls it.
@@ -346,7 +353,10 @@ impl VirtualBench<'_> {
         };
         let left = self.deadline.saturating_duration_since(Instant::now()) + OVERTIME;
         match self.runner.run(&changes, self.cards, Some(left)).map_err(Stop::Failed)? {
-            Ended::Interrupted(signal, _) => Err(Stop::Interrupted(signal)),
+            Ended::Interrupted(signal, _) => {
+                self.stopped.get_or_init(|| signal);
+                Ok(Tried { ran: Ran::Failed("it was stopped".into()), seen: Vec::new(), no_effect: false, work: None })
+            }
             Ended::Observed(run) => {
                 let report = assemble(self.cards, &run, None);
                 let mut tried = judge(&changes, &report, &run, self.accept_recovered);
@@ -506,7 +516,7 @@ impl Bench for VirtualBench<'_> {
     }
 
     fn has_time(&self) -> bool {
-        Instant::now() < self.deadline
+        self.stopped.get().is_none() && Instant::now() < self.deadline
     }
 }
 

@@ -12,6 +12,7 @@ mod price;
 mod situation;
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -128,6 +129,10 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let report = &answer.report;
     html::answered(&args.page, format!("oomph fix: {}", html::short(&report.command)), || html::fix(report))?;
     output::answer(report, args.format, args.report.as_deref(), || render_fix(report, output::style()))?;
+    if let Some(signal) = answer.stopped {
+        output::tell("oomph: stopped; this is what was found until then", quiet);
+        return Ok(interrupted(signal));
+    }
     if report.verdict == FixVerdict::Fixed {
         if let Some((number, path)) = &write {
             output::tell(&apply::write(&answer, *number, path)?, quiet);
@@ -279,6 +284,7 @@ fn search<'a>(
         jobs: wanted.jobs,
         // The program itself may take long, and is no part of the search.
         deadline: Instant::now() + wanted.max_time.unwrap_or_else(|| (probe.elapsed * RUNS).max(LEAST_TIME)),
+        stopped: OnceLock::new(),
         accept_recovered,
         unreached: needed.unreached.iter().map(|part| part.phase.clone()).collect(),
         before: &full,
@@ -297,6 +303,13 @@ fn search<'a>(
     if !by_cause && (causes.is_empty() || !found.out_of_time) {
         found = search::search(catalogue, &candidates, &forecast, wanted.fixes, &mut bench)?;
     }
+    let stopped = bench.stopped.get().copied();
+    if let Some(signal) = stopped {
+        if found.fixes.is_empty() {
+            return Err(Stop::Interrupted(signal));
+        }
+        found.out_of_time = true;
+    }
     let lowers = |fix: &Fix<'_>| fix.mix.doses.iter().any(|dose| phases::is_batch(&dose.remedy.id));
     if !by_cause && !found.out_of_time && !found.fixes.iter().any(lowers) {
         let batch = phases::own_batch(&candidates, &applier);
@@ -304,22 +317,28 @@ fn search<'a>(
         found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
     }
     let priced = Priced { gpu: &card.gpu, before: price::of_run(&probe.hooks) };
+    let means = |fix: &Fix<'_>| applier.ready(&fix.mix).map_or(Means::Hook, |ready| ready.means);
     price::order(
         &mut found.fixes,
         wanted.wishes.prefer,
         |fix| {
-            let means = applier.ready(&fix.mix).map_or(Means::Hook, |ready| ready.means);
             // As in the order of the search: another result is no reason to take the program's own means first.
             let changes = fix.mix.sameness() == Sameness::ChangesTheResult;
-            (fix.tight, if changes { means.max(Means::Edit) } else { means })
+            match means(fix) {
+                Means::Hook => (fix.tight, 2),
+                Means::Own if !changes => (fix.tight, 0),
+                // A variable that costs nothing is better than an edit that slows the program down.
+                _ => (fix.tight, 1),
+            }
         },
+        |fix| means(fix),
         |fix| priced.of(fix, &bench.seen, &applier).ok().map(Slowdown::middle),
     );
     if wanted.wishes.prefer == search::Prefer::Memory {
         found.fixes.sort_by_key(|fix| fix.peak_bytes);
     }
     let least = least(runner, &applier, &found, (&unlimited, patience), tell)?;
-    let smallest = if probed { needs.run()? } else { smallest };
+    let smallest = if probed && stopped.is_none() { needs.run()? } else { smallest };
     Ok(answer::Parts {
         stage,
         wanted,
@@ -332,6 +351,7 @@ fn search<'a>(
         found,
         least,
         start,
+        stopped,
     }
     .answer())
 }

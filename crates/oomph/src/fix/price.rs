@@ -79,11 +79,13 @@ fn published(fix: &Fix<'_>) -> f64 {
 }
 
 /// Puts the fixes of each group in order: by how exact the result stays ([`TOO_DEAR`] says when that counts no more), then by
-/// the price, or the other way round where speed is preferred. Of equal ones the order stays. `group` says what comes first whatever it costs.
-pub fn order<G: Ord>(
+/// the price, or the other way round where speed is preferred. `group` says what comes first whatever it costs, `means` what
+/// does so of fixes that are equal in that. Of equal ones the order stays.
+pub fn order<G: Ord, M: Ord>(
     fixes: &mut Vec<Fix<'_>>,
     prefer: Prefer,
     group: impl Fn(&Fix<'_>) -> G,
+    means: impl Fn(&Fix<'_>) -> M,
     price: impl Fn(&Fix<'_>) -> Option<f64>,
 ) {
     let prices: Vec<f64> = fixes.iter().map(|fix| price(fix).unwrap_or_else(|| published(fix))).collect();
@@ -99,7 +101,7 @@ pub fn order<G: Ord>(
             Sameness::ChangesTheResult => 2,
         };
         let cost = if prefer == Prefer::Speed { (*rank, exact) } else { (exact, *rank) };
-        (group(fix), cost)
+        (group(fix), cost, means(fix))
     });
     fixes.extend(ranked.into_iter().map(|(_, _, fix)| fix));
 }
