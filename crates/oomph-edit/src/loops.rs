@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use crate::calls::Call;
-use crate::models::{calls_model, is_name, model_names};
+use crate::models::{calls_model_itself, is_name, model_names};
 use crate::program::{At, Program};
 use crate::source::{around, function_of, statement_of, within};
 
@@ -120,16 +120,76 @@ pub(crate) struct Evaluation<'a> {
     pub function: Option<Node<'a>>,
 }
 
-/// Calls that belong to training.
-fn trains(at: At<'_>) -> bool {
-    within(at.node)
-        .filter_map(|node| Call::of(at.with(node)))
-        .any(|call| matches!(call.name(), "backward" | "step" | "manual_backward" | "zero_grad"))
+/// The program's own functions that matter for the question what a loop does, by name.
+struct Functions<'a> {
+    /// What the program calls its models: `model.train()` is no call of its function `train`.
+    models: &'a BTreeSet<String>,
+    /// Those that train, by themselves or by what they call.
+    training: BTreeSet<&'a str>,
+    /// Those that loop over a model, or run without a graph: what they evaluate is found in them.
+    looping: BTreeSet<&'a str>,
+    /// The others that call a model, by themselves or by what they call: `_step` of `for batch in loader: self._step(batch)`.
+    calling: BTreeSet<&'a str>,
+}
+
+impl<'a> Functions<'a> {
+    fn of(program: &'a Program, models: &'a BTreeSet<String>) -> Self {
+        let all: Vec<(&'a str, At<'a>)> = program
+            .all("function_definition")
+            .into_iter()
+            .filter_map(|at| Some((at.source.of(at.node.child_by_field_name("name")?), at)))
+            .collect();
+        let nothing = BTreeSet::new;
+        let mut functions = Self { models, training: nothing(), looping: nothing(), calling: nothing() };
+        while let Some(name) =
+            functions.next(&all, |known, name, at| !known.training.contains(name) && known.trains(at))
+        {
+            functions.training.insert(name);
+        }
+        let loops = |at: At<'a>| {
+            let mut loops = within(at.node).filter(|node| node.kind() == "for_statement");
+            loops.any(|node| functions.evaluates(at.with(node)))
+        };
+        let body = |at: At<'a>| at.node.child_by_field_name("body").map_or(at, |body| at.with(body));
+        let looping = all.iter().filter(|(_, at)| loops(*at) || without_graph(body(*at)));
+        functions.looping = looping.map(|(name, _)| *name).collect();
+        let is_new = |known: &Self, name: &str| {
+            !(known.calling.contains(name) || known.looping.contains(name) || known.training.contains(name))
+        };
+        while let Some(name) = functions.next(&all, |known, name, at| is_new(known, name) && known.evaluates(at)) {
+            functions.calling.insert(name);
+        }
+        functions
+    }
+
+    /// The next function of which something holds.
+    fn next(&self, all: &[(&'a str, At<'a>)], holds: impl Fn(&Self, &str, At<'a>) -> bool) -> Option<&'a str> {
+        all.iter().find(|(name, at)| holds(self, name, *at)).map(|(name, _)| *name)
+    }
+
+    /// Whether code makes a step of training, or calls a function of the program that does.
+    fn trains(&self, at: At<'_>) -> bool {
+        within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| {
+            let of_model = || call.object().is_some_and(|object| self.models.contains(at.source.of(object)));
+            matches!(call.name(), "backward" | "step" | "manual_backward" | "zero_grad")
+                || self.training.contains(call.name()) && !of_model()
+        })
+    }
+
+    /// Whether code calls a model in another way than through a function that loops by itself.
+    fn evaluates(&self, at: At<'_>) -> bool {
+        let mut calls = within(at.node).filter_map(|node| Call::of(at.with(node)));
+        calls.any(|call| {
+            self.calling.contains(call.name())
+                || !self.looping.contains(call.name()) && calls_model_itself(&call, self.models)
+        })
+    }
 }
 
 /// The loops and statements that evaluate with the graph on.
 pub(crate) fn evaluations(program: &Program) -> Vec<Evaluation<'_>> {
     let models = model_names(program);
+    let functions = Functions::of(program, &models);
     let mut found: Vec<Evaluation<'_>> = Vec::new();
     let is_known = |found: &[Evaluation<'_>], at: At<'_>| {
         let holds = |known: &Evaluation<'_>| {
@@ -140,16 +200,16 @@ pub(crate) fn evaluations(program: &Program) -> Vec<Evaluation<'_>> {
         found.iter().any(holds)
     };
     for at in program.all("for_statement") {
-        if is_known(&found, at) || trains(at) || !calls_model(at, &models) || without_graph(at) {
+        if is_known(&found, at) || functions.trains(at) || !functions.evaluates(at) || without_graph(at) {
             continue;
         }
-        let function = function_of(at.node).filter(|function| !trains(at.with(*function)));
+        let function = function_of(at.node).filter(|function| !functions.trains(at.with(*function)));
         found.push(Evaluation { at, last: at.node, function });
     }
     for call in program.calls().into_iter().filter(|call| call.name() == "eval" && call.object().is_some()) {
-        let Some((at, last)) = behind_eval(&call, &models) else { continue };
+        let Some((at, last)) = behind_eval(&call, &functions) else { continue };
         if !is_known(&found, at) && !is_known(&found, at.with(last)) && !without_graph(at) {
-            let function = function_of(at.node).filter(|function| !trains(at.with(*function)));
+            let function = function_of(at.node).filter(|function| !functions.trains(at.with(*function)));
             found.push(Evaluation { at, last, function });
         }
     }
@@ -158,7 +218,7 @@ pub(crate) fn evaluations(program: &Program) -> Vec<Evaluation<'_>> {
 
 /// The statements behind `model.eval()` in its block that call a model, from the first to the last, up to
 /// `model.train()`. A model that is trained in evaluation mode, as for a style transfer, has none.
-fn behind_eval<'a>(call: &Call<'a>, models: &BTreeSet<String>) -> Option<(At<'a>, Node<'a>)> {
+fn behind_eval<'a>(call: &Call<'a>, functions: &Functions<'_>) -> Option<(At<'a>, Node<'a>)> {
     let statement = statement_of(call.at.node)?;
     let block = crate::source::statements(statement.parent()?);
     let behind = block.into_iter().filter(|node| node.start_byte() > statement.start_byte());
@@ -168,10 +228,10 @@ fn behind_eval<'a>(call: &Call<'a>, models: &BTreeSet<String>) -> Option<(At<'a>
             || matches!(node.kind(), "function_definition" | "class_definition" | "decorated_definition")
     };
     let behind: Vec<Node<'a>> = behind.take_while(|node| !ends(node)).collect();
-    if behind.iter().any(|node| trains(call.at.with(*node))) {
+    if behind.iter().any(|node| functions.trains(call.at.with(*node))) {
         return None;
     }
-    let calling = |node: &&Node<'a>| calls_model(call.at.with(**node), models);
+    let calling = |node: &&Node<'a>| functions.evaluates(call.at.with(**node));
     let first = behind.iter().find(calling)?;
     let last = behind.iter().rev().find(calling)?;
     Some((call.at.with(*first), *last))

@@ -154,13 +154,16 @@ fn members_of(program: &Program, lists: &BTreeSet<String>) -> Vec<String> {
 
 /// Whether a node calls a model, or calls something with a model.
 pub(crate) fn calls_model(at: At<'_>, models: &BTreeSet<String>) -> bool {
-    within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| {
-        let is = |node: Node<'_>| models.contains(at.source.of(node));
-        let of_model = call.object().is_some_and(is) && !COMPUTE_NOTHING.contains(&call.name());
-        let makes = call.name().starts_with(char::is_uppercase);
-        let with_model = call.positional().into_iter().any(is) && !makes && !TAKE_ONLY.contains(&call.name());
-        is(call.function) || of_model || with_model
-    })
+    within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| calls_model_itself(&call, models))
+}
+
+/// Whether a call is one of a model, or one that runs a model that it is given.
+pub(crate) fn calls_model_itself(call: &Call<'_>, models: &BTreeSet<String>) -> bool {
+    let is = |node: Node<'_>| models.contains(call.at.source.of(node));
+    let of_model = call.object().is_some_and(is) && !COMPUTE_NOTHING.contains(&call.name());
+    let makes = call.name().starts_with(char::is_uppercase);
+    let with_model = call.positional().into_iter().any(is) && !makes && !TAKE_ONLY.contains(&call.name());
+    is(call.function) || of_model || with_model
 }
 
 fn steps(program: &Program, name: &str) -> bool {

@@ -125,6 +125,84 @@ fn each_forward_pass_of_a_gan_gets_its_own_autocast() {
 }
 
 #[test]
+fn a_schedule_that_counts_batches_counts_the_steps_that_are_left() {
+    let text = LOOP
+        .replace(
+            "for x, y in loader:",
+            "total = 3 * len(loader)\nsched = OneCycleLR(opt, epochs=3, steps_per_epoch=len(loader))\n\
+                 other = get_cosine_schedule_with_warmup(opt, int(0.1 * total), num_training_steps=total)\n\
+                 for x, y in tqdm(loader):",
+        )
+        .replace("# update\n", "# update\n    sched.step()\n    print(len(loader))\n");
+    let lines = changed(&program(&text, &[]), "micro-batch", &plain());
+    for line in [
+        "+sched = OneCycleLR(opt, epochs=3, steps_per_epoch=len(loader) // 2)",
+        "+other = get_cosine_schedule_with_warmup(opt, int(0.1 * (total // 2)), num_training_steps=total // 2)",
+        "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
+        "+        sched.step()",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "{line} is not in {lines:#?}");
+    }
+    assert!(!lines.iter().any(|line| line.contains("print")), "{lines:#?}");
+}
+
+/// A program whose training and validation are methods that call another one for each batch.
+const OWN_TRAINER: &str = "\
+import torch
+class Trainer:
+    def __init__(self, model, max_epochs=10):
+        self.model = model
+    def _step(self, batch):
+        return self.model(batch).sum()
+    def train_epoch(self):
+        self.model.train()
+        for batch in self.train_loader:
+            loss = self._step(batch)
+            loss.backward()
+            self.optimizer.step()
+    def check(self):
+        self.model.eval()
+        for batch in self.val_loader:
+            self.losses.append(self._step(batch))
+        self.model.train()
+    def fit(self):
+        for epoch in range(self.epochs):
+            self.train_epoch()
+            self.check()
+trainer = Trainer(net, max_epochs=3)
+trainer.fit()
+";
+
+#[test]
+fn functions_of_the_program_are_followed_to_what_trains_and_what_evaluates() {
+    assert_eq!(
+        changed(&program(OWN_TRAINER, &[]), "no-grad", &plain()),
+        [
+            "-        for batch in self.val_loader:",
+            "-            self.losses.append(self._step(batch))",
+            "+        with torch.no_grad():",
+            "+            for batch in self.val_loader:",
+            "+                self.losses.append(self._step(batch))",
+        ]
+    );
+    // What loops by itself and has no graph is no evaluation with one, and the epochs are not one either.
+    let text = "import torch\n@torch.inference_mode()\ndef evaluate(model, loader):\n    for x in loader:\n        model(x)\n\
+                def train_one_epoch(model, opt, loader):\n    for x in loader:\n        model(x).sum().backward()\n        opt.step()\n\
+                for epoch in range(3):\n    train_one_epoch(model, opt, loader)\n    evaluate(model, loader)\n    \
+                model.train()\n";
+    assert!(placed(&program(text, &[]), "no-grad", &plain()).is_err());
+}
+
+#[test]
+fn a_class_of_the_program_s_own_is_not_lightning_s_trainer() {
+    for remedy in ["autocast", "pure-bf16"] {
+        let placed = placed(&program(OWN_TRAINER, &[]), remedy, &plain());
+        let patch = placed.map(|placed| placed.program.patch_since(&program(OWN_TRAINER, &[]), Path::new("/p")));
+        assert!(!patch.unwrap_or_default().contains("precision="), "{remedy}");
+    }
+}
+
+#[test]
 fn models_in_a_list_are_evaluated_without_a_graph() {
     let text = "import torch\nmodels = []\nfor name in names:\n    net = build(name)\n    net.eval()\n    \
                 models.append(net)\nfor x in loader:\n    y = torch.stack([m(x) for m in models]).mean(0)\n";

@@ -1,5 +1,6 @@
 //! How each remedy is placed in a program.
 
+mod accumulation;
 mod adapters;
 mod batch;
 mod checkpointing;

@@ -110,6 +110,7 @@ pub fn set_argument(draft: &mut Draft<'_>, call: &Call<'_>, name: &str, value: &
 pub fn lightning(program: &Program) -> Option<Call<'_>> {
     let is = |call: &Call<'_>| {
         call.name() == "Trainer"
+            && !is_own(program, call.name())
             && call.keyword("model").is_none()
             && call.keyword("args").is_none()
             && (call.path().contains('.') && !call.path().starts_with("transformers")
@@ -128,9 +129,19 @@ pub fn accelerator(program: &Program) -> Option<Call<'_>> {
 /// The call that makes the Trainer itself.
 pub fn trainer(program: &Program) -> Option<Call<'_>> {
     let is = |call: &Call<'_>| {
-        call.name().ends_with("Trainer") && (call.keyword("args").is_some() || call.keyword("model").is_some())
+        call.name().ends_with("Trainer")
+            && !is_own(program, call.name())
+            && (call.keyword("args").is_some() || call.keyword("model").is_some())
     };
     program.calls().into_iter().find(is)
+}
+
+/// Whether the program defines a class of this name that is made from no library's Trainer.
+fn is_own(program: &Program, name: &str) -> bool {
+    program.all("class_definition").into_iter().any(|at| {
+        let text = |field| at.node.child_by_field_name(field).map_or("", |node| at.source.of(node));
+        text("name") == name && !text("superclasses").contains("Trainer")
+    })
 }
 
 /// The calls that start a Trainer: `trainer.train()`, and `trainer.fit(...)` of Lightning's.

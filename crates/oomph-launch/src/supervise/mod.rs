@@ -71,6 +71,10 @@ enum Variable {
 /// What would be on the card may be in the host's memory in a dry run, and small pages take most of the time of filling it.
 const TORCH_HUGE_PAGES: &str = "THP_MEM_ALLOC_ENABLE";
 
+/// Importing torch's compiler starts processes that compile, whether or not the program compiles anything, unless this is
+/// 0 (`torch/_inductor/async_compile.py`). They take seconds of a core; a program that does compile starts them then.
+const TORCH_WARM_POOL: &str = "TORCH_WARM_POOL";
+
 impl Launch {
     /// A program to be started in the current folder with the current environment.
     pub fn new(program: impl Into<PathBuf>) -> Self {
@@ -156,8 +160,10 @@ impl Launch {
     pub fn virtual_gpu(self, runtime: &Runtime, run: &RunFolder, libraries: &[&str]) -> Result<Self, LaunchError> {
         let runtime = runtime.preloadable(run)?;
         let mut launch = self.env_prepend("LD_PRELOAD", runtime.library());
-        if std::env::var_os(TORCH_HUGE_PAGES).is_none() {
-            launch = launch.env(TORCH_HUGE_PAGES, "1");
+        for (name, value) in [(TORCH_HUGE_PAGES, "1"), (TORCH_WARM_POOL, "0")] {
+            if std::env::var_os(name).is_none() {
+                launch = launch.env(name, value);
+            }
         }
         if !libraries.is_empty() {
             launch = launch.env_prepend("LD_LIBRARY_PATH", runtime.stand_ins(libraries)?);

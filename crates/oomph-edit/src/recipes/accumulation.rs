@@ -1,0 +1,191 @@
+//! Gradient accumulation, written into a training loop that has none.
+
+use tree_sitter::Node;
+
+use crate::calls::Call;
+use crate::edit::{Edit, wrapped};
+use crate::loaders::{loaders, name_of, names};
+use crate::loops::{Pass, passes, statement};
+use crate::names::assigned;
+use crate::program::{At, CannotPlace, Draft, Way};
+use crate::source::{Source, function_of, statements, within};
+
+use super::cannot;
+
+/// Gradient accumulation, written into the only training loop.
+pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
+    let passes = passes(draft.program);
+    let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
+        return cannot("the training loop could not be told for certain");
+    };
+    let [backward] = backwards.as_slice() else {
+        return cannot("the loop makes several backward passes");
+    };
+    let (node, at) = (*node, backward.at);
+    let (source, file) = (at.source, at.file.to_owned());
+    let (Some(body), "for_statement") = (node.child_by_field_name("body"), node.kind()) else {
+        return cannot("the training loop is not over batches");
+    };
+    let Some(backward_statement) = statement(backward).filter(|found| found.parent() == Some(body)) else {
+        return cannot("the backward pass is made under a condition");
+    };
+    let all = statements(body);
+    let place = |wanted: Node<'_>| all.iter().position(|node| *node == wanted);
+    let Some(middle) = place(backward_statement) else { return cannot("the backward pass was not found in its loop") };
+    // What belongs to the step of the optimizer, after the backward pass.
+    let belongs = |node: &Node<'_>| {
+        node.kind() == "expression_statement"
+            && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+                matches!(
+                    call.name(),
+                    "step" | "zero_grad" | "unscale_" | "clip_grad_norm_" | "clip_grad_value_" | "clip_grad_norm"
+                ) || call.name() == "update" && call.object().is_some_and(|object| source.of(object).contains("scal"))
+            })
+    };
+    let nested = all.iter().any(|node| {
+        node.kind() != "expression_statement"
+            && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| matches!(call.name(), "zero_grad"))
+            || node.kind() != "expression_statement"
+                && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+                    call.name() == "step" && call.object().is_some_and(|object| source.of(object).contains("opt"))
+                })
+    });
+    if nested {
+        return cannot("the optimizer steps under a condition");
+    }
+    if !all[middle..].iter().any(belongs) {
+        return cannot("the optimizer's step is not in the loop");
+    }
+    let (number, from_one, counting) = count(source, node, at)?;
+    draft.edits(&file, Way::Code, counting);
+    let inner = node.child_by_field_name("right").map(|right| counted(at.with(right))).unwrap_or_default();
+    let plain = !inner.is_empty() && inner.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
+    // How many batches were seen, at the end of a round.
+    let seen = if from_one { number.clone() } else { format!("{number} + 1") };
+    let last = if plain { format!(" or {seen} == len({inner})") } else { String::new() };
+    let is_first = if from_one { format!("if {number} % {by} == 1:") } else { format!("if {number} % {by} == 0:") };
+    let is_last =
+        if from_one { format!("if {seen} % {by} == 0{last}:") } else { format!("if ({seen}) % {by} == 0{last}:") };
+    // The loss of a part counts for its share.
+    let part = match backward.object().filter(|_| backward.name() == "backward") {
+        Some(object) => match Call::of(at.with(object)).filter(|call| call.name() == "scale") {
+            Some(scale) => scale.positional().first().copied(),
+            None if source.of(object).contains("accelerator") => backward.positional().first().copied(),
+            None => Some(object),
+        },
+        None => backward.positional().first().copied(),
+    };
+    let Some(part) = part else { return cannot("the loss was not found") };
+    let text = source.of(part);
+    let simple = matches!(part.kind(), "identifier" | "attribute" | "call" | "subscript");
+    let text = if simple { text.to_owned() } else { format!("({text})") };
+    let whole = Some(part) == backward.object();
+    let divided = if whole { format!("({text} / {by})") } else { format!("{text} / {by}") };
+    draft.edit(&file, Way::Code, Edit::replace(part, divided));
+    let mut position = 0;
+    while position < all.len() {
+        if !belongs(&all[position]) || position == middle {
+            position += 1;
+            continue;
+        }
+        let end =
+            (position..all.len()).take_while(|next| belongs(&all[*next]) && *next != middle).last().unwrap_or(position);
+        let head = if position < middle { is_first.clone() } else { is_last.clone() };
+        let Some(edits) = wrapped(source, all[position], all[end], &head) else {
+            return cannot("the optimizer's step shares its line with other code");
+        };
+        draft.edits(&file, Way::Code, edits);
+        position = end + 1;
+    }
+    schedules(draft, by);
+    Ok(())
+}
+
+/// A schedule of the learning rate that counts the batches of an epoch counts fewer steps now: `len(loader)` of its arguments
+/// is divided, and so is a number that was computed from it.
+fn schedules(draft: &mut Draft<'_>, by: u64) {
+    let program = draft.program;
+    let loader_names: Vec<&str> = loaders(program).iter().filter_map(name_of).collect();
+    let counts = |at: At<'_>| {
+        Call::of(at).is_some_and(|call| {
+            call.path() == "len"
+                && call.positional().first().is_some_and(|of| {
+                    let text = at.source.of(*of);
+                    loader_names.iter().any(|name| names(text, name)) || text.to_lowercase().ends_with("loader")
+                })
+        })
+    };
+    for call in program.calls().into_iter().filter(|call| is_schedule(call.name())) {
+        let scope = function_of(call.at.node).unwrap_or_else(|| call.at.source.root());
+        let Some(arguments) = call.at.node.child_by_field_name("arguments") else { continue };
+        for node in within(arguments) {
+            let here = call.at.with(node);
+            let computed = || {
+                node.kind() == "identifier"
+                    && !node.parent().is_some_and(|parent| parent.child_by_field_name("name") == Some(node))
+                    && assigned(call.at.with(scope), here.text())
+                        .iter()
+                        .any(|value| within(value.node).any(|inner| counts(value.with(inner))))
+            };
+            if counts(here) || computed() {
+                let whole =
+                    node.parent().is_some_and(|parent| matches!(parent.kind(), "argument_list" | "keyword_argument"));
+                let text = format!("{} // {by}", here.text());
+                let text = if whole { text } else { format!("({text})") };
+                draft.edit(call.at.file, Way::Code, Edit::replace(node, text));
+            }
+        }
+    }
+}
+
+/// Whether a call makes a schedule of the learning rate.
+fn is_schedule(name: &str) -> bool {
+    name.ends_with("LR") || name.ends_with("Scheduler") || name.starts_with("get_") && name.contains("schedule")
+}
+
+/// What a loop goes over, without what counts it or shows its progress: `loader` of `enumerate(tqdm(loader))`.
+fn counted(at: At<'_>) -> &str {
+    const SHOWING: &[&str] = &["enumerate", "tqdm", "trange", "track", "progress_bar"];
+    let mut at = at;
+    while let Some(call) = Call::of(at).filter(|call| SHOWING.contains(&call.name())) {
+        let Some(inner) = call.positional().first().copied() else { break };
+        at = at.with(inner);
+    }
+    at.text()
+}
+
+/// The name of the loop's counter, whether it counts from 1, and the edits that give it one.
+fn count(source: &Source, node: Node<'_>, at: At<'_>) -> Result<(String, bool, Vec<Edit>), CannotPlace> {
+    let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right")) else {
+        return cannot("the training loop is not over batches");
+    };
+    if let Some(call) = Call::of(at.with(right)).filter(|call| call.path() == "enumerate") {
+        let from_one = match call.argument("start", 1).map(At::text) {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(_) => return cannot("the loop counts neither from 0 nor from 1"),
+        };
+        let first = left.named_child(0).filter(|first| first.kind() == "identifier" && left.kind() != "identifier");
+        let Some(first) = first else { return cannot("the loop's counter was not found") };
+        if source.of(first) != "_" {
+            return Ok((source.of(first).to_owned(), from_one, Vec::new()));
+        }
+        return Ok(("micro_step".to_owned(), from_one, vec![Edit::replace(first, "micro_step")]));
+    }
+    let scope = function_of(node).unwrap_or_else(|| source.root());
+    // `optimizer.step` is another thing than a variable of that name.
+    let is_variable = |node: &Node<'_>| {
+        let whole = node.parent().filter(|parent| parent.kind() == "attribute");
+        node.kind() == "identifier" && whole.is_none_or(|whole| whole.child_by_field_name("attribute") != Some(*node))
+    };
+    let taken = |name: &str| within(scope).any(|inner| is_variable(&inner) && source.of(inner) == name);
+    let name =
+        ["step", "micro_step", "micro_batch_index"].into_iter().find(|name| !taken(name)).unwrap_or("oomph_step");
+    let bare = matches!(left.kind(), "pattern_list");
+    let target = if bare { format!("({})", source.of(left)) } else { source.of(left).to_owned() };
+    let edits = vec![
+        Edit::replace(left, format!("{name}, {target}")),
+        Edit::replace(right, format!("enumerate({})", source.of(right))),
+    ];
+    Ok((name.to_owned(), false, edits))
+}
