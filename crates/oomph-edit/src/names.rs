@@ -49,13 +49,16 @@ impl<'a> Follower<'a, '_> {
             "identifier" => self.name(at, left),
             "attribute" => self.attribute(at, left),
             "subscript" => self.subscript(at, left),
-            // `int(args.batch)` is the option still.
+            // `int(args.batch)` is the option still, and `int(config["batch"])` the number.
             "call" => match Call::of(at) {
                 Some(call) if matches!(call.path(), "int" | "float" | "bool" | "str") => call
                     .positional()
                     .first()
                     .map_or(Value::Unknown, |inner| match self.value(at.with(*inner), left - 1) {
                         Value::Option(option) => Value::Option(option),
+                        Value::Literal(number) if call.path() == "int" && number.node.kind() == "integer" => {
+                            Value::Literal(number)
+                        }
                         _ => Value::Unknown,
                     }),
                 _ => Value::Unknown,
@@ -155,6 +158,18 @@ impl<'a> Follower<'a, '_> {
                 [one] => self.value(*one, left - 1),
                 _ => self.field(name, left),
             };
+        }
+        // `save_hyperparameters()` of Lightning's keeps what the object was made with.
+        if object.text() == "self.hparams"
+            && let Some(class) = crate::source::around(at.node).find(|node| node.kind() == "class_definition")
+            && let Some(init) = within(class).find(|node| {
+                let named = node.child_by_field_name("name").map(|name| at.source.of(name));
+                node.kind() == "function_definition" && named == Some("__init__")
+            })
+            && let Some((place, (_, default))) =
+                parameters(at.with(init)).into_iter().enumerate().find(|(_, (found, _))| *found == name)
+        {
+            return self.parameter(at.with(init), name, place, default, left);
         }
         // `config.BATCH` of a module, `Config.batch` of a class, or `config.batch` of an object of a class.
         for module in [object.text()] {
@@ -339,6 +354,15 @@ mod tests {
             Value::Option(option) => option.flag().to_owned(),
             Value::Unknown => "?".to_owned(),
         }
+    }
+
+    #[test]
+    fn what_an_object_of_lightning_s_was_made_with_is_followed() {
+        let text = "class Data:\n    def __init__(self, batch_size=128, workers=0):\n        \
+                    self.save_hyperparameters()\n    def loader(self):\n        \
+                    return DataLoader(d, batch_size=self.hparams.batch_size)\ndata = Data(batch_size=96)\n";
+        assert_eq!(batch(&[("train.py", text)]), "/p/train.py 96");
+        assert_eq!(batch(&[("train.py", &text.replace("batch_size=96", ""))]), "/p/train.py 128");
     }
 
     #[test]

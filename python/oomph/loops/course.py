@@ -336,11 +336,12 @@ class Course:
         loop.growth = loop.growth or {}
         if loop.witness is not None:
             loop.growth.update(loop.witness.seen())
+        run = rate
         if loop.kind == EPOCHS:
             # What inner loops that were shortened would have added stays as what they did add stays.
             rate += loop.child_growth
         left = loop.remaining()
-        grows_for = loop.witness.room(loop.iterations(), rate) if loop.witness is not None else None
+        grows_for = loop.witness.room(loop.iterations(), run, rate) if loop.witness is not None else None
         missing = self.left_out.bytes
         peak = max(held, sum(allocated for _, allocated in loop.window.peaks.values())) + missing
         loop.growth.update(

@@ -32,18 +32,22 @@ class Witness:
         if self.is_done():
             self._growing.forget()
 
-    def room(self, iterations, rate):
-        """After how many more iterations than these nothing grows, because a buffer is full that takes `rate` bytes of each.
+    def room(self, iterations, run, rate):
+        """After how many more iterations than these nothing grows, because a buffer is full that takes what grows.
 
-        None where nothing that grows has a limit. A buffer that takes less than most of the growth decides nothing.
+        An iteration adds `run` bytes as it is run, and `rate` bytes in the whole program, whose inner loops are longer. None
+        where nothing that grows has a limit. A buffer that takes less than most of the growth decides nothing.
         """
-        if len(self._at) < 2:
+        if len(self._at) < 2 or run <= 0:
             return None
         between = max(1, self._at[-1] - self._at[0])
         for filled in self._growing.filling.values():
             added = (filled["count"][-1] - filled["count"][0]) / between
-            if added > 0 and (filled["bytes"][-1] - filled["bytes"][0]) / between >= _MOST * rate:
-                left = (filled["limit"] - filled["count"][-1]) / added - (iterations - self._at[-1])
+            if added > 0 and (filled["bytes"][-1] - filled["bytes"][0]) / between >= _MOST * run:
+                whole = added * rate / run
+                # Rounds that were shortened before have left members out.
+                there = max(filled["count"][-1], whole * self._at[-1] if whole > added else 0)
+                left = (filled["limit"] - there) / whole - (iterations - self._at[-1])
                 return max(0, int(left))
         return None
 

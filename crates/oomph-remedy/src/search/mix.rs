@@ -80,6 +80,13 @@ impl<'a> Mix<'a> {
         mix
     }
 
+    /// The same mix with the doses of another one whose remedies it does not have.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let more = other.doses.iter().filter(|dose| !self.holds(&dose.remedy.id));
+        Self { doses: self.doses.iter().chain(more).copied().collect() }
+    }
+
     /// The same mix without one remedy.
     #[must_use]
     pub fn without(&self, id: &str) -> Self {

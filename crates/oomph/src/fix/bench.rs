@@ -13,7 +13,7 @@ use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
 use oomph_remedy::rewrite::{self, CannotRewrite, Into, Line, Rewrite};
 use oomph_remedy::search::{Bench, Dose, Mix, Ran};
 use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
-use oomph_report::{DryRunReport, Verdict};
+use oomph_report::{DeviceReport, DryRunReport, Verdict};
 
 use super::edits::Edits;
 use super::price;
@@ -333,6 +333,8 @@ pub struct VirtualBench<'a> {
     pub seen: BTreeMap<Vec<String>, Sight>,
     /// What became of each trial, for a search that begins again with more candidates.
     pub ran: BTreeMap<Vec<String>, Ran>,
+    /// What every trial needs beside what is searched for: what makes the evaluation fit.
+    pub always: Mix<'a>,
     /// Told what is tried.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
@@ -467,9 +469,13 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
     Tried { ran, seen, no_effect: false, work: None }
 }
 
-/// The peak of the fullest card, in bytes.
+/// The peak of the fullest card in the whole program, in bytes: with what iterations that were left out would have added.
 pub fn peak(report: &DryRunReport) -> u64 {
-    report.devices.iter().map(|device| device.peak.process_bytes).max().unwrap_or(0)
+    let whole = |device: &DeviceReport| {
+        let seen = device.peak.process_bytes;
+        device.need().map_or(seen, |need| need.process_bytes.max(seen))
+    };
+    report.devices.iter().map(whole).max().unwrap_or(0)
 }
 
 impl Bench for VirtualBench<'_> {
@@ -478,6 +484,8 @@ impl Bench for VirtualBench<'_> {
     fn run(&mut self, mixes: &[Mix<'_>]) -> Result<Vec<Ran>, Stop> {
         let jobs = self.jobs();
         let mut all = Vec::new();
+        let whole: Vec<Mix<'_>> = mixes.iter().map(|mix| mix.and(&self.always)).collect();
+        let mixes = whole.as_slice();
         if let Some(known) = mixes.iter().map(|mix| self.ran.get(&mix.key()).cloned()).collect::<Option<Vec<Ran>>>() {
             return Ok(known);
         }

@@ -5,6 +5,7 @@ mod apply;
 mod baseline;
 mod bench;
 mod edits;
+mod evaluation;
 mod in_place;
 mod list;
 mod phases;
@@ -40,6 +41,7 @@ use answer::Answer;
 use baseline::{Baseline, Seen, observed};
 use bench::{Applier, Means, VirtualBench};
 use edits::Edits;
+use evaluation::Evaluation;
 use price::Priced;
 use situation::Known;
 
@@ -290,8 +292,26 @@ fn search<'a>(
         before: &full,
         seen: Default::default(),
         ran: Default::default(),
+        always: Mix::default(),
         tell,
     };
+    let mut always = Mix::default();
+    if !moments.contains(&Operation::Evaluation) {
+        let evaluation = Evaluation {
+            catalogue,
+            situation: &situation,
+            wishes: &wanted.wishes,
+            applier: &applier,
+            runner,
+            unlimited: &unlimited,
+            limit_bytes: limit,
+            patience,
+            deadline: bench.deadline,
+            tell,
+        };
+        always = evaluation.answer(&needed)?;
+        bench.always = always.clone();
+    }
     let causes =
         phases::first(&candidates, &situation, moments.contains(&Operation::Evaluation) && known.oom.is_some());
     let mut found = if causes.is_empty() {
@@ -316,6 +336,7 @@ fn search<'a>(
         let more = search::search(catalogue, &batch, &forecast, 1, &mut bench)?;
         found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
     }
+    evaluation::named(&always, &mut found);
     let priced = Priced { gpu: &card.gpu, before: price::of_run(&probe.hooks) };
     let means = |fix: &Fix<'_>| applier.ready(&fix.mix).map_or(Means::Hook, |ready| ready.means);
     price::order(

@@ -1,0 +1,108 @@
+//! What the evaluation of a program that dies before it needs: a fix for training alone would die there.
+
+use std::time::{Duration, Instant};
+
+use oomph_remedy::search::{Candidate, Found, Mix, Wishes};
+use oomph_remedy::{Catalogue, Operation, Situation};
+use oomph_report::DryRunReport;
+
+use crate::assemble::assemble;
+use crate::cards::Card;
+use crate::stage::Ended;
+use crate::trial::{Runner, Stop};
+
+use super::bench::Applier;
+use super::phases;
+
+/// How many remedies are tried.
+const MOST: usize = 3;
+
+/// The question what makes the evaluation fit.
+pub struct Evaluation<'s, 'a> {
+    /// The remedies.
+    pub catalogue: &'a Catalogue,
+    /// What is known of the program.
+    pub situation: &'s Situation,
+    /// What the user wishes.
+    pub wishes: &'s Wishes,
+    /// Places remedies in the program.
+    pub applier: &'s Applier<'s>,
+    /// Runs it.
+    pub runner: &'s dyn Runner,
+    /// Cards without a limit, on which training does not die before the evaluation.
+    pub unlimited: &'s [Card],
+    /// What the card may hold, in bytes.
+    pub limit_bytes: u64,
+    /// How long a run may take.
+    pub patience: Duration,
+    /// When no run is begun any more.
+    pub deadline: Instant,
+    /// Told what is tried.
+    pub tell: &'s (dyn Fn(&str) + Sync),
+}
+
+impl<'a> Evaluation<'_, 'a> {
+    /// The cheapest remedy with which the evaluation fits, seen in runs on cards without a limit, where the program's
+    /// evaluation does not fit in `needed`, a run there; an empty mix where it does, or where none helps.
+    ///
+    /// # Errors
+    /// When a run cannot be started, or is interrupted.
+    pub fn answer(&self, needed: &DryRunReport) -> Result<Mix<'a>, Stop> {
+        if !self.exceeds(needed) {
+            return Ok(Mix::default());
+        }
+        for candidate in self.candidates().into_iter().take(MOST) {
+            let mix = Mix::single(candidate.strongest());
+            let Ok(changes) = self.applier.changes(&mix) else { continue };
+            if Instant::now() >= self.deadline {
+                break;
+            }
+            (self.tell)(&format!("{}, for the evaluation", mix.key().join(" + ")));
+            match self.runner.run(&changes, self.unlimited, Some(self.patience)).map_err(Stop::Failed)? {
+                Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
+                Ended::Observed(run) => {
+                    let report = assemble(self.unlimited, &run, None);
+                    if evaluated(&report).is_some() && !self.exceeds(&report) {
+                        return Ok(mix);
+                    }
+                }
+            }
+        }
+        Ok(Mix::default())
+    }
+
+    /// Whether what the evaluation allocates is more than the card may hold.
+    fn exceeds(&self, report: &DryRunReport) -> bool {
+        evaluated(report).is_some_and(|bytes| bytes > self.limit_bytes)
+    }
+
+    /// The remedies of an evaluation, the cheapest first.
+    fn candidates(&self) -> Vec<Candidate<'a>> {
+        let moments = [Operation::Evaluation];
+        let found = self.catalogue.candidates(self.situation, &moments, self.wishes, |remedy| {
+            remedy.aims.contains(&Operation::Evaluation) && self.applier.can_apply(remedy)
+        });
+        phases::ordered(found, self.applier)
+    }
+}
+
+/// The most that a process takes of a card in its evaluation, without what is only cached, in bytes; `None` where none was
+/// seen.
+fn evaluated(report: &DryRunReport) -> Option<u64> {
+    let of = |device: &oomph_report::DeviceReport| {
+        let outside = device.peak.process_bytes.saturating_sub(device.peak.reserved_bytes.unwrap_or(0));
+        let phase = device.phases.iter().find(|one| one.phase == "evaluation")?;
+        Some(phase.allocated_bytes.saturating_add(outside))
+    };
+    report.devices.iter().filter_map(of).max()
+}
+
+/// Names what every trial had in addition, once the search is done.
+pub fn named<'a>(always: &Mix<'a>, found: &mut Found<'a>) {
+    let fixes = found.fixes.iter_mut().map(|fix| &mut fix.mix);
+    let tried = found.tried.iter_mut().map(|(mix, _)| mix);
+    let foretold = found.foretold.iter_mut().map(|(mix, _)| mix);
+    for mix in fixes.chain(tried).chain(foretold).chain(&mut found.strongest) {
+        *mix = mix.and(always);
+    }
+}
