@@ -43,6 +43,9 @@ pub struct Remedy {
     /// Remedies that cannot be used together with it, or that do the same.
     #[serde(default)]
     pub conflicts: Vec<String>,
+    /// The package without which its options and its code are errors.
+    #[serde(default)]
+    pub package: Option<String>,
     /// How much of it is taken, where that can be chosen.
     #[serde(default)]
     pub knob: Option<Knob>,

@@ -4,6 +4,7 @@ Everything is looked at once, when it is made or first used, and nothing is held
 """
 
 import functools
+import importlib.util
 import sys
 import weakref
 
@@ -15,6 +16,9 @@ from oomph.program.kept import Growing
 from oomph.program.kinds import is_a
 
 _LIBRARIES = ("torch", "transformers", "peft", "trl", "diffusers", "accelerate", "bitsandbytes", "timm", "lightning", "torchvision", "liger_kernel", "torchao", "deepspeed")  # fmt: skip
+_OPTIONAL = ("liger_kernel", "bitsandbytes", "peft", "torchao")
+"""Packages that remedies import and a program need not have."""
+
 _ARGUMENTS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "gradient_checkpointing", "optim",
     "per_device_eval_batch_size", "eval_accumulation_steps", "use_liger_kernel", "max_length", "packing",
@@ -258,6 +262,7 @@ class Program:
         """What is known by now, in the form of ARCHITECTURE.md."""
         return {
             "libraries": self._libraries(),
+            "missing": [name for name in _OPTIONAL if name not in sys.modules and importlib.util.find_spec(name) is None],
             "task": self._task(),
             "trainer": self.trainer,
             "models": self.models,

@@ -54,7 +54,7 @@ class Argument(Remedy):
         held = {name: plain(getattr(trainer.args, name, None)) for name in self._wanted}
         lost = [name for name, value in self._wanted.items() if held[name] != value]
         if lost:
-            self.failed("the program set %s back to %s" % (lost[0], held[lost[0]]))
+            self.failed("the program set %s back" % lost[0])
         elif self.evidence is None:
             self.evidence = "the %s runs with %s" % (type(trainer).__name__, ", ".join(spell(item) for item in held.items()))
 

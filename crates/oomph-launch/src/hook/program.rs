@@ -10,6 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub struct HookProgram {
     /// Versions of the libraries that matter to remedies, by name.
     pub libraries: BTreeMap<String, String>,
+    /// Packages that remedies import and that the program's environment does not have.
+    pub missing: Vec<String>,
     /// `training`, `inference` or `evaluation`.
     pub task: Option<String>,
     /// The Trainer of transformers, or a descendant of it.

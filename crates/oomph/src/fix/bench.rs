@@ -126,7 +126,12 @@ impl Applier<'_> {
     }
 
     /// Whether the program is one whose options are known, has some for this remedy, and was not seen to refuse them.
+    ///
+    /// What a dry run cannot show, such as kernels that are compiled, is not tried.
     fn has_options_for(&self, remedy: &Remedy) -> bool {
+        if remedy.dry_run.kind == DryRunKind::None {
+            return false;
+        }
         let known = self.line.as_ref().filter(|line| !self.was_refused(remedy) && rewrite::program(line).is_some());
         known.is_some_and(|line| {
             let rewritten = self.rewritten(line, &Dose::of(remedy), Into::Line);

@@ -12,6 +12,7 @@ mod phases;
 mod price;
 mod situation;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use oomph_gpu::roofline::Slowdown;
 use oomph_gpu::size;
 use oomph_launch::{HookOom, HookProgram, ProgramKind};
 use oomph_remedy::search::{self, Fix, Forecast, Found, Mix, Wishes};
-use oomph_remedy::{Catalogue, Cause, Operation, Sameness, Task};
+use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Task};
 use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
 use crate::assemble::{Evidence, Observation, assemble, assemble_with};
@@ -261,8 +262,9 @@ fn search<'a>(
         situation.causes.insert(0, Cause::Leak.into());
     }
     let situation = situation;
-    let applier =
-        Applier { command, line: line.clone(), situation: &situation, hook, edits, refused: Default::default() };
+    let lacks = |remedy: &&Remedy| remedy.package.as_ref().is_some_and(|package| program.missing.contains(package));
+    let missing: BTreeSet<String> = catalogue.remedies().iter().filter(lacks).map(|remedy| remedy.id.clone()).collect();
+    let applier = Applier { command, line: line.clone(), situation: &situation, hook, edits, refused: missing.into() };
     let mut candidates = catalogue.candidates(&situation, &moments, &wanted.wishes, |remedy| {
         // Only trainers that cut what is longer have an argument for it.
         let cuts = program.trainer.as_ref().is_some_and(|trainer| trainer.arguments.max_length.is_some());
