@@ -1,6 +1,7 @@
 //! Places outside the program's own folder that a program writes to: caches, temporary files, compiled kernels.
 
 use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Variables that name a cache of downloads.
@@ -18,6 +19,9 @@ const DOWNLOADS: [&str; 8] = [
 /// Caches of downloads in the home folder.
 const DOWNLOADS_AT_HOME: [&str; 4] = [".cache/huggingface", ".cache/torch", ".keras", "nltk_data"];
 
+/// Folders of our cache that runs add to.
+const OURS: [&str; 2] = ["runtime", "compiled"];
+
 /// Where temporary files go.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
@@ -29,18 +33,25 @@ fn home() -> Option<PathBuf> {
     named("HOME")
 }
 
-fn real(path: PathBuf) -> Option<PathBuf> {
-    // A place that is as good as everything is no cache.
-    std::fs::canonicalize(path).ok().filter(|path| path.components().count() > 2)
-}
-
-/// What a program may change for real although its writes are kept private: our own cache, and what libraries
-/// download, which would otherwise be downloaded again in each run.
-pub(crate) fn open(cache: &Path) -> Vec<PathBuf> {
+/// What a program may change for real although its writes are kept private: what our cache keeps of earlier runs, and what
+/// libraries download, which would otherwise be downloaded again in each run. Environments are not: a program that
+/// installs a package would change the next run's.
+pub(crate) fn open(cache: &Path, directory: &Path) -> Vec<PathBuf> {
+    let kept = [directory.to_owned()].into_iter().chain(home());
+    let kept: Vec<_> = kept.filter_map(|path| std::fs::canonicalize(path).ok()).collect();
+    // A folder that holds the home folder or the program is no cache, whatever a variable says.
+    let is_cache = |path: &PathBuf| path.components().count() > 2 && !kept.iter().any(|kept| kept.starts_with(path));
+    let real = |path: PathBuf| std::fs::canonicalize(path).ok().filter(is_cache);
+    let ours = OURS.iter().map(|name| cache.join(name));
     let at_home = DOWNLOADS_AT_HOME.iter().filter_map(|name| Some(home()?.join(name)));
     let in_cache = named("XDG_CACHE_HOME").map(|folder| folder.join("huggingface"));
     let variables = DOWNLOADS.iter().filter_map(|name| named(name));
-    variables.chain(at_home).chain(in_cache).chain([cache.to_owned()]).filter_map(real).collect()
+    variables
+        .chain(at_home)
+        .chain(in_cache)
+        .filter_map(real)
+        .chain(ours.filter_map(|path| std::fs::canonicalize(path).ok()))
+        .collect()
 }
 
 /// Folders of our cache for the kernels that compilers make, and where the compilers look for them. A run finds those of
@@ -73,6 +84,23 @@ pub(crate) fn real_cards() -> Vec<PathBuf> {
         name == "dxg" || name.as_encoded_bytes().starts_with(b"nvidia")
     };
     entries.filter(is_card).map(|entry| entry.path()).collect()
+}
+
+/// The disks of this machine, where this user may write to them past the file system. A program that does so changes files
+/// of everybody.
+pub(crate) fn disks() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_disk = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        // SCSI disks and flash memory have a second name, by which they take commands.
+        let by_commands = ["sg", "mtd"].iter().any(|start| {
+            let number = name.to_str().and_then(|name| name.strip_prefix(start));
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        });
+        by_commands || entry.file_type().is_ok_and(|kind| kind.is_block_device())
+    };
+    let writable = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    entries.filter(is_disk).map(|entry| entry.path()).filter(writable).collect()
 }
 
 /// Where a program is likely to write, whoever the folders belong to.

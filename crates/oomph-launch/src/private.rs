@@ -118,7 +118,7 @@ mod linux {
                 return None;
             }
             let (disk, memory) = run.stores();
-            let mut open = places::open(cache);
+            let mut open = places::open(cache, directory);
             open.extend([folder.to_owned()]);
             open.extend(disk.parent().map(Path::to_owned));
             let plan = Plan {
@@ -129,7 +129,7 @@ mod linux {
                 keep_real: false,
                 open,
                 instead: places::compiled(cache),
-                hidden: places::real_cards(),
+                hidden: places::real_cards().into_iter().chain(places::disks()).collect(),
                 no_network: false,
                 likely: places::likely(directory),
                 directory: directory.into(),
