@@ -1,6 +1,7 @@
 //! Places outside the program's own folder that a program writes to: caches, temporary files, compiled kernels.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,9 @@ const DOWNLOADS_AT_HOME: [&str; 4] = [".cache/huggingface", ".cache/torch", ".ke
 
 /// Folders of our cache that runs add to.
 const OURS: [&str; 2] = ["runtime", "compiled"];
+
+/// No more paths than this are taken from arguments and variables.
+const MOST_NAMED: usize = 256;
 
 /// Where temporary files go.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
@@ -103,10 +107,26 @@ pub(crate) fn disks() -> Vec<PathBuf> {
     entries.filter(is_disk).map(|entry| entry.path()).filter(writable).collect()
 }
 
-/// Where a program is likely to write, whoever the folders belong to.
-pub(crate) fn likely(directory: &Path) -> Vec<PathBuf> {
+/// Where a program is likely to write, whoever the folders belong to: the usual places, and what its arguments and its
+/// environment name.
+pub(crate) fn likely(directory: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
     let temporary = TEMPORARY.iter().map(PathBuf::from).chain([std::env::temp_dir()]);
-    temporary.chain(home()).chain([directory.to_owned()]).filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+    let usual = temporary.chain(home()).chain([directory.to_owned()]);
+    let values = arguments.iter().cloned().chain(std::env::vars_os().map(|(_, value)| value));
+    let named = values.filter_map(|value| path_in(&value)).take(MOST_NAMED);
+    let real = |path: PathBuf| path.ancestors().find_map(|there| std::fs::canonicalize(there).ok());
+    let mut found: Vec<PathBuf> = usual.chain(named).filter_map(real).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The absolute path that an argument or a value is: `/data/out`, `--output=/data/out`.
+fn path_in(value: &OsStr) -> Option<PathBuf> {
+    let bytes = value.as_encoded_bytes();
+    let start = if bytes.starts_with(b"/") { 0 } else { bytes.iter().position(|byte| *byte == b'=')? + 1 };
+    let path = bytes.get(start..).filter(|path| path.starts_with(b"/") && !path.contains(&b':'))?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// Whether nobody wants to be told that a program wrote here: temporary files that it made itself and caches.
@@ -118,4 +138,19 @@ pub(crate) fn is_unimportant(path: &Path) -> bool {
     });
     // A folder that was there before is somebody's, and so is what is written into it.
     cache || (in_temporary && !path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_in_arguments() {
+        let found = |value: &str| path_in(OsStr::new(value)).map(|path| path.to_string_lossy().into_owned());
+        assert_eq!(found("/data/out").as_deref(), Some("/data/out"));
+        assert_eq!(found("--output=/data/out").as_deref(), Some("/data/out"));
+        assert_eq!(found("/usr/bin:/bin"), None);
+        assert_eq!(found("--lr=0.1"), None);
+        assert_eq!(found("out"), None);
+    }
 }

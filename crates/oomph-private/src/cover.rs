@@ -12,7 +12,7 @@ use rustix::process::{getegid, geteuid};
 use crate::mounts::{Mount, Mounts};
 use crate::namespace::real;
 use crate::overlay::{self, Frame, UPPER, imitate};
-use crate::{Made, Plan, Record};
+use crate::{Made, Plan, Record, own};
 
 /// Folders that are the kernel's even where nothing is mounted there.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -67,9 +67,12 @@ impl<'a> Cover<'a> {
     pub(crate) fn all(&mut self) -> io::Result<()> {
         self.place(Path::new("/"))?;
         if self.record.made == Made::UserNamespace {
-            self.plan.likely.iter().for_each(|path| self.make_writable(path));
+            let own = if geteuid().is_root() { Vec::new() } else { own::folders(&self.plan.base) };
+            let likely: Vec<&PathBuf> = self.plan.likely.iter().chain(&own).collect();
+            likely.iter().for_each(|path| self.make_writable(path));
             let directory = fs::metadata(self.real(&self.plan.directory))?;
-            self.record.whole = (directory.uid(), directory.gid()) == (geteuid().as_raw(), getegid().as_raw());
+            let is_own = (directory.uid(), directory.gid()) == (geteuid().as_raw(), getegid().as_raw());
+            self.record.whole = is_own && likely.iter().all(|path| own::is_own(&self.real(path)));
         }
         let directory = &self.plan.directory;
         if self.record.read_only.iter().any(|place| directory.starts_with(place)) {

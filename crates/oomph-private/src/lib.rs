@@ -31,6 +31,8 @@ mod network;
 #[cfg(target_os = "linux")]
 mod overlay;
 #[cfg(target_os = "linux")]
+mod own;
+#[cfg(target_os = "linux")]
 mod plan;
 #[cfg(target_os = "linux")]
 mod rights;
@@ -39,5 +41,5 @@ mod written;
 #[cfg(target_os = "linux")]
 pub use namespace::enter;
 #[cfg(target_os = "linux")]
-pub use plan::{Made, Plan, Record};
+pub use plan::{FENCE_FILE, Made, PLAN_FILE, Plan, Record};
 pub use written::{Written, WrittenFile};
