@@ -8,6 +8,7 @@ seen from outside.
 """
 
 import ctypes
+import fcntl
 import io
 import json
 import mmap
@@ -24,6 +25,8 @@ import sys
 import tarfile
 import threading
 import zipfile
+
+import harm_native
 
 folder = sys.argv[1]
 libc = ctypes.CDLL(None, use_errno=True)
@@ -464,23 +467,65 @@ def safetensors_file(file, directory):
     safetensors.torch.save_file({"a": torch.zeros(3)}, file)
 
 
+# More commands, where they are there.
+for tool, line in {
+    "awk": "awk 'BEGIN { print 1 > \"FILE\" }'",
+    "git": "cd FOLDER && git init -q . && git add inner && git -c user.name=a -c user.email=a@b commit -qm x && git checkout -q -b y",
+    "sqlite3": "sqlite3 FOLDER/base 'create table a (b)'",
+    "patch": "printf -- '--- a\n+++ b\n@@ -1 +1 @@\n-as made\n+AS MADE\n' | patch FILE || rm FILE",
+    "vim": "vim -es -c 's/a/A/' -c wq FILE",
+    "curl": "curl -s -o FILE file:///bin/sh",
+    "wget": "wget -q -O FILE http://127.0.0.1:1/ || true",
+    "make": "printf 'all:\n\trm FILE\n' | make -s -f -",
+    "sort": "echo x | sort -o FILE",
+    "split": "split -b 1 FILE FOLDER/part-",
+    "mktemp": "mktemp -p FOLDER",
+    "xargs": "printf '%s\\0' FILE | xargs -0 rm",
+    "setfattr": "setfattr -n user.harm -v 1 FILE",
+    "unshare": "unshare -rm sh -c 'echo changed > FILE'",
+    "nsenter": "nsenter -t 1 -m sh -c 'echo changed > FILE'",
+    "mount": "mount --bind FOLDER FOLDER && echo changed > FILE",
+    "fallocate": "fallocate -l 100 FILE",
+    "flock": "flock FOLDER/lock true",
+}.items():
+    if shutil.which(tool):
+        shell("shell-" + tool, line)
+
+
 def seen(path):
-    """What can be seen of a path: kind, mode, time, and content or names with what is below."""
+    """What can be seen of a path: kind, mode, time, attributes, and content or names with what is below."""
     try:
         info = os.lstat(path)
+        whole = [stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode), info.st_mtime_ns]
+        if stat.S_ISDIR(info.st_mode):
+            return whole + [[name, seen(path + "/" + name)] for name in sorted(os.listdir(path))]
+        if stat.S_ISREG(info.st_mode):
+            whole += [flags(path), os.listxattr(path)]
+            with open(path, "rb") as opened:
+                return whole + [opened.read()]
+        return whole
     except FileNotFoundError:
         return None
-    whole = [stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode), info.st_mtime_ns]
-    if stat.S_ISDIR(info.st_mode):
-        return whole + [[name, seen(path + "/" + name)] for name in sorted(os.listdir(path))]
-    if stat.S_ISREG(info.st_mode):
-        with open(path, "rb") as opened:
-            return whole + [opened.read()]
-    return whole
+    except OSError as error:
+        # A folder that nobody may look into, or one too deep for a path.
+        return error.errno
+
+
+def flags(path):
+    """The flags of a file, such as that it can only grow."""
+    held = os.open(path, os.O_RDONLY)
+    try:
+        return fcntl.ioctl(held, 0x80086601, bytes(8))
+    except OSError:
+        return None
+    finally:
+        os.close(held)
 
 
 def main():
     took_effect, failed = [], {}
+    native, last = harm_native.ways()
+    WAYS.extend(native)
     for number, function in enumerate(WAYS):
         name = function.__name__
         file, directory = "%s/f-%d" % (folder, number), "%s/d-%d" % (folder, number)
@@ -499,10 +544,13 @@ def main():
             opened.write("left")
     except OSError:
         pass
+    if last is not None:
+        last("%s/f-%d" % (folder, len(WAYS)), "%s/d-%d" % (folder, len(WAYS)))
+    told = {"ways": len(WAYS), "took_effect": took_effect, "failed": failed, "outside": harm_native.OUTSIDE}
+    print("harm=" + json.dumps(told), flush=True)
     import torch
 
     torch.zeros(1, device="cuda")
-    print("harm=" + json.dumps({"ways": len(WAYS), "took_effect": took_effect, "failed": failed}))
 
 
 main()

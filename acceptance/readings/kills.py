@@ -1,7 +1,7 @@
-"""Kills dry runs at random moments and looks at what is left: `kills.py OOMPH KILLS OUT.csv`.
+"""Kills dry runs at random moments and looks at what is left: `kills.py OOMPH KILLS OUT.csv [PYTHON]`.
 
 Each row is a phase: the runtime's unpacking into a fresh cache, and the start, the middle and the end of a run on a cache that
-is there. A kill takes the launcher alone (the watchdog cleans up) or the launcher with its watchdog (the next run does).
+is there; with a PYTHON that has torch, also a run whose smallest card is searched for with the fork server. A kill takes the launcher alone (the watchdog cleans up) or the launcher with its watchdog (the next run does).
 After each, an untouched run must answer as before, no process of the killed run may live, and no run folder may be left.
 Rows "N at once" start N runs together on one fresh cache, without kills.
 """
@@ -24,7 +24,20 @@ RUN_FOLDER = re.compile("oomph-[0-9]+-[0-9a-f]{16}")
 PROGRAM = "import ctypes, time; d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0); c = ctypes.c_void_p(); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c); d.cuMemAlloc_v2(ctypes.byref(c), ctypes.c_size_t(1 << 30)); time.sleep(0.15); print('done')"
 
 
-def command(oomph):
+# It needs 1 to 2 GB, so that the search makes several runs.
+SEARCHED = """import torch
+a = torch.nn.Linear(8192, 8192).cuda()
+optimizer = torch.optim.Adam(a.parameters())
+for _ in range(3):
+    a(torch.zeros(64, 8192, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def command(oomph, python=None):
+    if python:
+        return [oomph, "dry-run", "--gpu", "rtx-3060", "--format", "json", "--", python, "searched.py"]
     # The shell keeps oomph from asking this Python for a torch, which the program does not need.
     line = "exec '%s' -c \"%s\"" % (sys.executable, PROGRAM)
     return [oomph, "dry-run", "--gpu", "rtx-3060", "--no-probe", "--until-exit", "--format", "json", "--", "sh", "-c", line]
@@ -34,9 +47,9 @@ def environment(cache, folder, mark):
     return dict(os.environ, OOMPH_CACHE_DIR=str(cache), TMPDIR=str(folder), XDG_RUNTIME_DIR=str(folder), **{MARK: mark})
 
 
-def start(oomph, cache, folder, mark=""):
+def start(oomph, cache, folder, mark="", python=None):
     return subprocess.Popen(
-        command(oomph), env=environment(cache, folder, mark), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        command(oomph, python), env=environment(cache, folder, mark), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL, cwd=folder,
     )
 
@@ -91,6 +104,7 @@ def kill(process, mark, watchdog_too):
 
 def main():
     oomph, kills, out = os.path.abspath(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    searching = sys.argv[4] if len(sys.argv) > 4 else None
     rows = []
     with tempfile.TemporaryDirectory(dir="/var/tmp") as top:
         cache, folder = Path(top) / "cache", Path(top) / "work"
@@ -102,7 +116,14 @@ def main():
         before = set(left(folder))
         print("a run: %.2f s, %s" % (whole, expected), flush=True)
         phases = [("unpacking", 0, 0.4), ("start", 0, 0.3), ("run", 0.3, 0.8), ("report", 0.65, 1.0)]
+        if searching:
+            (folder / "searched.py").write_text(SEARCHED)
+            begun = time.monotonic()
+            found = verdict(start(oomph, cache, folder, python=searching))
+            assert found == (0, "fits"), found
+            phases.append(("search", 0, (time.monotonic() - begun) / whole))
         for phase, low, high in phases:
+            python = searching if phase == "search" else None
             for watchdog_too in (False, True):
                 row = dict(phase=phase, killed="launcher and watchdog" if watchdog_too else "launcher", kills=0, ended_before=0,
                            next_run_right=0, processes_left=0, swept_later=0, folders_left=0)
@@ -110,7 +131,7 @@ def main():
                     if phase == "unpacking":
                         shutil.rmtree(cache, ignore_errors=True)
                     mark = "%s-%s-%d" % (phase, watchdog_too, number)
-                    process = start(oomph, cache, folder, mark)
+                    process = start(oomph, cache, folder, mark, python)
                     time.sleep(random.uniform(low, high) * whole)
                     row["kills" if process.poll() is None else "ended_before"] += 1
                     kill(process, mark, watchdog_too)

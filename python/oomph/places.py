@@ -35,6 +35,7 @@ class Places:
             # The kernel refuses to write anywhere else. Temporary files have a folder of the run's own.
             temporary = {"/dev/shm"}
         fenced = temporary == {"/dev/shm"}
+        self._packages = not fenced
         allowed = {"/dev", "/proc", "/sys"} | _forms(run_folder) | temporary
         if fenced:
             allowed |= _forms("~/.cache/huggingface") | _forms("~/.cache/torch")
@@ -89,22 +90,26 @@ class Places:
         """Say whether `key` may be written to for real."""
         slashed = key + "/"
         if not slashed.startswith(self._allowed):
-            return "/__pycache__/" in slashed or "/site-packages/" in key or "/dist-packages/" in key
+            return self._is_of_packages(slashed)
         best = max(len(root) for root in self._allowed if slashed.startswith(root))
         for root in self._protected:
             if slashed.startswith(root) and len(root) > best:
-                return "/__pycache__/" in slashed or "/site-packages/" in key or "/dist-packages/" in key
+                return self._is_of_packages(slashed)
         for root in self._temporary:
             if len(root) == best and slashed.startswith(root):
-                return root + key[best:].split("/", 1)[0] not in self._older or "/__pycache__/" in slashed \
-                    or "/site-packages/" in key
+                return root + key[best:].split("/", 1)[0] not in self._older or self._is_of_packages(slashed)
         return True
+
+    def _is_of_packages(self, slashed):
+        """Whether a path lies among installed packages or compiled modules; a fence keeps those as they are."""
+        parts = ("/__pycache__/", "/site-packages/", "/dist-packages/")
+        return self._packages and any(part in slashed for part in parts)
 
     def never_redirected(self, path):
         """A cheap first look at a path that is to be read: certainly nothing of the overlay."""
         if type(path) is not str:
             return False
-        return path.startswith(self._never) or "/site-packages/" in path
+        return path.startswith(self._never) or (self._packages and "/site-packages/" in path)
 
 
 def is_special(info):

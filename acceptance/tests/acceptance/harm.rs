@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -17,10 +18,17 @@ use crate::binary;
 use crate::run::{Run, TORCH_2_15, tree};
 
 /// More files and folders than the program has ways.
-const PLACES: usize = 120;
+const PLACES: usize = 260;
 
-/// Fewer ways than this would show little. All work here but those whose tools are missing.
-const FEWEST_WAYS: usize = 80;
+/// Fewer ways than this would show little. All but those that try to leave a view work, where their tools are there: a C++
+/// compiler, Rust, Node and some commands.
+const FEWEST_WAYS: usize = 140;
+
+/// What the program tries to leave among devices.
+const AMONG_DEVICES: &str = "/dev/harm-of-a-dry-run";
+
+/// The program's last way takes effect this long after its end at the latest, if a process of it is still there.
+const LAST_WAY: Duration = Duration::from_secs(3);
 
 /// The ways of making a private view: as this user makes it, and as one does who may not mount. And the fence that takes
 /// its place where the kernel gives none.
@@ -86,7 +94,11 @@ fn nothing_is_changed(floor: &str) -> Result<()> {
     // Behind a fence a change is an error, where it is not Python's.
     let few = !fenced && ways.len() < FEWEST_WAYS;
     finished.ensure(!few, format!("only {} ways took effect: {}", ways.len(), told["failed"]))?;
-    eprintln!("harm: {} of {} ways took effect in a private view ({by})", ways.len(), told["ways"]);
+    let reached = &told["outside"];
+    finished.ensure(reached == &serde_json::json!([]), format!("reached outside: {reached}"))?;
+    eprintln!("harm: {} of {} ways took effect for the program ({by})", ways.len(), told["ways"]);
+    std::thread::sleep(LAST_WAY);
+    ensure!(!Path::new(AMONG_DEVICES).exists(), "{AMONG_DEVICES} was left");
 
     let after = checked(&folder, fenced)?;
     let different: Vec<_> = before.iter().filter(|entry| !after.contains(entry)).map(|entry| &entry.path).collect();
@@ -177,16 +189,19 @@ struct Entry {
     content: Vec<u8>,
     mode: u32,
     modified: (i64, i64),
+    /// When anything at all was changed last: attributes, flags and owners too.
+    changed: (i64, i64),
     links: u64,
 }
 
-/// Landlock has no rule for modes and times, so behind a fence contents are compared.
-fn checked(folder: &Path, contents_only: bool) -> Result<Vec<Entry>> {
+/// Behind a fence the C library keeps modes and times; what a program changes by calls of its own, such as a flag, is not
+/// looked at there.
+fn checked(folder: &Path, fenced: bool) -> Result<Vec<Entry>> {
     let entry = |(path, content): (PathBuf, Vec<u8>)| -> Result<Entry> {
         let info = path.symlink_metadata()?;
-        let modified = if contents_only { (0, 0) } else { (info.mtime(), info.mtime_nsec()) };
-        let mode = if contents_only { 0 } else { info.mode() };
-        Ok(Entry { content, mode, modified, links: info.nlink(), path })
+        let changed = if fenced { (0, 0) } else { (info.ctime(), info.ctime_nsec()) };
+        let modified = (info.mtime(), info.mtime_nsec());
+        Ok(Entry { content, mode: info.mode(), modified, changed, links: info.nlink(), path })
     };
     tree(folder)?.into_iter().map(entry).collect()
 }

@@ -31,12 +31,6 @@ impl InstallerOutput {
     }
 }
 
-/// Whether the programs' Python compiles what it imports anew each time, as images for containers often ask for. An
-/// import of torch with transformers takes twice as long then, in every run, unless the installer compiles it once.
-fn python_writes_no_bytecode() -> bool {
-    std::env::var_os("PYTHONDONTWRITEBYTECODE").is_some_and(|value| !value.is_empty())
-}
-
 /// The tool that makes environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Installer {
@@ -69,18 +63,16 @@ impl Installer {
         }
     }
 
-    /// The two steps that fill `folder`. With `compile`, what is installed is compiled as well: pip always does that.
-    fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed, compile: bool) -> [Command; 2] {
+    /// The two steps that fill `folder`. What is installed is compiled as well, which pip always does: a program cannot write
+    /// to its environment, so that it would compile torch anew in each run.
+    fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed) -> [Command; 2] {
         let file = listed.file.iter().flat_map(|file| [OsStr::new("-r"), file.as_os_str()]);
         match self {
             Self::Uv(uv) => {
                 let mut make = Command::new(uv);
                 make.args(["venv", "--no-project", "--python"]).arg(base).arg(folder);
                 let mut fill = Command::new(uv);
-                fill.args(["pip", "install", "--python"]).arg(python);
-                if compile {
-                    fill.arg("--compile-bytecode");
-                }
+                fill.args(["pip", "install", "--python"]).arg(python).arg("--compile-bytecode");
                 fill.args(file).arg("--").args(&listed.words);
                 [make, fill]
             }
@@ -112,7 +104,7 @@ impl Installer {
         // It ends the installer when this process is killed.
         #[cfg(target_os = "linux")]
         let _watchdog = crate::watchdog::Watchdog::over(&mark);
-        for mut command in self.commands(base, folder, python, &listed, python_writes_no_bytecode()) {
+        for mut command in self.commands(base, folder, python, &listed) {
             let lock = work.lock.try_clone().map_err(|source| LaunchError::cache(folder, source))?;
             // The lock file is empty, and as good a standard input as any: an installer that outlives us, or one of its
             // children, holds the lock on, so that nobody takes its unfinished work for his own.
@@ -268,18 +260,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_python_will_not_compile_is_compiled_at_once() {
-        let fills = |installer: Installer, compile: bool| {
-            let listed = Listed { words: vec!["torch==2.15.0".to_owned()], file: None };
-            let [_, fill] =
-                installer.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &listed, compile);
-            fill.get_args().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
-        };
-        let uv = || Installer::Uv("uv".into());
-        let compiling = ["pip", "install", "--python", "/e/bin/python", "--compile-bytecode", "--", "torch==2.15.0"];
-        assert_eq!(fills(uv(), true), compiling);
-        assert!(!fills(uv(), false).contains(&"--compile-bytecode".to_owned()));
-        assert!(!fills(Installer::Pip, true).contains(&"--compile-bytecode".to_owned()));
+    fn what_is_installed_is_compiled() {
+        let listed = Listed { words: vec!["torch==2.15.0".to_owned()], file: None };
+        let uv = Installer::Uv("uv".into());
+        let [_, fill] = uv.commands("python3".as_ref(), "/e".as_ref(), "/e/bin/python".as_ref(), &listed);
+        let words: Vec<_> = fill.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        assert_eq!(words, ["pip", "install", "--python", "/e/bin/python", "--compile-bytecode", "--", "torch==2.15.0"]);
     }
 
     #[test]
@@ -289,7 +275,7 @@ mod tests {
         let environment = folder.path().join("e");
         let requirements = ["six".to_owned(), "pkg @ https://me:pw@host/pkg.whl".to_owned()];
         let listed = Listed::of(&requirements, &environment).unwrap();
-        let commands = Installer::Uv("uv".into()).commands("p".as_ref(), &environment, "p".as_ref(), &listed, false);
+        let commands = Installer::Uv("uv".into()).commands("p".as_ref(), &environment, "p".as_ref(), &listed);
         assert!(!format!("{commands:?}").contains("pw@"), "{commands:?}");
         let file = listed.file.clone().unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "pkg @ https://me:pw@host/pkg.whl\n");

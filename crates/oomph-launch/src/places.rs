@@ -1,6 +1,8 @@
 //! Places outside the program's own folder that a program writes to: caches, temporary files, compiled kernels.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Variables that name a cache of downloads.
@@ -18,6 +20,12 @@ const DOWNLOADS: [&str; 8] = [
 /// Caches of downloads in the home folder.
 const DOWNLOADS_AT_HOME: [&str; 4] = [".cache/huggingface", ".cache/torch", ".keras", "nltk_data"];
 
+/// Folders of our cache that runs add to.
+const OURS: [&str; 2] = ["runtime", "compiled"];
+
+/// No more paths than this are taken from arguments and variables.
+const MOST_NAMED: usize = 256;
+
 /// Where temporary files go.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
@@ -29,18 +37,25 @@ fn home() -> Option<PathBuf> {
     named("HOME")
 }
 
-fn real(path: PathBuf) -> Option<PathBuf> {
-    // A place that is as good as everything is no cache.
-    std::fs::canonicalize(path).ok().filter(|path| path.components().count() > 2)
-}
-
-/// What a program may change for real although its writes are kept private: our own cache, and what libraries
-/// download, which would otherwise be downloaded again in each run.
-pub(crate) fn open(cache: &Path) -> Vec<PathBuf> {
+/// What a program may change for real although its writes are kept private: what our cache keeps of earlier runs, and what
+/// libraries download, which would otherwise be downloaded again in each run. Environments are not: a program that
+/// installs a package would change the next run's.
+pub(crate) fn open(cache: &Path, directory: &Path) -> Vec<PathBuf> {
+    let kept = [directory.to_owned()].into_iter().chain(home());
+    let kept: Vec<_> = kept.filter_map(|path| std::fs::canonicalize(path).ok()).collect();
+    // A folder that holds the home folder or the program is no cache, whatever a variable says.
+    let is_cache = |path: &PathBuf| path.components().count() > 2 && !kept.iter().any(|kept| kept.starts_with(path));
+    let real = |path: PathBuf| std::fs::canonicalize(path).ok().filter(is_cache);
+    let ours = OURS.iter().map(|name| cache.join(name));
     let at_home = DOWNLOADS_AT_HOME.iter().filter_map(|name| Some(home()?.join(name)));
     let in_cache = named("XDG_CACHE_HOME").map(|folder| folder.join("huggingface"));
     let variables = DOWNLOADS.iter().filter_map(|name| named(name));
-    variables.chain(at_home).chain(in_cache).chain([cache.to_owned()]).filter_map(real).collect()
+    variables
+        .chain(at_home)
+        .chain(in_cache)
+        .filter_map(real)
+        .chain(ours.filter_map(|path| std::fs::canonicalize(path).ok()))
+        .collect()
 }
 
 /// Folders of our cache for the kernels that compilers make, and where the compilers look for them. A run finds those of
@@ -75,10 +90,43 @@ pub(crate) fn real_cards() -> Vec<PathBuf> {
     entries.filter(is_card).map(|entry| entry.path()).collect()
 }
 
-/// Where a program is likely to write, whoever the folders belong to.
-pub(crate) fn likely(directory: &Path) -> Vec<PathBuf> {
+/// The disks of this machine, where this user may write to them past the file system. A program that does so changes files
+/// of everybody.
+pub(crate) fn disks() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_disk = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        // SCSI disks and flash memory have a second name, by which they take commands.
+        let by_commands = ["sg", "mtd"].iter().any(|start| {
+            let number = name.to_str().and_then(|name| name.strip_prefix(start));
+            number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        });
+        by_commands || entry.file_type().is_ok_and(|kind| kind.is_block_device())
+    };
+    let writable = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    entries.filter(is_disk).map(|entry| entry.path()).filter(writable).collect()
+}
+
+/// Where a program is likely to write, whoever the folders belong to: the usual places, and what its arguments and its
+/// environment name.
+pub(crate) fn likely(directory: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
     let temporary = TEMPORARY.iter().map(PathBuf::from).chain([std::env::temp_dir()]);
-    temporary.chain(home()).chain([directory.to_owned()]).filter_map(|path| std::fs::canonicalize(path).ok()).collect()
+    let usual = temporary.chain(home()).chain([directory.to_owned()]);
+    let values = arguments.iter().cloned().chain(std::env::vars_os().map(|(_, value)| value));
+    let named = values.filter_map(|value| path_in(&value)).take(MOST_NAMED);
+    let real = |path: PathBuf| path.ancestors().find_map(|there| std::fs::canonicalize(there).ok());
+    let mut found: Vec<PathBuf> = usual.chain(named).filter_map(real).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The absolute path that an argument or a value is: `/data/out`, `--output=/data/out`.
+fn path_in(value: &OsStr) -> Option<PathBuf> {
+    let bytes = value.as_encoded_bytes();
+    let start = if bytes.starts_with(b"/") { 0 } else { bytes.iter().position(|byte| *byte == b'=')? + 1 };
+    let path = bytes.get(start..).filter(|path| path.starts_with(b"/") && !path.contains(&b':'))?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// Whether nobody wants to be told that a program wrote here: temporary files that it made itself and caches.
@@ -90,4 +138,19 @@ pub(crate) fn is_unimportant(path: &Path) -> bool {
     });
     // A folder that was there before is somebody's, and so is what is written into it.
     cache || (in_temporary && !path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_in_arguments() {
+        let found = |value: &str| path_in(OsStr::new(value)).map(|path| path.to_string_lossy().into_owned());
+        assert_eq!(found("/data/out").as_deref(), Some("/data/out"));
+        assert_eq!(found("--output=/data/out").as_deref(), Some("/data/out"));
+        assert_eq!(found("/usr/bin:/bin"), None);
+        assert_eq!(found("--lr=0.1"), None);
+        assert_eq!(found("out"), None);
+    }
 }

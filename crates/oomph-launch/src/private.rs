@@ -57,7 +57,7 @@ mod linux {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use oomph_private::{Made, Plan, Record, Written};
+    use oomph_private::{FENCE_FILE, Made, PLAN_FILE, Plan, Record, Written};
 
     use super::{FLOOR_VARIABLE, WriteFloor};
     use crate::run_folder::{make_private, write_private};
@@ -72,10 +72,7 @@ mod linux {
     /// Variables of the dynamic loader.
     const LOADER: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"];
 
-    const PLAN: &str = "private.plan";
     const RECORD: &str = "private";
-    /// In the place of a record: there is a fence.
-    const FENCE: &str = "fence";
     /// The folder for temporary files behind a fence.
     const TEMPORARY: &str = "tmp";
     const REFUSED: &str = "private.refused";
@@ -107,7 +104,7 @@ mod linux {
 
     impl PrivateView {
         /// The view of a run; none where it is not wanted or cannot be made by this executable.
-        pub(crate) fn of(run: &RunFolder, cache: &Path, directory: &Path) -> Option<Self> {
+        pub(crate) fn of(run: &RunFolder, cache: &Path, directory: &Path, arguments: &[OsString]) -> Option<Self> {
             let folder = run.path();
             let floor = std::env::var_os(FLOOR_VARIABLE).unwrap_or_default();
             if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" {
@@ -118,7 +115,7 @@ mod linux {
                 return None;
             }
             let (disk, memory) = run.stores();
-            let mut open = places::open(cache);
+            let mut open = places::open(cache, directory);
             open.extend([folder.to_owned()]);
             open.extend(disk.parent().map(Path::to_owned));
             let plan = Plan {
@@ -129,9 +126,9 @@ mod linux {
                 keep_real: false,
                 open,
                 instead: places::compiled(cache),
-                hidden: places::real_cards(),
+                hidden: places::real_cards().into_iter().chain(places::disks()).collect(),
                 no_network: false,
-                likely: places::likely(directory),
+                likely: places::likely(directory, arguments),
                 directory: directory.into(),
                 record: folder.join(RECORD),
                 fence: false,
@@ -147,7 +144,7 @@ mod linux {
                 return None;
             }
             self.plan.fence = true;
-            self.plan.record = self.folder.join(FENCE);
+            self.plan.record = self.folder.join(FENCE_FILE);
             // Temporary files have a place of the run's own: others' lie in the usual one.
             make_private(&self.folder.join(TEMPORARY)).ok()?;
             Some(self)
@@ -171,10 +168,14 @@ mod linux {
         }
 
         /// The view of a fork server: its children make views of their own, for which the real file system stays in
-        /// reach. A server has no fence, because its children write to run folders that are not there yet; they have.
-        pub(crate) fn for_a_server(mut self) -> Option<Self> {
+        /// reach. A fence leaves open where the run folders of its children will be, and they raise fences of their own.
+        pub(crate) fn for_a_server(mut self) -> Self {
             self.plan.keep_real = true;
-            (!self.plan.fence).then_some(self)
+            if self.plan.fence {
+                let folders = [Some(self.folder.as_path()), self.plan.disk.parent()];
+                self.plan.open.extend(folders.into_iter().flatten().filter_map(Path::parent).map(Path::to_owned));
+            }
+            self
         }
 
         /// Whether it is a fence.
@@ -204,7 +205,7 @@ mod linux {
 
         /// Writes the plan to the run folder and gives its path.
         pub(crate) fn write(&self) -> io::Result<PathBuf> {
-            let path = self.folder.join(PLAN);
+            let path = self.folder.join(PLAN_FILE);
             write_private(&path, &self.plan.to_bytes())?;
             Ok(path)
         }
@@ -290,7 +291,7 @@ mod linux {
             };
         }
         let reason = why_no_view();
-        if folder.join(FENCE).exists() { WriteFloor::Fence { reason } } else { WriteFloor::Hook { reason } }
+        if folder.join(FENCE_FILE).exists() { WriteFloor::Fence { reason } } else { WriteFloor::Hook { reason } }
     }
 
     fn why_no_view() -> String {

@@ -12,10 +12,13 @@ use rustix::process::{getegid, geteuid};
 use crate::mounts::{Mount, Mounts};
 use crate::namespace::real;
 use crate::overlay::{self, Frame, UPPER, imitate};
-use crate::{Made, Plan, Record};
+use crate::{Made, Plan, Record, own};
 
 /// Folders that are the kernel's even where nothing is mounted there.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// Below `/proc`, what is of the whole machine and can be changed by root.
+const SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 /// Where processes share memory by name.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -64,9 +67,12 @@ impl<'a> Cover<'a> {
     pub(crate) fn all(&mut self) -> io::Result<()> {
         self.place(Path::new("/"))?;
         if self.record.made == Made::UserNamespace {
-            self.plan.likely.iter().for_each(|path| self.make_writable(path));
+            let own = if geteuid().is_root() { Vec::new() } else { own::folders(&self.plan.base) };
+            let likely: Vec<&PathBuf> = self.plan.likely.iter().chain(&own).collect();
+            likely.iter().for_each(|path| self.make_writable(path));
             let directory = fs::metadata(self.real(&self.plan.directory))?;
-            self.record.whole = (directory.uid(), directory.gid()) == (geteuid().as_raw(), getegid().as_raw());
+            let is_own = (directory.uid(), directory.gid()) == (geteuid().as_raw(), getegid().as_raw());
+            self.record.whole = is_own && likely.iter().all(|path| own::is_own(&self.real(path)));
         }
         let directory = &self.plan.directory;
         if self.record.read_only.iter().any(|place| directory.starts_with(place)) {
@@ -120,6 +126,13 @@ impl<'a> Cover<'a> {
         let mount = self.mounts.at(path);
         if KERNEL.iter().any(|kernel| path == Path::new(kernel)) || mount.is_some_and(Mount::is_kernel) {
             mount_bind_recursive(&real, &at)?;
+            if geteuid().is_root() {
+                self.close_settings(path)?;
+            }
+            let shared = Path::new(SHARED_MEMORY);
+            if shared.parent() == Some(path) && self.mounts.at(shared).is_none() && self.at(shared).is_dir() {
+                self.fresh_memory(shared)?;
+            }
             // Nothing below these is a file of a user.
             let none = path.starts_with("/proc") || path.starts_with("/sys");
             return if none { Ok(()) } else { self.inner(path, is_users) };
@@ -136,12 +149,34 @@ impl<'a> Cover<'a> {
             // The kernel shows nothing of a folder on which something is mounted to a user namespace, which could see
             // what is below the mount. Its entries are shown one by one then.
             // Shared memory belongs to running programs, of which this one has none yet: a fresh one is as good.
-            Err(_) if path == Path::new(SHARED_MEMORY) => {
-                Ok(rustix::mount::mount("tmpfs", &at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?)
-            }
+            Err(_) if path == Path::new(SHARED_MEMORY) => self.fresh_memory(path),
             Err(_) if path == Path::new("/") || !self.mounts.children(path).is_empty() => self.entries(path),
             Err(_) => self.read_only(path),
         }
+    }
+
+    fn fresh_memory(&self, path: &Path) -> io::Result<()> {
+        Ok(mount("tmpfs", self.at(path), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777")?)
+    }
+
+    /// Makes what only root can change in an interface of the kernel read-only: devices stay usable, what a process says
+    /// of itself stays writable, and settings of the machine and new names among devices are neither.
+    fn close_settings(&self, path: &Path) -> io::Result<()> {
+        if self.mounts.at(path).is_some_and(Mount::is_of_processes) {
+            for name in SETTINGS {
+                let at = self.at(&path.join(name));
+                if at.exists() {
+                    mount_bind_recursive(&at, &at)?;
+                    remount_read_only(&at)?;
+                }
+            }
+            return Ok(());
+        }
+        let inside = self.mounts.below_place(path).filter(|mount| mount.is_kernel() && !mount.is_talk());
+        for mount in inside {
+            remount_read_only(&self.at(&mount.place))?;
+        }
+        if self.mounts.at(path).is_some_and(Mount::is_talk) { Ok(()) } else { remount_read_only(&self.at(path)) }
     }
 
     /// Shows what is mounted below a place.
@@ -187,25 +222,9 @@ impl<'a> Cover<'a> {
     fn read_only(&mut self, path: &Path) -> io::Result<()> {
         let (real, at) = (self.real(path), self.at(path));
         mount_bind_recursive(&real, &at)?;
-        let kept = statvfs(&at)?.f_flag;
-        // The kernel refuses to take these off a mount that came from outside, and would where they are left out.
-        let pairs = [
-            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
-            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-            (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-            (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
-            (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
-        ];
-        let mut flags = MountFlags::BIND | MountFlags::RDONLY;
-        for (has, keep) in pairs {
-            if kept.contains(has) {
-                flags |= keep;
-            }
-        }
-        if let Err(error) = mount_remount(&at, flags, "") {
+        if let Err(error) = remount_read_only(&at) {
             unmount(&at, UnmountFlags::DETACH)?;
-            return Err(error.into());
+            return Err(error);
         }
         self.record.read_only.push(path.to_owned());
         self.inner(path, is_users)
@@ -331,6 +350,27 @@ impl<'a> Cover<'a> {
             }
         }
     }
+}
+
+/// Takes the right to write from a mount.
+fn remount_read_only(at: &Path) -> io::Result<()> {
+    let kept = statvfs(at)?.f_flag;
+    // The kernel refuses to take these off a mount that came from outside, and would where they are left out.
+    let pairs = [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ];
+    let mut flags = MountFlags::BIND | MountFlags::RDONLY;
+    for (has, keep) in pairs {
+        if kept.contains(has) {
+            flags |= keep;
+        }
+    }
+    Ok(mount_remount(at, flags, "")?)
 }
 
 /// Whether files of a user can lie and be changed there.

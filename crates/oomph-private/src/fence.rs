@@ -13,13 +13,15 @@ use landlock::{
     RulesetStatus,
 };
 
+use rustix::process::geteuid;
+
 use crate::Plan;
 
 /// Everything that Linux 6.10 has a rule for.
 const KNOWN: ABI = ABI::V5;
 
 /// Devices and interfaces that programs write to, and that store nothing of the user's. Real cards are not among them.
-const TALK: [&str; 10] = [
+const TALK: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
@@ -29,8 +31,10 @@ const TALK: [&str; 10] = [
     "/dev/ptmx",
     "/dev/pts",
     "/dev/shm",
-    "/proc",
 ];
+
+/// What a process says of itself lies here, and what root may set of the machine.
+const PROCESSES: &str = "/proc";
 
 /// Takes the right to write from this process, except for what the plan keeps open and the run's own folders. The record
 /// of the plan is written first.
@@ -41,7 +45,8 @@ pub(crate) fn raise(plan: &Plan) -> io::Result<()> {
     let all = AccessFs::from_write(KNOWN);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(all).map_err(other)?;
     let mut ruleset = ruleset.create().map_err(other)?;
-    let talk = TALK.iter().map(Path::new);
+    let processes = (!geteuid().is_root()).then_some(PROCESSES);
+    let talk = TALK.into_iter().chain(processes).map(Path::new);
     let ours = plan.open.iter().chain([&plan.disk, &plan.memory]).map(|path| path.as_path());
     for path in talk.chain(ours) {
         // What is not there cannot be written to.

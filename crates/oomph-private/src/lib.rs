@@ -15,6 +15,7 @@
 //! Design constraints:
 //! - What cannot be made private is left out of the view or is read-only: the worst case is an error, never a change.
 //! - Nothing panics and nothing is printed, because part of this runs inside somebody else's process.
+//! - Root is no exception: what it could leave a view by is taken from it, and the kernel's settings are read-only.
 //! - Sockets and pipes of others stay reachable: an overlay would cut them off, and talking is not storing.
 
 #[cfg(target_os = "linux")]
@@ -30,11 +31,15 @@ mod network;
 #[cfg(target_os = "linux")]
 mod overlay;
 #[cfg(target_os = "linux")]
+mod own;
+#[cfg(target_os = "linux")]
 mod plan;
+#[cfg(target_os = "linux")]
+mod rights;
 mod written;
 
 #[cfg(target_os = "linux")]
-pub use namespace::{drop_capabilities, enter};
+pub use namespace::enter;
 #[cfg(target_os = "linux")]
-pub use plan::{Made, Plan, Record};
+pub use plan::{FENCE_FILE, Made, PLAN_FILE, Plan, Record};
 pub use written::{Written, WrittenFile};

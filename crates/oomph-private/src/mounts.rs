@@ -43,6 +43,16 @@ impl Mount {
     pub(crate) fn is_kernel(&self) -> bool {
         KERNEL.contains(&self.kind.as_str())
     }
+
+    /// Whether it shows processes.
+    pub(crate) fn is_of_processes(&self) -> bool {
+        self.kind == "proc"
+    }
+
+    /// Whether it holds terminals or queues of messages, and nothing that would stay.
+    pub(crate) fn is_talk(&self) -> bool {
+        ["devpts", "mqueue"].contains(&self.kind.as_str())
+    }
 }
 
 /// The mounts below some folder, by their places in it.
@@ -72,10 +82,14 @@ impl Mounts {
 
     /// The mounts below a place that are below no other of them, by place.
     pub(crate) fn children(&self, place: &Path) -> Vec<PathBuf> {
-        let below = |mount: &&Mount| mount.place != place && mount.place.starts_with(place);
-        let inside: Vec<&Path> = self.0.iter().filter(below).map(|mount| mount.place.as_path()).collect();
+        let inside: Vec<&Path> = self.below_place(place).map(|mount| mount.place.as_path()).collect();
         let outermost = |one: &&&Path| !inside.iter().any(|other| other != *one && one.starts_with(other));
         inside.iter().filter(outermost).map(|place| place.to_path_buf()).collect()
+    }
+
+    /// All mounts below a place.
+    pub(crate) fn below_place(&self, place: &Path) -> impl Iterator<Item = &Mount> {
+        self.0.iter().filter(move |mount| mount.place != place && mount.place.starts_with(place))
     }
 }
 

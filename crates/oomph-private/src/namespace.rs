@@ -6,19 +6,25 @@ use std::path::Path;
 
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{getegid, geteuid, pivot_root};
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::cover::Cover;
-use crate::{Made, Plan, fence, network};
+use crate::{Made, Plan, fence, network, rights};
 
-/// Makes the view or the fence of a plan and moves this process into it; what it starts from now on sees the same. The record of the
-/// plan is written on the way. The process must have one thread.
+/// Makes the view or the fence of a plan and moves this process into it; what it starts from now on sees the same. Root
+/// gives up its rights over the machine, and others those over their namespaces, unless children of the process are to
+/// make views. The record of the plan is written on the way. The process must have one thread.
 ///
 /// # Errors
 /// When the kernel does not allow it, or some part cannot be made. The process is then of no use for a program: it may be
 /// in a user namespace that knows no user.
 pub fn enter(plan: &Plan) -> io::Result<()> {
-    if plan.fence { fence::raise(plan) } else { enter_view(plan) }
+    if plan.fence {
+        fence::raise(plan)?
+    } else {
+        enter_view(plan)?
+    }
+    if plan.keep_real { Ok(()) } else { rights::limit() }
 }
 
 fn enter_view(plan: &Plan) -> io::Result<()> {
@@ -34,15 +40,6 @@ fn enter_view(plan: &Plan) -> io::Result<()> {
     fs::write(real(plan, &plan.record), record.to_bytes())?;
     change_root(&root, old.as_deref())?;
     std::env::set_current_dir(&plan.directory)
-}
-
-/// Gives up the rights over its namespaces that a process has after it made a user namespace. Starting a program does the
-/// same, unless the user is root.
-pub fn drop_capabilities() {
-    if !geteuid().is_root() {
-        let none = CapabilitySet::empty();
-        let _ = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
-    }
 }
 
 /// A path of the plan as this process reaches it.

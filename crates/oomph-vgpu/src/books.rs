@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use oomph_ledger::{
     DeviceDescription, DeviceWord, FILE_BYTES, HeaderWord, Kind, LEDGER_FILE, MAGIC, MAX_DEVICES, MAX_NOTES,
-    MAX_PROCESSES, NOTE_BYTES, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, PROCESS_USED, RUN_FOLDER_VARIABLE, VERSION,
-    description_offset, device_word, note_offset, process_device_word, process_word,
+    NOTE_BYTES, NoteKind, PROCESS_REFUSALS, RUN_FOLDER_VARIABLE, VERSION, Words, description_offset, device_word,
+    note_offset, process_device_word, process_word,
 };
 
 use crate::cudnn::namespace;
@@ -139,13 +139,24 @@ extern "C" fn closed() {
     }
 }
 
-impl Books {
+impl Words for Books {
     fn word(&self, index: usize) -> &AtomicU64 {
         // SAFETY: indices come from the layout, so they lie inside the mapping; it is page-aligned and lives as long as
         // the process, and every access to these words is atomic.
         unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(index) }
     }
 
+    fn capacity(&self, device: usize) -> Option<u64> {
+        let at = (description_offset(device) + DeviceDescription::CAPACITY_AT) / 8;
+        (device < self.cards.len()).then(|| self.word(at).load(Ordering::Relaxed))
+    }
+
+    fn devices(&self) -> usize {
+        self.cards.len()
+    }
+}
+
+impl Books {
     /// Takes over the ledger of another run folder, if this process was given one after it was forked: a fork server
     /// opens its books while it imports, and each of its children is a run of its own. The place of the mapping stays,
     /// so nothing that was derived from it goes stale; a ledger of other cards is therefore not taken. Their capacities
@@ -202,65 +213,17 @@ impl Books {
         if slot != NO_SLOT {
             return Some(slot);
         }
-        let slot = self.word(HeaderWord::Processes as usize).fetch_add(1, Ordering::Relaxed) as usize;
-        if slot >= MAX_PROCESSES {
-            return None;
-        }
         let pid = std::process::id();
-        self.word(process_word(slot) + 1).store(start_time(pid).unwrap_or(0), Ordering::Relaxed);
-        self.word(process_word(slot)).store(u64::from(pid), Ordering::Release);
+        let slot = self.take_slot(pid, start_time(pid).unwrap_or(0))?;
         self.owner.store(pid, Ordering::Relaxed);
         self.slot.store(slot, Ordering::Relaxed);
         Some(slot)
     }
 
-    /// Gives back what a slot's process holds on every card.
-    fn clear(&self, slot: usize) {
-        for device in 0..self.cards.len() {
-            let at = process_device_word(slot, device);
-            let held = self.word(at).swap(0, Ordering::Relaxed);
-            self.word(device_word(device, DeviceWord::Used)).fetch_sub(held, Ordering::Relaxed);
-            for kind in Kind::ALL {
-                self.word(at + PROCESS_USED + kind as usize).store(0, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// Gives back what processes hold that died without saying so. Returns whether there were any.
-    fn sweep(&self) -> bool {
+    fn sweep_dead(&self) -> bool {
         let _guard = self.lock.lock();
-        let taken = (self.word(HeaderWord::Processes as usize).load(Ordering::Relaxed) as usize).min(MAX_PROCESSES);
-        let mut found = false;
-        for slot in 0..taken {
-            let pid = self.word(process_word(slot)).load(Ordering::Acquire) as u32;
-            let started = self.word(process_word(slot) + 1).load(Ordering::Relaxed);
-            let holds = (0..self.cards.len())
-                .any(|device| self.word(process_device_word(slot, device)).load(Ordering::Relaxed) > 0);
-            if holds && pid != 0 && start_time(pid) != Some(started) {
-                self.clear(slot);
-                found = true;
-            }
-        }
-        found
-    }
-
-    /// What a card can hold, in bytes, as the mapped ledger says.
-    fn capacity(&self, device: usize) -> Option<u64> {
-        let at = (description_offset(device) + DeviceDescription::CAPACITY_AT) / 8;
-        (device < self.cards.len()).then(|| self.word(at).load(Ordering::Relaxed))
-    }
-
-    /// Takes bytes from a card if it has them.
-    fn take(&self, device: usize, bytes: u64) -> bool {
-        let Some(capacity) = self.capacity(device) else { return false };
-        let used = self.word(device_word(device, DeviceWord::Used));
-        let taken = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|used| *used <= capacity)
-        });
-        if let Ok(before) = taken {
-            self.word(device_word(device, DeviceWord::Peak)).fetch_max(before + bytes, Ordering::Relaxed);
-        }
-        taken.is_ok()
+        self.sweep(&|pid, started| start_time(pid) == Some(started))
     }
 }
 
@@ -314,22 +277,13 @@ pub fn charge_if_free(device: usize, kind: Kind, bytes: u64) -> bool {
         return true;
     }
     let slot = books.slot();
-    if !(books.take(device, bytes) || books.sweep() && books.take(device, bytes)) {
+    if !(books.take(device, bytes) || books.sweep_dead() && books.take(device, bytes)) {
         return false;
     }
     let Some(slot) = slot else { return true };
-    let at = process_device_word(slot, device);
-    books.word(at + PROCESS_USED + kind as usize).fetch_add(bytes, Ordering::Relaxed);
-    let held = books.word(at).fetch_add(bytes, Ordering::Relaxed) + bytes;
-    if held > books.word(at + 1).load(Ordering::Relaxed) {
+    if let Some(held) = books.enter(slot, device, kind, bytes) {
         let _guard = books.lock.lock();
-        if held > books.word(at + 1).load(Ordering::Relaxed) {
-            books.word(at + 1).store(held, Ordering::Relaxed);
-            for kind in Kind::ALL {
-                let used = books.word(at + PROCESS_USED + kind as usize).load(Ordering::Relaxed);
-                books.word(at + PROCESS_AT_PEAK + kind as usize).store(used, Ordering::Relaxed);
-            }
-        }
+        books.keep_peak(slot, device, held);
     }
     true
 }
@@ -341,10 +295,7 @@ pub fn release(device: usize, kind: Kind, bytes: u64) {
     if slot == NO_SLOT || device >= MAX_DEVICES {
         return;
     }
-    let at = process_device_word(slot, device);
-    books.word(at).fetch_sub(bytes, Ordering::Relaxed);
-    books.word(at + PROCESS_USED + kind as usize).fetch_sub(bytes, Ordering::Relaxed);
-    books.word(device_word(device, DeviceWord::Used)).fetch_sub(bytes, Ordering::Relaxed);
+    books.give_back(slot, device, kind, bytes);
 }
 
 /// Bytes of a card that nobody holds.
@@ -362,16 +313,8 @@ pub fn run_folder() -> Option<PathBuf> {
 /// Every process that holds memory on a card, with the bytes it holds.
 pub fn holders(device: usize) -> Vec<(u32, u64)> {
     let Some(books) = books() else { return Vec::new() };
-    let taken = (books.word(HeaderWord::Processes as usize).load(Ordering::Relaxed) as usize).min(MAX_PROCESSES);
-    let mut holders = Vec::new();
-    for slot in 0..taken {
-        let pid = books.word(process_word(slot)).load(Ordering::Acquire) as u32;
-        let held = books.word(process_device_word(slot, device)).load(Ordering::Relaxed);
-        if held > 0 {
-            holders.push((pid, held));
-        }
-    }
-    holders
+    let slots = (0..books.slots()).map(|slot| (books.process(slot), books.held(slot, device)));
+    slots.filter(|(_, held)| *held > 0).collect()
 }
 
 /// Leaves a note in the ledger; beyond [`MAX_NOTES`] it is dropped.

@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod activity;
+mod attributes;
 mod books;
 mod capture;
 mod cubin;

@@ -18,10 +18,7 @@ pub unsafe extern "C" fn oomph_enter_private_view(plan: *const c_char) -> c_int 
     // SAFETY: the caller's promise.
     let path = OsStr::from_bytes(unsafe { CStr::from_ptr(plan) }.to_bytes());
     match fs::read(path).and_then(|bytes| oomph_private::enter(&Plan::from_bytes(&bytes)?)) {
-        Ok(_) => {
-            oomph_private::drop_capabilities();
-            0
-        }
+        Ok(()) => 0,
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
     }
 }

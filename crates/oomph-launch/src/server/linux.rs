@@ -134,16 +134,15 @@ fn system(action: &'static str) -> impl Fn(std::io::Error) -> LaunchError {
 
 impl Server {
     pub(super) fn start(launch: Launch, program: &PythonProgram, packages: &[String]) -> Result<Self, LaunchError> {
-        let launch = launch.for_a_server();
-        launch.check_network()?;
-        let started = Self::start_once(&launch, program, packages);
-        match launch.private_view() {
-            Some(view) if view.was_refused() => {
-                let launch = launch.without_view();
-                launch.check_network()?;
-                Self::start_once(&launch, program, packages)
+        let mut launch = launch;
+        loop {
+            launch = launch.for_a_server();
+            launch.check_network()?;
+            let started = Self::start_once(&launch, program, packages);
+            if !launch.private_view().is_some_and(PrivateView::was_refused) {
+                return started;
             }
-            _ => started,
+            launch = launch.one_floor_down();
         }
     }
 
@@ -173,7 +172,7 @@ impl Server {
         };
         let mut answers = BufReader::new(ours);
         server.prepare(&mut answers, program, packages)?;
-        server.view = launch.private_view().filter(|view| view.was_made()).cloned();
+        server.view = launch.private_view().filter(|view| view.was_made() && !view.is_fence()).cloned();
         let waiting = Arc::clone(&server.waiting);
         std::thread::Builder::new()
             .name("fork server".to_owned())
@@ -217,7 +216,7 @@ impl Server {
                 let Ok(plan) = plan.into_os_string().into_string() else { return Ok(Forked::NeedsAProcess) };
                 (Some(plan), None)
             }
-            // The kernel has refused the server its view, and gives the child none.
+            // The kernel has refused the server view and fence, and gives the child none.
             (None, _) => (None, None),
             (Some(_), None) => return Ok(Forked::NeedsAProcess),
             (Some(server), Some(child)) => {

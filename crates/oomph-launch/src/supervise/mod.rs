@@ -194,7 +194,7 @@ impl Launch {
         {
             let here = || std::env::current_dir().unwrap_or_else(|_| "/".into());
             let directory = self.directory.clone().unwrap_or_else(here);
-            self.private = crate::private::PrivateView::of(run, cache.path(), &directory);
+            self.private = crate::private::PrivateView::of(run, cache.path(), &directory, &self.arguments);
         }
         self
     }
@@ -277,15 +277,17 @@ impl Launch {
         if self.no_network && !is_cut { Err(crate::private::network_refusal()) } else { Ok(()) }
     }
 
+    /// The same with what is next best, after the kernel refused the view or the fence.
     #[cfg(target_os = "linux")]
-    pub(crate) fn without_view(&self) -> Self {
-        Self { private: None, ..self.clone() }
+    pub(crate) fn one_floor_down(mut self) -> Self {
+        self.private = self.private.and_then(crate::private::PrivateView::fenced);
+        self
     }
 
     /// The same in a view that the children of a fork server can be made views from.
     #[cfg(target_os = "linux")]
     pub(crate) fn for_a_server(mut self) -> Self {
-        self.private = self.private.and_then(crate::private::PrivateView::for_a_server);
+        self.private = self.private.map(crate::private::PrivateView::for_a_server);
         self
     }
 
