@@ -74,6 +74,13 @@ pub struct Observation {
     pub unkept: Option<String>,
 }
 
+impl Observation {
+    /// Whether the program did all that it does by itself: a server waits for requests then.
+    pub fn is_done(&self) -> bool {
+        matches!(self.cut, None | Some(Cut::Listening))
+    }
+}
+
 /// Why a run was ended before it was done. What it took until then is known all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
@@ -81,6 +88,8 @@ pub enum Cut {
     TimeUp,
     /// The user, or the system, sent a signal: a server goes on until somebody does.
     Interrupted,
+    /// It had started, and waited for requests: a server does so until somebody ends it.
+    Listening,
 }
 
 /// What is known of a program's need beside the run that the answer is about.
@@ -328,6 +337,7 @@ fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
     match run.cut {
         Some(Cut::TimeUp) => return Stopped::Timeout,
         Some(Cut::Interrupted) => return Stopped::Interrupted,
+        Some(Cut::Listening) => return Stopped::Listening,
         None => {}
     }
     let said = run.hooks.reports.iter().find_map(|hook| hook.stopped.as_deref());

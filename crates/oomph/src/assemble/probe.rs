@@ -116,7 +116,7 @@ pub(super) fn add_probe(
         return;
     }
     // What died on a card without a limit may have died before its peak.
-    let early = verdict != Verdict::Fits || probe.cut.is_some();
+    let early = verdict != Verdict::Fits || !probe.is_done();
     let (_, died) = judge(probe);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
         let limit = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
@@ -175,7 +175,7 @@ pub(super) fn add_probe(
     if early {
         let why = match host {
             Some(host) => host_words(&host),
-            None if probe.cut.is_some() => "was not done when its time was up".into(),
+            None if !probe.is_done() => "was not done when its time was up".into(),
             None => "ran out of memory as well".into(),
         };
         warnings.push(format!(

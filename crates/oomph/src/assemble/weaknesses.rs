@@ -36,7 +36,7 @@ pub(super) fn weaknesses(
             "the program was interrupted: its figures are of what it did until then, and a peak may be yet to come"
                 .into(),
         ),
-        None => {}
+        Some(Cut::Listening) | None => {}
     }
     if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
         warnings.push(format!(

@@ -9,6 +9,7 @@ mod in_place;
 mod list;
 mod phases;
 mod price;
+mod serving;
 mod situation;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ use baseline::{Baseline, Seen, observed};
 use bench::{Applier, Means, VirtualBench};
 use edits::Edits;
 use price::Priced;
+use serving::Serving;
 use situation::Known;
 
 /// How long is searched where nobody says how long.
@@ -242,10 +244,17 @@ fn search<'a>(
         own_limit: full.devices.get(fullest).and_then(|device| pool::own_limit(device, card.gpu.capacity_bytes)),
     };
     let mut situation = known.situation();
-    let moments = known.moments();
+    let mut moments = known.moments();
     // From inside the hook changes programs of PyTorch only.
     let hook = matches!(stage.kind(), ProgramKind::Python { .. }) && !others_only(&full.frameworks);
-    let edits = Edits::of(command, &stage.directory, &known);
+    let mut edits = Edits::of(command, &stage.directory, &known);
+    if let Some(serving) = Serving::of(line.as_ref(), edits.as_ref(), &card.gpu, known.peak_bytes) {
+        serving.describe(&mut situation);
+        moments = serving.moments();
+        if let Some(edits) = &mut edits {
+            edits.learn(&serving);
+        }
+    }
     if others_only(&full.frameworks) && situation.settings.batch_size.is_none() {
         situation.settings.batch_size = edits.as_ref().and_then(Edits::batch_size);
     }
@@ -352,7 +361,7 @@ fn least(
     tell("the least that it needs with everything applied");
     let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
     let report = assemble(unlimited, &run, None);
-    Ok((report.verdict == Verdict::Fits && run.cut.is_none()).then(|| bench::peak(&report)))
+    Ok((report.verdict == Verdict::Fits && run.is_done()).then(|| bench::peak(&report)))
 }
 
 /// Whether a program computes with other frameworks than PyTorch.
