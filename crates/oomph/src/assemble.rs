@@ -255,6 +255,8 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
             // What the CPU did says nothing of the card.
             _ if fallback(run).is_some() => Verdict::Failed,
             true => Verdict::Fits,
+            // It looked for a card by a runtime of its own, and went on without one.
+            false if !run.ledger.static_runtimes().is_empty() => Verdict::Failed,
             false => Verdict::NoGpuUse,
         };
         return (verdict, BTreeSet::new());

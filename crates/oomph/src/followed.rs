@@ -40,7 +40,7 @@ pub fn unreached(run: &Observation, early: bool) -> Vec<Unreached> {
         .map(|one| Unreached { phase: one.phase.clone(), why: one.why.clone() });
     let requests = (run.cut == Some(Cut::Listening)).then(|| Unreached {
         phase: "requests".to_owned(),
-        why: "the server waited for them; run it together with a client, under --until-exit, to see what they take"
+        why: "the server waited for them, and no client came; one command that starts both shows what they take"
             .to_owned(),
     });
     told.chain(requests).collect()

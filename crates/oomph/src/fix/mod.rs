@@ -248,7 +248,13 @@ fn search<'a>(
     // From inside the hook changes programs of PyTorch only.
     let hook = matches!(stage.kind(), ProgramKind::Python { .. }) && !others_only(&full.frameworks);
     let mut edits = Edits::of(command, &stage.directory, &known);
-    if let Some(serving) = Serving::of(line.as_ref(), edits.as_ref(), &card.gpu, known.peak_bytes) {
+    if let Some(serving) = Serving::of(
+        line.as_ref(),
+        edits.as_ref(),
+        &card.gpu,
+        known.peak_bytes,
+        known.oom.map(|oom| oom.message.as_str()),
+    ) {
         serving.describe(&mut situation);
         moments = serving.moments();
         if let Some(edits) = &mut edits {

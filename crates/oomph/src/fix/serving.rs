@@ -39,6 +39,8 @@ struct Memory {
     context_that_fits: Option<u64>,
     /// Layers on the card, and how many would fit.
     layers: Option<(u64, Option<u64>)>,
+    /// Whether the model is a mixture of experts.
+    is_mixture: bool,
 }
 
 /// What its line, or the call in a script, says.
@@ -60,10 +62,22 @@ struct Settings {
 }
 
 impl Serving {
-    /// The server that a command or a script starts. `peak_bytes` is what it needs in all.
-    pub fn of(line: Option<&Line>, edits: Option<&Edits>, gpu: &Gpu, peak_bytes: u64) -> Option<Self> {
+    /// The server that a command or a script starts. `peak_bytes` is what it needs in all, `error` what it died of.
+    pub fn of(
+        line: Option<&Line>,
+        edits: Option<&Edits>,
+        gpu: &Gpu,
+        peak_bytes: u64,
+        error: Option<&str>,
+    ) -> Option<Self> {
         let (framework, settings) = of_line(line).or_else(|| of_script(edits))?;
-        let memory = memory(framework, &settings, gpu, peak_bytes);
+        let mut memory = memory(framework, &settings, gpu, peak_bytes);
+        // What the server itself has measured is better than what is planned.
+        let said = error.map(oomph_explain::log::explain_text);
+        let said = said.and_then(|said| said.failures.iter().find_map(|failure| failure.facts.context_tokens_that_fit));
+        if let (Some(memory), Some(said)) = (&mut memory, said) {
+            memory.context_that_fits = longest(memory.context, CELLS, |context| context <= said);
+        }
         Some(Self { framework, settings, memory })
     }
 
@@ -78,6 +92,7 @@ impl Serving {
         let Some(memory) = &self.memory else { return };
         settings.context_length = Some(memory.context);
         settings.context_that_fits = memory.context_that_fits;
+        settings.is_mixture = Some(memory.is_mixture);
         settings.gpu_layers = memory.layers.map(|(layers, _)| layers);
         settings.layers_that_fit = memory.layers.and_then(|(_, fit)| fit);
         situation.owners = Some(memory.owners.clone());
@@ -211,7 +226,7 @@ fn memory(framework: Framework, settings: &Settings, gpu: &Gpu, peak_bytes: u64)
     };
     match framework {
         Framework::LlamaCpp => llama_cpp(settings, (shape, part), gpu, peak_bytes, context, &planned),
-        _ => vllm(settings, gpu, context, &planned),
+        _ => vllm(settings, shape.experts.is_some(), gpu, context, &planned),
     }
 }
 
@@ -269,12 +284,19 @@ fn llama_cpp(
         owners: needs(context, layers).into_iter().collect(),
         context,
         context_that_fits: longest(context, CELLS, fits),
+        is_mixture: shape.experts.is_some(),
         layers: Some((layers, (1..layers).rev().find(|&fewer| sum(context, fewer) <= room))),
     })
 }
 
 /// What vLLM has for its cache: its share of the card, less what it needs beside.
-fn vllm(settings: &Settings, gpu: &Gpu, context: u64, planned: &dyn Fn(u64) -> Estimate) -> Option<Memory> {
+fn vllm(
+    settings: &Settings,
+    is_mixture: bool,
+    gpu: &Gpu,
+    context: u64,
+    planned: &dyn Fn(u64) -> Estimate,
+) -> Option<Memory> {
     let share = settings.utilization.unwrap_or(UTILIZATION);
     let budget = (gpu.capacity_bytes as f64 * share) as u64;
     let plan = planned(context);
@@ -295,6 +317,7 @@ fn vllm(settings: &Settings, gpu: &Gpu, context: u64, planned: &dyn Fn(u64) -> E
         context,
         context_that_fits: longest(context, CELLS, fits),
         layers: None,
+        is_mixture,
     })
 }
 
