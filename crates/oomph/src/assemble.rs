@@ -75,6 +75,12 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Whether the program takes a share of whatever card it gets, as vLLM does: its use of a card without a limit says
+    /// nothing of what it needs.
+    pub fn takes_a_share(&self) -> bool {
+        self.hooks.reports.iter().any(|hook| hook.frameworks.contains_key("vllm"))
+    }
+
     /// Whether the program did all that it does by itself: a server waits for requests then.
     pub fn is_done(&self) -> bool {
         matches!(self.cut, None | Some(Cut::Listening))

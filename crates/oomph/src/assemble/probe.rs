@@ -105,6 +105,14 @@ pub(super) fn add_probe(
     foretold: &[Option<Foretold>],
     warnings: &mut Vec<String>,
 ) {
+    if probe.takes_a_share() {
+        warnings.push(
+            "vLLM takes a share of whatever card it gets, so what it needs is not known; name a larger card with --gpu to \
+             see whether it holds it"
+                .into(),
+        );
+        return;
+    }
     let (verdict, _) = judge(probe);
     let host = host::shortage(probe).filter(|_| verdict == Verdict::Failed);
     if verdict == Verdict::Failed && probe.cut.is_none() && host.is_none() {

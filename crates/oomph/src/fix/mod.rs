@@ -194,7 +194,8 @@ fn search<'a>(
     };
     let needed = assemble(&unlimited, &probe, None);
     let fullest = fullest(&needed);
-    let of_probe = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
+    let of_probe = needed.devices.get(fullest).filter(|_| !probe.takes_a_share());
+    let of_probe = of_probe.and_then(|device| whose::owners_at(device, &probe, At::InUse));
     let probed = of_probe.is_some();
     let needs = needs::Search {
         runner,
@@ -237,7 +238,7 @@ fn search<'a>(
             .filter_map(|device| device.need())
             .map(|need| need.process_bytes)
             .max()
-            .unwrap_or_else(|| bench::peak(&needed)),
+            .unwrap_or_else(|| if probe.takes_a_share() { at_death(card, &first) } else { bench::peak(&needed) }),
         limit_bytes: card.gpu.capacity_bytes,
         capability: (capability.major, capability.minor),
         cards: wanted.cards.len(),
@@ -280,7 +281,7 @@ fn search<'a>(
         candidates.extend(phases::evaluation_without_graph(catalogue, &situation, &wanted.wishes, &applier));
     }
     let candidates = phases::ordered(candidates, &applier);
-    let at_death = card.gpu.capacity_bytes.saturating_add(known.oom.map_or(0, |oom| oom.requested_bytes));
+    let at_death = at_death(card, &first);
     let limit = card.gpu.capacity_bytes;
     let forecast = if probed {
         Forecast::new(situation.clone(), known.peak_bytes.max(limit), limit)
@@ -397,6 +398,11 @@ fn fatal(run: &Observation) -> Option<&HookOom> {
     let all = || run.hooks.reports.iter().filter_map(|hook| hook.oom.as_ref());
     // A program that caught its error is to be made to fit as it is written.
     all().find(|oom| oom.fatal).or_else(|| all().next())
+}
+
+/// What the program would have held at least, had the card not refused it: the card and what was requested, in bytes.
+fn at_death(card: &Card, run: &Observation) -> u64 {
+    card.gpu.capacity_bytes.saturating_add(fatal(run).map_or(0, |oom| oom.requested_bytes))
 }
 
 /// The card that is filled most.

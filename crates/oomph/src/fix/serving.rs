@@ -30,6 +30,8 @@ pub struct Serving {
     settings: Settings,
     /// What is known of its memory, where its model was found.
     memory: Option<Memory>,
+    /// The longest context that fits, in tokens.
+    context_that_fits: Option<u64>,
 }
 
 /// What is known of a server's memory.
@@ -71,14 +73,14 @@ impl Serving {
         error: Option<&str>,
     ) -> Option<Self> {
         let (framework, settings) = of_line(line).or_else(|| of_script(edits))?;
-        let mut memory = memory(framework, &settings, gpu, peak_bytes);
+        let memory = memory(framework, &settings, gpu, peak_bytes);
         // What the server itself has measured is better than what is planned.
         let said = error.map(oomph_explain::log::explain_text);
         let said = said.and_then(|said| said.failures.iter().find_map(|failure| failure.facts.context_tokens_that_fit));
-        if let (Some(memory), Some(said)) = (&mut memory, said) {
-            memory.context_that_fits = longest(memory.context, CELLS, |context| context <= said);
-        }
-        Some(Self { framework, settings, memory })
+        let context = memory.as_ref().map(|memory| memory.context).or(settings.context);
+        let said = said.zip(context).and_then(|(said, context)| longest(context, CELLS, |tokens| tokens <= said));
+        let context_that_fits = said.or_else(|| memory.as_ref()?.context_that_fits);
+        Some(Self { framework, settings, memory, context_that_fits })
     }
 
     /// Puts what is known into the question that the catalogue answers.
@@ -89,9 +91,10 @@ impl Serving {
         let settings = &mut situation.settings;
         settings.memory_utilization = self.settings.utilization.or(settings.memory_utilization);
         settings.concurrent_sequences = self.settings.sequences.or(settings.concurrent_sequences);
+        settings.context_that_fits = self.context_that_fits;
+        settings.context_length = self.settings.context;
         let Some(memory) = &self.memory else { return };
         settings.context_length = Some(memory.context);
-        settings.context_that_fits = memory.context_that_fits;
         settings.is_mixture = Some(memory.is_mixture);
         settings.gpu_layers = memory.layers.map(|(layers, _)| layers);
         settings.layers_that_fit = memory.layers.and_then(|(_, fit)| fit);
@@ -112,7 +115,7 @@ impl Serving {
 
     /// The longest context that fits, in tokens.
     pub fn context_that_fits(&self) -> Option<u64> {
-        self.memory.as_ref()?.context_that_fits
+        self.context_that_fits
     }
 
     /// The most layers that fit.
