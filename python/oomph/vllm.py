@@ -6,6 +6,7 @@ they have taken all their memory, and again when they are told to shut down.
 
 import functools
 import os
+import re
 
 SETTINGS = (
     ("VLLM_USE_V2_MODEL_RUNNER", "0", "its second model runner waits for counts that only kernels write"),
@@ -49,6 +50,41 @@ def _version():
         return metadata.version("vllm")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+_SHORTAGE = re.compile(r"\(([\d.]+) GiB KV cache is needed.*?cache memory \(([\d.]+) GiB\)", re.DOTALL)
+"""What is needed for the cache of one request, and what is left for it."""
+
+
+def watch_cache(module, refused):
+    """Have `refused(error, needed, available)` called, in bytes, where an engine has too little left for one request.
+
+    vLLM asks no allocator for its cache then: `module`, `vllm.v1.core.kv_cache_utils`, compares the two and raises a
+    `ValueError`.
+    """
+    for name in ("_check_enough_kv_cache_memory", "check_enough_kv_cache_memory"):
+        check = getattr(module, name, None)
+        if check is not None:
+            setattr(module, name, _telling(check, refused))
+            return
+
+
+def _telling(check, refused):
+    @functools.wraps(check)
+    def checked(*args, **kwargs):
+        try:
+            return check(*args, **kwargs)
+        except ValueError as error:
+            refused(error, *shortage(str(error)))
+            raise
+
+    return checked
+
+
+def shortage(message):
+    """What an engine's error says that is needed and that is left, in bytes; 0 where it does not say."""
+    found = _SHORTAGE.search(message)
+    return tuple(int(float(size) * 2**30) for size in found.groups()) if found else (0, 0)
 
 
 def watch_worker(module, ready_to_serve, finish):

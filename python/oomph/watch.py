@@ -191,6 +191,13 @@ class Watcher:
             self.record.note_oom(self._oom_by_itself(error))
             self.record.write()
 
+    def cache_refused(self, error, needed, available):
+        """vLLM has found that its share of the card leaves too little for the cache of one request, and gives up."""
+        facts = self._oom(0, needed, available, error)
+        facts.update(phase="load", fatal=True)
+        self.record.note_oom(facts)
+        self.record.write()
+
     def _oom_by_itself(self, error):
         """What is known of an error that no observer was told of."""
         device = free = 0
@@ -420,6 +427,7 @@ def install(torch, record, config):
         os.register_at_fork(after_in_child=watcher.forked)
     hook.in_new_run(watcher.new_run)
     hook.on_import("vllm.v1.worker.gpu_worker", lambda module: _watch_vllm(module, watcher))
+    hook.on_import("vllm.v1.core.kv_cache_utils", lambda module: _watch_vllm_cache(module, watcher))
     return watcher
 
 
@@ -427,3 +435,9 @@ def _watch_vllm(module, watcher):
     from oomph import vllm
 
     vllm.watch_worker(module, lambda: vllm.ran(watcher.record), lambda: hook.guarded(watcher.finish))
+
+
+def _watch_vllm_cache(module, watcher):
+    from oomph import vllm
+
+    vllm.watch_cache(module, lambda *told: hook.guarded(watcher.cache_refused, *told))

@@ -1,71 +1,41 @@
-"""vLLM's settings in a dry run, and its workers' record, on stand-ins for its modules."""
+"""vLLM's engine gives up where its share of the card leaves too little for one request: what is made of its error."""
 
-import os
-import textwrap
 import types
 import unittest
-import unittest.mock
 
-import support
 from oomph import vllm
 
-
-class Settings(support.RunCase):
-    def setUp(self):
-        super().setUp()
-        # What the developer has set would stand.
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
-        patched = unittest.mock.patch.dict(os.environ, ours, clear=True)
-        patched.start()
-        self.addCleanup(patched.stop)
-        os.makedirs(os.path.join(self.user, "vllm"))
-        with open(os.path.join(self.user, "vllm", "__init__.py"), "w") as file:
-            file.write(textwrap.dedent("""
-                import os
-                names = ("VLLM_USE_V2_MODEL_RUNNER", "VLLM_USE_FLASHINFER_SAMPLER")
-                print(*(os.environ.get(name) for name in names))
-            """))
-
-    def run_program(self, **env):
-        out = self.passes("import vllm; from oomph import record, vllm; vllm.ran(record.current()); record.current().write()", env=env)
-        [report] = self.records()
-        return out, report
-
-    def test_are_not_said_of_what_was_only_looked_for(self):
-        self.passes("import importlib.util as util; util.find_spec('vllm'); from oomph import record; record.current().write()")
-        [report] = self.records()
-        self.assertEqual((report["warnings"], "vllm" in report["frameworks"]), ([], False))
-
-    def test_are_set_and_said(self):
-        out, report = self.run_program()
-        self.assertEqual(out, "0 0\n")
-        for name in ("VLLM_USE_V2_MODEL_RUNNER=0", "VLLM_USE_FLASHINFER_SAMPLER=0"):
-            self.assertTrue(any(name in warning for warning in report["warnings"]), name)
-        self.assertIn("vllm", report["frameworks"])
-
-    def test_of_the_user_stand(self):
-        out, report = self.run_program(VLLM_USE_V2_MODEL_RUNNER="1")
-        self.assertEqual(out, "1 0\n")
-        self.assertFalse(any("V2_MODEL_RUNNER" in warning for warning in report["warnings"]))
+MESSAGE = (
+    "To serve at least one request with the model's max seq len (131072), (2.0 GiB KV cache is needed, which is larger "
+    "than the available KV cache memory (1.32 GiB). Based on the available memory, the estimated maximum model length is "
+    "86288. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+)
 
 
-class Workers(unittest.TestCase):
-    def test_leave_their_record_when_ready_and_when_they_go(self):
+class Cache(unittest.TestCase):
+    def test_sizes_are_read_from_the_error(self):
+        self.assertEqual(vllm.shortage(MESSAGE), (2 << 30, int(1.32 * 2**30)))
+        self.assertEqual(vllm.shortage("No available memory for the cache blocks."), (0, 0))
+
+    def test_the_error_is_told_and_goes_on_its_way(self):
+        def check(available):
+            if available < 2:
+                raise ValueError(MESSAGE)
+            return "enough"
+
+        module = types.SimpleNamespace(check_enough_kv_cache_memory=check)
         told = []
+        vllm.watch_cache(module, lambda error, needed, available: told.append((str(error), needed, available)))
+        self.assertEqual(module.check_enough_kv_cache_memory(2), "enough")
+        self.assertEqual(told, [])
+        with self.assertRaises(ValueError):
+            module.check_enough_kv_cache_memory(1)
+        self.assertEqual(told, [(MESSAGE, 2 << 30, int(1.32 * 2**30))])
 
-        class Worker:
-            def compile_or_warm_up_model(self, seconds):
-                told.append("warm")
-                return seconds
-
-            def shutdown(self):
-                told.append("gone")
-
-        vllm.watch_worker(types.SimpleNamespace(Worker=Worker), lambda: told.append("ran"), lambda: told.append("written"))
-        worker = Worker()
-        self.assertEqual(worker.compile_or_warm_up_model(2.5), 2.5)
-        worker.shutdown()
-        self.assertEqual(told, ["warm", "ran", "written", "written", "gone"])
+    def test_another_release_without_the_check_is_left_alone(self):
+        module = types.SimpleNamespace()
+        vllm.watch_cache(module, lambda *told: self.fail("nothing to tell"))
+        self.assertEqual(vars(module), {})
 
 
 if __name__ == "__main__":

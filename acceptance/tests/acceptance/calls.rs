@@ -18,7 +18,8 @@ pub fn trials() -> Vec<Trial> {
     let relax = |way: &'static str| {
         Trial::test(format!("calls::relax-{way}"), move || relax(way).map_err(|error| format!("{error:#}").into()))
     };
-    vec![heat("naive"), heat("lean"), relax("careless"), relax("careful")]
+    let frames = Trial::test("calls::frames", || frames().map_err(|error| format!("{error:#}").into()));
+    vec![frames, heat("naive"), heat("lean"), relax("careless"), relax("careful")]
 }
 
 /// A figure that the report tells must be the one that the program prints under this name.
@@ -79,6 +80,21 @@ fn heat(way: &str) -> Result<()> {
         ensure!(remarks.iter().any(|remark| remark.contains(&word)), "nothing says {word:?}: {remarks:#?}");
     }
     Ok(())
+}
+
+/// A program that keeps a buffer for each frame dies: the line, how much each frame adds, and this before all else.
+fn frames() -> Result<()> {
+    let run = Run::dry_run()?.args(["--gpu", "rtx-3060", "--no-probe", "--format", "json"]).with(CUDA_13_2);
+    let program = run.folder().join("frames");
+    let program = program.to_str().context("the temporary folder has no plain name")?;
+    let mut run = run.program(&["acceptance/programs/cuda/build.py", "frames.cu", program]);
+    let finished = run.finish()?;
+    let report = finished.report()?;
+    finished.ensure(report["verdict"] == "oom", "it fits")?;
+    let line = place(&binary::programs().join("cuda/frames.cu"), "cudaMalloc(&buffer, bytes)")?;
+    let first = remarks(&report).first().map(|remark| (*remark).to_owned()).unwrap_or_default();
+    let wanted = format!("memory grows by 64.00 MiB with each allocation at {line}");
+    finished.ensure(first.starts_with(&wanted), format!("{first:?} comes first"))
 }
 
 /// A Rust program that loads the driver at run time and takes its memory from the driver's pool: likewise, and the lines

@@ -32,9 +32,15 @@ pub fn trials() -> Vec<Trial> {
         trial("llama-cpp-library-of-a-binary", llama_cpp_library_of_a_binary),
     ];
     match std::env::var("OOMPH_LLAMA_CPP") {
-        Ok(programs) => trials.push(Trial::test("serving::llama-server-fits-itself-to-the-card", move || {
-            llama_server(&programs).map_err(|error| format!("{error:#}").into())
-        })),
+        Ok(programs) => {
+            let also = programs.clone();
+            trials.push(Trial::test("serving::llama-server-fits-itself-to-the-card", move || {
+                llama_server(&programs).map_err(|error| format!("{error:#}").into())
+            }));
+            trials.push(Trial::test("serving::llama-server-is-fixed-by-its-options", move || {
+                llama_server_fixed(&also).map_err(|error| format!("{error:#}").into())
+            }));
+        }
         Err(_) => eprintln!("serving: llama-server is not tried, because OOMPH_LLAMA_CPP names no folder with it"),
     }
     if wanted("static-runtime") {
@@ -214,18 +220,56 @@ fn llama_server(programs: &str) -> Result<()> {
     Ok(())
 }
 
-/// The file that brings the runtime is named, and what would work.
+/// llama-server with more layers than fit: `fix` says how many do, and one layer more would not; it ends each server that
+/// waits for requests.
+fn llama_server_fixed(programs: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let make = "import gguf_of_holes; gguf_of_holes.write('model.gguf', dict(layers=32, embedding=4096, feed_forward=14336, \
+                heads=32, kv_heads=8, vocabulary=128256, context=131072), 'Q8_0', words=True)";
+    let made = std::process::Command::new("python3")
+        .args(["-c", make])
+        .current_dir(folder.path())
+        .env("PYTHONPATH", binary::programs().join("serving"))
+        .status()?;
+    ensure!(made.success(), "no model was made: {made}");
+    let server = format!("{programs}/llama-server");
+    let model = folder.path().join("model.gguf");
+    let model = model.to_str().context("the temporary folder has no plain name")?;
+    let card = ["--gpu", "rtx-3060", "--format", "json"];
+    let line = |layers: u64| {
+        let layers = layers.to_string();
+        ["--", &server, "-m", model, "-ngl", &layers, "-c", "32768"].map(str::to_owned)
+    };
+
+    let finished = Run::command("fix")?
+        .args(card)
+        .args(["--allow", "fewer-gpu-layers", "--fixes", "1"])
+        .args(line(99))
+        .finish()?;
+    let report = finished.report()?;
+    finished.ensure(report["verdict"] == "fixed", "nothing was found")?;
+    let command = report["fixes"][0]["command"].as_str().context("the fix has no command")?;
+    let layers = command.split(" -ngl ").nth(1).and_then(|rest| rest.split(' ').next()).context(command.to_owned())?;
+    let layers: u64 = layers.parse()?;
+    for (layers, fits) in [(layers, true), (layers + 2, false)] {
+        let finished = Run::dry_run()?.args(card).args(["--no-probe"]).args(line(layers)).finish()?;
+        let report = finished.report()?;
+        finished.ensure((report["verdict"] == "fits") == fits, format_args!("with {layers} layers"))?;
+        finished.ensure(!fits || report["stopped"] == "listening", "it was not seen to wait for requests")?;
+    }
+    Ok(())
+}
+
+/// The file that brings the runtime is named as the cause, with one status.
 fn static_runtime_is_named() -> Result<()> {
     for (module, file) in [("ctranslate2", "libctranslate2"), ("cupy", "runtime.cpython")] {
         let run = Run::json("rtx-4090", STATIC_RUNTIME)?.args(["--no-probe"]);
         let finished = run.program(&["acceptance/programs/serving/own_runtime.py", module]).finish()?;
         let report = finished.report()?;
-        let warnings: Vec<&str> =
-            report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let named = warnings.iter().any(|line| {
-            line.contains(file) && line.contains("linked in statically") && line.contains("--cudart shared")
-        });
-        finished.ensure(named, format_args!("{module}: {warnings:#?}"))?;
+        let named = report["fault"]["static_runtime"].as_str().is_some_and(|name| name.contains(file));
+        finished.ensure(named && report["verdict"] == "failed", format_args!("{module}: {}", report["fault"]))?;
+        // One status, whether the program ends with an error or goes on without the card.
+        finished.ensure(finished.status.code() == Some(2), format_args!("{module}: another status"))?;
     }
     Ok(())
 }

@@ -21,6 +21,12 @@ pub struct Facts {
     pub sequence_length: Option<u64>,
     /// The card's compute capability.
     pub capability: (u32, u32),
+    /// How many cards there are; 0 where that is not known.
+    pub cards: u32,
+    /// The longest context that fits on the card, in tokens, where the program serves a language model.
+    pub context_that_fits: Option<u64>,
+    /// How many of the model's layers fit on the card, where the program serves one by llama.cpp.
+    pub layers_that_fit: Option<u64>,
 }
 
 /// A model.

@@ -205,6 +205,12 @@ impl Program {
         recipes::retains_a_state(self)
     }
 
+    /// The library by which the program serves a language model (`vllm`, `llama_cpp`), and the plain values of the
+    /// arguments of its only engine, by their names; the model is `model` where it has none.
+    pub fn served(&self) -> Option<(&'static str, BTreeMap<String, String>)> {
+        recipes::served(self)
+    }
+
     /// Places a remedy.
     ///
     /// # Errors

@@ -234,3 +234,53 @@ fn a_model_of_onnx_is_converted_where_its_session_is_made() {
         assert!(lines.iter().any(|known| known == line), "{lines:?}");
     }
 }
+
+const LLAMA: &str = "\
+import argparse
+from llama_cpp import Llama
+parser = argparse.ArgumentParser()
+parser.add_argument('--ctx', type=int, default=32768)
+args = parser.parse_args()
+llm = Llama(model_path='m.gguf', n_gpu_layers=-1, n_ctx=args.ctx)
+";
+
+/// The edits of a server's script where this much of its settings fits.
+fn serving(text: &str, arguments: &[&str], remedy: &str) -> Result<Placed, String> {
+    let facts = Facts { context_that_fits: Some(9216), layers_that_fit: Some(26), cards: 1, ..Facts::default() };
+    program(text, arguments).apply(remedy, Amount::default(), &facts).map_err(|error| error.to_string())
+}
+
+#[test]
+fn llama_cpp_gets_the_context_and_the_layers_that_fit() {
+    let (library, values) = program(LLAMA, &["--ctx", "16384"]).served().unwrap();
+    assert_eq!(library, "llama_cpp");
+    let of = |name: &str| values.get(name).map(String::as_str);
+    assert_eq!((of("model_path"), of("n_gpu_layers"), of("n_ctx")), (Some("m.gguf"), Some("-1"), Some("16384")));
+    assert_eq!(serving(LLAMA, &[], "shorter-context").unwrap().program.arguments(), ["--ctx", "9216"]);
+    let text = |remedy: &str| {
+        let placed = serving(LLAMA, &[], remedy).unwrap();
+        placed.program.text(Path::new(SCRIPT)).unwrap().to_owned()
+    };
+    assert!(text("fewer-gpu-layers").contains("n_gpu_layers=26, n_ctx=args.ctx)"));
+    assert!(text("kv-cache-dtype").contains("n_ctx=args.ctx, flash_attn=True, type_k=8, type_v=8)"));
+    assert!(serving(LLAMA, &[], "autocast").is_err());
+    let on_cpu = "from llama_cpp import Llama\nllm = Llama('m.gguf')\n";
+    assert!(serving(on_cpu, &[], "fewer-gpu-layers").is_err(), "no layer is on the card");
+}
+
+#[test]
+fn vllm_scripts_get_its_own_arguments() {
+    let script = "from transformers import AutoTokenizer\nfrom vllm import LLM\n\
+                  llm = LLM('org/model', max_model_len=32_768, gpu_memory_utilization=0.9)\n";
+    let (library, values) = program(script, &[]).served().unwrap();
+    assert_eq!((library, values["model"].as_str()), ("vllm", "org/model"));
+    let text = |remedy: &str| {
+        let placed = serving(script, &[], remedy).unwrap();
+        placed.program.text(Path::new(SCRIPT)).unwrap().lines().last().unwrap().to_owned()
+    };
+    assert_eq!(text("shorter-context"), "llm = LLM('org/model', max_model_len=9216, gpu_memory_utilization=0.9)");
+    assert!(text("fewer-sequences").ends_with("gpu_memory_utilization=0.9, max_num_seqs=128)"));
+    assert!(text("enforce-eager").ends_with(", enforce_eager=True)"));
+    assert!(serving(script, &[], "tensor-parallel").is_err(), "there is one card");
+    assert!(program("class LLM: pass\nllm = LLM('x')\n", &[]).served().is_none());
+}

@@ -178,6 +178,22 @@ fn a_timeout_ends_the_tree() {
 }
 
 #[test]
+fn a_server_is_ended_once_it_waits_and_a_program_that_sleeps_is_not() {
+    let place = Place::new();
+    let server = "import socket, time\ns = socket.create_server(('127.0.0.1', 0))\nt = time.monotonic()\n\
+                  while time.monotonic() < t + 3: pass\ns.accept()";
+    let start = Instant::now();
+    let output = place.run(&["--ends-servers", "--", "python3", "-c", server]);
+    assert_eq!(output.status.code(), Some(128 + 15));
+    assert!(text(&output.stderr).contains("waited for requests"), "{}", text(&output.stderr));
+    // Three seconds of work, and then those of rest.
+    assert!(start.elapsed() > Duration::from_secs(8), "{:?}", start.elapsed());
+    let output = place.run(&["--ends-servers", "--", "sh", "-c", "sleep 9; exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "it listens for nothing");
+    assert!(!text(&output.stderr).contains("waited for requests"));
+}
+
+#[test]
 fn a_signal_for_the_program_is_passed_on() {
     let place = Place::new();
     let script = r#"trap 'echo got > usr1; exit 9' USR1; echo ready > ready; while :; do sleep 0.05; done"#;

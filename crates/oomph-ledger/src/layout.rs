@@ -135,4 +135,6 @@ pub enum NoteKind {
     Code = 3,
     /// A limit of the host, by name, that left no addresses for memory which the card could hold.
     HostLimit = 4,
+    /// The name of a file that has the CUDA runtime linked in statically and asked the driver for it.
+    StaticRuntime = 5,
 }

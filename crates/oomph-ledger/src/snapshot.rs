@@ -165,6 +165,7 @@ impl Ledger {
                 2 => NoteKind::Unsupported,
                 3 => NoteKind::Code,
                 4 => NoteKind::HostLimit,
+                5 => NoteKind::StaticRuntime,
                 // The process died between taking the note's place and filling it.
                 _ => continue,
             };
@@ -215,6 +216,12 @@ impl Ledger {
     #[must_use]
     pub fn host_limits(&self) -> Vec<&str> {
         self.notes_of(NoteKind::HostLimit)
+    }
+
+    /// Files that have the CUDA runtime linked in statically, by name: the virtual GPU does not get their calls.
+    #[must_use]
+    pub fn static_runtimes(&self) -> Vec<&str> {
+        self.notes_of(NoteKind::StaticRuntime)
     }
 
     fn notes_of(&self, kind: NoteKind) -> Vec<&str> {

@@ -23,6 +23,8 @@ pub enum Fact {
     Accumulates,
     /// Samples are joined up to the maximal length.
     Packs,
+    /// The model is a mixture of experts.
+    IsMixture,
     /// More than one image is made at a time.
     ImagesAboveOne,
     /// One image is made at a time.
@@ -93,6 +95,7 @@ impl Fact {
             Fact::BatchIsOne => settings.batch_size? <= 1,
             Fact::Accumulates => settings.gradient_accumulation? > 1,
             Fact::Packs => settings.packing?,
+            Fact::IsMixture => settings.is_mixture?,
             Fact::ImagesAboveOne => settings.images? > 1,
             Fact::ImagesIsOne => settings.images? <= 1,
             Fact::SeveralGpus => situation.gpus? > 1,

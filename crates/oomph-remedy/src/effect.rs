@@ -197,6 +197,8 @@ pub enum Formula {
     SplitOverGpus,
     /// The context goes to what fits, or to half where that is not known.
     ShorterContext,
+    /// As many layers stay as fit, or three quarters where that is not known.
+    FewerLayers,
     /// Logits and their cross-entropy, of which one chunk is left; where batch, length or vocabulary are not known, the
     /// share that the torchtune README gives for a model of its kind.
     Logits,
@@ -236,6 +238,10 @@ impl Formula {
             Formula::ShorterContext => match (settings.context_that_fits, settings.context_length) {
                 (Some(fits), Some(context)) => fits as f64 / context.max(1) as f64,
                 _ => 0.5,
+            },
+            Formula::FewerLayers => match (settings.layers_that_fit, settings.gpu_layers) {
+                (Some(fit), Some(layers)) => fit as f64 / layers.max(1) as f64,
+                _ => 0.75,
             },
         };
         Some(freed(held()?, share_left))

@@ -323,6 +323,10 @@ pub struct Settings {
     pub memory_utilization: Option<f64>,
     /// Layers on the GPU (llama.cpp, Ollama).
     pub gpu_layers: Option<u64>,
+    /// Whether the model is a mixture of experts.
+    pub is_mixture: Option<bool>,
+    /// The most layers that fit on the GPU.
+    pub layers_that_fit: Option<u64>,
     /// Images made at a time.
     pub images: Option<u64>,
     /// Width and height of images, in pixels.

@@ -122,9 +122,10 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         "half_width" => half(settings.resolution.map(|(width, _)| width)),
         "half_height" => half(settings.resolution.map(|(_, height)| height)),
         "gpus" => situation.gpus.filter(|&count| count > 1).map(|count| count.to_string()),
-        "fewer_layers" => {
-            settings.gpu_layers.filter(|&layers| layers > 1).map(|layers| number(layers - layers.div_ceil(4)))
-        }
+        "fewer_layers" => match settings.layers_that_fit {
+            Some(layers) => Some(number(layers)),
+            None => settings.gpu_layers.filter(|&layers| layers > 1).map(|layers| number(layers - layers.div_ceil(4))),
+        },
         "requested" => size(memory.requested),
         "capacity" => size(memory.capacity),
         "free" => size(memory.free),

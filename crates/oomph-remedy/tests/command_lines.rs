@@ -353,7 +353,7 @@ const LINES: &[(&str, &str, &str)] = &[
     (
         "llama-server -m model.gguf --gpu-layers 99 --ctx-size 65536 --port 8080",
         "let-it-fit",
-        "llama-server -m model.gguf --port 8080",
+        "llama-server -m model.gguf --ctx-size 65536 --port 8080",
     ),
     (
         "llama-server -m model.gguf --cache-type-k f16",

@@ -34,6 +34,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             context_that_fits: counts[4],
             concurrent_sequences: counts[5],
             gpu_layers: counts[6],
+            layers_that_fit: counts[7],
+            is_mixture: packing,
             images: counts[7],
             resolution: counts[8].zip(counts[9]),
             model_parameters: counts[10],

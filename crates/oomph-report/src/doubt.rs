@@ -44,6 +44,10 @@ pub struct Fault {
     pub asked: Vec<String>,
     /// The error that ended it; empty where that is not known.
     pub message: String,
+    /// The file that has the CUDA runtime linked in statically, so that its calls do not reach the virtual GPU; `null` where
+    /// that is not the cause.
+    #[serde(default)]
+    pub static_runtime: Option<String>,
 }
 
 /// The memory of the host that ran out, which says nothing of the card.

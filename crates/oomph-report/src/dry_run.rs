@@ -193,6 +193,8 @@ pub enum Stopped {
     Oom,
     /// The user interrupted it (Ctrl-C), as one does with a server.
     Interrupted,
+    /// It is a server that had started and waited for requests.
+    Listening,
     /// Its peak had settled, its loops could not be shortened, and the time for that was up.
     Budget,
 }

@@ -74,6 +74,19 @@ pub struct Observation {
     pub unkept: Option<String>,
 }
 
+impl Observation {
+    /// Whether the program takes a share of whatever card it gets, as vLLM does: its use of a card without a limit says
+    /// nothing of what it needs.
+    pub fn takes_a_share(&self) -> bool {
+        self.hooks.reports.iter().any(|hook| hook.frameworks.contains_key("vllm"))
+    }
+
+    /// Whether the program did all that it does by itself: a server waits for requests then.
+    pub fn is_done(&self) -> bool {
+        matches!(self.cut, None | Some(Cut::Listening))
+    }
+}
+
 /// Why a run was ended before it was done. What it took until then is known all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
@@ -81,6 +94,8 @@ pub enum Cut {
     TimeUp,
     /// The user, or the system, sent a signal: a server goes on until somebody does.
     Interrupted,
+    /// It had started, and waited for requests: a server does so until somebody ends it.
+    Listening,
 }
 
 /// What is known of a program's need beside the run that the answer is about.
@@ -246,6 +261,8 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
             // What the CPU did says nothing of the card.
             _ if fallback(run).is_some() => Verdict::Failed,
             true => Verdict::Fits,
+            // It looked for a card by a runtime of its own, and went on without one.
+            false if !run.ledger.static_runtimes().is_empty() => Verdict::Failed,
             false => Verdict::NoGpuUse,
         };
         return (verdict, BTreeSet::new());
@@ -328,6 +345,7 @@ fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
     match run.cut {
         Some(Cut::TimeUp) => return Stopped::Timeout,
         Some(Cut::Interrupted) => return Stopped::Interrupted,
+        Some(Cut::Listening) => return Stopped::Listening,
         None => {}
     }
     let said = run.hooks.reports.iter().find_map(|hook| hook.stopped.as_deref());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use oomph_launch::{HookFollowedLoop, HookGrowth, HookHolder, HookReport};
 use oomph_report::{DeviceReport, FollowedLoop, Growth, Holder, Oom, Peak, Phase, PhasePeak, Unreached, Verdict};
 
-use crate::assemble::{Observation, device_map};
+use crate::assemble::{Cut, Observation, device_map};
 
 /// The phases of the program on one card: of several processes, each phase's highest peak.
 pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
@@ -34,10 +34,16 @@ pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
 pub fn unreached(run: &Observation, early: bool) -> Vec<Unreached> {
     let mut seen = BTreeSet::new();
     let all = run.hooks.reports.iter().flat_map(|hook| &hook.unreached);
-    all.filter(|one| early || one.certain)
+    let told = all
+        .filter(|one| early || one.certain)
         .filter(|one| seen.insert((&one.phase, &one.why)))
-        .map(|one| Unreached { phase: one.phase.clone(), why: one.why.clone() })
-        .collect()
+        .map(|one| Unreached { phase: one.phase.clone(), why: one.why.clone() });
+    let requests = (run.cut == Some(Cut::Listening)).then(|| Unreached {
+        phase: "requests".to_owned(),
+        why: "the server waited for them, and no client came; one command that starts both shows what they take"
+            .to_owned(),
+    });
+    told.chain(requests).collect()
 }
 
 /// What a card would have to hold beyond its peak in this run, because iterations that grow were left out, in bytes.

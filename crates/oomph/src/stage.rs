@@ -192,6 +192,7 @@ impl Stage {
         let mut launch = Launch::prepared(&prepared)
             .virtual_gpu(&self.runtime, &folder, &libraries)?
             .output(output)
+            .ends_servers(program.stop.mode != StopMode::Exit)
             .timeout(timeout);
         if !(program.allow_writes && writes) {
             launch = launch.private(&folder, &self.cache);
@@ -253,10 +254,13 @@ impl Stage {
             // The answer is worth more than the recording, and is given first.
             unkept = whose::keep(&histories, &ranks, path).err().map(|error| format!("{error:#}"));
         }
-        let cut = match (outcome.interrupted, outcome.timed_out) {
-            (Some(_), _) => Some(Cut::Interrupted),
-            (None, true) => Some(Cut::TimeUp),
-            (None, false) => None,
+        // Who trains, or is one rank of many, listens for its own kind and not for requests.
+        let serves = |hook: &oomph_launch::HookReport| hook.optimizer_steps == 0 && hook.world_size.unwrap_or(1) <= 1;
+        let cut = match (outcome.interrupted, outcome.timed_out, outcome.waited) {
+            (Some(_), ..) => Some(Cut::Interrupted),
+            (None, false, true) if hooks.reports.iter().all(serves) => Some(Cut::Listening),
+            (None, true, _) | (None, _, true) => Some(Cut::TimeUp),
+            (None, false, false) => None,
         };
         let (mut activities, mut refusals) = (folder.activities(), folder.refusals());
         let built = built::keep(folder, &mut activities, &mut refusals);

@@ -20,6 +20,7 @@ mod weights;
 
 use crate::program::{CannotPlace, Draft};
 
+pub(crate) use frameworks::served;
 pub(crate) use keeping::retains_a_state;
 
 type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;

@@ -280,6 +280,7 @@ impl Server {
             exit: exit_of(ended.status),
             elapsed: ended.at.saturating_duration_since(start),
             timed_out: ended.timed_out,
+            waited: false,
             interrupted: ended.interrupted,
             stderr_tail: tail.map(|path| tail_of(&path)).unwrap_or_default(),
         }))

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::waiting::Waiting;
 use super::{Exit, Launch, Outcome, Output};
 use crate::interrupts::{Event, Subscription};
 use crate::private::PrivateView;
@@ -78,6 +79,7 @@ fn run_once(launch: &Launch) -> Result<Outcome, LaunchError> {
         exit: exit_of(status),
         elapsed,
         timed_out: run.timed_out,
+        waited: run.waited,
         interrupted: run.interrupted.map(|(signal, _)| signal),
         stderr_tail: tail.map(Tail::finish).unwrap_or_default(),
     })
@@ -138,6 +140,9 @@ struct Run {
     /// When everything that is left is killed.
     kill_at: Option<Instant>,
     timed_out: bool,
+    /// What is seen of its rest, where a server is to be ended that waits for requests.
+    waiting: Option<Waiting>,
+    waited: bool,
     /// The private view that is being made, and when it is given up.
     view: Option<(PrivateView, Instant)>,
     /// The signal that ends the run, and when it came.
@@ -146,13 +151,16 @@ struct Run {
 
 impl Run {
     fn new(child: Child, launch: &Launch) -> Self {
+        let pid = i32::try_from(child.id()).unwrap_or(0);
         Self {
-            pid: i32::try_from(child.id()).unwrap_or(0),
+            pid,
             child,
             grace: launch.grace,
             time_is_up: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             kill_at: None,
             timed_out: false,
+            waiting: launch.ends_servers.then(|| Waiting::of(pid)),
+            waited: false,
             view: launch.private.clone().map(|view| (view, Instant::now() + LONGEST_VIEW)),
             interrupted: None,
         }
@@ -184,6 +192,12 @@ impl Run {
             if self.time_is_up.is_some_and(|at| at <= now) {
                 self.time_is_up = None;
                 self.timed_out = true;
+                processes::send(self.pid, Signal::TERM.as_raw());
+                self.kill_within(self.grace);
+            }
+            if self.waiting.as_mut().is_some_and(|waiting| waiting.is_ready(now)) {
+                self.waiting = None;
+                self.waited = true;
                 processes::send(self.pid, Signal::TERM.as_raw());
                 self.kill_within(self.grace);
             }

@@ -10,6 +10,8 @@ use crate::{CacheDir, Environment, LaunchError, Prepared, RunFolder, Runtime};
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
+mod waiting;
+#[cfg(target_os = "linux")]
 use linux as platform;
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{command, exit_of, tail_of};
@@ -50,6 +52,8 @@ pub struct Launch {
     variables: BTreeMap<OsString, Variable>,
     output: Output,
     timeout: Option<Duration>,
+    /// A server is ended once it waits for requests.
+    ends_servers: bool,
     grace: Duration,
     tail_bytes: usize,
     /// The program must not run with a network.
@@ -85,6 +89,7 @@ impl Launch {
             variables: BTreeMap::new(),
             output: Output::default(),
             timeout: None,
+            ends_servers: false,
             grace: GRACE,
             tail_bytes: TAIL_BYTES,
             no_network: false,
@@ -222,6 +227,14 @@ impl Launch {
     #[must_use]
     pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Ends a program that listens on a TCP port once it has been at rest for some seconds: a server that has started
+    /// would wait for requests until somebody ends it.
+    #[must_use]
+    pub fn ends_servers(mut self, ends: bool) -> Self {
+        self.ends_servers = ends;
         self
     }
 
@@ -368,6 +381,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// It was ended because its time was up.
     pub timed_out: bool,
+    /// It was ended because it listened for requests and nothing happened any more.
+    pub waited: bool,
     /// The signal to this process that ended the run. The caller cleans up and exits with 128 + this.
     pub interrupted: Option<i32>,
     /// The end of its standard error, with [`Output::Capture`]; empty otherwise.

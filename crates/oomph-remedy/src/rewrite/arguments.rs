@@ -28,7 +28,9 @@ pub fn style(framework: Framework) -> Style {
 const SYNONYMS: &[(Framework, &[&str])] = &[
     (Framework::LlamaCpp, &["-ngl", "--gpu-layers", "--n-gpu-layers"]),
     (Framework::LlamaCpp, &["-c", "--ctx-size"]),
+    (Framework::LlamaCpp, &["-b", "--batch-size"]),
     (Framework::LlamaCpp, &["-ub", "--ubatch-size"]),
+    (Framework::LlamaCpp, &["-np", "--parallel"]),
     (Framework::LlamaCpp, &["-ctk", "--cache-type-k"]),
     (Framework::LlamaCpp, &["-ctv", "--cache-type-v"]),
     (Framework::LlamaCpp, &["-fa", "--flash-attn"]),

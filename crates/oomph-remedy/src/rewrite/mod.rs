@@ -129,6 +129,21 @@ impl Rewrite {
     }
 }
 
+/// What an argument of the program on a line says, by any of its names: nothing in the inner place where it stands without
+/// a value, and nothing at all where it is not there.
+pub fn argument(line: &Line, name: &str) -> Option<Option<String>> {
+    let program = program(line)?;
+    let found = arguments::places(&line.words, &program.arguments, program.framework, name, arguments::Takes::Anything);
+    found.last().map(|place| place.value.clone())
+}
+
+/// The first argument of the program on a line, where it is none of its options: the model of `vllm serve MODEL`.
+pub fn operand(line: &Line) -> Option<String> {
+    let program = program(line)?;
+    let first = line.words.get(program.arguments)?.first()?;
+    (!first.starts_with('-')).then(|| first.clone())
+}
+
 fn quoted(word: &str) -> String {
     // `=` needs no quotes inside a word, and flags are easier to read without them.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);

@@ -514,6 +514,7 @@ fn run(page: &mut Page, report: &DryRunReport) {
         Stopped::Timeout => format!("stopped{steps}, the time being up,"),
         Stopped::Oom => format!("died{steps}"),
         Stopped::Interrupted => format!("was interrupted{steps}"),
+        Stopped::Listening => "started, and waited for requests when it was stopped,".to_owned(),
         Stopped::Budget => format!("stopped{steps} with a stable peak, in a loop that cannot be shortened,"),
     };
     let mut frameworks: Vec<(&String, &String)> = report.frameworks.iter().collect();

@@ -3,12 +3,14 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use oomph_ledger::NoteKind;
+
 use crate::activity::site;
+use crate::books;
 use crate::cudnn::namespace;
 use crate::device;
 use crate::driver::{attributes, peers, procedures, put, version};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
-use crate::trace;
 
 pub unsafe fn cuInit(_flags: c_uint) -> u32 {
     if device::visible().is_empty() { NO_DEVICE } else { SUCCESS }
@@ -186,9 +188,5 @@ fn warn_of_static_runtime() {
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    trace::warn(&format!(
-        "{} has the CUDA runtime linked in statically, which the virtual GPU cannot stand in for: its CUDA calls fail; \
-         use a build with the shared one (nvcc --cudart shared, CMake CUDA_RUNTIME_LIBRARY Shared)",
-        file.unwrap_or("a library of the program")
-    ));
+    books::note(NoteKind::StaticRuntime, file.unwrap_or("a library of the program"));
 }

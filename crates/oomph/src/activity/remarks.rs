@@ -26,6 +26,7 @@ pub fn remarks(
 ) -> Vec<String> {
     let own = |remark: Option<String>| remark.filter(|_| !framework);
     [
+        own(growth(allocations, &pooled.allocations, library)),
         churn(allocations),
         regrown(pooled),
         own(never_freed(allocations, &pooled.allocations, library)),
@@ -37,6 +38,20 @@ pub fn remarks(
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// A line that allocates again and again and gives nothing back: what the program dies of, sooner or later.
+fn growth(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str) -> bool) -> Option<String> {
+    let sites = [direct, pooled].into_iter().flat_map(|kind| &kind.sites);
+    let grows = sites.filter(|site| site.calls >= LOOP && site.freed == 0 && !library(&site.place));
+    let most = grows.max_by_key(|site| site.held_bytes).filter(|site| site.held_bytes >= LARGE)?;
+    Some(format!(
+        "memory grows by {} with each allocation at {}: {} of them, and none is freed ({} in all)",
+        human(most.held_bytes / most.calls),
+        most.place,
+        most.calls,
+        human(most.held_bytes)
+    ))
 }
 
 fn churn(allocations: &Allocations) -> Option<String> {
@@ -196,6 +211,28 @@ mod tests {
         let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
         let told = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
         assert_eq!(told, None);
+    }
+
+    #[test]
+    fn a_line_that_gives_nothing_back_comes_first_with_its_growth() {
+        let frames = AllocationSite { calls: 180, ..site("frames.cu:13", 180 << 26, 180 << 26) };
+        let direct = Allocations {
+            calls: 1180,
+            pool_saves_calls: 1000,
+            never_freed_blocks: 180,
+            never_freed_bytes: 180 << 26,
+            sites: vec![frames.clone()],
+            ..Default::default()
+        };
+        let told = remarks(&direct, &Pooled::default(), &Transfers::default(), false, &|_| false);
+        assert!(told[0].starts_with("memory grows by 64.00 MiB with each allocation at frames.cu:13"), "{told:#?}");
+        let grows = |site: AllocationSite| {
+            let direct = Allocations { sites: vec![site], ..Default::default() };
+            growth(&direct, &Allocations::default(), &|place| place == "lib.cu:1")
+        };
+        assert_eq!(grows(AllocationSite { freed: 1, ..frames.clone() }), None);
+        assert_eq!(grows(AllocationSite { calls: 2, ..frames.clone() }), None);
+        assert_eq!(grows(AllocationSite { place: "lib.cu:1".into(), ..frames }), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use oomph_report::Fault;
 
-use super::{Observation, host};
+use super::{Observation, host, used_a_gpu};
 
 /// Errors that the virtual GPU answers with where it cannot do what a real driver does, in small letters.
 const REFUSALS: [&str; 8] = [
@@ -21,6 +21,9 @@ const OF_CUDA: [&str; 8] = ["cuda", "cublas", "cudnn", "cusolver", "cusparse", "
 
 /// What is to blame in a run that failed; `None` where it is the program itself.
 pub(super) fn of(run: &Observation) -> Option<Fault> {
+    if let Some(file) = run.ledger.static_runtimes().first().filter(|_| !used_a_gpu(run)) {
+        return Some(Fault { static_runtime: Some((*file).to_owned()), message: message(run), ..Fault::default() });
+    }
     if run.cut.is_some() || run.exit_status == 0 || host::shortage(run).is_some() {
         return None;
     }
@@ -34,9 +37,14 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
         // A program of machine code, or one that left by a signal, does not tell.
         None => !asked.is_empty(),
     };
-    let message = failure.map(|failure| {
+    to_blame.then(|| Fault { asked, message: message(run), static_runtime: None })
+}
+
+/// The error that ended a program, in one line; empty where that is not known.
+fn message(run: &Observation) -> String {
+    let failure = run.hooks.reports.iter().find_map(|hook| hook.failure.as_ref());
+    failure.map_or_else(String::new, |failure| {
         let line = failure.message.lines().next().unwrap_or_default();
         format!("{}: {line}", failure.kind).chars().take(400).collect()
-    });
-    to_blame.then(|| Fault { asked, message: message.unwrap_or_default() })
+    })
 }

@@ -105,6 +105,14 @@ pub(super) fn add_probe(
     foretold: &[Option<Foretold>],
     warnings: &mut Vec<String>,
 ) {
+    if probe.takes_a_share() {
+        warnings.push(
+            "vLLM takes a share of whatever card it gets, so what it needs is not known; name a larger card with --gpu to \
+             see whether it holds it"
+                .into(),
+        );
+        return;
+    }
     let (verdict, _) = judge(probe);
     let host = host::shortage(probe).filter(|_| verdict == Verdict::Failed);
     if verdict == Verdict::Failed && probe.cut.is_none() && host.is_none() {
@@ -116,7 +124,7 @@ pub(super) fn add_probe(
         return;
     }
     // What died on a card without a limit may have died before its peak.
-    let early = verdict != Verdict::Fits || probe.cut.is_some();
+    let early = verdict != Verdict::Fits || !probe.is_done();
     let (_, died) = judge(probe);
     for (index, (device, card)) in devices.iter_mut().zip(cards).enumerate() {
         let limit = device.pool.filter(|pool| pool.scales == PoolScale::Fixed).and_then(|pool| pool.limit_bytes);
@@ -175,7 +183,7 @@ pub(super) fn add_probe(
     if early {
         let why = match host {
             Some(host) => host_words(&host),
-            None if probe.cut.is_some() => "was not done when its time was up".into(),
+            None if !probe.is_done() => "was not done when its time was up".into(),
             None => "ran out of memory as well".into(),
         };
         warnings.push(format!(

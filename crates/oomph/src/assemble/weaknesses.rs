@@ -2,7 +2,7 @@
 
 use oomph_report::{DeviceReport, Verdict};
 
-use super::{Cut, Observation, unexplained_refusal};
+use super::{Cut, Observation, unexplained_refusal, used_a_gpu};
 use crate::architectures;
 use crate::cards::Card;
 
@@ -17,6 +17,13 @@ pub(super) fn weaknesses(
     warnings.extend(run.hooks.reports.iter().flat_map(|hook| hook.warnings.iter().cloned()));
     warnings.extend(run.warnings.iter().cloned());
     warnings.extend(run.ledger.warnings().into_iter().map(str::to_owned));
+    if used_a_gpu(run) {
+        warnings.extend(run.ledger.static_runtimes().into_iter().map(|file| {
+            format!(
+                "{file} has the CUDA runtime linked in statically: its CUDA calls fail, and its memory is not counted"
+            )
+        }));
+    }
     let unsupported = run.ledger.unsupported_calls();
     if !unsupported.is_empty() {
         warnings.push(format!(
@@ -36,7 +43,7 @@ pub(super) fn weaknesses(
             "the program was interrupted: its figures are of what it did until then, and a peak may be yet to come"
                 .into(),
         ),
-        None => {}
+        Some(Cut::Listening) | None => {}
     }
     if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
         warnings.push(format!(

@@ -458,9 +458,9 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
         refused.push((wanted.id.clone(), why));
     }
     let ran = match report.verdict {
-        Verdict::Fits if run.cut.is_none() && report.tight => Ran::Tight(peak(report)),
-        Verdict::Fits if run.cut.is_none() => Ran::Fits(peak(report)),
-        Verdict::Recovered if accept_recovered && run.cut.is_none() => Ran::Fits(peak(report)),
+        Verdict::Fits if run.is_done() && report.tight => Ran::Tight(peak(report)),
+        Verdict::Fits if run.is_done() => Ran::Fits(peak(report)),
+        Verdict::Recovered if accept_recovered && run.is_done() => Ran::Fits(peak(report)),
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => Ran::TooMuch,
         Verdict::Fits => Ran::Failed("it was not done when the time was up".into()),
         Verdict::Failed => {

@@ -8,6 +8,7 @@ use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program
 use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
 
+use super::serving::Serving;
 use super::situation::Known;
 
 /// A program whose code can be edited.
@@ -34,6 +35,12 @@ impl Edits {
     /// Where its place is not certain.
     pub fn place(&self, program: &Program, dose: &Dose<'_>) -> Result<Placed, CannotPlace> {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
+    }
+
+    /// Tells the recipes how much of a server's settings fits.
+    pub fn learn(&mut self, serving: &Serving) {
+        self.facts.context_that_fits = serving.context_that_fits();
+        self.facts.layers_that_fit = serving.layers_that_fit();
     }
 
     /// How many samples the program takes at a time, as its code and options say.
@@ -109,6 +116,9 @@ fn facts(known: &Known<'_>) -> Facts {
             .and_then(|shape| shape.get(1).copied())
             .or_else(|| arguments.and_then(|arguments| arguments.max_length)),
         capability: known.capability,
+        cards: u32::try_from(known.cards).unwrap_or(u32::MAX),
+        context_that_fits: None,
+        layers_that_fit: None,
         died_at: known.oom.and_then(|oom| oom.site.as_ref()).and_then(died_at),
     }
 }

@@ -10,6 +10,7 @@ mod in_place;
 mod list;
 mod phases;
 mod price;
+mod serving;
 mod situation;
 
 use std::collections::BTreeSet;
@@ -44,6 +45,7 @@ use bench::{Applier, Means, VirtualBench};
 use edits::Edits;
 use evaluation::Evaluation;
 use price::Priced;
+use serving::Serving;
 use situation::Known;
 
 /// How long is searched where nobody says how long.
@@ -200,7 +202,8 @@ fn search<'a>(
     };
     let needed = assemble(&unlimited, &probe, None);
     let fullest = fullest(&needed);
-    let of_probe = needed.devices.get(fullest).and_then(|device| whose::owners_at(device, &probe, At::InUse));
+    let of_probe = needed.devices.get(fullest).filter(|_| !probe.takes_a_share());
+    let of_probe = of_probe.and_then(|device| whose::owners_at(device, &probe, At::InUse));
     let probed = of_probe.is_some();
     let needs = needs::Search {
         runner,
@@ -243,17 +246,30 @@ fn search<'a>(
             .filter_map(|device| device.need())
             .map(|need| need.process_bytes)
             .max()
-            .unwrap_or_else(|| bench::peak(&needed)),
+            .unwrap_or_else(|| if probe.takes_a_share() { at_death(card, &first) } else { bench::peak(&needed) }),
         limit_bytes: card.gpu.capacity_bytes,
         capability: (capability.major, capability.minor),
         cards: wanted.cards.len(),
         own_limit: full.devices.get(fullest).and_then(|device| pool::own_limit(device, card.gpu.capacity_bytes)),
     };
     let mut situation = known.situation();
-    let moments = known.moments();
+    let mut moments = known.moments();
     // From inside the hook changes programs of PyTorch only.
     let hook = matches!(stage.kind(), ProgramKind::Python { .. }) && !others_only(&full.frameworks);
-    let edits = Edits::of(command, &stage.directory, &known);
+    let mut edits = Edits::of(command, &stage.directory, &known);
+    if let Some(serving) = Serving::of(
+        line.as_ref(),
+        edits.as_ref(),
+        &card.gpu,
+        known.peak_bytes,
+        known.oom.map(|oom| oom.message.as_str()),
+    ) {
+        serving.describe(&mut situation);
+        moments = serving.moments();
+        if let Some(edits) = &mut edits {
+            edits.learn(&serving);
+        }
+    }
     if others_only(&full.frameworks) && situation.settings.batch_size.is_none() {
         situation.settings.batch_size = edits.as_ref().and_then(Edits::batch_size);
     }
@@ -274,7 +290,7 @@ fn search<'a>(
         candidates.extend(phases::evaluation_without_graph(catalogue, &situation, &wanted.wishes, &applier));
     }
     let candidates = phases::ordered(candidates, &applier);
-    let at_death = card.gpu.capacity_bytes.saturating_add(known.oom.map_or(0, |oom| oom.requested_bytes));
+    let at_death = at_death(card, &first);
     let limit = card.gpu.capacity_bytes;
     let forecast = if probed {
         Forecast::new(situation.clone(), known.peak_bytes.max(limit), limit)
@@ -395,7 +411,7 @@ fn least(
     tell("the least that it needs with everything applied");
     let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
     let report = assemble(unlimited, &run, None);
-    Ok((report.verdict == Verdict::Fits && run.cut.is_none()).then(|| bench::peak(&report)))
+    Ok((report.verdict == Verdict::Fits && run.is_done()).then(|| bench::peak(&report)))
 }
 
 /// Whether a program computes with other frameworks than PyTorch.
@@ -425,6 +441,11 @@ fn fatal(run: &Observation) -> Option<&HookOom> {
     let all = || run.hooks.reports.iter().filter_map(|hook| hook.oom.as_ref());
     // A program that caught its error is to be made to fit as it is written.
     all().find(|oom| oom.fatal).or_else(|| all().next())
+}
+
+/// What the program would have held at least, had the card not refused it: the card and what was requested, in bytes.
+fn at_death(card: &Card, run: &Observation) -> u64 {
+    card.gpu.capacity_bytes.saturating_add(fatal(run).map_or(0, |oom| oom.requested_bytes))
 }
 
 /// The card that is filled most.

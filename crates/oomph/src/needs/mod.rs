@@ -73,7 +73,7 @@ pub fn answer(
             let evidence = Evidence { foretold: &foretold, spreads: &spreads, ..Evidence::default() };
             return Ok(assemble_with(cards, first, &evidence));
         }
-        (false, Verdict::Fits) if first.cut.is_none() => {
+        (false, Verdict::Fits) if first.is_done() => {
             runner.prepare(cards);
             let found = search(first, false)?;
             return Ok(assemble_with(cards, first, &Evidence { found: found.as_ref(), ..Evidence::default() }));
@@ -161,7 +161,7 @@ impl Search<'_> {
         let shared = used.iter().any(|&card| foretell::users(self.unlimited, card) > 1);
         // What was left out of loops that grow is not in any run.
         let grows = report.devices.iter().any(|device| followed::left_out_bytes(device, &report.loops) > 0);
-        let whole = report.verdict == Verdict::Fits && self.unlimited.cut.is_none() && !grows;
+        let whole = report.verdict == Verdict::Fits && self.unlimited.is_done() && !grows;
         if used.is_empty() || fills || shared || !whole {
             return Ok(None);
         }
@@ -216,7 +216,7 @@ impl Search<'_> {
                     Ended::Observed(run) => run,
                     Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
                 };
-                if run.cut.is_some() {
+                if !run.is_done() {
                     is_over = true;
                     continue;
                 }

@@ -3,7 +3,7 @@
 mod asked;
 mod paste;
 mod script;
-mod subject;
+pub mod subject;
 mod verify;
 
 use std::process::ExitCode;

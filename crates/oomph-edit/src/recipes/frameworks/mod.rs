@@ -1,10 +1,11 @@
-//! Remedies in programs of TensorFlow with Keras, JAX and ONNX Runtime.
+//! Remedies in programs of TensorFlow with Keras, JAX and ONNX Runtime, and in scripts that serve by vLLM or llama.cpp.
 
 mod jax;
 mod kept;
 mod keras;
 mod onnx_runtime;
 mod places;
+mod serving;
 
 use tree_sitter::Node;
 
@@ -15,8 +16,14 @@ use crate::source::{Source, statements, within};
 
 use super::Recipe;
 
+pub(crate) use serving::served;
+
 /// The recipe of a remedy for the framework of a program; `None` where the program computes with PyTorch.
 pub fn recipe(program: &Program, remedy: &str) -> Option<Recipe> {
+    // Such scripts import Transformers for a tokenizer, and none of its remedies would help.
+    if let Some(recipes) = serving::recipes(program) {
+        return Some(among(recipes, remedy));
+    }
     let of = |modules: &[&str]| program.files().any(|(_, source)| modules.iter().any(|name| imports(source, name)));
     if of(&["torch", "transformers", "diffusers", "lightning", "pytorch_lightning"]) {
         return None;
@@ -31,8 +38,13 @@ pub fn recipe(program: &Program, remedy: &str) -> Option<Recipe> {
     } else {
         return None;
     };
+    Some(among(recipes, remedy))
+}
+
+/// The recipe of a remedy among those of a framework, or one that refuses.
+fn among(recipes: &[(&str, Recipe)], remedy: &str) -> Recipe {
     let found = recipes.iter().find(|(id, _)| *id == remedy).map(|(_, recipe)| *recipe);
-    Some(found.unwrap_or(|_| super::cannot("it is not written into code of this framework")))
+    found.unwrap_or(|_| super::cannot("it is not written into code of this framework"))
 }
 
 /// The statements of a file that import something, wherever they are.

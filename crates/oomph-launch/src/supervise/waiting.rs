@@ -1,0 +1,164 @@
+//! Recognises a server that has started and waits for requests: it listens on a TCP port, and neither it nor anything it
+//! started computes or reads.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::processes;
+
+/// How long a server has to be at rest. A model is loaded meanwhile, where one is, and that takes processor time or reads.
+const AT_REST: Duration = Duration::from_secs(6);
+
+/// How often it is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The processor time of a second that polling threads may take, in ticks of a hundredth of a second.
+const IDLE_TICKS: u64 = 10;
+
+/// What a second of rest may read, in bytes.
+const IDLE_BYTES: u64 = 1 << 20;
+
+/// What the processes of a run did until now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Work {
+    ticks: u64,
+    read_bytes: u64,
+    /// Whether one of them waits for a disk.
+    on_disk: bool,
+}
+
+/// The rest of one program.
+pub(super) struct Waiting {
+    pid: i32,
+    looked: Instant,
+    work: Work,
+    since: Option<Instant>,
+}
+
+impl Waiting {
+    pub(super) fn of(pid: i32) -> Self {
+        Self { pid, looked: Instant::now(), work: Work::default(), since: None }
+    }
+
+    /// Whether the program has waited for requests long enough to be taken for a server that is ready.
+    pub(super) fn is_ready(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.looked);
+        if passed < EVERY {
+            return false;
+        }
+        self.looked = now;
+        let before = std::mem::replace(&mut self.work, work(self.pid));
+        if !rests(before, self.work, passed) || !listens(self.pid) {
+            self.since = None;
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= AT_REST
+    }
+}
+
+/// Whether hardly anything was done between two looks.
+fn rests(before: Work, after: Work, passed: Duration) -> bool {
+    let seconds = passed.as_secs_f64();
+    let little = |more: u64, a_second: u64| more as f64 <= a_second as f64 * seconds;
+    !after.on_disk
+        && little(after.ticks.saturating_sub(before.ticks), IDLE_TICKS)
+        && little(after.read_bytes.saturating_sub(before.read_bytes), IDLE_BYTES)
+}
+
+/// What all processes of the run did.
+fn work(main: i32) -> Work {
+    let mut sum = Work::default();
+    for pid in processes::descendants(Some(main)).living {
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if let Some((ticks, on_disk)) = parse_stat(&stat) {
+            sum.ticks = sum.ticks.saturating_add(ticks);
+            sum.on_disk |= on_disk;
+        }
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        sum.read_bytes = sum.read_bytes.saturating_add(read_bytes(&io));
+    }
+    sum
+}
+
+/// The processor time of a process in ticks, and whether it waits for a disk, from `/proc/PID/stat`.
+fn parse_stat(stat: &[u8]) -> Option<(u64, bool)> {
+    let end = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?.split_ascii_whitespace();
+    let on_disk = fields.next()? == "D";
+    // Ten fields stand between the state and the times in the program and in the kernel.
+    let user: u64 = fields.nth(10)?.parse().ok()?;
+    let kernel: u64 = fields.next()?.parse().ok()?;
+    Some((user.saturating_add(kernel), on_disk))
+}
+
+/// What a process read from files and from disks, in bytes, from `/proc/PID/io`.
+fn read_bytes(io: &str) -> u64 {
+    let values = io.lines().filter_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        matches!(name, "rchar" | "read_bytes").then(|| value.trim().parse::<u64>().ok()).flatten()
+    });
+    values.fold(0, u64::saturating_add)
+}
+
+/// Whether a process listens on a TCP port.
+fn listens(pid: i32) -> bool {
+    let mut listening = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        listening.extend(listening_sockets(&text));
+    }
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.any(|link| {
+        let link = link.to_string_lossy();
+        let inode = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        inode.and_then(|inode| inode.parse::<u64>().ok()).is_some_and(|inode| listening.contains(&inode))
+    })
+}
+
+/// The inodes of the sockets in `/proc/net/tcp` that listen (state `0A`).
+fn listening_sockets(table: &str) -> impl Iterator<Item = u64> {
+    table.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let listens = fields.nth(3)? == "0A";
+        let inode = fields.nth(5)?.parse().ok()?;
+        listens.then_some(inode)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_that_listen_are_told_from_those_that_are_connected() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
+                     0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 41251 1\n   \
+                     1: 0100007F:1F90 0100007F:C2F4 01 00000000:00000000 00:00000000 00000000  1000        0 41260 1\n";
+        assert_eq!(listening_sockets(table).collect::<Vec<_>>(), [41251]);
+        assert_eq!(listening_sockets("").count(), 0);
+    }
+
+    #[test]
+    fn a_program_listens_from_its_bind_to_its_end() {
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listens(me));
+        drop(socket);
+    }
+
+    #[test]
+    fn work_of_the_processor_or_of_a_disk_is_no_rest() {
+        let before = Work { ticks: 100, read_bytes: 5, on_disk: false };
+        let second = Duration::from_secs(1);
+        assert!(rests(before, Work { ticks: 105, ..before }, second));
+        assert!(!rests(before, Work { ticks: 150, ..before }, second));
+        assert!(rests(before, Work { ticks: 150, ..before }, 10 * second));
+        assert!(!rests(before, Work { read_bytes: 3 << 20, ..before }, second));
+        assert!(!rests(before, Work { on_disk: true, ..before }, second));
+        assert_eq!(parse_stat(b"12 (a) b) D 1 1 1 0 -1 0 0 0 0 0 7 4 0 0"), Some((11, true)));
+        assert_eq!(read_bytes("rchar: 12\nwchar: 99\nread_bytes: 30\n"), 42);
+    }
+}
