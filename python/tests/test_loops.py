@@ -436,6 +436,31 @@ class Growing(unittest.TestCase):
         self.assertAlmostEqual(grown[0]["growth"]["at_end_bytes"], (64 + 10000) * MIB, delta=80 * MIB)
 
 
+class Filling(unittest.TestCase):
+    """A buffer with a capacity, which an iteration adds members to until it is full."""
+
+    def room(self, counts, iterations, run, rate, limit=50, each=MIB):
+        from oomph.loops.witness import Witness
+
+        witness = Witness(None)
+        witness._at = list(range(1, len(counts) + 1))
+        witness._growing.filling["buffer"] = {"limit": limit, "count": counts, "bytes": [count * each for count in counts]}
+        return witness.room(iterations, run, rate)
+
+    def test_what_is_left_of_the_capacity_is_what_is_left_of_the_growth(self):
+        self.assertEqual(self.room([10, 11, 12], 3, MIB, MIB), 38)
+        # Two iterations later.
+        self.assertEqual(self.room([10, 11, 12], 5, MIB, MIB), 36)
+
+    def test_an_iteration_whose_inner_loop_was_shortened_adds_more_in_the_whole_program(self):
+        # It has run 2 of 10 rounds: the buffer of 50 is full after 5 iterations, 3 of which have been made.
+        self.assertEqual(self.room([2, 4, 6], 3, 2 * MIB, 10 * MIB), 2)
+
+    def test_a_buffer_that_takes_little_of_the_growth_decides_nothing(self):
+        self.assertIsNone(self.room([10, 11, 12], 3, 2 * MIB, 2 * MIB))
+        self.assertIsNone(self.room([10, 10, 10], 3, MIB, MIB))
+
+
 class Source(unittest.TestCase):
     def changed(self, text):
         return rewrite.instrument(textwrap.dedent(text), "x.py") is not None
