@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use crate::calls::Call;
-use crate::models::{calls_model_itself, is_name, model_names};
+use crate::models::{calls_model, calls_model_itself, is_name, model_names};
 use crate::program::{At, Program};
 use crate::source::{around, function_of, statement_of, within};
 
@@ -148,7 +148,7 @@ impl<'a> Functions<'a> {
         }
         let loops = |at: At<'a>| {
             let mut loops = within(at.node).filter(|node| node.kind() == "for_statement");
-            loops.any(|node| functions.evaluates(at.with(node)))
+            loops.any(|node| calls_model(at.with(node), models))
         };
         let body = |at: At<'a>| at.node.child_by_field_name("body").map_or(at, |body| at.with(body));
         let looping = all.iter().filter(|(_, at)| loops(*at) || without_graph(body(*at)));
@@ -176,12 +176,12 @@ impl<'a> Functions<'a> {
         })
     }
 
-    /// Whether code calls a model in another way than through a function that loops by itself.
+    /// Whether code calls a model with a graph, in another way than through a function that loops by itself.
     fn evaluates(&self, at: At<'_>) -> bool {
         let mut calls = within(at.node).filter_map(|node| Call::of(at.with(node)));
         calls.any(|call| {
-            self.calling.contains(call.name())
-                || !self.looping.contains(call.name()) && calls_model_itself(&call, self.models)
+            let itself = !self.looping.contains(call.name()) && calls_model_itself(&call, self.models);
+            (itself || self.calling.contains(call.name())) && !without_graph(call.at)
         })
     }
 }

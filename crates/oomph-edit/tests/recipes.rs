@@ -191,6 +191,10 @@ fn functions_of_the_program_are_followed_to_what_trains_and_what_evaluates() {
                 for epoch in range(3):\n    train_one_epoch(model, opt, loader)\n    evaluate(model, loader)\n    \
                 model.train()\n";
     assert!(placed(&program(text, &[]), "no-grad", &plain()).is_err());
+    // Neither is a loop whose model runs without a graph inside.
+    let text = "import torch\nfor x in loader:\n    x = x.cuda()\n    with torch.no_grad():\n        y = model(x)\n    \
+                print(y)\nmodel.train()\n";
+    assert!(placed(&program(text, &[]), "no-grad", &plain()).is_err());
 }
 
 #[test]
