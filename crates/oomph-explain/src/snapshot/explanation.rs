@@ -511,7 +511,16 @@ pub struct WhatIf {
     pub smaller_workspaces: u64,
     /// The highest reserved memory of the replay.
     pub peak_reserved_bytes: u64,
-    /// That, less the same of the recording's own settings on the same card.
+    /// The least and the most that replays reserved in which segments lie elsewhere and streams finish later, as on
+    /// another machine. Both are the peak where no such replays were made, as on other cards.
+    pub least_reserved_bytes: u64,
+    /// See [`WhatIf::least_reserved_bytes`].
+    pub most_reserved_bytes: u64,
+    /// How many such replays were made.
+    pub replays: u32,
+    /// How many of them fail.
+    pub replays_died: u32,
+    /// The peak, less that of the recording's own settings on the same card.
     pub difference_bytes: i64,
     /// How often the cache had to be given back to go on.
     pub retries: u64,

@@ -1,6 +1,6 @@
 //! The same program under other settings and on other cards, by replay.
 
-use oomph_allocator::{Capacity, Model, Replay, Settings, Start, Version};
+use oomph_allocator::{Backend, Capacity, Model, Replay, Settings, Spread, Start, Unlike, Version};
 use oomph_trace::SourceKind;
 
 use super::diff::growth;
@@ -32,6 +32,15 @@ pub(super) const UNCLEAR: &str = "cannot be told: the replay does not fail where
 
 /// What is said of a row that only smaller workspaces can save.
 const PERHAPS: &str = "may survive: cuDNN takes smaller workspaces when memory is short";
+
+/// What is said of a row that some places of the blocks save and others do not.
+pub(super) const BY_PLACES: &str = "depends on where the driver puts a few blocks";
+
+/// Replays of each setting on the program's own card, each with segments elsewhere.
+const ELSEWHERE: u32 = 24;
+
+/// So many requests are replayed for that, in all rows together.
+const REPLAYED_ELSEWHERE: usize = 30_000_000;
 
 /// A difference below this share of the peak is none.
 const NOTICEABLE: f64 = 0.01;
@@ -70,20 +79,30 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
             let replay = if as_recorded { recorded } else { run.on(&card) };
             let survives = if as_recorded { !died } else { replay.survived };
             let with_less = if survives || own && as_recorded { None } else { run.with_smaller_workspaces(&card) };
+            let elsewhere = own.then(|| run.elsewhere(&card, runs.len())).flatten();
+            let died_elsewhere = elsewhere.as_ref().map_or(0, |spread| spread.died);
+            let replays = elsewhere.as_ref().map_or(0, |spread| spread.replays.len() as u32);
+            let by_places = !as_recorded && (if survives { died_elsewhere > 0 } else { died_elsewhere < replays });
+            let peak = replay.peak_reserved();
             let difference = growth(recorded.peak_reserved(), replay.peak_reserved());
             rows.push(WhatIf {
                 settings: run.settings.to_string(),
                 as_recorded,
                 card: card.name.clone(),
                 capacity_bytes: card.capacity_bytes,
-                survives,
-                may_survive: survives || with_less.is_some(),
+                survives: survives && !by_places,
+                may_survive: survives || by_places || with_less.is_some(),
                 smaller_workspaces: with_less.unwrap_or(0),
-                peak_reserved_bytes: replay.peak_reserved(),
+                peak_reserved_bytes: peak,
+                least_reserved_bytes: elsewhere.as_ref().map_or(peak, |spread| spread.low().min(peak)),
+                most_reserved_bytes: elsewhere.as_ref().map_or(peak, |spread| spread.high().max(peak)),
+                replays,
+                replays_died: died_elsewhere,
                 difference_bytes: difference,
                 retries: replay.retries(),
                 says: match (reproduced, with_less) {
                     (false, _) => UNCLEAR,
+                    (true, _) if by_places => BY_PLACES,
                     (true, Some(_)) => PERHAPS,
                     (true, None) => says(as_recorded, died, survives, difference, recorded.peak_reserved()),
                 }
@@ -136,6 +155,18 @@ impl<'a> Run<'a> {
             return self.unlimited;
         }
         self.scripts.firm.replay(&self.model, capacity_of(card), Start::Cold)
+    }
+
+    /// The replay on a card with segments elsewhere, as another driver may put them; `None` for a recording so long that
+    /// a few such replays would take too long, and for the driver's own pool, which no place of a segment changes.
+    fn elsewhere(&self, card: &Card, rows: usize) -> Option<Spread> {
+        let requests = self.scripts.firm.len().max(1);
+        let replays = u32::try_from(REPLAYED_ELSEWHERE / requests / rows.max(1)).unwrap_or(ELSEWHERE).min(ELSEWHERE);
+        if replays == 0 || self.settings.backend == Backend::CudaMallocAsync {
+            return None;
+        }
+        let capacity = if card.capacity_bytes == 0 { Capacity::UNLIMITED } else { capacity_of(card) };
+        Some(self.scripts.firm.spread(&self.model, capacity, &Unlike::default(), 0..u64::from(replays)))
     }
 
     /// How many convolutions find no memory for their workspace, if nothing else stands in the way of surviving on a card

@@ -226,6 +226,7 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(page.width() / 2);
     for row in rows {
         let unclear = row.says.starts_with("cannot be told");
+        let by_places = row.may_survive && row.says.starts_with("depends on");
         let (ink, fate) = match (row.survives, row.may_survive) {
             _ if unclear && !row.as_recorded => (Ink::Plain, "unclear  "),
             (true, _) if died => (Ink::Plain, "gets past"),
@@ -235,8 +236,14 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
         };
         let settings = shortened(&name(row), width, page.unicode());
         let said = row.as_recorded || unclear || died && (row.survives || !row.may_survive);
-        let says = if said { String::new() } else { format!("  {}", clean(&row.says)) };
-        let tail = format!("  {:>10}{says}", size(row.peak_reserved_bytes));
+        let says = match (by_places, said) {
+            (true, _) => format!("  {}: {} of {} replays fail", clean(&row.says), row.replays_died, row.replays),
+            (false, true) => String::new(),
+            (false, false) => format!("  {}", clean(&row.says)),
+        };
+        let (least, most) = (size(row.least_reserved_bytes), size(row.most_reserved_bytes));
+        let between = if least == most { String::new() } else { format!("  ({least} to {most})") };
+        let tail = format!("  {:>10}{between}{says}", size(row.peak_reserved_bytes));
         page.line(2, &[(Ink::Plain, &format!("{settings:<width$}  ")), (ink, fate), (Ink::Plain, &tail)]);
     }
     if let Some(row) = device.what_if.iter().find(|row| row.says.starts_with("cannot be told")) {
