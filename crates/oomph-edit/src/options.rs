@@ -114,6 +114,48 @@ pub fn all(program: &Program) -> Vec<Opt> {
     found
 }
 
+/// Calls that make a parser whose options are not, or not only, those that [`all`] reads.
+const OTHER_PARSERS: &[&str] = &["HfArgumentParser", "TrlParser", "Fire", "cli", "CLI", "LightningCLI", "ArgParser"];
+
+/// Whether the program takes an option of this spelling. `None` where its own files do not say so, because a library
+/// declares options for it, or because another parser than `argparse` reads them.
+pub fn takes(program: &Program, flag: &str) -> Option<bool> {
+    let calls = program.calls();
+    let is = |name: &str| calls.iter().any(|call| call.name() == name);
+    if OTHER_PARSERS.iter().any(|name| is(name)) || program.all("decorator").iter().any(declares_options) {
+        return None;
+    }
+    let mut parsers = calls.iter().filter(|call| call.name() == "ArgumentParser").peekable();
+    if parsers.peek().is_none() {
+        // A script that writes down a Trainer's arguments and has no parser takes no options at all.
+        let takes_none = all(program).is_empty() && crate::recipes::makes_trainer_arguments(program);
+        return takes_none.then_some(false);
+    }
+    if parsers.any(|call| call.keyword("parents").is_some()) {
+        return None;
+    }
+    let defined: Vec<&str> = program.all("function_definition").into_iter().filter_map(name_of).collect();
+    // A function of a library that is handed the parser adds options of its own.
+    let is_handed_on = calls.iter().any(|call| {
+        let parser = |node: &tree_sitter::Node<'_>| call.at.source.of(*node).ends_with("parser");
+        call.positional().iter().any(parser) && !defined.contains(&call.name())
+    });
+    if is_handed_on {
+        return None;
+    }
+    Some(all(program).iter().any(|option| option.flags.iter().any(|known| known == flag)))
+}
+
+fn name_of(at: At<'_>) -> Option<&str> {
+    at.node.child_by_field_name("name").map(|name| at.source.of(name))
+}
+
+/// Whether a decorator makes a function's parameters options: `@click.command`, `@app.command`, `@hydra.main`.
+fn declares_options(at: &At<'_>) -> bool {
+    let text = at.text();
+    ["command", "option", "hydra.main"].iter().any(|word| text.contains(word))
+}
+
 fn is_decorator(call: &Call<'_>) -> bool {
     call.at.node.parent().is_some_and(|parent| parent.kind() == "decorator")
 }
@@ -350,6 +392,33 @@ mod tests {
         Program::reading(script, Path::new("/p"), Vec::new(), |path| (path == script).then(|| text.to_owned()))
             .unwrap()
             .options()
+    }
+
+    fn takes_sequence_length(text: &str) -> Option<bool> {
+        let script = Path::new("/p/sft_lora.py");
+        Program::reading(script, Path::new("/p"), Vec::new(), |path| (path == script).then(|| text.to_owned()))
+            .unwrap()
+            .takes("--max_length")
+    }
+
+    #[test]
+    fn what_a_program_takes_is_said_where_its_own_files_declare_all_options() {
+        let own = "p = argparse.ArgumentParser()\np.add_argument('--model')\n";
+        assert_eq!(takes_sequence_length(own), Some(false));
+        assert_eq!(takes_sequence_length(&format!("{own}p.add_argument('--max_length')\n")), Some(true));
+        assert_eq!(takes_sequence_length("args = SFTConfig(output_dir='out')\n"), Some(false));
+        for unknown in [
+            "p = HfArgumentParser((SFTConfig,))\n",
+            "p = argparse.ArgumentParser(parents=[base])\n",
+            "parser = argparse.ArgumentParser()\ntrain_util.add_training_arguments(parser)\n",
+            "from trl.scripts.sft import main\nmain()\n",
+            "flags.DEFINE_integer('batch', 4, '')\nargs = SFTConfig(output_dir='out')\n",
+        ] {
+            assert_eq!(takes_sequence_length(unknown), None, "{unknown}");
+        }
+        let helper = "def add(parser):\n    parser.add_argument('--max_length')\n";
+        let helped = format!("{helper}parser = argparse.ArgumentParser()\nadd(parser)\n");
+        assert_eq!(takes_sequence_length(&helped), Some(true));
     }
 
     #[test]

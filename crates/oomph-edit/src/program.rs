@@ -196,6 +196,11 @@ impl Program {
         options::all(self)
     }
 
+    /// Whether the program takes an option of this spelling, such as `--batch_size`; `None` where its own files do not say.
+    pub fn takes(&self, flag: &str) -> Option<bool> {
+        crate::options::takes(self, flag)
+    }
+
     pub(crate) fn configured(&self) -> &[Opt] {
         &self.configured
     }

@@ -23,6 +23,11 @@ use crate::program::{CannotPlace, Draft};
 pub(crate) use frameworks::served;
 pub(crate) use keeping::retains_a_state;
 
+/// Whether the program writes down the arguments of one Trainer.
+pub(crate) fn makes_trainer_arguments(program: &crate::program::Program) -> bool {
+    trainer::arguments(program).is_some()
+}
+
 type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;
 
 /// Every remedy that can be placed, by its id in the catalogue.

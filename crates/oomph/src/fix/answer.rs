@@ -386,11 +386,13 @@ impl<'a> Parts<'_, 'a> {
     /// Whether the program takes these flags: it is known, or one of them is on its line.
     fn takes_flags(&self, text: &str) -> bool {
         let Some(line) = self.known.line else { return false };
-        rewrite::program(line).is_some()
-            || text
-                .split_whitespace()
-                .filter(|word| word.starts_with("--"))
-                .any(|flag| line.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
+        let mut flags = text.split_whitespace().filter(|word| word.starts_with("--"));
+        let refuses =
+            |flag: &str| self.applier.edits.as_ref().is_some_and(|edits| edits.program.takes(flag) == Some(false));
+        if rewrite::program(line).is_some() {
+            return !flags.any(refuses);
+        }
+        flags.any(|flag| line.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}="))))
     }
 
     /// The change of the program's files, where a remedy was placed in them, and the folder to apply it in, where that is

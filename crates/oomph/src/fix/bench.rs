@@ -108,7 +108,8 @@ impl Applier<'_> {
         match remedy.dry_run.kind {
             DryRunKind::Argv if !self.was_refused(remedy) => {
                 let line = self.line.as_ref()?;
-                self.rewritten(line, &Dose::of(remedy), Into::Line).is_ok().then_some(Door::Arguments)
+                let rewritten = self.rewritten(line, &Dose::of(remedy), Into::Line).ok()?;
+                self.takes(&rewritten.line, line).then_some(Door::Arguments)
             }
             DryRunKind::Env => self.variables(remedy).map(|_| Door::Environment),
             _ => None,
@@ -135,8 +136,14 @@ impl Applier<'_> {
         let known = self.line.as_ref().filter(|line| !self.was_refused(remedy) && rewrite::program(line).is_some());
         known.is_some_and(|line| {
             let rewritten = self.rewritten(line, &Dose::of(remedy), Into::Line);
-            rewritten.is_ok_and(|rewritten| rewritten.line != *line)
+            rewritten.is_ok_and(|rewritten| rewritten.line != *line && self.takes(&rewritten.line, line))
         })
+    }
+
+    /// Whether the program takes the options that one line has and another has not. A script may be called as one of a
+    /// library's examples are, and have a parser of its own.
+    fn takes(&self, line: &Line, before: &Line) -> bool {
+        self.edits.as_ref().is_none_or(|edits| edits.takes(&line.words, &before.words))
     }
 
     /// A line with one dose of a remedy.

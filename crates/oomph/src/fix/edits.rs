@@ -60,6 +60,13 @@ impl Edits {
         words.get(self.word + 1..).unwrap_or_default()
     }
 
+    /// Whether the program takes all options of one command that another does not have, as far as its files say.
+    pub fn takes(&self, words: &[String], before: &[String]) -> bool {
+        let is_new = |word: &&String| word.starts_with("--") && !before.contains(word);
+        let flags = self.arguments(words).iter().filter(is_new).map(|word| word.split('=').next().unwrap_or(word));
+        flags.into_iter().all(|flag| self.program.takes(flag) != Some(false))
+    }
+
     /// A whole command with other words after the script.
     pub fn command(&self, words: &[String], program: &Program) -> Vec<String> {
         let mut command: Vec<String> = words.iter().take(self.word + 1).cloned().collect();
