@@ -228,6 +228,11 @@ fn what_does_not_fit_is_said_not_to_be_helped() {
     assert_eq!(device.verdict.what_helps, "no setting of the allocator gets past this allocation");
     let row = |card: &str| device.what_if.iter().find(|row| row.card == card && row.as_recorded).unwrap();
     assert!(!row("this card").survives && !row("small").survives && row("large").survives);
+    assert_eq!(row("large").says, "gets past this allocation; the recording ends there");
+    assert_eq!(
+        (row("this card").says.as_str(), row("small").says.as_str()),
+        ("runs out of memory", "does not get past it")
+    );
     let smallest = device.smallest_card.unwrap();
     assert_eq!((smallest.allocator_bytes, smallest.card.as_deref()), (140 * MIB, Some("large")));
 }
@@ -561,12 +566,14 @@ fn without_the_cards_size_only_what_the_replay_reproduces_is_compared() {
     assert!(died.what_if.iter().all(|row| row.says.starts_with("cannot be told: the recording does not include")));
 }
 
-/// Two segments of 100 MiB with 96 MiB free in each. The lower one gets the next 90 MiB, and only the other one could
+/// A full segment, and two of 100 MiB with 96 MiB free in each. The lower one gets the next 90 MiB, and only the other one could
 /// have held the 100 MiB that come then.
 fn decided_by_addresses() -> (Recording, StackId) {
     let mut recording = Recording::default();
     let site = recording.stack(&[MAIN, ("work.py", "build")]);
     let address = |index: u64| (1 << 40) + index * 1000 * MIB;
+    recording.segment(1 << 39, 100 * MIB);
+    recording.alloc(1 << 39, 100 * MIB, site);
     for index in 0..2 {
         recording.segment(address(index), 100 * MIB);
         recording.alloc(address(index), 100 * MIB, site);
@@ -589,8 +596,10 @@ fn a_row_that_hangs_on_addresses_is_an_interval() {
     recording.alloc((1 << 40) + 2000 * MIB, 100 * MIB, site);
     let roomy = device(&recording.finish(), &Options { capacity: Some(1000 * MIB), ..Options::default() });
     let row = roomy.what_if.iter().find(|row| row.as_recorded).unwrap();
-    assert_eq!(row.peak_reserved_bytes, 300 * MIB);
-    assert_eq!((row.least_reserved_bytes, row.most_reserved_bytes), (200 * MIB, 300 * MIB));
+    assert_eq!(row.peak_reserved_bytes, 400 * MIB);
+    assert_eq!(row.least_reserved_bytes, 300 * MIB);
+    // With few replays the upper end lies somewhat above the highest.
+    assert!((400 * MIB..500 * MIB).contains(&row.most_reserved_bytes), "{row:?}");
     assert!(row.replays > 1);
     assert_eq!((row.survives, row.replays_died), (true, 0));
 

@@ -121,7 +121,10 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
                     (None, _) if by_places => BY_PLACES,
                     (None, _) if unproven => DRIVERS_POOL,
                     (None, Some(_)) => PERHAPS,
-                    (None, None) => says(as_recorded, died, survives, difference, recorded.peak_reserved()),
+                    (None, None) => {
+                        let told = as_recorded && (own || !scene.died);
+                        says(told, died || scene.died, survives, difference, recorded.peak_reserved())
+                    }
                 }
                 .to_owned(),
             });
@@ -152,13 +155,22 @@ fn cards(scene: &Scene, options: &Options) -> Vec<(Card, bool)> {
         Some(card) => Card {
             name: "this card".to_owned(),
             capacity_bytes: card.capacity_bytes,
-            context_bytes: card.context_bytes.saturating_add(card.other_bytes),
+            context_bytes: match card.context_bytes.saturating_add(card.other_bytes) {
+                // Where no failure shows what PyTorch could have, the context's share is not known.
+                0 if scene.oom.is_none() && options.context_bytes.is_none() => usual_context(options),
+                outside => outside,
+            },
         },
         None => Card { name: "any card that is large enough".to_owned(), capacity_bytes: 0, context_bytes: 0 },
     };
     let mut cards = vec![(own, true)];
     cards.extend(options.cards.iter().map(|card| (card.clone(), false)));
     cards
+}
+
+/// What a context takes on the cards of the list at most: no process is without one.
+fn usual_context(options: &Options) -> u64 {
+    options.cards.iter().map(|card| card.context_bytes).max().unwrap_or(0)
 }
 
 /// The recording under one setting.
@@ -220,6 +232,7 @@ fn capacity_of(card: &Card) -> Capacity {
     Capacity::card(card.capacity_bytes, card.context_bytes)
 }
 
+/// The words for a row. A recording that ends with a failure fits nowhere: on a card with more it gets past the failure.
 fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u64) -> &'static str {
     let noticeable = difference.unsigned_abs() as f64 > peak as f64 * NOTICEABLE;
     match (as_recorded, died, survives) {
@@ -237,7 +250,10 @@ fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u6
 /// The smallest card, under the settings of the recording.
 fn smallest(run: &Run, options: &Options, scene: &Scene) -> Option<SmallestCard> {
     let scripts = run.scripts;
-    let context = scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes);
+    let context = match scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes) {
+        0 => usual_context(options),
+        known => known,
+    };
     let requests = scripts.firm.len();
     let (found, yielding) = if requests > SEARCHED {
         let replays = (REPLAYED / requests).max(FEWEST_REPLAYS) as u32;
