@@ -612,3 +612,23 @@ fn a_row_that_hangs_on_addresses_is_an_interval() {
     let fixed = short.what_if.iter().find(|row| row.settings == "expandable_segments:True").unwrap();
     assert_eq!(fixed.least_reserved_bytes, fixed.most_reserved_bytes);
 }
+
+#[test]
+fn the_smallest_card_has_room_for_a_context_where_none_is_known() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, site);
+    let trace = recording.finish();
+    let cards = vec![Card { name: "other".into(), capacity_bytes: 4096 * MIB, context_bytes: 400 * MIB }];
+    let of = |context_bytes| {
+        let options = Options { capacity: Some(2048 * MIB), context_bytes, cards: cards.clone(), ..Options::default() };
+        device(&trace, &options).smallest_card.expect("it is searched for").capacity_bytes
+    };
+    assert_eq!((of(None), of(Some(300 * MIB))), (500 * MIB, 400 * MIB));
+    // A card that the context would not leave enough of does not hold the recording.
+    let narrow = Options { capacity: Some(450 * MIB), cards: cards.clone(), ..Options::default() };
+    let narrow = device(&trace, &narrow);
+    let rows = narrow.what_if.iter().filter(|row| row.card == "this card" && !row.as_recorded);
+    assert!(rows.clone().count() > 0 && rows.clone().all(|row| !row.survives));
+}
