@@ -626,9 +626,8 @@ fn the_smallest_card_has_room_for_a_context_where_none_is_known() {
         device(&trace, &options).smallest_card.expect("it is searched for").capacity_bytes
     };
     assert_eq!((of(None), of(Some(300 * MIB))), (500 * MIB, 400 * MIB));
-    // A card that the context would not leave enough of does not hold the recording.
-    let narrow = Options { capacity: Some(450 * MIB), cards: cards.clone(), ..Options::default() };
-    let narrow = device(&trace, &narrow);
-    let rows = narrow.what_if.iter().filter(|row| row.card == "this card" && !row.as_recorded);
-    assert!(rows.clone().count() > 0 && rows.clone().all(|row| !row.survives));
+    // The card held what was recorded; whether it holds more is not promised.
+    let narrow = device(&trace, &Options { capacity: Some(450 * MIB), cards: cards.clone(), ..Options::default() });
+    let survives = |settings: &str| narrow.what_if.iter().find(|row| row.settings == settings).unwrap().survives;
+    assert!(survives("garbage_collection_threshold:0.8") && !survives("roundup_power2_divisions:8"));
 }

@@ -156,8 +156,12 @@ fn cards(scene: &Scene, options: &Options) -> Vec<(Card, bool)> {
             name: "this card".to_owned(),
             capacity_bytes: card.capacity_bytes,
             context_bytes: match card.context_bytes.saturating_add(card.other_bytes) {
-                // Where no failure shows what PyTorch could have, the context's share is not known.
-                0 if scene.oom.is_none() && options.context_bytes.is_none() => usual_context(options),
+                // Where no failure shows what PyTorch could have, the context's share is not known. What was reserved is
+                // proof that it was no more than the rest.
+                0 if scene.oom.is_none() && options.context_bytes.is_none() => {
+                    let reserved = scene.timeline.reserved.iter().copied().max().unwrap_or(0);
+                    usual_context(options).min(card.capacity_bytes.saturating_sub(reserved))
+                }
                 outside => outside,
             },
         },
