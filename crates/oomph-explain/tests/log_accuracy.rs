@@ -29,3 +29,12 @@ fn messages_that_were_never_shown_are_read() {
     assert!(score.facts >= 0.95, "facts");
     assert!(score.frameworks >= 0.85, "frameworks");
 }
+
+/// A later set of such lines, of which the labels were committed before the reader saw them.
+#[test]
+fn a_second_set_of_messages_that_were_never_shown_is_read() {
+    let score = scoring::score(&scoring::samples(include_str!("public/fresh.jsonl")));
+    assert!(score.verdicts >= 0.97, "verdicts");
+    assert!(score.facts >= 0.98, "facts");
+    assert!(score.failures_named >= 0.95, "frameworks of failures");
+}

@@ -324,3 +324,21 @@ fn the_limit_of_onnx_runtimes_arena_is_the_cause_where_its_message_says_so() {
     assert_eq!((failure.facts.requested_bytes, failure.facts.free_bytes), (Some(629_145_600), None));
     assert!(failure.remedies.iter().any(|remedy| remedy.id == "raise-limit"), "{:?}", failure.remedies);
 }
+
+#[test]
+fn cudas_own_words_are_named_by_the_library_that_their_line_names() {
+    for (log, framework) in [
+        ("openmm.OpenMMException: Error creating array positions: CUDA_ERROR_OUT_OF_MEMORY (2)\n", "openmm"),
+        (
+            "2024-01-01 00:00:00.1: E tensorflow/stream_executor/cuda/cuda_dnn.cc:334] Could not create cudnn handle: \
+             CUDNN_STATUS_ALLOC_FAILED\n",
+            "tensorflow",
+        ),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n", "pytorch"),
+        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory\n", "cuda"),
+    ] {
+        let failure = first(log);
+        assert!(failure.is_gpu_oom, "{log}");
+        assert_eq!(failure.framework.as_deref(), Some(framework), "{log}");
+    }
+}

@@ -228,6 +228,11 @@ fn what_does_not_fit_is_said_not_to_be_helped() {
     assert_eq!(device.verdict.what_helps, "no setting of the allocator gets past this allocation");
     let row = |card: &str| device.what_if.iter().find(|row| row.card == card && row.as_recorded).unwrap();
     assert!(!row("this card").survives && !row("small").survives && row("large").survives);
+    assert_eq!(row("large").says, "gets past this allocation; the recording ends there");
+    assert_eq!(
+        (row("this card").says.as_str(), row("small").says.as_str()),
+        ("runs out of memory", "does not get past it")
+    );
     let smallest = device.smallest_card.unwrap();
     assert_eq!((smallest.allocator_bytes, smallest.card.as_deref()), (140 * MIB, Some("large")));
 }
@@ -508,4 +513,121 @@ fn what_the_error_itself_set_free_was_held() {
     recording.free(1 << 40);
     let device = device(&recording.finish(), &Options::default());
     assert_eq!(owned(&device, Owner::Parameters), 100 * MIB);
+}
+
+#[test]
+fn a_success_in_the_drivers_pool_is_not_promised_and_a_failure_is_said() {
+    let options = Options { capacity: Some(300 * MIB), context_bytes: Some(60 * MIB), ..Options::default() };
+    let pool = |device: &DeviceExplanation| {
+        device.what_if.iter().find(|row| row.settings == "backend:cudaMallocAsync").expect("it is tried").clone()
+    };
+    // 8 MiB in use and a request of 120 MiB are less than the card has, but not in one piece.
+    let scattered = pool(&device(&fragmented(0), &options));
+    assert!(!scattered.survives && scattered.may_survive);
+    assert_eq!(scattered.says, "not known: fragmentation in the driver's pool is not replayed");
+    // Without room for the bytes alone there is nothing to hope for.
+    let mut recording = Recording::default();
+    let load = recording.stack(&[MAIN, (MODULE, "to")]);
+    recording.segment(1 << 40, 200 * MIB);
+    recording.alloc(1 << 40, 200 * MIB, load);
+    recording.oom(120 * MIB, 20 * MIB, load);
+    let full = pool(&device(&recording.finish(), &options));
+    assert!(!full.survives && !full.may_survive);
+    assert_eq!(full.says, "does not get past it");
+}
+
+#[test]
+fn without_the_cards_size_only_what_the_replay_reproduces_is_compared() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, site);
+    let alike = device(&recording.finish(), &Options::default());
+    assert!(alike.card.is_none() && !alike.what_if.is_empty());
+    assert_eq!(alike.what_if[0].says, "fits");
+
+    // The program reserved more than the replay, which no limit is given to.
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    for index in 0..2 {
+        recording.segment((1 << 40) + index * 1000 * MIB, 100 * MIB);
+        recording.alloc((1 << 40) + index * 1000 * MIB, 4 * MIB, site);
+    }
+    let unlike = device(&recording.finish(), &Options::default());
+    assert!(unlike.card.is_none() && !unlike.what_if.is_empty());
+    assert!(unlike.what_if.iter().all(|row| row.says.starts_with("cannot be told: without the card's size")));
+    assert!(unlike.what_if.iter().all(|row| row.difference_bytes == 0));
+    assert!(unlike.smallest_card.is_none());
+    assert_eq!(unlike.verdict.what_helps, "");
+
+    // At its end, a recording that failed does not show how large the card is.
+    let died = device(&fragmented(0), &Options { at: At::End, ..Options::default() });
+    assert!(died.card.is_none() && !died.what_if.is_empty());
+    assert!(died.what_if.iter().all(|row| row.says.starts_with("cannot be told: the recording does not include")));
+}
+
+/// A full segment, and two of 100 MiB with 96 MiB free in each. The lower one gets the next 90 MiB, and only the other one could
+/// have held the 100 MiB that come then.
+fn decided_by_addresses() -> (Recording, StackId) {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN, ("work.py", "build")]);
+    let address = |index: u64| (1 << 40) + index * 1000 * MIB;
+    recording.segment(1 << 39, 100 * MIB);
+    recording.alloc(1 << 39, 100 * MIB, site);
+    for index in 0..2 {
+        recording.segment(address(index), 100 * MIB);
+        recording.alloc(address(index), 100 * MIB, site);
+        recording.free(address(index));
+        recording.alloc(address(index), 4 * MIB, site);
+        recording.alloc(address(index) + 4 * MIB, 96 * MIB, site);
+    }
+    for index in 0..2 {
+        recording.free(address(index) + 4 * MIB);
+    }
+    recording.alloc(address(0) + 4 * MIB, 90 * MIB, site);
+    recording.free(address(0));
+    (recording, site)
+}
+
+#[test]
+fn a_row_that_hangs_on_addresses_is_an_interval() {
+    let (mut recording, site) = decided_by_addresses();
+    recording.segment((1 << 40) + 2000 * MIB, 100 * MIB);
+    recording.alloc((1 << 40) + 2000 * MIB, 100 * MIB, site);
+    let roomy = device(&recording.finish(), &Options { capacity: Some(1000 * MIB), ..Options::default() });
+    let row = roomy.what_if.iter().find(|row| row.as_recorded).unwrap();
+    assert_eq!(row.peak_reserved_bytes, 400 * MIB);
+    assert_eq!(row.least_reserved_bytes, 300 * MIB);
+    // With few replays the upper end lies somewhat above the highest.
+    assert!((400 * MIB..500 * MIB).contains(&row.most_reserved_bytes), "{row:?}");
+    assert!(row.replays > 1);
+    assert_eq!((row.survives, row.replays_died), (true, 0));
+
+    let (mut recording, site) = decided_by_addresses();
+    recording.oom(100 * MIB, 20 * MIB, site);
+    let short = device(&recording.finish(), &Options::default());
+    let row = short.what_if.iter().find(|row| row.as_recorded).unwrap();
+    assert!(!row.survives && 0 < row.replays_died && row.replays_died < row.replays, "{row:?}");
+    // What no address changes has no interval.
+    let fixed = short.what_if.iter().find(|row| row.settings == "expandable_segments:True").unwrap();
+    assert_eq!(fixed.least_reserved_bytes, fixed.most_reserved_bytes);
+}
+
+#[test]
+fn the_smallest_card_has_room_for_a_context_where_none_is_known() {
+    let mut recording = Recording::default();
+    let site = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 100 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, site);
+    let trace = recording.finish();
+    let cards = vec![Card { name: "other".into(), capacity_bytes: 4096 * MIB, context_bytes: 400 * MIB }];
+    let of = |context_bytes| {
+        let options = Options { capacity: Some(2048 * MIB), context_bytes, cards: cards.clone(), ..Options::default() };
+        device(&trace, &options).smallest_card.expect("it is searched for").capacity_bytes
+    };
+    assert_eq!((of(None), of(Some(300 * MIB))), (500 * MIB, 400 * MIB));
+    // The card held what was recorded; whether it holds more is not promised.
+    let narrow = device(&trace, &Options { capacity: Some(450 * MIB), cards: cards.clone(), ..Options::default() });
+    let survives = |settings: &str| narrow.what_if.iter().find(|row| row.settings == settings).unwrap().survives;
+    assert!(survives("garbage_collection_threshold:0.8") && !survives("roundup_power2_divisions:8"));
 }

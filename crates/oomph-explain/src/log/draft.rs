@@ -35,6 +35,8 @@ pub(crate) struct Draft {
     pub era: Option<String>,
     /// Which of the frameworks that share XLA and its allocator the line names.
     pub runtime: Option<&'static str>,
+    /// The library or program that a line of CUDA's words names.
+    pub library: Option<&'static str>,
     pub front_end: Option<&'static str>,
     pub rank: Option<u32>,
     pub frames: Vec<Frame>,
@@ -119,6 +121,7 @@ impl Draft {
         self.named = if compiled { other.named } else { self.named.take().or(other.named) };
         self.era = self.era.take().or(other.era);
         self.runtime = self.runtime.or(other.runtime);
+        self.library = self.library.or(other.library);
         self.front_end = self.front_end.or(other.front_end);
         self.rank = self.rank.or(other.rank);
         // A warning of a library's names a file and a line as well, and no traceback comes from it.
@@ -148,6 +151,12 @@ impl Draft {
             framework = Some("config-text".to_owned());
         } else if self.pattern.framework == "host" && self.pattern.id.starts_with("host.cannot") {
             framework = Some("host".to_owned());
+        }
+        if is_gpu_oom
+            && framework.as_deref() == Some("cuda")
+            && let Some(name) = self.library
+        {
+            framework = Some(name.to_owned());
         }
         if let (true, Some(runtime)) = (is_bfc(self.pattern), self.runtime) {
             framework = Some(runtime.to_owned());

@@ -248,6 +248,7 @@ impl Session {
             named: None,
             era: None,
             runtime: None,
+            library: words::of_cuda(pattern, &plain, message),
             front_end,
             rank,
             frames,

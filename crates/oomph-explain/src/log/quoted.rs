@@ -21,7 +21,8 @@ static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
              | \bexcept\b.{0,80}: | \bcatch\s*\( | ^\s*(?:raise|assert|import|from|def|class|return|case|echo|print|logger)\b.{0,20}["'(]
              | \b(?:pattern|regex|keyword|needle|marker)s?\b.{0,12}[:=\[] | awk\s | sed\s+-
              | ^\s*\|.*`.*\| | ^\s*[A-Za-z_]\w*\s*=\s*[\[({]\s*["'] | ^\s*r?["'][^"']*["'],?\s*$
-             | <placeholder> | \{\{ | cuda:N\b | Tried\sto\sallocate\s(?:X|N|\.\.\.) | raises?\(
+             | ^\s*[-*+]\s+(?:[A-Z]?[a-z]+\s)?(?i:add|catch|fix|handle|improve|remove|support|update)(?:s|es|ed|ing)?\b
+             | \bto\s(?:catch|handle)\s[A-Za-z.\s]{0,20}Error\b | <placeholder> | \{\{ | cuda:N\b | Tried\sto\sallocate\s(?:X|N|\.\.\.) | raises?\(
             "#,
         )
         .ok()?,
@@ -129,6 +130,8 @@ mod tests {
             "| `unable to allocate CUDA0 buffer` | something else is on the GPU |",
             "MARKERS = (\"cudaMalloc failed\", \"CUDA out of memory\")",
             "You might need to adjust parameters to avoid CUDA out of memory errors.",
+            "- update the worker to catch RuntimeError: CUDA error: out of memory",
+            "* Handle torch.OutOfMemoryError: CUDA out of memory in the server",
         ] {
             assert!(likeness(line, line, true) > 0.6, "{line}");
         }

@@ -40,6 +40,8 @@ struct Ingredients {
     host: Regex,
     on_chip: Regex,
     disk: Regex,
+    /// Another error of the device's than the one of memory.
+    other: Regex,
     talk: Regex,
     index: Regex,
     figures: [Figure; 4],
@@ -67,7 +69,8 @@ impl Ingredients {
                  | (?:insufficient|not\s+enough|too\s+little|lack\s+of|exhausted|r[au]n\s+out\s+of|low\s+on|no\s+(?:more|free|available))\s+(?:[\w-]+\s+){0,4}(?:memory|vram|hbm)\b
                  | \b(?:memory|vram|hbm)\s+(?:[\w-]+\s+){0,3}(?:exhausted|insufficient|exceeded|full|too\s+small|not\s+enough)\b
                  | exceed\w*\s+(?:[\w-]+\s+){0,5}(?:memory|vram|hbm)\b | OUT_OF_RESOURCES | MEM\w*_ALLOC\w*_FAIL\w* | ALLOCATION_FAILURE
-                 | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b",
+                 | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b
+                 | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b",
             )
             .ok()?,
             memory: Regex::new(r"(?i)memory|vram|hbm|buffer|bytes|tensor|malloc|MemAlloc|OutOf|OUT_OF|[KMG]i?B\b").ok()?,
@@ -76,7 +79,9 @@ impl Ingredients {
                  | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
                  | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
                  | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
-                 | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b",
+                 | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b
+                 | \bcu(?:da)?(?:Stream|Event|Graph|Ctx|Module|Launch|Memcpy|Memset|MemMap|MemPool|Array|CreateTextureObject)[A-Za-z]*\ ?\(
+                 | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b",
             )
             .ok()?,
             device: Regex::new(
@@ -85,7 +90,8 @@ impl Ingredients {
             )
             .ok()?,
             error: Regex::new(
-                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^E\d{4} | \b(?i:error|failed|failure)\b\s*[:!\]] | \bCheck\ failed",
+                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^E\d{4} | \b(?i:error|failed|failure)\b\s*[:!\]] | \bCheck\ failed
+                 | \b[A-Za-z]+[a-z]OOM\b | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?:",
             )
             .ok()?,
             host: Regex::new(
@@ -99,6 +105,13 @@ impl Ingredients {
             )
             .ok()?,
             disk: Regex::new(r"(?i)\b(?:disk|quota|no space left|filesystem|inode|tmpfs|rate limit|too many requests)\b").ok()?,
+            other: Regex::new(
+                r"(?x)\bcudaError(?:NotSupported|NotPermitted|Invalid[A-Za-z]+|Illegal[A-Za-z]+|Launch[A-Za-z]+|Unknown|NoDevice|Initialization[A-Za-z]*|InsufficientDriver)\b
+                 | \bCUDA_ERROR_(?:NOT_SUPPORTED|NOT_PERMITTED|INVALID[A-Z_]*|ILLEGAL[A-Z_]*|LAUNCH[A-Z_]*|UNKNOWN|NO_DEVICE|NOT_INITIALIZED)\b
+                 | CL_OUT_OF_RESOURCES[^a-z]{1,3}(?:in|at|from|by)\ [A-Za-z]*(?:[Mm]emcpy|Read|Finish|Wait|Flush)
+                 | \b(?i:illegal\ memory\ access|invalid\ (?:argument|device\ ordinal|device\ function))\b",
+            )
+            .ok()?,
             talk: Regex::new(
                 r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s|\|.*\|\s*$|\d+\.\s+\w)
                  | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running))\b
@@ -162,6 +175,7 @@ impl Ingredients {
         let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
             + 0.7 * f64::from(u8::from(self.disk.is_match(line)))
             + 0.5 * f64::from(u8::from(self.talk.is_match(line)))
+            + 0.8 * f64::from(u8::from(self.other.is_match(message)))
             + 0.35 * quoted::likeness(line, line, true);
         let sized = self.figures[0].forms.iter().any(|form| form.is_match(message));
         let form = 0.15 * near(&self.error) + if sized { 0.15 } else { 0.0 };
@@ -283,7 +297,9 @@ const NAMES: &[(&str, &[&str])] = &[
     ("hashcat", &["hashcat"]),
     ("gromacs", &["gromacs", "GROMACS", "gmx"]),
     ("openmm", &["openmm", "OpenMM"]),
-    ("lammps", &["LAMMPS", "lammps", "Kokkos"]),
+    ("lammps", &["LAMMPS", "lammps"]),
+    ("kokkos", &["Kokkos"]),
+    ("opencv", &["gpu_mat.cu", "cv::cuda"]),
     ("namd", &["NAMD"]),
     ("relion", &["RELION", "relion"]),
     ("colmap", &["colmap", "COLMAP", "SiftGPU", "PopSift", "popsift"]),
@@ -303,6 +319,17 @@ const NAMES: &[(&str, &[&str])] = &[
 /// The library or program that a text names first in the order of the table.
 fn framework(text: &str) -> Option<&'static str> {
     NAMES.iter().find(|(_, words)| words.iter().any(|word| text.contains(word))).map(|(name, _)| *name)
+}
+
+/// The library or program that a line of CUDA's own words names, or the message that it begins. The other interfaces of a
+/// card are none.
+pub(crate) fn of_cuda(pattern: &Pattern, line: &str, message: &str) -> Option<&'static str> {
+    if pattern.framework != "cuda" {
+        return None;
+    }
+    let texts = [line, message].map(|text| &text[..super::text::floor_boundary(text, MESSAGE)]);
+    let named = texts.into_iter().find_map(framework);
+    named.filter(|name| !["sycl", "ascend", "metal", "vulkan", "opencl"].contains(name))
 }
 
 /// The patterns that stand for what was read by its words, one for each name and verdict.
@@ -346,6 +373,10 @@ mod tests {
                 "cuda",
                 Some(2_684_354_560),
             ),
+            ("Out of memory in cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) (device/queue.cpp:21)", "cuda", None),
+            ("GPU 3: error when allocating memory for the table. Stopping.", "cuda", None),
+            ("org.example.SplitAndRetryOOM: GPU OutOfMemory: could not split the batch", "cuda", None),
+            ("[saver.cpp] CUresult error result=2 func=cu_mem_create line=103", "cuda", None),
             ("Failure in vkAllocateMemory at 191 mvulkan.cpp  ErrCode=-2", "vulkan", None),
             ("OpenCL error: CL_MEM_OBJECT_ALLOCATION_FAILURE in clCreateBuffer", "opencl", None),
             (
@@ -380,6 +411,8 @@ mod tests {
             "[INFO] Allocated 8.00 GiB on GPU 0",
             "Allocation of 2 GPUs failed: the queue is full",
             "Vulkan: check for OUT_OF_DEVICE_MEMORY.",
+            "error: allocation of 64 KiB failed: cudaMalloc() returned cudaErrorNotSupported",
+            "error: Gpu API call (CL_OUT_OF_RESOURCES) in openCLMemcpy2D, cl_operations.cpp:214",
         ] {
             let found = read_line(line);
             assert!(found.is_none_or(|words| words.verdict != Verdict::GpuOom), "{line}");

@@ -3,7 +3,7 @@
 use super::Scene;
 use super::causes::readable;
 use super::explanation::{Cause, CauseKind, Outcome, Peak, Verdict, WhatIf};
-use super::what_if::UNCLEAR;
+use super::what_if::is_unclear;
 
 pub(super) fn verdict(scene: &Scene, peak: &Peak, causes: &[Cause], what_if: &[WhatIf]) -> Verdict {
     let first = causes.iter().find(|cause| !cause.background);
@@ -41,7 +41,7 @@ pub(super) fn verdict(scene: &Scene, peak: &Peak, causes: &[Cause], what_if: &[W
 /// What the rows for the program's own card say; they come first in the table. The other allocator is named last: it is
 /// modelled where PyTorch's own is replayed exactly.
 fn what_helps(causes: &[Cause], what_if: &[WhatIf]) -> String {
-    let Some(own) = what_if.first().filter(|row| row.says != UNCLEAR) else { return String::new() };
+    let Some(own) = what_if.first().filter(|row| !is_unclear(row)) else { return String::new() };
     let mut rows: Vec<&WhatIf> = what_if.iter().filter(|row| row.card == own.card && !row.as_recorded).collect();
     rows.sort_by_key(|row| (row.settings.contains("backend:"), row.difference_bytes));
     let setting =

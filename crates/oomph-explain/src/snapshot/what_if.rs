@@ -28,13 +28,23 @@ const REPLAYED: usize = 6_000_000;
 const FEWEST_REPLAYS: usize = 3;
 
 /// What is said of every row when the replay does not fail where the program did.
-pub(super) const UNCLEAR: &str = "cannot be told: the replay does not fail where the program did";
+const UNCLEAR: &str = "cannot be told: the replay does not fail where the program did";
+
+/// What is said of every row of a recording that fails on a card of unknown size: no replay can fail on it.
+const NO_CARD: &str = "cannot be told: the recording does not include the card's size; pass --gpu NAME or --vram SIZE";
+
+/// What is said of every row when only the unknown limit of the card explains what was reserved.
+const UNLIKE_RECORDED: &str = "cannot be told: without the card's size the replay does not reserve what the program did; pass \
+                               --gpu NAME or --vram SIZE";
+
+/// What is said of a row of the driver's pool that no replay can vouch for.
+const DRIVERS_POOL: &str = "not known: fragmentation in the driver's pool is not replayed";
 
 /// What is said of a row that only smaller workspaces can save.
 const PERHAPS: &str = "may survive: cuDNN takes smaller workspaces when memory is short";
 
 /// What is said of a row that some places of the blocks save and others do not.
-pub(super) const BY_PLACES: &str = "depends on where the driver puts a few blocks";
+const BY_PLACES: &str = "depends on where the driver puts a few blocks";
 
 /// Replays of each setting on the program's own card, each with segments elsewhere.
 const ELSEWHERE: u32 = 24;
@@ -67,13 +77,15 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
 
     let mut rows = Vec::new();
     // A replay that does not fail where the program did is wrong on every card.
-    let mut reproduced = true;
+    let mut unclear = scene.card.is_none().then(|| unlike(scene, &runs[0])).flatten();
     for (card, own) in cards(scene, options) {
         let recorded = runs[0].on(&card);
         // On the program's own card the recording itself says whether it passed; a replay that says otherwise is wrong
         // for every other setting as well.
         let died = if own { scene.died } else { !recorded.survived };
-        reproduced &= !own || !died || !recorded.survived;
+        if unclear.is_none() && own && died && recorded.survived {
+            unclear = Some(UNCLEAR);
+        }
         for (index, run) in runs.iter().enumerate() {
             let as_recorded = index == 0;
             let replay = if as_recorded { recorded } else { run.on(&card) };
@@ -83,14 +95,18 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
             let died_elsewhere = elsewhere.as_ref().map_or(0, |spread| spread.died);
             let replays = elsewhere.as_ref().map_or(0, |spread| spread.replays.len() as u32);
             let by_places = !as_recorded && (if survives { died_elsewhere > 0 } else { died_elsewhere < replays });
+            let unproven = !as_recorded && survives && run.is_unproven(&card);
             let peak = replay.peak_reserved();
-            let difference = growth(recorded.peak_reserved(), replay.peak_reserved());
+            let difference = match unclear {
+                Some(_) => 0,
+                None => growth(recorded.peak_reserved(), replay.peak_reserved()),
+            };
             rows.push(WhatIf {
                 settings: run.settings.to_string(),
                 as_recorded,
                 card: card.name.clone(),
                 capacity_bytes: card.capacity_bytes,
-                survives: survives && !by_places,
+                survives: survives && !by_places && !unproven,
                 may_survive: survives || by_places || with_less.is_some(),
                 smaller_workspaces: with_less.unwrap_or(0),
                 peak_reserved_bytes: peak,
@@ -100,18 +116,37 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
                 replays_died: died_elsewhere,
                 difference_bytes: difference,
                 retries: replay.retries(),
-                says: match (reproduced, with_less) {
-                    (false, _) => UNCLEAR,
-                    (true, _) if by_places => BY_PLACES,
-                    (true, Some(_)) => PERHAPS,
-                    (true, None) => says(as_recorded, died, survives, difference, recorded.peak_reserved()),
+                says: match (unclear, with_less) {
+                    (Some(reason), _) => reason,
+                    (None, _) if by_places => BY_PLACES,
+                    (None, _) if unproven => DRIVERS_POOL,
+                    (None, Some(_)) => PERHAPS,
+                    (None, None) => {
+                        let told = as_recorded && (own || !scene.died);
+                        says(told, died || scene.died, survives, difference, recorded.peak_reserved())
+                    }
                 }
                 .to_owned(),
             });
         }
     }
-    let smallest = if reproduced { smallest(&runs[0], options, scene) } else { None };
+    let smallest = if unclear.is_none() { smallest(&runs[0], options, scene) } else { None };
     (rows, smallest)
+}
+
+/// Whether a row says that nothing can be said.
+pub(super) fn is_unclear(row: &WhatIf) -> bool {
+    [UNCLEAR, NO_CARD, UNLIKE_RECORDED].contains(&row.says.as_str())
+}
+
+/// Why a replay without a limit is not the run that was recorded on a card of unknown size.
+fn unlike(scene: &Scene, run: &Run) -> Option<&'static str> {
+    if scene.died {
+        return Some(NO_CARD);
+    }
+    let reserved = scene.timeline.reserved.iter().copied().max().unwrap_or(0);
+    let difference = reserved.abs_diff(run.unlimited.peak_reserved());
+    (difference as f64 > reserved as f64 * NOTICEABLE).then_some(UNLIKE_RECORDED)
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.
@@ -120,13 +155,26 @@ fn cards(scene: &Scene, options: &Options) -> Vec<(Card, bool)> {
         Some(card) => Card {
             name: "this card".to_owned(),
             capacity_bytes: card.capacity_bytes,
-            context_bytes: card.context_bytes.saturating_add(card.other_bytes),
+            context_bytes: match card.context_bytes.saturating_add(card.other_bytes) {
+                // Where no failure shows what PyTorch could have, the context's share is not known. What was reserved is
+                // proof that it was no more than the rest.
+                0 if scene.oom.is_none() && options.context_bytes.is_none() => {
+                    let reserved = scene.timeline.reserved.iter().copied().max().unwrap_or(0);
+                    usual_context(options).min(card.capacity_bytes.saturating_sub(reserved))
+                }
+                outside => outside,
+            },
         },
         None => Card { name: "any card that is large enough".to_owned(), capacity_bytes: 0, context_bytes: 0 },
     };
     let mut cards = vec![(own, true)];
     cards.extend(options.cards.iter().map(|card| (card.clone(), false)));
     cards
+}
+
+/// What a context takes on the cards of the list at most: no process is without one.
+fn usual_context(options: &Options) -> u64 {
+    options.cards.iter().map(|card| card.context_bytes).max().unwrap_or(0)
 }
 
 /// The recording under one setting.
@@ -169,6 +217,12 @@ impl<'a> Run<'a> {
         Some(self.scripts.firm.spread(&self.model, capacity, &Unlike::default(), 0..u64::from(replays)))
     }
 
+    /// Whether a success of the replay promises too much: it lets the driver's pool use free memory wherever it lies, and a
+    /// limited card can run out of contiguous memory before that.
+    fn is_unproven(&self, card: &Card) -> bool {
+        self.settings.backend == Backend::CudaMallocAsync && card.capacity_bytes > 0
+    }
+
     /// How many convolutions find no memory for their workspace, if nothing else stands in the way of surviving on a card
     /// on which the script as recorded does not. What cuDNN takes instead is not in the recording.
     fn with_smaller_workspaces(&self, card: &Card) -> Option<u64> {
@@ -182,6 +236,7 @@ fn capacity_of(card: &Card) -> Capacity {
     Capacity::card(card.capacity_bytes, card.context_bytes)
 }
 
+/// The words for a row. A recording that ends with a failure fits nowhere: on a card with more it gets past the failure.
 fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u64) -> &'static str {
     let noticeable = difference.unsigned_abs() as f64 > peak as f64 * NOTICEABLE;
     match (as_recorded, died, survives) {
@@ -199,7 +254,10 @@ fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u6
 /// The smallest card, under the settings of the recording.
 fn smallest(run: &Run, options: &Options, scene: &Scene) -> Option<SmallestCard> {
     let scripts = run.scripts;
-    let context = scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes);
+    let context = match scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes) {
+        0 => usual_context(options),
+        known => known,
+    };
     let requests = scripts.firm.len();
     let (found, yielding) = if requests > SEARCHED {
         let replays = (REPLAYED / requests).max(FEWEST_REPLAYS) as u32;

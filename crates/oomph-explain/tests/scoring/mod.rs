@@ -145,6 +145,8 @@ pub struct Score {
     pub facts: f64,
     /// Whose words they are.
     pub frameworks: f64,
+    /// The same, of failures of a GPU's memory alone: of the rest, most are no failure that could be named.
+    pub failures_named: f64,
     /// What is called a GPU's memory with confidence, and is not.
     pub sure_and_wrong: Vec<String>,
 }
@@ -153,6 +155,7 @@ pub struct Score {
 pub fn score(samples: &[Sample]) -> Score {
     let total = samples.len() as f64;
     let (mut verdicts, mut records, mut named, mut exactly) = (0.0, 0.0, 0.0, 0.0);
+    let (mut gpu_failures, mut gpu_named) = (0.0, 0.0);
     let (mut figures, mut figures_missed) = (0, 0);
     let mut sure_and_wrong = Vec::new();
     for sample in samples {
@@ -176,7 +179,12 @@ pub fn score(samples: &[Sample]) -> Score {
         } else {
             println!("facts      {:<28} {}", sample.id, missed.join("; "));
         }
-        if names(failure, None, &sample.framework, &sample.text) {
+        let is_named = names(failure, None, &sample.framework, &sample.text);
+        if sample.is_gpu_oom {
+            gpu_failures += 1.0;
+            gpu_named += f64::from(u8::from(is_named));
+        }
+        if is_named {
             named += 1.0;
         } else {
             let said = failure.map(|failure| (failure.framework.as_deref(), failure.front_end.as_deref()));
@@ -191,12 +199,19 @@ pub fn score(samples: &[Sample]) -> Score {
     }
     println!(
         "{} messages: verdict {:.1} %, facts {:.1} % of messages ({figures_missed} of {figures} figures missed), framework \
-         {:.1} % (of which by the label's own word {:.1} %)",
+         {:.1} % (of which by the label's own word {:.1} %), of failures of a GPU's memory {:.1} %",
         samples.len(),
         100.0 * verdicts / total,
         100.0 * records / total,
         100.0 * named / total,
-        100.0 * exactly / total
+        100.0 * exactly / total,
+        100.0 * gpu_named / gpu_failures
     );
-    Score { verdicts: verdicts / total, facts: records / total, frameworks: named / total, sure_and_wrong }
+    Score {
+        verdicts: verdicts / total,
+        facts: records / total,
+        frameworks: named / total,
+        failures_named: gpu_named / gpu_failures,
+        sure_and_wrong,
+    }
 }

@@ -30,6 +30,10 @@ export interface WhatIf {
   survives: boolean;
   may_survive: boolean;
   peak_reserved_bytes: number;
+  least_reserved_bytes: number;
+  most_reserved_bytes: number;
+  replays: number;
+  replays_died: number;
   difference_bytes: number;
   retries: number;
   says: string;

@@ -219,11 +219,17 @@ function whatIf(row: WhatIf, most: number, died: boolean): HTMLElement {
   const good = fate === "fits" || fate === "gets past";
   const name = row.settings === "" ? (row.as_recorded ? "as recorded" : "default settings") : `${row.settings}${row.as_recorded ? " (as recorded)" : ""}`;
   const limited = row.capacity_bytes < 2 ** 50;
+  const [least, highest] = [size(row.least_reserved_bytes), size(row.most_reserved_bytes)];
+  const notes: string[] = [];
+  if (least !== highest) notes.push(`${least} to ${highest} in ${row.replays} replays with segments elsewhere`);
+  if (row.replays_died > 0 && row.replays_died < row.replays) notes.push(`${row.replays_died} of ${row.replays} replays fail`);
+  if (fate === "perhaps") notes.push(row.says);
   const out = el(
     "div",
     "whatif",
     el("div", "row", el("span", "code", name), el("span", `tag ${good ? "good" : fate === "dies" ? "bad" : ""}`, fate), el("span", "number", size(row.peak_reserved_bytes))),
     bar(row.peak_reserved_bytes, most, good ? "var(--good)" : "var(--quiet)", limited ? row.capacity_bytes / most : 0),
+    notes.length === 0 ? null : el("p", "faint", `${notes.join("; ")}.`),
   );
   out.title = row.says;
   return out;
