@@ -82,7 +82,12 @@ impl<'a> Evaluation<'_, 'a> {
         let found = self.catalogue.candidates(self.situation, &moments, self.wishes, |remedy| {
             remedy.aims.contains(&Operation::Evaluation) && self.applier.can_apply(remedy)
         });
-        phases::ordered(found, self.applier)
+        // An evaluation that keeps its graph is answered by no graph, before anything that makes it smaller.
+        let without = phases::evaluation_without_graph(self.catalogue, self.situation, self.wishes, self.applier);
+        let rest = phases::ordered(found, self.applier);
+        let is_new = |candidate: &Candidate<'_>| !without.iter().any(|first| first.remedy.id == candidate.remedy.id);
+        let rest: Vec<_> = rest.into_iter().filter(is_new).collect();
+        without.into_iter().chain(rest).collect()
     }
 }
 
@@ -104,5 +109,9 @@ pub fn named<'a>(always: &Mix<'a>, found: &mut Found<'a>) {
     let foretold = found.foretold.iter_mut().map(|(mix, _)| mix);
     for mix in fixes.chain(tried).chain(foretold).chain(&mut found.strongest) {
         *mix = mix.and(always);
+    }
+    // By itself it did not get past training, where the program dies first; that is no verdict on it.
+    if !always.doses.is_empty() {
+        found.tried.retain(|(mix, _)| mix.key() != always.key());
     }
 }
