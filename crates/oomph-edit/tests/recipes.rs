@@ -136,8 +136,9 @@ fn a_schedule_that_counts_batches_counts_the_steps_that_are_left() {
         .replace("# update\n", "# update\n    sched.step()\n    print(len(loader))\n");
     let lines = changed(&program(&text, &[]), "micro-batch", &plain());
     for line in [
-        "+sched = OneCycleLR(opt, epochs=3, steps_per_epoch=len(loader) // 2)",
-        "+other = get_cosine_schedule_with_warmup(opt, int(0.1 * (total // 2)), num_training_steps=total // 2)",
+        "+sched = OneCycleLR(opt, epochs=3, steps_per_epoch=(len(loader) + 1) // 2)",
+        "+other = get_cosine_schedule_with_warmup(opt, int(0.1 * (3 * ((len(loader) + 1) // 2))), \
+         num_training_steps=3 * ((len(loader) + 1) // 2))",
         "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
         "+        sched.step()",
     ] {

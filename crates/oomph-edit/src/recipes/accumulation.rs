@@ -97,13 +97,14 @@ pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPla
         draft.edits(&file, Way::Code, edits);
         position = end + 1;
     }
-    schedules(draft, by);
+    schedules(draft, by, plain);
     Ok(())
 }
 
 /// A schedule of the learning rate that counts the batches of an epoch counts fewer steps now: `len(loader)` of its arguments
-/// is divided, and so is a number that was computed from it.
-fn schedules(draft: &mut Draft<'_>, by: u64) {
+/// is divided, and so it is in a number that was computed from it. Where the last batches of an epoch make a step of their
+/// own, the count is rounded up: `OneCycleLR` raises in the step after the last that it was told of.
+fn schedules(draft: &mut Draft<'_>, by: u64, last_steps: bool) {
     let program = draft.program;
     let loader_names: Vec<&str> = loaders(program).iter().filter_map(name_of).collect();
     let counts = |at: At<'_>| {
@@ -115,22 +116,41 @@ fn schedules(draft: &mut Draft<'_>, by: u64) {
                 })
         })
     };
+    let divided = |count: &str| {
+        if last_steps { format!("({count} + {}) // {by}", by - 1) } else { format!("{count} // {by}") }
+    };
+    // The value of a name that was computed from a count, with the count divided in it.
+    let computed = |value: At<'_>| {
+        let mut text = value.text().to_owned();
+        let inner: Vec<_> = within(value.node).filter(|node| counts(value.with(*node))).collect();
+        for node in inner.iter().rev() {
+            let start = node.start_byte() - value.node.start_byte();
+            let count = value.source.of(*node);
+            text.replace_range(start..start + count.len(), &format!("({})", divided(count)));
+        }
+        (!inner.is_empty()).then_some(text)
+    };
     for call in program.calls().into_iter().filter(|call| is_schedule(call.name())) {
         let scope = function_of(call.at.node).unwrap_or_else(|| call.at.source.root());
         let Some(arguments) = call.at.node.child_by_field_name("arguments") else { continue };
         for node in within(arguments) {
             let here = call.at.with(node);
-            let computed = || {
-                node.kind() == "identifier"
-                    && !node.parent().is_some_and(|parent| parent.child_by_field_name("name") == Some(node))
-                    && assigned(call.at.with(scope), here.text())
-                        .iter()
-                        .any(|value| within(value.node).any(|inner| counts(value.with(inner))))
+            let whole =
+                node.parent().is_some_and(|parent| matches!(parent.kind(), "argument_list" | "keyword_argument"));
+            let is_name = node.kind() == "identifier"
+                && !node.parent().is_some_and(|parent| parent.child_by_field_name("name") == Some(node));
+            let text = if counts(here) {
+                Some(divided(here.text()))
+            } else if is_name {
+                match assigned(call.at.with(scope), here.text()).as_slice() {
+                    [value] => computed(*value),
+                    // One of several values: which of them counts is not known, but that it counts batches is.
+                    several => several.iter().any(|value| computed(*value).is_some()).then(|| divided(here.text())),
+                }
+            } else {
+                None
             };
-            if counts(here) || computed() {
-                let whole =
-                    node.parent().is_some_and(|parent| matches!(parent.kind(), "argument_list" | "keyword_argument"));
-                let text = format!("{} // {by}", here.text());
+            if let Some(text) = text {
                 let text = if whole { text } else { format!("({text})") };
                 draft.edit(call.at.file, Way::Code, Edit::replace(node, text));
             }
