@@ -1,0 +1,198 @@
+//! Loops of the program's own: accumulation, autocast, checkpointing, optimizers, losses.
+
+use super::*;
+
+#[test]
+fn a_plain_loop_accumulates() {
+    assert_eq!(
+        changed(&program(LOOP, &[]), "micro-batch", &plain()),
+        [
+            "-BATCH = 32",
+            "+BATCH = 16",
+            "-for x, y in loader:",
+            "-    opt.zero_grad()",
+            "+for step, (x, y) in enumerate(loader):",
+            "+    if step % 2 == 0:",
+            "+        opt.zero_grad()",
+            "-    loss.backward()",
+            "-    opt.step()  # update",
+            "+    (loss / 2).backward()",
+            "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
+            "+        opt.step()  # update",
+        ]
+    );
+}
+
+#[test]
+fn a_batch_that_shrinks_is_told() {
+    let placed = placed(&program(LOOP, &[]), "smaller-training-batch", &plain()).unwrap();
+    assert_eq!(placed.smaller_batch, Some((32, 16)));
+}
+
+#[test]
+fn a_plain_program_gets_checkpointing_autocast_and_8_bits() {
+    let program = program(LOOP, &[]);
+    let checkpointing = changed(&program, "gradient-checkpointing", &plain());
+    assert!(checkpointing.contains(&"+for block in model.blocks:".to_owned()), "{checkpointing:?}");
+    assert_eq!(
+        changed(&program, "autocast", &plain()),
+        [
+            "-    loss = criterion(model(x.cuda()), y.cuda())",
+            "+    with torch.autocast(\"cuda\", dtype=torch.bfloat16):",
+            "+        loss = criterion(model(x.cuda()), y.cuda())",
+        ]
+    );
+    assert_eq!(
+        changed(&program, "adam-8bit", &plain()),
+        [
+            "+import bitsandbytes as bnb",
+            "-opt = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)",
+            "+opt = bnb.optim.AdamW8bit(model.parameters(), lr=1e-4)",
+        ]
+    );
+}
+
+#[test]
+fn each_forward_pass_of_a_gan_gets_its_own_autocast() {
+    let text = "import torch\nfrom torch import nn\ngenerator = nn.Sequential(nn.Linear(8, 8)).cuda()\n\
+                critic = nn.Sequential(nn.Linear(8, 1)).cuda()\n\
+                opt_d = torch.optim.Adam(critic.parameters())\nopt_g = torch.optim.Adam(generator.parameters())\n\
+                for real in loader:\n    opt_d.zero_grad()\n    fake = generator(noise)\n    \
+                loss_d = loss(critic(real), critic(fake.detach()))\n    loss_d.backward()\n    opt_d.step()\n    \
+                opt_g.zero_grad()\n    loss_g = -critic(fake).mean()\n    loss_g.backward()\n    opt_g.step()\n";
+    let lines = changed(&program(text, &[]), "autocast", &plain());
+    let head = "+    with torch.autocast(\"cuda\", dtype=torch.bfloat16):";
+    assert_eq!(
+        lines,
+        [
+            "-    fake = generator(noise)",
+            "-    loss_d = loss(critic(real), critic(fake.detach()))",
+            head,
+            "+        fake = generator(noise)",
+            "+        loss_d = loss(critic(real), critic(fake.detach()))",
+            "-    loss_g = -critic(fake).mean()",
+            head,
+            "+        loss_g = -critic(fake).mean()",
+        ]
+    );
+}
+
+#[test]
+fn a_schedule_that_counts_batches_counts_the_steps_that_are_left() {
+    let text = LOOP
+        .replace(
+            "for x, y in loader:",
+            "total = 3 * len(loader)\nsched = OneCycleLR(opt, epochs=3, steps_per_epoch=len(loader))\n\
+                 other = get_cosine_schedule_with_warmup(opt, int(0.1 * total), num_training_steps=total)\n\
+                 for x, y in tqdm(loader):",
+        )
+        .replace("# update\n", "# update\n    sched.step()\n    print(len(loader))\n");
+    let lines = changed(&program(&text, &[]), "micro-batch", &plain());
+    for line in [
+        "+sched = OneCycleLR(opt, epochs=3, steps_per_epoch=(len(loader) + 1) // 2)",
+        "+other = get_cosine_schedule_with_warmup(opt, int(0.1 * (3 * ((len(loader) + 1) // 2))), \
+         num_training_steps=3 * ((len(loader) + 1) // 2))",
+        "+    if (step + 1) % 2 == 0 or step + 1 == len(loader):",
+        "+        sched.step()",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "{line} is not in {lines:#?}");
+    }
+    assert!(!lines.iter().any(|line| line.contains("print")), "{lines:#?}");
+}
+
+#[test]
+fn a_contrastive_loss_is_cached_wherever_it_is_named() {
+    let text = "from sentence_transformers.losses import MultipleNegativesRankingLoss\n\
+                loss = MultipleNegativesRankingLoss(model)\n";
+    assert_eq!(
+        changed(&program(text, &[]), "cached-contrast", &plain()),
+        [
+            "-from sentence_transformers.losses import MultipleNegativesRankingLoss",
+            "-loss = MultipleNegativesRankingLoss(model)",
+            "+from sentence_transformers.losses import CachedMultipleNegativesRankingLoss",
+            "+loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=16)",
+        ]
+    );
+}
+
+#[test]
+fn a_model_that_is_trained_now_and_then_is_no_accumulation() {
+    let text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch', type=int, default=64)\n\
+                parser.add_argument('--n-critic', type=int, default=5)\nargs = parser.parse_args()\n\
+                loader = DataLoader(data, batch_size=args.batch)\nfor i, real in enumerate(loader):\n    \
+                d = critic(real).mean()\n    d.backward()\n    opt_d.step()\n    if i % args.n_critic == 0:\n        \
+                g = -critic(generator(noise)).mean()\n        g.backward()\n        opt_g.step()\n";
+    let program = program(text, &[]);
+    let half = Amount { by: Some(2) };
+    assert!(program.apply("micro-batch", half, &plain()).is_err());
+    assert!(program.apply("smaller-training-batch", half, &plain()).is_ok());
+}
+
+#[test]
+fn blocks_are_checkpointed_in_part() {
+    let program = program(LOOP, &[]);
+    let every = changed(&program, "checkpointing-every-n-layers", &plain());
+    assert_eq!(
+        every,
+        [
+            "+from functools import partial",
+            "+from torch.utils.checkpoint import checkpoint",
+            "+for block in model.blocks[::2]:",
+            "+    block.forward = partial(checkpoint, block.forward, use_reentrant=False)",
+        ]
+    );
+    let selective = changed(&program, "selective-checkpointing", &plain()).join("\n");
+    assert!(selective.contains("context_fn=partial(create_selective_checkpoint_contexts, kept))"), "{selective}");
+}
+
+#[test]
+fn two_optimizers_keep_their_own_arguments() {
+    let text = "import torch\nd = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9))\n\
+                g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9))\n";
+    assert_eq!(
+        changed(&program(text, &[]), "foreach-off", &plain()),
+        [
+            "-d = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9))",
+            "-g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9))",
+            "+d = torch.optim.Adam(D.parameters(), lr=1, betas=(0.5, 0.9), foreach=False)",
+            "+g = torch.optim.Adam(G.parameters(), lr=2, betas=(0.5, 0.9), foreach=False)",
+        ]
+    );
+}
+
+#[test]
+fn where_the_place_is_not_certain_nothing_is_edited() {
+    let two = LOOP.replace("    loss.backward()\n", "    loss.backward()\n    other.backward()\n");
+    assert!(placed(&program(&two, &[]), "micro-batch", &plain()).is_err());
+    let nested = LOOP.replace("    opt.step()  # update\n", "    if ready:\n        opt.step()\n");
+    assert!(placed(&program(&nested, &[]), "micro-batch", &plain()).is_err());
+    assert!(placed(&program("x = 1\n", &[]), "autocast", &plain()).is_err());
+    assert!(placed(&program("x = 1\n", &[]), "lora", &plain()).is_err());
+}
+
+#[test]
+fn a_loop_that_counts_from_one_accumulates() {
+    let text = "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\n\
+                for step, x in enumerate(loader, start=1):\n    opt.zero_grad()\n    loss = m(x)\n    \
+                loss.backward()\n    opt.step()\n";
+    let changed = changed(&program(text, &[]), "micro-batch", &plain());
+    assert!(changed.contains(&"+    if step % 2 == 1:".to_owned()), "{changed:?}");
+    assert!(changed.contains(&"+    if step % 2 == 0 or step == len(loader):".to_owned()), "{changed:?}");
+}
+
+#[test]
+fn a_loop_that_accumulates_by_itself_counts_further() {
+    let text = "loader = DataLoader(d, batch_size=4)\naccumulate, epochs = 4, 2\n\
+                opt = torch.optim.SGD(m.parameters(), lr=1)\nfor i, x in enumerate(loader):\n    \
+                loss = m(x) / accumulate\n    loss.backward()\n    if (i + 1) % accumulate == 0:\n        \
+                opt.step()\n        opt.zero_grad()\n";
+    assert_eq!(
+        changed(&program(text, &[]), "micro-batch", &plain()),
+        [
+            "-loader = DataLoader(d, batch_size=4)",
+            "-accumulate, epochs = 4, 2",
+            "+loader = DataLoader(d, batch_size=2)",
+            "+accumulate, epochs = 8, 2",
+        ]
+    );
+}
