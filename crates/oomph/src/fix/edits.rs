@@ -62,9 +62,9 @@ impl Edits {
 
     /// Whether the program takes all options of one command that another does not have, as far as its files say.
     pub fn takes(&self, words: &[String], before: &[String]) -> bool {
-        let is_new = |word: &&String| word.starts_with("--") && !before.contains(word);
-        let flags = self.arguments(words).iter().filter(is_new).map(|word| word.split('=').next().unwrap_or(word));
-        flags.into_iter().all(|flag| self.program.takes(flag) != Some(false))
+        let is_new = |word: &&String| is_option(word) && !before.contains(word);
+        let mut flags = self.arguments(words).iter().filter(is_new).map(|word| word.split('=').next().unwrap_or(word));
+        flags.all(|flag| self.program.takes(flag) != Some(false))
     }
 
     /// A whole command with other words after the script.
@@ -73,6 +73,13 @@ impl Edits {
         command.extend(program.arguments().iter().cloned());
         command
     }
+}
+
+/// Whether a word sets something by name: `--batch_size`, `batch_size=8`, and detectron2's `SOLVER.IMS_PER_BATCH`.
+fn is_option(word: &str) -> bool {
+    let of_a_key = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || "_.".contains(letter);
+    let is_key = word.starts_with(|letter: char| letter.is_ascii_uppercase()) && word.contains('.');
+    word.starts_with("--") || word.contains('=') || is_key && word.chars().all(of_a_key)
 }
 
 /// The script of a command: its place, its path, and the folder in which Python looks for modules first.
