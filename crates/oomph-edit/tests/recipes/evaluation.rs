@@ -156,3 +156,18 @@ fn a_class_of_the_program_s_own_is_not_lightning_s_trainer() {
         assert!(!patch.unwrap_or_default().contains("precision="), "{remedy}");
     }
 }
+
+#[test]
+fn results_that_a_module_of_lightning_s_keeps_go_to_host_memory() {
+    let text = "import lightning as L\n\nclass Segmenter(L.LightningModule):\n    def __init__(self):\n        \
+                super().__init__()\n        self.val_logits = []\n\n    def validation_step(self, batch, batch_idx):\n        \
+                x, y = batch\n        logits = self.net(x)[\"out\"]\n        self.val_logits.append(logits)\n        \
+                self.log(\"val_loss\", loss(logits, y))\n\ntrainer = L.Trainer(max_epochs=1)\n\
+                trainer.fit(Segmenter(), train, val)\n";
+    let kept = KeptAt { file: SCRIPT.into(), line: 11, kind: "results".into(), name: "model.val_logits".into() };
+    let facts = Facts { kept: vec![kept], ..plain() };
+    assert_eq!(
+        changed(&program(text, &[]), "eval-accumulation", &facts),
+        ["-        self.val_logits.append(logits)", "+        self.val_logits.append(logits.cpu())"]
+    );
+}
