@@ -140,10 +140,18 @@ pub fn takes(program: &Program, flag: &str) -> Option<bool> {
         let parser = |node: &tree_sitter::Node<'_>| call.at.source.of(*node).ends_with("parser");
         call.positional().iter().any(parser) && !defined.contains(&call.name())
     });
-    if is_handed_on {
+    let mut declared = calls.iter().filter(|call| call.name() == "add_argument");
+    // What is left over on the line, such as detectron2's `opts`, may hold anything.
+    let takes_the_rest = |call: &Call<'_>| {
+        call.value("nargs").is_some_and(|at| at.text().contains("REMAINDER") || at.text().contains('*'))
+    };
+    if is_handed_on || declared.clone().any(takes_the_rest) {
         return None;
     }
-    Some(all(program).iter().any(|option| option.flags.iter().any(|known| known == flag)))
+    let is_flag = |call: &Call<'_>| {
+        call.positional().iter().any(|node| string(call.at.with(*node)).is_some_and(|known| known == flag))
+    };
+    Some(declared.any(is_flag))
 }
 
 fn name_of(at: At<'_>) -> Option<&str> {
@@ -412,6 +420,7 @@ mod tests {
             "p = argparse.ArgumentParser(parents=[base])\n",
             "parser = argparse.ArgumentParser()\ntrain_util.add_training_arguments(parser)\n",
             "from trl.scripts.sft import main\nmain()\n",
+            "p = argparse.ArgumentParser()\np.add_argument('opts', nargs=argparse.REMAINDER)\n",
             "flags.DEFINE_integer('batch', 4, '')\nargs = SFTConfig(output_dir='out')\n",
         ] {
             assert_eq!(takes_sequence_length(unknown), None, "{unknown}");

@@ -321,8 +321,8 @@ fn framework(text: &str) -> Option<&'static str> {
     NAMES.iter().find(|(_, words)| words.iter().any(|word| text.contains(word))).map(|(name, _)| *name)
 }
 
-/// The library or program that a line of CUDA's own words names, or the message that it begins. The other interfaces of a
-/// card are none.
+/// The library or program named on a line that has only CUDA's own words, or in the message that starts there. Other
+/// programming interfaces, such as SYCL or OpenCL, do not count as one.
 pub(crate) fn of_cuda(pattern: &Pattern, line: &str, message: &str) -> Option<&'static str> {
     if pattern.framework != "cuda" {
         return None;
