@@ -69,12 +69,16 @@ def _replace():
         return plain_open(path) if text is None else io.BytesIO(text)
 
     SourceFileLoader.get_data, SourceFileLoader.get_code, io.open_code = get_data, get_code, open_code
-    if any(path.endswith(".ipynb") for path in _texts):
-        _read_notebooks()
+    if any(path.endswith(_READ) for path in _texts):
+        _read_others()
 
 
-def _read_notebooks():
-    """What runs a notebook reads it as a file like any other."""
+_READ = (".ipynb", ".yaml", ".yml", ".json", ".toml")
+"""Notebooks, which what runs them reads as a file like any other, and configuration files."""
+
+
+def _read_others():
+    """Give those who open such a file its other text."""
     import builtins
     import io
 
@@ -84,7 +88,7 @@ def _read_notebooks():
         text = None
         if isinstance(file, (str, bytes, os.PathLike)) and mode in ("r", "rt", "rb"):
             path = os.fsdecode(file)
-            text = text_of(path) if path.endswith(".ipynb") else None
+            text = text_of(path) if path.endswith(_READ) else None
         if text is None:
             return plain(file, mode, *args, **kwargs)
         read = io.BytesIO(text)

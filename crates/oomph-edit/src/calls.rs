@@ -65,6 +65,12 @@ impl<'a> Call<'a> {
         self.value(name).or_else(|| self.positional().get(place).map(|node| self.at.with(*node)))
     }
 
+    /// What the call takes its further arguments from: `cfg` of `**cfg`.
+    pub fn splat(&self) -> Option<At<'a>> {
+        let splat = self.each().into_iter().find(|node| node.kind() == "dictionary_splat")?;
+        splat.named_child(0).map(|node| self.at.with(node))
+    }
+
     fn each(&self) -> Vec<Node<'a>> {
         let count = self.arguments.named_child_count();
         (0..count)

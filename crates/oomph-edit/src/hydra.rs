@@ -96,6 +96,7 @@ fn values(path: &str, name: &str, value: &Yaml<'_>, depth: usize, found: &mut Ve
         default: Some(default),
         choices: Vec::new(),
         parameter: false,
+        written: None,
     });
 }
 

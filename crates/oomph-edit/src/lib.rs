@@ -19,6 +19,7 @@ mod notebook;
 mod options;
 mod program;
 mod recipes;
+mod settings;
 mod source;
 
 pub use diff::patch;
@@ -26,3 +27,4 @@ pub use facts::{Amount, Facts, KeptAt, ModelFacts};
 pub use options::{Opt, OptKind};
 pub use program::{CannotPlace, Placed, Program, Way};
 pub use recipes::{has_recipe, ids};
+pub use settings::Written;

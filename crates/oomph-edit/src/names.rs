@@ -7,6 +7,7 @@ use tree_sitter::Node;
 use crate::calls::Call;
 use crate::options::{Opt, parameters, plain, string};
 use crate::program::{At, Program};
+use crate::settings;
 use crate::source::{Source, function_of, within};
 
 /// Names are followed through so many others.
@@ -51,6 +52,9 @@ impl<'a> Follower<'a, '_> {
             "subscript" => self.subscript(at, left),
             // `int(args.batch)` is the option still, and `int(config["batch"])` the number.
             "call" => match Call::of(at) {
+                Some(call) if call.name() == "get" => {
+                    settings::read_by(self.program, at).map_or(Value::Unknown, Value::Option)
+                }
                 Some(call) if matches!(call.path(), "int" | "float" | "bool" | "str") => call
                     .positional()
                     .first()
@@ -145,7 +149,8 @@ impl<'a> Follower<'a, '_> {
             return Value::Unknown;
         };
         let (object, name) = (at.with(object), at.source.of(name));
-        if let Some(option) = self.options.iter().find(|option| !option.parameter && option.name == name)
+        let declared = |option: &&Opt| !option.parameter && option.written.is_none() && option.name == name;
+        if let Some(option) = self.options.iter().find(declared)
             && self.holds_options(object)
         {
             return Value::Option(option.clone());
@@ -156,7 +161,7 @@ impl<'a> Follower<'a, '_> {
             let found: Vec<At<'a>> = class.map(|class| assigned_text(at.with(class), at.text())).unwrap_or_default();
             return match found.as_slice() {
                 [one] => self.value(*one, left - 1),
-                _ => self.field(name, left),
+                _ => settings::read_by(self.program, at).map_or_else(|| self.field(name, left), Value::Option),
             };
         }
         // `save_hyperparameters()` of Lightning's keeps what the object was made with.
@@ -179,6 +184,9 @@ impl<'a> Follower<'a, '_> {
                     return self.value(*one, left - 1);
                 }
             }
+        }
+        if let Some(setting) = settings::read_by(self.program, at) {
+            return Value::Option(setting);
         }
         self.field(name, left)
     }
@@ -220,6 +228,9 @@ impl<'a> Follower<'a, '_> {
             return Value::Unknown;
         };
         let Some(key) = string(at.with(key)) else { return Value::Unknown };
+        if let Some(setting) = settings::read_by(self.program, at) {
+            return Value::Option(setting);
+        }
         self.entry(Some(at.source.of(object)), &key, left)
     }
 

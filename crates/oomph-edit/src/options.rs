@@ -1,8 +1,9 @@
 //! The program's own options, read from its `argparse`, `click`, `typer`, `fire`, `absl`, `tyro` and `HfArgumentParser`, and
-//! from the configuration files of `hydra`.
+//! from the configuration files of `hydra` and those that it opens itself.
 
 use crate::calls::Call;
 use crate::program::{At, Program};
+use crate::settings::Written;
 
 /// An option of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Opt {
     pub choices: Vec<String>,
     /// Whether it is declared for a Python function, whose parameters have its name.
     pub parameter: bool,
+    /// Where it is written, if it stands in a configuration file that the program reads by itself.
+    pub written: Option<Written>,
 }
 
 /// What an option takes.
@@ -111,6 +114,7 @@ pub fn all(program: &Program) -> Vec<Opt> {
         }
     }
     found.extend(program.configured().iter().cloned());
+    found.extend(program.settings().cloned());
     found
 }
 
@@ -222,6 +226,7 @@ fn argparse(call: &Call<'_>) -> Option<Opt> {
         default: call.value("default").and_then(plain),
         choices: call.value("choices").map(listed).unwrap_or_default(),
         parameter: false,
+        written: None,
     })
 }
 
@@ -249,6 +254,7 @@ fn click(call: &Call<'_>) -> Option<Opt> {
         default: call.value("default").and_then(plain),
         choices,
         parameter: true,
+        written: None,
     })
 }
 
@@ -294,6 +300,7 @@ fn typer(function: Option<At<'_>>) -> Vec<Opt> {
             default: value,
             choices: Vec::new(),
             parameter: true,
+            written: None,
         })
     };
     parameters.into_iter().filter_map(option).collect()
@@ -314,6 +321,7 @@ fn fire(program: &Program, call: &Call<'_>) -> Vec<Opt> {
                 default: Some(default),
                 choices: Vec::new(),
                 parameter: true,
+                written: None,
             })
         })
         .collect()
@@ -373,6 +381,7 @@ fn dataclass(program: &Program, call: &Call<'_>, dashes: bool) -> Vec<Opt> {
                 default,
                 choices: Vec::new(),
                 parameter: false,
+                written: None,
             });
         }
     }
@@ -386,7 +395,15 @@ fn absl(call: &Call<'_>) -> Option<Opt> {
     let default = words.get(1).and_then(|node| plain(call.at.with(*node)));
     let truth = call.name() == "DEFINE_bool" || call.name() == "DEFINE_boolean";
     let kind = if truth { OptKind::Switch } else { OptKind::Value };
-    Some(Opt { flags: vec![format!("--{name}")], name, kind, default, choices: Vec::new(), parameter: false })
+    Some(Opt {
+        flags: vec![format!("--{name}")],
+        name,
+        kind,
+        default,
+        choices: Vec::new(),
+        parameter: false,
+        written: None,
+    })
 }
 
 #[cfg(test)]

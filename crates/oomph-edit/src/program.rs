@@ -15,6 +15,7 @@ use crate::hydra;
 use crate::notebook::Notebook;
 use crate::options::{self, Opt};
 use crate::recipes;
+use crate::settings::{self, Document};
 use crate::source::Source;
 
 /// Files that are read at most.
@@ -27,8 +28,10 @@ pub struct Program {
     script: PathBuf,
     files: BTreeMap<PathBuf, Arc<Source>>,
     notebooks: BTreeMap<PathBuf, Arc<Notebook>>,
-    /// The options that stand in its configuration files.
+    /// The options that stand in the configuration files of Hydra.
     configured: Vec<Opt>,
+    /// The configuration files that it reads by itself.
+    documents: BTreeMap<PathBuf, Arc<Document>>,
     arguments: Vec<String>,
 }
 
@@ -130,8 +133,27 @@ impl Program {
             files,
             notebooks,
             configured,
+            documents: BTreeMap::new(),
             arguments,
         })
+    }
+
+    /// The same program with the settings of the configuration files that it names, relative to the directory in which it
+    /// runs or to its folder.
+    #[must_use]
+    pub fn with_settings(self, directory: &Path) -> Self {
+        self.reading_settings(directory, |path| std::fs::read_to_string(path).ok())
+    }
+
+    /// The same with another way to read a file.
+    #[must_use]
+    pub fn reading_settings(mut self, directory: &Path, read: impl Fn(&Path) -> Option<String>) -> Self {
+        // What Hydra reads is set on the line.
+        if self.configured.is_empty() {
+            let found = settings::documents(&self, directory, &self.folder, &read);
+            self.documents = found.into_iter().map(|(path, document)| (path, Arc::new(document))).collect();
+        }
+        self
     }
 
     /// The words after the script.
@@ -154,7 +176,10 @@ impl Program {
     pub fn text(&self, path: &Path) -> Option<&str> {
         match self.notebooks.get(path) {
             Some(notebook) => Some(notebook.text()),
-            None => self.files.get(path).map(|source| source.text()),
+            None => {
+                let code = self.files.get(path).map(|source| source.text());
+                code.or_else(|| self.documents.get(path).map(|document| document.text.as_str()))
+            }
         }
     }
 
@@ -168,7 +193,13 @@ impl Program {
             Some(notebook) => notebook.with(source.text()),
             None => Some(source.text().to_owned()),
         };
-        changed.filter_map(|(path, source)| Some((path.clone(), written(path, source)?))).collect()
+        let code = changed.filter_map(|(path, source)| Some((path.clone(), written(path, source)?)));
+        let settings = self
+            .documents
+            .iter()
+            .filter(|(path, document)| before.documents.get(*path).is_none_or(|old| old.text != document.text))
+            .map(|(path, document)| (path.clone(), document.text.clone()));
+        code.chain(settings).collect()
     }
 
     /// The difference to another state of the program as one patch, with paths relative to `base` where they are below
@@ -203,6 +234,11 @@ impl Program {
 
     pub(crate) fn configured(&self) -> &[Opt] {
         &self.configured
+    }
+
+    /// The settings of the configuration files that it reads by itself.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = &Opt> {
+        self.documents.values().flat_map(|document| &document.settings)
     }
 
     /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.
@@ -305,9 +341,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Gives an option a value.
+    /// Gives an option a value, on the command line or in its file.
     pub fn set_option(&mut self, option: &Opt, value: &str) {
-        option.set(&mut self.arguments, value);
+        match &option.written {
+            Some(place) => {
+                let before = self.program.text(&place.file).and_then(|text| text.get(place.range.clone()));
+                let text = settings::spelled(&place.file, value, before.unwrap_or_default());
+                self.edit(&place.file, Way::Option, Edit { range: place.range.clone(), text });
+            }
+            None => option.set(&mut self.arguments, value),
+        }
     }
 
     /// Whether nothing was changed so far.
@@ -323,6 +366,13 @@ impl<'a> Draft<'a> {
         program.arguments = self.arguments;
         for (path, edits) in &self.edits {
             let broken = || CannotPlace("its edits would overlap".into());
+            if let Some(document) = program.documents.get(path) {
+                let text = edited(&document.text, edits).ok_or_else(broken)?;
+                let document = Document::parse(path, text);
+                let document = document.ok_or_else(|| CannotPlace("the edited file would not be valid".into()))?;
+                program.documents.insert(path.clone(), Arc::new(document));
+                continue;
+            }
             let source = program.files.get(path).ok_or_else(broken)?;
             let text = edited(source.text(), edits).ok_or_else(broken)?;
             let source =

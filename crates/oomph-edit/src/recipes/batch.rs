@@ -152,7 +152,7 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         };
         // What training reads too stays as it is.
         let same = match (&place, &shared) {
-            (Batch::Option(one), Some(Batch::Option(other))) => one.flag() == other.flag(),
+            (Batch::Option(one), Some(Batch::Option(other))) => one == other,
             (Batch::Literal(one), Some(Batch::Literal(other))) => one.node == other.node,
             _ => false,
         };
@@ -189,7 +189,11 @@ fn evaluates(call: &Call<'_>) -> bool {
 fn written<'a>(draft: &Draft<'a>) -> Option<Batch<'a>> {
     let program = draft.program;
     if let Some((call, name)) = loader(program) {
-        let given = call.argument(name, 1)?;
+        let Some(given) = call.argument(name, 1) else {
+            // `DataLoader(data, **cfg["loader"])`
+            let table = call.splat()?;
+            return crate::settings::entry_of(program, table, name).map(Batch::Option);
+        };
         return Some(match follow(program, given) {
             Value::Option(option) => Batch::Option(option),
             Value::Literal(at) => Batch::Literal(at),

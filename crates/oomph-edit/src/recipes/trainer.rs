@@ -74,6 +74,7 @@ pub fn set(draft: &mut Draft<'_>, wanted: &[(&str, &str)]) -> Result<(), CannotP
                 default: None,
                 choices: Vec::new(),
                 parameter: false,
+                written: None,
             };
             let plain = value.trim_matches('"');
             draft.set_option(&option, plain);

@@ -11,12 +11,14 @@ pub struct Line {
     pub words: Vec<String>,
     /// The files by the words that name them, as the user wrote them or as remedies have changed them.
     files: BTreeMap<String, Document>,
+    /// The code of the script that it starts, where that was read.
+    code: Option<String>,
 }
 
 impl Line {
     /// A line whose files nobody has read.
     pub fn new(words: Vec<String>) -> Self {
-        Self { words, files: BTreeMap::new() }
+        Self { words, files: BTreeMap::new(), code: None }
     }
 
     /// A line with those of its words that name a configuration file. `read` gives the text of a file, and nothing for
@@ -27,7 +29,29 @@ impl Line {
             .map(|word| file_name(word))
             .filter_map(|name| Some((name.to_owned(), Document::read(Format::of(name)?, &read(name)?)?)))
             .collect();
-        Self { words, files }
+        Self { words, files, code: None }
+    }
+
+    /// The same line with the code of the script that it starts: whose script it is then follows from its name only where
+    /// it imports that library.
+    #[must_use]
+    pub fn with_code(self, code: Option<String>) -> Self {
+        Self { code, ..self }
+    }
+
+    /// Whether the script imports one of these modules, or may do so because nobody read it.
+    pub(super) fn may_import(&self, modules: &[&str]) -> bool {
+        let Some(code) = &self.code else { return true };
+        let is_of = |word: &str| {
+            modules
+                .iter()
+                .any(|module| word.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+        };
+        code.lines().any(|line| {
+            let part = |letter: char| !letter.is_alphanumeric() && letter != '_' && letter != '.';
+            let mut words = line.split(part).filter(|word| !word.is_empty());
+            matches!(words.next(), Some("import" | "from")) && words.any(is_of)
+        })
     }
 
     /// Whether this word names a configuration file that was read.
@@ -56,7 +80,7 @@ impl Line {
 
     /// The same files with other words.
     pub(super) fn with_words(&self, words: Vec<String>) -> Self {
-        Self { words, files: self.files.clone() }
+        Self { words, ..self.clone() }
     }
 }
 

@@ -160,6 +160,19 @@ const SCRIPTS: &[(&str, Framework)] = &[
     ("launch", Framework::Automatic1111),
 ];
 
+/// What the scripts of a library import, for those whose name a script of the user's own may have too.
+const IMPORTS: &[(Framework, &[&str])] = &[
+    (Framework::Transformers, &["transformers"]),
+    (Framework::Trl, &["trl"]),
+    (Framework::Kohya, &["library", "train_network", "sdxl_train_network", "kohya_ss"]),
+    (Framework::Detectron2, &["detectron2"]),
+    (Framework::DiffusersScripts, &["diffusers"]),
+    (Framework::Megatron, &["megatron"]),
+    (Framework::Automatic1111, &["modules"]),
+    (Framework::Forge, &["modules"]),
+    (Framework::Timm, &["timm"]),
+];
+
 /// Scripts whose name says little, by a flag that only one kind of program has.
 const TELLING_FLAGS: &[(&str, Framework)] = &[
     ("--per_device_train_batch_size", Framework::Transformers),
@@ -347,7 +360,7 @@ fn script(stem: &str, path: &str, first: usize, line: &Line) -> Option<Framework
         return Some(Framework::Timm);
     }
     let by_name = SCRIPTS.iter().find(|(prefix, _)| stem.starts_with(prefix)).map(|&(_, framework)| framework);
-    match by_name {
+    let found = match by_name {
         Some(Framework::Automatic1111) if path.contains("forge") => Some(Framework::Forge),
         Some(framework) => Some(framework),
         None => TELLING_FLAGS
@@ -357,7 +370,9 @@ fn script(stem: &str, path: &str, first: usize, line: &Line) -> Option<Framework
                     || only_file_has(flag, arguments, line)
             })
             .map(|&(_, framework)| framework),
-    }
+    };
+    let modules = |framework: &Framework| IMPORTS.iter().find(|(known, _)| known == framework).map(|(_, names)| *names);
+    found.filter(|framework| modules(framework).is_none_or(|modules| line.may_import(modules)))
 }
 
 /// Whether the only argument is a file that sets this flag.

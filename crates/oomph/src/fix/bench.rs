@@ -15,7 +15,7 @@ use oomph_remedy::search::{Bench, Dose, Mix, Ran};
 use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
 use oomph_report::{DeviceReport, DryRunReport, Verdict};
 
-use super::edits::Edits;
+use super::edits::{self, Edits};
 use super::price;
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
@@ -306,12 +306,14 @@ fn changed(line: &Line, before: &Line) -> BTreeMap<String, String> {
 /// The command as text with the configuration files that it names, as they are in the folder it runs in.
 pub fn line_of(command: &[OsString], directory: &Path) -> Option<Line> {
     let words: Vec<String> = command.iter().map(|word| word.to_str().map(str::to_owned)).collect::<Option<_>>()?;
-    Some(Line::reading(words, |name| {
-        let path = directory.join(name);
+    let read = |path: &Path| {
         // A pipe would wait for somebody to write.
-        let is_file = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= LONGEST_CONFIG);
+        let is_file = fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() <= LONGEST_CONFIG);
         is_file.then(|| fs::read_to_string(path).ok()).flatten()
-    }))
+    };
+    let spelled: Vec<&str> = words.iter().map(String::as_str).collect();
+    let code = edits::script(&spelled, directory).and_then(|(_, path, _)| read(&path));
+    Some(Line::reading(words, |name| read(&directory.join(name))).with_code(code))
 }
 
 /// The situation with the amount of a dose.

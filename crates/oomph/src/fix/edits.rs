@@ -26,7 +26,8 @@ impl Edits {
         let words: Vec<&str> = command.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
         let (word, script, folder) = script(&words, directory)?;
         let arguments = words[word + 1..].iter().map(|word| (*word).to_owned()).collect();
-        Some(Self { program: Program::read(&script, &folder, arguments)?, word, facts: facts(known) })
+        let program = Program::read(&script, &folder, arguments)?.with_settings(directory);
+        Some(Self { program, word, facts: facts(known) })
     }
 
     /// Places one dose of a remedy in the program as others have left it.
@@ -83,7 +84,7 @@ fn is_option(word: &str) -> bool {
 }
 
 /// The script of a command: its place, its path, and the folder in which Python looks for modules first.
-fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathBuf)> {
+pub fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathBuf)> {
     // `python -m package.module`, also behind a launcher.
     let module = words.iter().position(|word| *word == "-m").and_then(|place| {
         let path = words.get(place + 1)?.split('.').fold(directory.to_owned(), |path, part| path.join(part));

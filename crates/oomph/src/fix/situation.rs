@@ -146,9 +146,6 @@ impl Known<'_> {
         let program = self.program;
         let mut names: Vec<Framework> = Vec::new();
         let script = self.line.and_then(rewrite::program).map(|program| program.framework);
-        // A script that is called like detectron2's is not its own where Lightning trains.
-        let is_lightning = program.libraries.contains_key("lightning") || self.versions.contains_key("lightning");
-        let script = script.filter(|framework| !(is_lightning && *framework == Framework::Detectron2));
         names.extend(script);
         if let Some(trainer) = &program.trainer {
             let plain = matches!(trainer.class.as_str(), "Trainer" | "Seq2SeqTrainer");

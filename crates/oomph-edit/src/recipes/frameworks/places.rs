@@ -60,7 +60,7 @@ pub fn given<'a>(call: &Call<'a>, name: &str) -> Option<At<'a>> {
 
 fn same(one: &Batch<'_>, other: &Batch<'_>) -> bool {
     match (one, other) {
-        (Batch::Option(one), Batch::Option(other)) => one.flag() == other.flag(),
+        (Batch::Option(one), Batch::Option(other)) => one == other,
         (Batch::Literal(one), Batch::Literal(other)) => one.file == other.file && one.node == other.node,
         _ => false,
     }
