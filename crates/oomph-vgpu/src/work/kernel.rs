@@ -4,7 +4,7 @@
 //! names, or of a later PyTorch's, count by their threads.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{BYTES_PER_THREAD, Number, Product};
 
@@ -64,8 +64,36 @@ const COUNTS: [Count; 11] = [
 const CHUNK: u64 = 65_536;
 /// The backward pass of attention makes five products for the two of the forward pass.
 const BACKWARD_TIMES_TWO: u64 = 5;
-/// What the last forward pass of attention computed: the backward kernels do not say it.
-static LAST_ATTENTION: AtomicU64 = AtomicU64::new(0);
+/// Forward passes of attention whose backward pass may come: the backward kernels do not say what they compute, and come in
+/// the opposite order.
+static FORWARDS: Forwards =
+    Forwards { operations: [const { AtomicU64::new(0) }; MOST_FORWARDS], depth: AtomicUsize::new(0) };
+/// Of more forward passes in a step the oldest are forgotten.
+const MOST_FORWARDS: usize = 1024;
+
+struct Forwards {
+    operations: [AtomicU64; MOST_FORWARDS],
+    depth: AtomicUsize,
+}
+
+impl Forwards {
+    fn push(&self, operations: u64) {
+        let place = self.depth.fetch_add(1, Ordering::Relaxed) % MOST_FORWARDS;
+        self.operations[place].store(operations, Ordering::Relaxed);
+    }
+
+    /// What the last forward pass computed whose backward pass has not come; the first one's where all have.
+    fn pop(&self) -> u64 {
+        let less = |depth: usize| depth.checked_sub(1);
+        let depth = self.depth.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(1);
+        self.operations[(depth - 1) % MOST_FORWARDS].load(Ordering::Relaxed)
+    }
+}
+
+/// A step has ended, and with it what was computed without a backward pass.
+pub fn step_ended() {
+    FORWARDS.depth.store(0, Ordering::Relaxed);
+}
 
 /// How a kernel is counted: what to look at in its lowest four bits, and further up the bytes of an element, or for attention
 /// the block of queries, the size of a head, whether it is causal, and whether its numbers have 32 bits.
@@ -171,9 +199,14 @@ pub unsafe fn launched(recipe: Recipe, launch: &Launch) {
         Count::ThirdByFifth => argument(2).zip(argument(4)).map(|(rows, length)| rows.saturating_mul(length)),
         Count::FourthBySixth => argument(3).zip(argument(5)).map(|(rows, length)| rows.saturating_mul(length)),
         Count::Chunks => Some(rows.saturating_mul(CHUNK)),
-        Count::Flash | Count::Efficient => return attention(detail, launch.grid),
+        Count::Flash | Count::Efficient => {
+            // SAFETY: the kernels' only parameter is a structure of more than `MOST_WORDS` words in every version of
+            // PyTorch that has them.
+            let words = unsafe { words_of(launch.arguments) };
+            return attention(count, detail, launch.grid, words.unwrap_or([0; MOST_WORDS]));
+        }
         Count::AttentionBackward => {
-            let operations = LAST_ATTENTION.load(Ordering::Relaxed) / 2 * BACKWARD_TIMES_TWO;
+            let operations = FORWARDS.pop() / 2 * BACKWARD_TIMES_TWO;
             return super::product(Product { number: attends_with(detail), operations, bytes: 0 });
         }
     };
@@ -204,17 +237,53 @@ fn attends_with(detail: u64) -> Number {
     if detail >> 21 & 1 == 1 { Number::F32 } else { Number::F16 }
 }
 
-/// Queries are as many as keys, as in a self-attention.
-fn attention(detail: u64, [blocks, second, third]: [u32; 3]) {
+/// Words of 32 bits of an attention's parameters that are looked at.
+const MOST_WORDS: usize = 54;
+
+/// The first words of a kernel's only parameter.
+///
+/// # Safety
+/// `arguments` is null, or its first address is null or can be read for `MOST_WORDS` words.
+unsafe fn words_of(arguments: *mut *mut c_void) -> Option<[u32; MOST_WORDS]> {
+    if arguments.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let address = unsafe { arguments.read_unaligned() };
+    // SAFETY: as above.
+    (!address.is_null()).then(|| unsafe { address.cast::<[u32; MOST_WORDS]>().read_unaligned() })
+}
+
+/// How many keys there are to the queries of `blocks` blocks: the parameters have both lengths one after the other, behind
+/// the sizes of a head (memory-efficient attention) or the number of samples (FlashAttention). As many as queries where
+/// that is not found.
+fn keys(count: Count, words: &[u32], head: u64, rows: u64, [blocks, samples, _]: [u32; 3]) -> u64 {
+    let all = u64::from(blocks).saturating_mul(rows);
+    let is_length = |queries: u32| queries > 0 && u64::from(queries).div_ceil(rows.max(1)) == u64::from(blocks);
+    let is_head = |size: u32| size > 0 && u64::from(size) <= head;
+    let found = match count {
+        Count::Flash => words.windows(3).find(|seen| seen[0] == samples && is_length(seen[1])).map(|seen| seen[2]),
+        _ => {
+            let is = |seen: &&[u32]| is_head(seen[0]) && is_head(seen[1]) && is_length(seen[2]);
+            words.windows(4).find(is).map(|seen| seen[3])
+        }
+    };
+    found.filter(|&keys| keys > 0 && keys <= 1 << 24).map_or(all, u64::from)
+}
+
+/// Counts a forward pass of attention.
+fn attention(count: Count, detail: u64, grid: [u32; 3], words: [u32; MOST_WORDS]) {
     let (rows, head, causal) = (detail & 1023, detail >> 10 & 1023, detail >> 20 & 1);
-    let length = u64::from(blocks).saturating_mul(rows);
+    let [blocks, second, third] = grid;
+    let queries = u64::from(blocks).saturating_mul(rows);
+    let keys = keys(count, &words, head, rows, grid);
     let heads = u64::from(second).saturating_mul(u64::from(third));
-    let scores = length.saturating_mul(length).saturating_mul(heads) >> causal;
+    let scores = queries.saturating_mul(keys).saturating_mul(heads) >> causal;
     let operations = scores.saturating_mul(head).saturating_mul(4);
-    LAST_ATTENTION.store(operations, Ordering::Relaxed);
-    // Queries, keys, values and the output.
+    FORWARDS.push(operations);
+    // Queries and the output, keys and values.
     let (number, size) = (attends_with(detail), if detail >> 21 & 1 == 1 { 4 } else { 2 });
-    let bytes = length.saturating_mul(heads).saturating_mul(head).saturating_mul(4 * size);
+    let bytes = queries.saturating_add(keys).saturating_mul(heads).saturating_mul(head).saturating_mul(2 * size);
     super::product(Product { number, operations, bytes });
 }
 
@@ -226,6 +295,26 @@ mod tests {
     fn recipe(name: &str) -> (Count, u64) {
         let recipe = Recipe::of(name);
         (COUNTS[recipe.tag()], recipe.0 >> 4)
+    }
+
+    #[test]
+    fn the_keys_of_a_cross_attention_are_found_in_its_parameters() {
+        let mut words = [0u32; MOST_WORDS];
+        assert_eq!(keys(Count::Efficient, &words, 64, 64, [64, 8, 8]), 4096);
+        words[20..24].copy_from_slice(&[40, 40, 4096, 77]);
+        assert_eq!(keys(Count::Efficient, &words, 64, 64, [64, 8, 8]), 77);
+        words[46..50].copy_from_slice(&[4, 4096, 1024, 1024]);
+        assert_eq!(keys(Count::Flash, &words, 64, 128, [32, 4, 8]), 1024);
+    }
+
+    #[test]
+    fn backward_passes_come_in_the_opposite_order() {
+        let forwards =
+            Forwards { operations: [const { AtomicU64::new(0) }; MOST_FORWARDS], depth: AtomicUsize::new(0) };
+        for operations in [10, 20, 30] {
+            forwards.push(operations);
+        }
+        assert_eq!([forwards.pop(), forwards.pop(), forwards.pop(), forwards.pop()], [30, 20, 10, 10]);
     }
 
     #[test]

@@ -139,6 +139,7 @@ pub fn copied(way: Way, bytes: u64) {
 
 /// The work since the last cut, as JSON, and begins to count anew.
 fn cut() -> String {
+    kernel::step_ended();
     let taken = |number: &AtomicU64| number.swap(0, Ordering::Relaxed);
     let mut text = String::from("{\"products\":[");
     let mut comma = "";
