@@ -30,6 +30,9 @@ const LEAST_WEIGHT: u64 = 1 << 20;
 /// A forward pass with fewer blocks than this shows nothing of what it keeps.
 const FEWEST_KEPT: usize = 8;
 
+/// Of a model with fewer weights a copy is not told from inputs.
+const FEWEST_WEIGHTS: u32 = 8;
+
 /// So many blocks, the last ones before a forward pass holds the most, show whether it keeps what it makes.
 const LAST: usize = 200;
 
@@ -173,6 +176,14 @@ impl<'a> Inference<'a> {
             }
         }
         let known = |sizes: &Sizes, size: u64| sizes.get(&size).copied().unwrap_or(0);
+        // An average of the weights, such as an EMA, has a block for most of them.
+        let weights: u32 = self.parameters.values().sum();
+        let like_a_weight = |(at, guess): &&(usize, Guess)| {
+            let size = self.timeline.lifetimes[blocks[*at] as usize].requested;
+            matches!(guess, Guess::Early) && self.parameters.contains_key(&size)
+        };
+        let copied = weights > FEWEST_WEIGHTS && later.iter().filter(like_a_weight).count() * 2 > weights as usize;
+        let mut copies = Sizes::new();
         for (at, guess) in later {
             let size = self.timeline.lifetimes[blocks[at] as usize].requested;
             let trained = known(&self.gradients, size);
@@ -194,6 +205,9 @@ impl<'a> Inference<'a> {
                 Guess::AtStep => Identity::inferred(Owner::Activations, 0.3),
                 Guess::CutBackward | Guess::CutStep => Identity::inferred(Owner::Temporaries, 0.6),
                 Guess::Early | Guess::Static if claim(&mut parameters, trained) => {
+                    Identity::inferred(Owner::Parameters, 0.7)
+                }
+                Guess::Early if copied && claim(&mut copies, known(&self.parameters, size)) => {
                     Identity::inferred(Owner::Parameters, 0.7)
                 }
                 Guess::Static if steps && claim(&mut states, trained.saturating_mul(2)) => {
