@@ -166,6 +166,12 @@ fn walk_yaml(node: &MarkedYaml<'_>, keys: &mut Vec<String>, bytes: &[usize], tex
     let (Some(start), Some(end)) = (place(node.span.start.index()), place(node.span.end.index())) else { return };
     // The end of a plain value may lie behind the spaces after it.
     let Some(written) = text.get(start..end).map(str::trim_end).filter(|written| !written.is_empty()) else { return };
+    // Python's usual reader knows more words for them than the parser.
+    let (kind, value) = match written.to_lowercase().as_str() {
+        "yes" | "on" => (OptKind::Truth, "True".to_owned()),
+        "no" | "off" => (OptKind::Truth, "False".to_owned()),
+        _ => (kind, value),
+    };
     found.push(Found { keys: keys.clone(), range: start..start + written.len(), kind, value });
 }
 
@@ -392,6 +398,9 @@ mod tests {
         assert_eq!(spelled(Path::new("a.yaml"), "bf16", "no"), "bf16");
         assert_eq!(spelled(Path::new("a.json"), "bf16", "null"), "\"bf16\"");
         assert_eq!(spelled(Path::new("a.toml"), "8", "16"), "8");
+        let kinds = Document::parse(Path::new("a.yaml"), "a: no\nb: 'no'\nc: off\n".to_owned()).unwrap();
+        let kinds: Vec<OptKind> = kinds.settings.iter().map(|option| option.kind).collect();
+        assert_eq!(kinds, [OptKind::Truth, OptKind::Value, OptKind::Truth]);
     }
 
     #[test]
