@@ -25,6 +25,7 @@ mod cleanup;
 mod elf;
 pub mod environment;
 mod error;
+mod home;
 mod hook;
 mod host;
 pub mod inspect;

@@ -101,9 +101,10 @@ impl Launch {
     /// The program that [`crate::prepare`] found, in its environment.
     pub fn prepared(prepared: &Prepared) -> Self {
         let launch = Self::new(&prepared.program).args(&prepared.arguments).directory(&prepared.directory);
-        match &prepared.environment {
-            Some(environment) => launch.environment(environment),
-            None => launch,
+        match (&prepared.environment, &prepared.home) {
+            (Some(environment), _) => launch.environment(environment),
+            (None, Some(home)) => launch.env_prepend("PATH", home.join("bin")).env("VIRTUAL_ENV", home),
+            (None, None) => launch,
         }
     }
 
