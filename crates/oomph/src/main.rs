@@ -19,6 +19,7 @@ mod cards;
 mod cli;
 mod compare;
 mod dry_run;
+mod elsewhere;
 mod embedded;
 mod explain;
 mod export;
