@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs what `cargo xtask dist` made, each in the ways that users do, in a root folder that holds nothing but a Python:
 # no Rust, no compiler, not the repository.
-# Usage: packaging/try.sh [FOLDER]   (the folder of the files; without it target/dist)
+# Usage: packaging/try.sh [FOLDER]   (the folder of the files; without it target/packages)
 # It needs unshare and chroot, and the network for the packages of the last step. UV_CACHE_DIR names a cache of uv that
 # the last step may use; without it every package is downloaded.
 set -euo pipefail
 repository=$(cd "$(dirname "$0")/.." && pwd)
-dist=$(cd "${1:-$repository/target/dist}" && pwd)
+dist=$(cd "${1:-$repository/target/packages}" && pwd)
 wheel=$(find "$dist" -name "oomph-*x86_64.whl" | head -n 1)
 tarball=$(find "$dist" -name "oomph-*-x86_64-linux.tar.gz" | head -n 1)
 deb=$(find "$dist" -name "oomph_*_amd64.deb" | head -n 1)
@@ -40,7 +40,7 @@ fi
 cp "${tools[@]}" "$root/usr/bin/"
 library() { ldconfig -p | awk -v name="$1" '$1 == name && /x86-64/ { print $NF; exit }'; }
 {
-    find "$root$prefix" "$root/usr/bin" "$root/bin" -type f \( -perm -u+x -o -name '*.so*' \) -exec ldd {} + 2>/dev/null |
+    find "$root$prefix" "$root/usr/bin" "$root/bin" -type f \( -perm -u+x -o -name '*.so*' \) -exec sh -c 'ldd "$@" 2>/dev/null || true' sh {} + |
         awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/lib.*ld-linux/ { print $1 }'
     for name in libstdc++.so.6 libgcc_s.so.1 libnss_dns.so.2 libnss_files.so.2 libresolv.so.2; do library "$name"; done
 } | sort -u | grep -v "^$root" | while read -r file; do
@@ -86,8 +86,9 @@ before=$(du -sm --apparent-size "$root/v" | cut -f 1)
 inside "pip install --quiet --no-index --disable-pip-version-check $wheel"
 echo "$(($(du -sm --apparent-size "$root/v" | cut -f 1) - before)) MB"
 inside 'oomph --version && python -m oomph --version'
-inside 'oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090'
-inside 'oomph explain training.log'
+# An answer of "does not fit" is one, with exit status 1.
+inside 'oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090 || [ $? = 1 ]'
+inside 'oomph explain training.log || [ $? = 1 ]'
 
 step "the environment that oomph was installed into is the program's, once it holds more"
 inside 'pip install --quiet --disable-pip-version-check six'

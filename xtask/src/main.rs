@@ -94,7 +94,7 @@ enum Command {
         /// The platform to build for.
         #[arg(long, value_enum, default_value_t = dist::Platform::X86)]
         platform: dist::Platform,
-        /// The folder to write to [default: target/dist].
+        /// The folder to write to [default: target/packages].
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },

@@ -77,7 +77,7 @@ impl Platform {
 /// # Errors
 /// When a tool is missing or fails, when the program needs a newer glibc than promised, or when the wheel is too large.
 pub fn run(platform: Platform, out: Option<&Path>) -> Result<()> {
-    let out = out.map_or_else(|| root().join("target/dist"), Path::to_owned);
+    let out = out.map_or_else(|| root().join("target/packages"), Path::to_owned);
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let started = Instant::now();
     let wheel = wheel(platform, &out)?;
