@@ -16,6 +16,10 @@ use std::{env, fs};
 use table::LIBRARIES;
 
 fn main() {
+    // Without the library there is nothing to export.
+    if env::var_os("CARGO_FEATURE_DEVICE").is_none() {
+        return;
+    }
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let api = root.join("api");
@@ -33,12 +37,4 @@ fn main() {
     let versions = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let code = generate::exports(&tables, &versions).unwrap_or_else(|error| panic!("{error}"));
     fs::write(out.join("exports.rs"), code).expect("the exports can be written to OUT_DIR");
-
-    // A program that links against libcuda.so.1 must find it in the preloaded library. The library holds state that
-    // outlives any handle to it, so it can never be unloaded.
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    // Where the library finds itself under the toolkit's names when a program opens one of those (`loader.rs`). It is an
-    // RPATH and no RUNPATH, because the real libraries may lie in a folder of `LD_LIBRARY_PATH`, which goes between.
-    println!("cargo::rustc-cdylib-link-arg=-Wl,--disable-new-dtags,-rpath,$ORIGIN/toolkit");
 }

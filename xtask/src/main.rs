@@ -5,12 +5,14 @@
 //! `site-packages/nvidia`), oldest CUDA first.
 //! `cargo run -p xtask -- calibrate` compares what `oomph plan` says with the readings of `calibration/*.csv`, prints the
 //! errors by family and writes the widths of its intervals.
+//! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `acceptance/readings/frameworks.csv`.
 //! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
 mod api;
 mod calibrate;
+mod dist;
 mod elf;
 mod exports;
 mod frameworks;
@@ -87,6 +89,15 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
     },
+    /// Make what is handed out: the Python wheel, a tarball, a Debian package and their checksums.
+    Dist {
+        /// The platform to build for.
+        #[arg(long, value_enum, default_value_t = dist::Platform::X86)]
+        platform: dist::Platform,
+        /// The folder to write to [default: target/packages].
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
         /// The built library.
@@ -108,6 +119,7 @@ fn main() -> ExitCode {
         Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
         Command::Frameworks { check } => frameworks::run(check),
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
+        Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

@@ -51,7 +51,7 @@ pub(crate) fn remove_folder(folder: &Path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             // A dying process may have written one more file between the listing and the removal.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-            #[cfg(unix)]
+            #[cfg(target_os = "linux")]
             Err(_) if take_apart::take_apart(folder).is_ok() => return,
             Err(_) => {}
         }
@@ -59,7 +59,7 @@ pub(crate) fn remove_folder(folder: &Path) {
     }
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod take_apart {
     //! Removing what the standard library cannot: folders that not even their owner may change, and folders inside each
     //! other until paths grow too long and open files run out.

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::environment::{Environment, EnvironmentRequest};
+use crate::home::Home;
 use crate::inspect::{PythonFacts, inspect};
 use crate::program::{is_path, is_python_name, not_found};
 use crate::{CacheDir, InstallerOutput, LaunchError, Problem, ProgramKind, find_program};
@@ -37,6 +38,8 @@ pub struct Prepared {
     pub kind: ProgramKind,
     /// The environment of `--with`.
     pub environment: Option<Environment>,
+    /// The root folder of the virtual environment that oomph was installed into, where programs run in that one.
+    pub home: Option<PathBuf>,
     /// What its Python has for GPUs, for a Python program.
     pub python: Option<PythonFacts>,
     /// What will keep it from using the virtual GPU.
@@ -50,7 +53,9 @@ pub struct Prepared {
 /// not an error but [`Prepared::problem`].
 pub fn prepare(request: &Request<'_>) -> Result<Prepared, LaunchError> {
     let (name, arguments) = request.command.split_first().ok_or(LaunchError::EmptyCommand)?;
+    let home = Home::of_this_process();
     let path = std::env::var_os("PATH");
+    let path = home.as_ref().and_then(|home| home.on(path.as_deref())).or(path);
     let outside = find_program(name, request.directory, path.as_deref());
     let base = |file: PathBuf| Prepared {
         kind: ProgramKind::of(&file, request.directory, path.as_deref()),
@@ -58,6 +63,7 @@ pub fn prepare(request: &Request<'_>) -> Result<Prepared, LaunchError> {
         arguments: arguments.to_vec(),
         directory: request.directory.to_owned(),
         environment: None,
+        home: home.as_ref().and_then(Home::of_programs).map(Path::to_owned),
         python: None,
         problem: None,
     };

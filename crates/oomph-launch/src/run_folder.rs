@@ -122,6 +122,7 @@ impl RunFolder {
     }
 
     /// Where a file lies that the program wrote into its private view; none where it wrote none there.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "programs run on Linux only"))]
     pub fn place_of_written(&self, path: &Path) -> Option<PathBuf> {
         #[cfg(target_os = "linux")]
         return crate::private::place_of(self.path(), path);
@@ -270,6 +271,7 @@ impl OwnedFolder {
 }
 
 /// Makes a folder that nobody else can look into.
+#[cfg_attr(not(unix), expect(unused_mut, reason = "other systems have no such mode"))]
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]

@@ -341,12 +341,12 @@ fn tempfile_name(parent: &Path) -> PathBuf {
     parent.join(format!(".tmp-{}-{number}-{now:x}", std::process::id()))
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn mounted_noexec(path: &Path) -> bool {
     rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
 }
 
-#[cfg(not(unix))]
+#[cfg(not(target_os = "linux"))]
 fn mounted_noexec(_path: &Path) -> bool {
     false
 }

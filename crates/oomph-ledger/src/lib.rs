@@ -26,6 +26,9 @@ pub use layout::{
 pub use protocol::Words;
 pub use snapshot::{DeviceUse, Ledger, Note, ProcessDeviceUse, ProcessUse};
 
+/// Where this crate's sources are, for [the build of the virtual GPU](https://docs.rs/oomph-vgpu).
+pub const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
+
 /// The environment variable that names the run folder; the ledger is the file [`LEDGER_FILE`] in it.
 pub const RUN_FOLDER_VARIABLE: &str = "OOMPH_RUN";
 

@@ -43,3 +43,6 @@ pub use namespace::enter;
 #[cfg(target_os = "linux")]
 pub use plan::{FENCE_FILE, Made, PLAN_FILE, Plan, Record};
 pub use written::{Written, WrittenFile};
+
+/// Where this crate's sources are, for [the build of the virtual GPU](https://docs.rs/oomph-vgpu).
+pub const FOLDER: &str = env!("CARGO_MANIFEST_DIR");

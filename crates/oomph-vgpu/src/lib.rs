@@ -8,53 +8,65 @@
 //! - Device memory is address space. A pointer that it hands out can be read and written by the host, which is what
 //!   makes small copies and the hook's values real; pages that nobody touches cost nothing.
 //! - Without a ledger (see `oomph_ledger`) there are no cards, and every call says so as CUDA does.
+//!
+//! A program that linked this library would have its own libc calls answered by it. So without the feature `device` the
+//! crate is only [`source`]: what a build script needs to build the library from here and carry it.
 
 // The functions that programs call carry CUDA's names, and their contracts are CUDA's.
 #![allow(non_snake_case)]
 // In a test build the exported symbols are ordinary functions that nothing calls.
 #![cfg_attr(test, allow(dead_code))]
 
-mod activity;
-mod attributes;
-mod books;
-mod capture;
-mod cubin;
-mod cublas;
-mod cublaslt;
-mod cudnn;
-mod cufft;
-mod cupti;
-mod curand;
-mod cusolver;
-mod cusparse;
-mod cusparselt;
-mod device;
-mod device_log;
-mod driver;
-mod exports;
-mod fork;
-mod graph_memory;
-mod handle;
-mod image;
-mod ipc;
-mod loaded;
-mod loader;
-mod memory;
-mod module;
-mod nccl;
-mod nvml;
-mod pool;
-mod prefetch;
-mod private;
-mod registered;
-mod runtime;
-mod space;
-mod status;
-mod stream;
-mod trace;
-mod transfer;
-mod twister;
-mod virtual_memory;
-mod work;
+pub mod source;
 
-use exports::abi;
+/// The library. Its modules are known by their names below the crate, as if this module were not there.
+#[cfg(feature = "device")]
+#[path = "."]
+mod library {
+    pub(crate) mod activity;
+    pub(crate) mod attributes;
+    pub(crate) mod books;
+    pub(crate) mod capture;
+    pub(crate) mod cubin;
+    pub(crate) mod cublas;
+    pub(crate) mod cublaslt;
+    pub(crate) mod cudnn;
+    pub(crate) mod cufft;
+    pub(crate) mod cupti;
+    pub(crate) mod curand;
+    pub(crate) mod cusolver;
+    pub(crate) mod cusparse;
+    pub(crate) mod cusparselt;
+    pub(crate) mod device;
+    pub(crate) mod device_log;
+    pub(crate) mod driver;
+    pub(crate) mod exports;
+    pub(crate) mod fork;
+    pub(crate) mod graph_memory;
+    pub(crate) mod handle;
+    pub(crate) mod image;
+    pub(crate) mod ipc;
+    pub(crate) mod loaded;
+    pub(crate) mod loader;
+    pub(crate) mod memory;
+    pub(crate) mod module;
+    pub(crate) mod nccl;
+    pub(crate) mod nvml;
+    pub(crate) mod pool;
+    pub(crate) mod prefetch;
+    pub(crate) mod private;
+    pub(crate) mod registered;
+    pub(crate) mod runtime;
+    pub(crate) mod space;
+    pub(crate) mod status;
+    pub(crate) mod stream;
+    pub(crate) mod trace;
+    pub(crate) mod transfer;
+    pub(crate) mod twister;
+    pub(crate) mod virtual_memory;
+    pub(crate) mod work;
+
+    pub(crate) use exports::abi;
+}
+#[cfg(feature = "device")]
+use library::*;

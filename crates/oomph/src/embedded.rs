@@ -1,4 +1,4 @@
-//! What the program carries: the virtual GPU and the Python hook, put here by `build.rs`.
+//! What the program carries: the virtual GPU, put here by `build.rs`, and the Python hook.
 
 use oomph_launch::RuntimeFiles;
 
@@ -6,5 +6,5 @@ include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// The runtime to unpack; `None` where this build has none, because its target is not Linux.
 pub fn runtime() -> Option<RuntimeFiles<'static>> {
-    VGPU_LIBRARY.map(|vgpu_library| RuntimeFiles { vgpu_library, python: PYTHON })
+    VGPU_LIBRARY.map(|vgpu_library| RuntimeFiles { vgpu_library, python: oomph_hook::FILES })
 }

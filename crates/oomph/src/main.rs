@@ -19,6 +19,7 @@ mod cards;
 mod cli;
 mod compare;
 mod dry_run;
+mod elsewhere;
 mod embedded;
 mod explain;
 mod export;
@@ -35,6 +36,7 @@ mod plan;
 mod pool;
 mod program;
 mod recovered;
+mod shell;
 mod stage;
 mod trial;
 mod tune;
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         Command::Check(args) => compare::check(&args),
         Command::Plan(args) => plan::run(&args, cli.quiet),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
     };
     result.unwrap_or_else(|error| failure::report(&error))
 }

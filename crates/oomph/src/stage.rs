@@ -19,7 +19,7 @@ use crate::cards::Card;
 use crate::failure::hinted;
 use crate::program::Program;
 use crate::trial::Changes;
-use crate::{built, embedded, output, whose};
+use crate::{built, elsewhere, embedded, output, whose};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
@@ -76,10 +76,7 @@ impl Stage {
     /// When something that is needed is missing: the platform, the program, a torch that can use the virtual GPU.
     pub fn set(program: Program, quiet: bool) -> Result<Self> {
         let Some(files) = embedded::runtime() else {
-            return Err(hinted(
-                "programs can be run on the virtual GPU on Linux only",
-                "use WSL2 on Windows, or a Linux container elsewhere",
-            ));
+            return Err(elsewhere::refusal());
         };
         handle_signals()?;
         let directory = std::env::current_dir().context("cannot tell the current folder")?;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::{CacheDir, Environment, LaunchError, Prepared, RunFolder, Runtime};
@@ -101,9 +103,10 @@ impl Launch {
     /// The program that [`crate::prepare`] found, in its environment.
     pub fn prepared(prepared: &Prepared) -> Self {
         let launch = Self::new(&prepared.program).args(&prepared.arguments).directory(&prepared.directory);
-        match &prepared.environment {
-            Some(environment) => launch.environment(environment),
-            None => launch,
+        match (&prepared.environment, &prepared.home) {
+            (Some(environment), _) => launch.environment(environment),
+            (None, Some(home)) => launch.env_prepend("PATH", home.join("bin")).env("VIRTUAL_ENV", home),
+            (None, None) => launch,
         }
     }
 
@@ -194,6 +197,7 @@ impl Launch {
     /// in the run folder, except for caches of downloads and `cache`. Where the kernel does not, the program runs all the
     /// same, and [`RunFolder::write_floor`] says so.
     #[must_use]
+    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, unused_variables, reason = "programs run on Linux only"))]
     pub fn private(mut self, run: &RunFolder, cache: &CacheDir) -> Self {
         #[cfg(target_os = "linux")]
         {

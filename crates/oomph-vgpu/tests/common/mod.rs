@@ -1,10 +1,13 @@
 //! The library as a program gets it: opened, not linked. Linking it would replace the test's own `dlopen`.
 #![allow(dead_code, reason = "each user takes a part of it")]
 
+// The module alone: the crate itself would be linked, with all that it replaces.
+#[path = "../../src/source.rs"]
+mod source;
+
 use std::ffi::{CString, c_void};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use oomph_ledger::{DeviceDescription, LEDGER_FILE, Ledger, RUN_FOLDER_VARIABLE};
 
@@ -18,12 +21,9 @@ fn library() -> PathBuf {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "oomph-vgpu", "--lib", "--profile", profile, "--target-dir"])
-        .arg(folder.parent().expect("a profile lies in a target folder"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .expect("cargo started this test, so it can be started");
+    let target = folder.parent().expect("a profile lies in a target folder");
+    let mut cargo = source::cargo(target, profile, &["--quiet"]).expect("a checkout is built in place");
+    let status = cargo.env("CARGO_TARGET_DIR", target).status().expect("cargo started this test, so it can be started");
     assert!(status.success(), "cargo build of the library failed");
     folder.join("liboomph_vgpu.so")
 }

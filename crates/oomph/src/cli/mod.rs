@@ -6,6 +6,7 @@ mod explain;
 mod fix;
 mod plan;
 mod program;
+mod shell;
 mod tune;
 mod view;
 
@@ -18,6 +19,7 @@ pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
+pub use shell::{CompletionsArgs, ManArgs};
 pub use tune::TuneArgs;
 pub use view::{PageArgs, ViewArgs};
 
@@ -113,6 +115,12 @@ pub enum Command {
     Plan(Box<PlanArgs>),
     /// List the cards that --gpu takes, or tell what is known of one
     Gpus(GpusArgs),
+    /// Write the completions of a shell to stdout
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write the manual's pages to a folder
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// What `oomph gpus` takes.

@@ -1,0 +1,22 @@
+//! What a shell and `man` are given: made from the definition of the command line itself.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap_complete::Shell;
+
+/// What `oomph completions` takes.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell to write them for
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// What `oomph man` takes.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The folder to write the pages to
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+}

@@ -1,0 +1,41 @@
+"""`python -m oomph`: the program `oomph` that was installed with this package, with this Python for `python`."""
+
+import os
+import sys
+import sysconfig
+
+
+def _program():
+    """Where the installer put the program; None where it did not."""
+    name = "oomph.exe" if os.name == "nt" else "oomph"
+    user = sysconfig.get_preferred_scheme("user") if hasattr(sysconfig, "get_preferred_scheme") else os.name + "_user"
+    # `pip install --target FOLDER` puts programs next to the packages.
+    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin")
+    for folder in (sysconfig.get_path("scripts"), beside, sysconfig.get_path("scripts", user)):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def main():
+    """Run the program with the arguments of this process."""
+    program = _program()
+    if program is None:
+        sys.exit("error: the program oomph was not installed with this package\ntry: pip install --force-reinstall oomph")
+    # As activating an environment does: `python` in the command is the Python that was asked.
+    here = os.path.dirname(sys.executable)
+    if here:
+        os.environ["PATH"] = os.pathsep.join([here, os.environ.get("PATH") or os.defpath])
+        if sys.prefix != sys.base_prefix:
+            os.environ["VIRTUAL_ENV"] = sys.prefix
+    arguments = [program, *sys.argv[1:]]
+    if os.name == "nt":
+        import subprocess
+
+        sys.exit(subprocess.call(arguments))
+    os.execv(program, arguments)
+
+
+if __name__ == "__main__":
+    main()
