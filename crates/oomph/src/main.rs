@@ -15,9 +15,11 @@ mod activity;
 mod architectures;
 mod assemble;
 mod built;
+mod cache;
 mod cards;
 mod cli;
 mod compare;
+mod doctor;
 mod dry_run;
 mod embedded;
 mod explain;
@@ -28,13 +30,18 @@ mod followed;
 mod fork_runner;
 mod gpus;
 mod grown;
+mod help;
 mod html;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod needs;
 mod output;
 mod plan;
 mod pool;
 mod program;
+mod progress;
 mod recovered;
+mod review;
 mod stage;
 mod trial;
 mod tune;
@@ -57,6 +64,9 @@ fn main() -> ExitCode {
             return ExitCode::from(status);
         }
     };
+    if cli.ends_with_parent {
+        oomph_launch::end_with_parent();
+    }
     let result = match cli.command {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
         Command::Fix(args) => fix::run(*args, cli.quiet),
@@ -67,6 +77,11 @@ fn main() -> ExitCode {
         Command::Check(args) => compare::check(&args),
         Command::Plan(args) => plan::run(&args, cli.quiet),
         Command::Gpus(args) => gpus::run(&args),
+        Command::Doctor(args) => doctor::run(&args, cli.quiet),
+        Command::Cache(args) => cache::run(&args),
+        #[cfg(feature = "mcp")]
+        Command::Mcp => mcp::run(),
+        Command::Help(args) => help::run(&args),
     };
     result.unwrap_or_else(|error| failure::report(&error))
 }
