@@ -13,14 +13,14 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         cells = json.load(file)
     from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
 
     # A kernel finds modules in its folder, and has no arguments.
     sys.path.insert(0, "")
     sys.argv = [""]
     os.environ.setdefault("MPLBACKEND", "Agg")
-    shell = InteractiveShell.instance(colors="NoColor")
-    # What a dry run types is no part of the user's history.
-    shell.history_manager.enabled = False
+    # What a dry run runs is not part of what the user typed.
+    shell = InteractiveShell.instance(colors="NoColor", config=Config({"HistoryManager": {"enabled": False}}))
     for cell in cells:
         shell.execution_count = cell["number"]
         result = shell.run_cell(cell["source"], store_history=True)

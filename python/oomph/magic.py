@@ -5,6 +5,8 @@ The kernel runs nothing of the cell and takes no GPU: the cells that it ran befo
 """
 
 import ast
+import atexit
+import functools
 import json
 import os
 import re
@@ -53,21 +55,31 @@ def dry_run(shell, failed, line, cell):
     if program is None:
         print("error: the program oomph was not found; install it with `pip install oomph`", file=sys.stderr)
         return
-    before = earlier_cells(shell.history_manager.input_hist_raw, shell.execution_count, failed)
+    # The last one is the present cell. IPython's own count is that of the next one in some versions.
+    history = list(shell.history_manager.input_hist_raw)
+    before = earlier_cells(history[:-1], failed)
     if needed:
         before = [before[place] for place in needed_by(cell, [one["source"] for one in before])]
-    cells = [*before, {"number": shell.execution_count, "source": cell}]
-    with tempfile.TemporaryDirectory(prefix="oomph-cells-") as folder:
-        path, report = os.path.join(folder, "cells.json"), os.path.join(folder, "report.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(cells, file)
-        command = [program, "dry-run", *options, "--report", report, "--", sys.executable, "-m", "oomph.cells", path]
-        run(command)
-        try:
-            with open(report, encoding="utf-8") as file:
-                shell.user_ns["dry_run_report"] = json.load(file)
-        except (OSError, ValueError):
-            shell.user_ns.pop("dry_run_report", None)
+    number = len(history) - 1
+    cells = [*before, {"number": number, "source": cell}]
+    # The commands that oomph names for what to do next hold as long as the kernel.
+    path, report = (os.path.join(folder(), f"{name}-{number}.json") for name in ("cells", "report"))
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(cells, file)
+    run([program, "dry-run", *options, "--report", report, "--", sys.executable, "-m", "oomph.cells", path])
+    try:
+        with open(report, encoding="utf-8") as file:
+            shell.user_ns["dry_run_report"] = json.load(file)
+    except (OSError, ValueError):
+        shell.user_ns.pop("dry_run_report", None)
+
+
+@functools.lru_cache(maxsize=None)
+def folder():
+    """A folder for the files of this kernel, removed with it."""
+    path = tempfile.mkdtemp(prefix="oomph-cells-")
+    atexit.register(shutil.rmtree, path, True)
+    return path
 
 
 def run(command):
@@ -112,11 +124,11 @@ def find_program():
     return shutil.which(name)
 
 
-def earlier_cells(history, present, failed):
-    """The cells of a kernel's history before the present one, without what only prepares the kernel and what failed."""
+def earlier_cells(history, failed):
+    """The cells of a kernel's history, which begins with none, without what only prepares the kernel and what failed."""
     cells = []
     for number, source in enumerate(history):
-        if number == 0 or number >= present or number in failed:
+        if number == 0 or number in failed:
             continue
         source = program_of(source)
         if source.strip():

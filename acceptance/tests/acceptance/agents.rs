@@ -87,7 +87,7 @@ fn a_client_drives_each_tool() -> Result<()> {
 
     let cancelled = &answers["cancelled"];
     let count = |name: &str| cancelled[name].as_array().map_or(0, Vec::len);
-    ensure!(count("during") > count("before") + 2, "the program did not run: {cancelled}");
+    ensure!(count("during") >= count("before") + 2, "the program did not run: {cancelled}");
     ensure!(count("left") == count("before"), "processes are left: {cancelled}");
     ensure!(cancelled["seconds"].as_f64().is_some_and(|seconds| seconds < 20.0), "{cancelled}");
     ensure!(document("after")["gpus"][0]["id"] == "l4", "the server did not go on: {}", answers["after"]);

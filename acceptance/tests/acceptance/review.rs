@@ -193,16 +193,12 @@ fn a_branch_that_grows() -> Result<()> {
     // The first job has nothing to compare with; what it found becomes the baseline.
     let first = repository.act()?;
     ensure!(first.status, "{}", first.log);
+    let root = repository.path().to_owned();
     let write = |job: &Job| {
         let reports: Vec<PathBuf> =
             ["rtx-3060", "rtx-4090"].iter().map(|gpu| job.reports.join(format!("{gpu}.json"))).collect();
         let mut command = Command::new(binary::oomph());
-        command
-            .arg("check")
-            .args(&reports)
-            .args(["--write-baseline", "memory.json"])
-            .current_dir(repository.path())
-            .output()
+        command.arg("check").args(&reports).args(["--write-baseline", "memory.json"]).current_dir(&root).output()
     };
     let written = write(&first)?;
     ensure!(written.status.success(), "{written:?}");

@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::compare::CheckReport;
-use crate::dry_run::{DeviceReport, DryRunReport, Site, Verdict};
+use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Site, Verdict};
 use crate::text::owner_name;
 
 /// The document's name and version. It is written as `"oomph.review/1"`.
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for BaselineSchema {
 pub struct Baseline {
     /// Name and version of this document.
     pub schema: BaselineSchema,
-    /// The cards by their identifiers.
+    /// The cards, as [`cards`] calls them.
     pub cards: BTreeMap<String, BaselineCard>,
 }
 
@@ -109,7 +109,7 @@ pub struct Review {
 pub struct ReviewedRun {
     /// The file.
     pub file: String,
-    /// The card's identifier; `null` for a recording.
+    /// The card, as [`cards`] calls it; `null` for a recording.
     pub gpu: Option<String>,
     /// The dry run's verdict; `null` for a recording.
     pub verdict: Option<Verdict>,
@@ -189,6 +189,18 @@ impl From<&CheckReport> for Review {
 pub fn fullest(report: &DryRunReport) -> Option<&DeviceReport> {
     let of_all = || report.devices.iter().max_by_key(|device| device.peak.process_bytes);
     report.oom_device().map(|(device, _)| device).or_else(of_all)
+}
+
+/// What a dry run's cards are called in a review and a baseline: `rtx-3060`, `h100:8`, or the size of a card without a name.
+#[must_use]
+pub fn cards(report: &DryRunReport) -> Option<String> {
+    let device = fullest(report)?;
+    let name = match device.capacity_bytes {
+        Some(bytes) if device.gpu == CUSTOM => oomph_gpu::size::format(bytes),
+        _ => device.gpu.clone(),
+    };
+    let count = report.devices.len();
+    Some(if count > 1 { format!("{name}:{count}") } else { name })
 }
 
 /// What a dry run needs of that card, in bytes, where it is known.

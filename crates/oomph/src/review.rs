@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use oomph_gpu::size;
 use oomph_report::review::{
-    Baseline, BaselineCard, BaselineSchema, Broken, Place, Review, ReviewSchema, ReviewedRun, fullest, needs,
+    Baseline, BaselineCard, BaselineSchema, Broken, Place, Review, ReviewSchema, ReviewedRun, cards, fullest, needs,
 };
 use oomph_report::{
     DryRunReport, DryRunSchema, Style, Verdict, clean_json, github_annotations, github_summary, junit, render_dry_run,
@@ -26,6 +26,9 @@ const LARGEST: u64 = 64 << 20;
 
 /// The file that GitHub shows as the summary of a job.
 const SUMMARY: &str = "GITHUB_STEP_SUMMARY";
+
+/// How the files of installed packages are named in a baseline.
+const PACKAGES: &str = "site-packages/";
 
 /// The folder of the repository in a job.
 const WORKSPACE: &str = "GITHUB_WORKSPACE";
@@ -74,8 +77,7 @@ pub fn check(args: &CheckArgs, reports: &[(String, DryRunReport)]) -> Result<Exi
     let passed = runs.iter().all(|run| run.violations.is_empty());
     write(&Review { schema: ReviewSchema, passed, runs }, args.format)?;
     if let Some(path) = &args.write_baseline {
-        let cards =
-            reports.iter().filter_map(|(_, report)| Some((fullest(report)?.gpu.clone(), BaselineCard::of(report))));
+        let cards = reports.iter().filter_map(|(_, report)| Some((cards(report)?, kept(report))));
         let baseline = Baseline { schema: BaselineSchema, cards: cards.collect() };
         let text = serde_json::to_string_pretty(&baseline).context("cannot write the baseline as JSON")? + "\n";
         output::replace(path, |file| file.write_all(text.as_bytes()))
@@ -98,9 +100,9 @@ struct Limits {
 
 fn reviewed(file: &str, report: &DryRunReport, limits: &Limits, baseline: Option<&Baseline>) -> Result<ReviewedRun> {
     let device = fullest(report);
-    let gpu = device.map(|device| device.gpu.clone());
+    let gpu = cards(report);
     let needs = needs(report);
-    let now = BaselineCard::of(report);
+    let now = kept(report);
     let before = gpu.as_ref().and_then(|gpu| baseline?.cards.get(gpu));
     let before_bytes = before.and_then(|before| before.needs_bytes);
     let growth_bytes = before_bytes.zip(needs).map(|(before, now)| difference(before, now));
@@ -185,12 +187,31 @@ fn grown(before: &BaselineCard, now: &BaselineCard) -> Vec<(String, i64)> {
     grown
 }
 
-/// The line that holds most of what grew. Lines are compared by file and function, because a change moves them.
+/// What a dry run needed, with the program's files named from the folder of this check and those of packages from theirs: a
+/// baseline is made on one machine and compared with on another.
+fn kept(report: &DryRunReport) -> BaselineCard {
+    let directory = std::env::current_dir().unwrap_or_default();
+    let card = BaselineCard::of(report);
+    let lines = card.lines.iter().map(|(name, bytes)| (portable(name, &directory), *bytes));
+    BaselineCard { lines: lines.collect(), ..card }
+}
+
+/// A line by a name that is the same on other machines.
+fn portable(name: &str, directory: &Path) -> String {
+    if let Some((_, package)) = name.rsplit_once("/site-packages/") {
+        return format!("{PACKAGES}{package}");
+    }
+    let below = Path::new(name).strip_prefix(directory).ok();
+    below.map_or_else(|| name.to_owned(), |path| path.display().to_string())
+}
+
+/// The line of the program that holds most of what grew. Lines are compared by file and function, because a change moves
+/// them; those of packages are not the program's to change.
 fn grown_line(before: Option<&BaselineCard>, now: &BaselineCard) -> Option<Place> {
     let by_function = |card: &BaselineCard| {
         let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
         for (name, bytes) in &card.lines {
-            if let Some(place) = Place::named(name) {
+            if let Some(place) = own_line(name) {
                 *sums.entry((place.file, place.function)).or_default() += bytes;
             }
         }
@@ -200,9 +221,14 @@ fn grown_line(before: Option<&BaselineCard>, now: &BaselineCard) -> Option<Place
     let (key, _) = by_function(now)
         .into_iter()
         .max_by_key(|(key, bytes)| difference(earlier.get(key).copied().unwrap_or(0), *bytes))?;
-    let lines = now.lines.iter().filter_map(|(name, bytes)| Some((Place::named(name)?, *bytes)));
+    let lines = now.lines.iter().filter_map(|(name, bytes)| Some((own_line(name)?, *bytes)));
     let of_key = lines.filter(|(place, _)| (&place.file, &place.function) == (&key.0, &key.1));
     of_key.max_by_key(|(_, bytes)| *bytes).map(|(place, _)| place)
+}
+
+/// A line of the program, as of [`portable`].
+fn own_line(name: &str) -> Option<Place> {
+    Place::named(name).filter(|place| Path::new(&place.file).is_relative() && !place.file.starts_with(PACKAGES))
 }
 
 /// Writes a review in the form that was asked for.
@@ -273,6 +299,16 @@ mod tests {
         let expected =
             [("inputs", -7), ("activations", 3), ("gradients", 1)].map(|(name, bytes)| (name.to_owned(), bytes));
         assert_eq!(grown(&before, &now), expected);
+    }
+
+    #[test]
+    fn lines_have_the_same_names_on_other_machines() {
+        let here = Path::new("/home/me/project");
+        assert_eq!(portable("/home/me/project/src/a.py:3 in f", here), "src/a.py:3 in f");
+        let library = portable("/home/me/.venv/lib/python3.12/site-packages/timm/layers/mlp.py:9 in forward", here);
+        assert_eq!(library, "site-packages/timm/layers/mlp.py:9 in forward");
+        assert_eq!(own_line(&library), None);
+        assert_eq!(own_line("/elsewhere/b.py:1 in g"), None);
     }
 
     #[test]

@@ -111,10 +111,25 @@ mod tests {
             ],
             removed: None,
         };
-        insta::assert_snapshot!(render_cache(&report, Style::default()), @"");
+        insta::assert_snapshot!(render_cache(&report, Style::default()), @r##"
+        /home/me/.cache/oomph: 5.00 GiB
+                 size  last used       what
+             5.00 GiB  3 days ago      Python 3.12.3 with torch==2.15.0, transformers...
+             3.00 MiB  now             virtual GPU b1
+        "##);
         report.removed = Some(std::mem::take(&mut report.entries));
-        insta::assert_snapshot!(render_cache(&report, Style::default()), @"");
+        insta::assert_snapshot!(render_cache(&report, Style::default()), @r##"
+        removed 5.00 GiB from /home/me/.cache/oomph
+                 size  last used       what
+             5.00 GiB  3 days ago      Python 3.12.3 with torch==2.15.0, transformers...
+             3.00 MiB  now             virtual GPU b1
+
+        /home/me/.cache/oomph: empty
+        "##);
         report.removed = Some(vec![]);
-        insta::assert_snapshot!(render_cache(&report, Style::default()), @"");
+        insta::assert_snapshot!(render_cache(&report, Style::default()), @r##"
+        nothing to remove from /home/me/.cache/oomph
+        /home/me/.cache/oomph: empty
+        "##);
     }
 }

@@ -64,6 +64,13 @@ mod tests {
                 check("gpus", CheckState::Absent, "no NVIDIA card or no driver; none is needed", None, None),
             ],
         };
-        insta::assert_snapshot!(render_doctor(&report, Style::default()), @"");
+        insta::assert_snapshot!(render_doctor(&report, Style::default()), @r##"
+        oomph 0.1.0: one thing does not work
+          platform: Linux x86_64
+          torch, broken: torch 2.15.0+cpu
+            why: torch 2.15.0+cpu of the Python at /usr/bin/python3 is a CPU build
+            try: add --with torch, or install a CUDA build (no GPU is needed for that)
+          gpus: no NVIDIA card or no driver; none is needed
+        "##);
     }
 }

@@ -7,6 +7,7 @@
 mod job;
 mod tools;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use tokio::sync::{RwLock, mpsc};
 
 use crate::failure::{hinted, status};
+use crate::output;
 
 use job::{Finished, Job};
 use tools::Offered;
@@ -50,6 +52,9 @@ pub fn run() -> Result<ExitCode> {
 }
 
 async fn serve() -> Result<()> {
+    if std::io::stdin().is_terminal() {
+        output::say("oomph: this serves the Model Context Protocol on stdin; an agent starts it (Ctrl-D ends it)");
+    }
     let server = Server { tools: tools::offered(), running: Arc::default() };
     let running = Arc::clone(&server.running);
     let service = server.serve(rmcp::transport::stdio()).await.map_err(|error| {

@@ -3,24 +3,21 @@
 use std::fmt::Write as _;
 
 use super::{growth, line, message, needs, verdict_words};
-use crate::review::Review;
+use crate::review::{Review, ReviewedRun};
 
 /// The commands that set annotations on lines, one a line. `path` gives a file as the repository names it.
 #[must_use]
 pub fn github_annotations(review: &Review, path: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     for run in &review.runs {
-        let wrong = !run.violations.is_empty();
-        let grown = run.growth_bytes.is_some_and(|bytes| bytes > 0);
-        let (level, says) = match (wrong, grown && run.before_bytes.is_some() && run.violations.is_empty()) {
-            (true, _) => ("error", message(run)),
+        let (level, says) = if !run.violations.is_empty() {
+            ("error", message(run))
+        } else if is_worth_a_notice(run) {
             // Within what is allowed: nobody has to act.
-            (false, true) => ("notice", line(run)),
-            (false, false) => continue,
-        };
-        if level == "notice" && !is_worth_a_notice(run.growth_bytes, run.before_bytes) {
+            ("notice", line(run))
+        } else {
             continue;
-        }
+        };
         let name = run.gpu.as_deref().unwrap_or("memory");
         let place =
             run.place.as_ref().map(|place| format!("file={},line={},", property(&path(&place.file)), place.line));
@@ -36,10 +33,10 @@ pub fn github_annotations(review: &Review, path: impl Fn(&str) -> String) -> Str
     text
 }
 
-/// A growth of less than a fiftieth is noise to a reader.
-fn is_worth_a_notice(growth: Option<i64>, before: Option<u64>) -> bool {
-    let (growth, before) = (growth.unwrap_or(0).unsigned_abs(), before.unwrap_or(0));
-    growth.saturating_mul(50) >= before.max(1)
+/// Whether a run needs noticeably more than before. A growth of less than a fiftieth is noise to a reader.
+fn is_worth_a_notice(run: &ReviewedRun) -> bool {
+    let grown = run.growth_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+    grown > 0 && run.before_bytes.is_some_and(|before| grown.saturating_mul(50) >= before)
 }
 
 /// A table in Markdown, for `$GITHUB_STEP_SUMMARY`.
@@ -50,10 +47,9 @@ pub fn github_summary(review: &Review) -> String {
         let name = run.gpu.as_deref().unwrap_or(&run.file);
         let word = run.verdict.map_or("", verdict_words);
         let mark = if run.violations.is_empty() { "" } else { "**not passed**: " };
-        let cells =
-            [name.to_owned(), format!("{mark}{word}"), needs(run).unwrap_or_default(), growth(run).unwrap_or_default()];
-        let cells: Vec<String> = cells.iter().map(|cell| markdown(cell)).collect();
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        let cells = [name, word, &needs(run).unwrap_or_default(), &growth(run).unwrap_or_default()].map(markdown);
+        let [name, word, needs, growth] = cells;
+        let _ = writeln!(text, "| {name} | {mark}{word} | {needs} | {growth} |");
     }
     for run in review.runs.iter().filter(|run| !run.violations.is_empty()) {
         let name = run.gpu.as_deref().unwrap_or(&run.file);

@@ -126,20 +126,37 @@ mod tests {
 
     #[test]
     fn a_review_as_text() {
-        insta::assert_snapshot!(render_review(&review(), Style::default()), @"");
+        insta::assert_snapshot!(render_review(&review(), Style::default()), @r##"
+        passed: rtx-4090 fits, needs 11.00 GiB of 24.00 GiB, 2.00 GiB more than before
+          (activations +2.00 GiB, gradients -1.00 MiB)
+        not passed: rtx-3060 does not fit, needs 11.00 GiB of 12.00 GiB, 2.00 GiB more
+          than before (activations +2.00 GiB, gradients -1.00 MiB)
+          fits: it dies in step 1, 50% of <the> "batch"\n::warning::x
+          at src/train.py:41 in forward
+        "##);
     }
 
     #[test]
     fn a_review_as_a_job_summary() {
-        insta::assert_snapshot!(github_summary(&review()), @"");
+        insta::assert_snapshot!(github_summary(&review()), @r##"
+        ### GPU memory
+
+        | card | | needs | change |
+        |---|---|---|---|
+        | rtx-4090 | fits | needs 11.00 GiB of 24.00 GiB | 2.00 GiB more than before (activations +2.00 GiB, gradients -1.00 MiB) |
+        | rtx-3060 | **not passed**: does not fit | needs 11.00 GiB of 12.00 GiB | 2.00 GiB more than before (activations +2.00 GiB, gradients -1.00 MiB) |
+
+        - rtx-3060, fits: it dies in step 1, 50% of &lt;the&gt; "batch" ::warning::x (`src/train.py:41`)
+        "##);
     }
 
     #[test]
     fn annotations_are_one_command_a_line_whatever_they_say() {
         let text = github_annotations(&review(), |file| file.to_owned());
-        assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(text.starts_with("::error file=src/train.py,line=41,title=oomph%3A rtx-3060::"), "{text}");
-        assert!(text.contains("50%25 of") && text.contains("%0A::warning"), "{text}");
+        let [notice, error] = text.lines().collect::<Vec<_>>().try_into().expect("there are two");
+        assert!(notice.starts_with("::notice file=src/train.py,line=41,title=oomph%3A rtx-4090::"), "{text}");
+        assert!(error.starts_with("::error file=src/train.py,line=41,title=oomph%3A rtx-3060::"), "{text}");
+        assert!(error.contains("50%25 of") && error.contains("%0A::warning"), "{text}");
     }
 
     #[test]
@@ -157,6 +174,19 @@ mod tests {
 
     #[test]
     fn junit_has_a_case_for_each_card() {
-        insta::assert_snapshot!(junit(&review()), @"");
+        insta::assert_snapshot!(junit(&review()), @r##"
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuites tests="2" failures="1">
+          <testsuite name="oomph" tests="2" failures="1">
+            <testcase classname="oomph" name="rtx-4090" file="src/train.py" line="41">
+              <system-out>rtx-4090 fits, needs 11.00 GiB of 24.00 GiB, 2.00 GiB more than before (activations +2.00 GiB, gradients -1.00 MiB)</system-out>
+            </testcase>
+            <testcase classname="oomph" name="rtx-3060" file="src/train.py" line="41">
+              <failure type="fits" message="it dies in step 1, 50% of &lt;the&gt; &quot;batch&quot; ::warning::x"/>
+              <system-out>rtx-3060 does not fit, needs 11.00 GiB of 12.00 GiB, 2.00 GiB more than before (activations +2.00 GiB, gradients -1.00 MiB)</system-out>
+            </testcase>
+          </testsuite>
+        </testsuites>
+        "##);
     }
 }
