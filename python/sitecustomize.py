@@ -17,6 +17,8 @@ def _chain():
 
     here = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
     others = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) != here]
+    # Another copy of this file, as where the package is installed: each would execute the other.
+    others = [entry for entry in others if not os.path.isfile(os.path.join(entry, "oomph", "hook.py"))]
     spec = PathFinder.find_spec(__name__, others)
     if spec is None or spec.loader is None:
         return

@@ -5,6 +5,8 @@
 //! work: `cargo test -p acceptance -- flux` runs the rows with that in their name.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod agents;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod answers;
@@ -42,6 +44,8 @@ mod patches;
 mod plan;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod programs;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod review;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod run;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -88,6 +92,8 @@ fn trials() -> Vec<Trial> {
     trials.extend(answers::trials());
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
+    trials.extend(agents::trials());
+    trials.extend(review::trials());
     trials
 }
 

@@ -97,6 +97,23 @@ struct Marker {
     facts: PythonFacts,
 }
 
+/// What an environment of the cache is, for people.
+pub(crate) struct Described {
+    /// What it was made for.
+    pub(crate) requirements: Vec<String>,
+    /// How many packages it has.
+    pub(crate) packages: usize,
+    /// The version of its Python.
+    pub(crate) python: String,
+}
+
+/// What is known of an environment without looking at its files; none where it is not whole.
+pub(crate) fn described(place: &Path) -> Option<Described> {
+    let marker: Marker = serde_json::from_slice(&fs::read(place.join(MARKER)).ok()?).ok()?;
+    let Marker { requirements, packages, facts, .. } = marker;
+    Some(Described { requirements, packages: packages.len(), python: facts.version })
+}
+
 impl EnvironmentRequest<'_> {
     /// Finds the environment in the cache, or makes it.
     ///

@@ -38,6 +38,15 @@ pub(crate) enum Installer {
     Pip,
 }
 
+/// What makes environments with the packages of `--with` for this Python: `uv` or `pip`.
+///
+/// # Errors
+/// When there is neither.
+pub fn installer_of(python: &Path, directory: &Path) -> Result<&'static str, LaunchError> {
+    let answer = crate::inspect::ask(python, directory)?;
+    Installer::find(&answer.base, answer.has_venv, directory).map(|installer| installer.name())
+}
+
 impl Installer {
     /// uv if it is there and works (a version manager's stand-in for it may not), else pip if the base has what that
     /// needs.

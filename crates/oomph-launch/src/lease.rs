@@ -131,7 +131,8 @@ pub(crate) fn remove_unused(environments: &Path, unused_for: Duration, marker: &
     locks.filter(|lock| remove_if_unused(lock, unused_for, marker)).count()
 }
 
-fn remove_if_unused(lock: &Path, unused_for: Duration, marker: &str) -> bool {
+/// Removes one environment under the same conditions, by its lock file. Says whether it is gone.
+pub(crate) fn remove_if_unused(lock: &Path, unused_for: Duration, marker: &str) -> bool {
     let environment = lock.with_extension("");
     // A link is somebody's arrangement, and a clock that was wrong proves nothing: both are left alone.
     let is_folder = fs::symlink_metadata(&environment).is_ok_and(|found| found.is_dir());

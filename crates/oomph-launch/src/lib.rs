@@ -23,10 +23,12 @@
 
 pub mod activity;
 mod cache;
+mod cached;
 mod cleanup;
 mod elf;
 pub mod environment;
 mod error;
+mod group;
 mod home;
 mod hook;
 mod host;
@@ -54,8 +56,10 @@ mod toolkit;
 mod watchdog;
 
 pub use cache::CacheDir;
+pub use cached::{Cached, CachedKind, Hold};
 pub use environment::Environment;
 pub use error::LaunchError;
+pub use group::{Ending, end_group, end_with_parent};
 pub use hook::{
     AppliedRemedy, AppliedState, Batches, HookBatch, HookBatchRange, HookBatches, HookBlocks, HookCompiled, HookConfig,
     HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept,
@@ -65,7 +69,7 @@ pub use hook::{
 };
 pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};
-pub use installer::InstallerOutput;
+pub use installer::{InstallerOutput, installer_of};
 pub use newer_cudnn::nearest_cudnn;
 pub use oomph_private::{Written, WrittenFile};
 pub use prepare::{Prepared, Request, prepare};
@@ -76,4 +80,4 @@ pub use runtime_files::{Runtime, RuntimeFiles};
 pub use secrets::{masked, masked_text};
 pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};
 pub use supervise::{Exit, Launch, Outcome, Output, handle_signals, serve_watchdog};
-pub use toolkit::missing as missing_libraries;
+pub use toolkit::{Brought, Wheel, brought_by, missing as missing_libraries, wheels};

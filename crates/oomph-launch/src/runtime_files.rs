@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::run_folder::{is_mine, link, make_private, random_name};
 use crate::toolkit::LIBRARIES;
-use crate::{CacheDir, LaunchError, RunFolder, cleanup};
+use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease};
 
 /// The one real library file.
 const LIBRARY: &str = "libcuda.so.1";
@@ -122,6 +122,8 @@ impl RuntimeFiles<'_> {
         }
         let runtime = Runtime::at(parent.join(self.key()));
         if self.is_whole(&runtime) {
+            // The time of the folder says when it was last used.
+            lease::touch(&runtime.folder);
             return Ok(runtime);
         }
 

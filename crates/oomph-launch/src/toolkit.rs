@@ -66,6 +66,59 @@ fn brought(python: &PythonFacts) -> BTreeSet<OsString> {
     folders.iter().flat_map(|folder| entries(folder)).filter_map(|path| Some(path.file_name()?.to_owned())).collect()
 }
 
+/// A wheel of NVIDIA's in an environment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wheel {
+    /// Its name, such as `nvidia-cudnn-cu13`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// The wheels of NVIDIA's beside a Python's torch, by name.
+pub fn wheels(python: &PythonFacts) -> Vec<Wheel> {
+    let beside = python.torch.as_ref().map(|torch| &torch.folder).or(python.nvidia.as_ref());
+    let packages = beside.and_then(|folder| folder.parent());
+    let names = packages.into_iter().flat_map(entries).filter_map(|path| wheel(path.file_name()?.to_str()?));
+    let mut wheels: Vec<Wheel> = names.collect();
+    wheels.sort();
+    wheels
+}
+
+fn wheel(name: &str) -> Option<Wheel> {
+    let (name, version) = name.strip_suffix(".dist-info")?.rsplit_once('-')?;
+    let name = name.replace('_', "-");
+    name.starts_with("nvidia-").then(|| Wheel { name, version: version.to_owned() })
+}
+
+/// The toolkit's libraries that a Python's packages bring, by whether the virtual GPU knows their version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Those that it answers for.
+    pub known: Vec<String>,
+    /// Those of a version that came after this oomph, or before what it supports.
+    pub unknown: Vec<String>,
+}
+
+/// The toolkit's libraries that a Python's packages bring.
+pub fn brought_by(python: &PythonFacts) -> Brought {
+    let mut found = Brought::default();
+    for name in brought(python).iter().filter_map(|name| name.to_str()) {
+        let Some((stem, version)) = name.split_once(".so.") else { continue };
+        let same = |library: &&&str| library.split_once(".so.").is_some_and(|(other, _)| other == stem);
+        let known = LIBRARIES.iter().filter(same).any(|library| {
+            let major = library.split_once(".so.").map_or("", |(_, major)| major);
+            version == major || version.strip_prefix(major).is_some_and(|rest| rest.starts_with('.'))
+        });
+        if known && LIBRARIES.contains(&name) {
+            found.known.push(name.to_owned());
+        } else if !known && LIBRARIES.iter().any(|library| same(&library)) {
+            found.unknown.push(name.to_owned());
+        }
+    }
+    found
+}
+
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
@@ -117,6 +170,24 @@ mod tests {
             }
             assert!(missing.contains(&"libcudart.so.12"));
         }
+    }
+
+    #[test]
+    fn versions_that_are_not_known_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = folder.path().join("lib/python3.11/site-packages");
+        for name in
+            ["libcudart.so.13", "libcudart.so.13.2.51", "libcudart.so.99", "libcudnn_ops.so.9", "libcufile.so.0"]
+        {
+            add(site.join("nvidia/cu13/lib").join(name));
+        }
+        add(site.join("nvidia_cudnn_cu13-9.26.0.51.dist-info/METADATA"));
+        add(site.join("torch-2.15.0.dist-info/METADATA"));
+        let facts = python(folder.path(), Some(site.join("nvidia")), Some(site.join("torch")));
+        let found = brought_by(&facts);
+        assert_eq!((found.known, found.unknown), (vec!["libcudart.so.13".into()], vec!["libcudart.so.99".into()]));
+        let cudnn = Wheel { name: "nvidia-cudnn-cu13".into(), version: "9.26.0.51".into() };
+        assert_eq!(wheels(&facts), [cudnn]);
     }
 
     #[test]

@@ -12,8 +12,11 @@
 
 pub mod activity;
 mod batches;
+mod brief;
+mod cache;
 mod clean;
 mod compare;
+mod doctor;
 mod doubt;
 mod dry_run;
 mod explain;
@@ -21,13 +24,17 @@ mod fix;
 mod followed;
 mod gpus;
 mod plan;
+pub mod review;
 mod text;
 mod tune;
 mod worst;
 
 pub use batches::{BatchPeak, BatchRange, Batches};
+pub use brief::{BRIEF_BYTES, Brief, BriefFix, BriefPlace, BriefSchema, InBrief};
+pub use cache::{CacheEntry, CacheKind, CacheReport, CacheSchema};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
+pub use doctor::{Check, CheckState, DoctorReport, DoctorSchema};
 pub use doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
 pub use dry_run::{
     CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
@@ -46,8 +53,9 @@ pub use plan::{
     PlannedTerm, Verified,
 };
 pub use text::{
-    Style, render_check, render_diff, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan,
-    render_tune,
+    Style, github_annotations, github_summary, junit, render_cache, render_check, render_diff, render_doctor,
+    render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan, render_review, render_tune,
+    sarif,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
 pub use worst::WorstCard;

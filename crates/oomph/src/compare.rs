@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use oomph_explain::snapshot::{self, At, Explanation, Limits, Options};
 use oomph_gpu::size;
+use oomph_report::review::Review;
 use oomph_report::{CheckReport, CheckSchema, DiffReport, DiffSchema, clean_json, render_check, render_diff};
 use oomph_trace::ReadOptions;
 use serde::Serialize;
 
-use crate::cli::{CheckArgs, DiffArgs, Format};
+use crate::cli::{CheckArgs, DiffArgs, Format, ReviewFormat};
 use crate::failure::{hinted, status};
 use crate::html::{self, Shown, Writing};
-use crate::{explain, output};
+use crate::{explain, output, review};
 
 /// Every stack is compared, not only the largest.
 const ALL_STACKS: usize = usize::MAX;
@@ -46,36 +47,61 @@ pub fn diff(args: &DiffArgs) -> Result<ExitCode> {
 /// # Errors
 /// When it cannot be read, or no limit was given.
 pub fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let explanation = explained(&args.file, &args.trust.options())?;
+    if let Some(reports) = review::reports(&args.files)? {
+        return review::check(args, &reports);
+    }
+    let [file] = args.files.as_slice() else {
+        return Err(hinted("a check is of one recording", "give one snapshot or trace, or the reports of dry runs"));
+    };
+    if args.write_baseline.is_some() {
+        return Err(hinted(
+            "--write-baseline is for reports of dry runs",
+            "a recording is a baseline itself: give an earlier one with --baseline",
+        ));
+    }
+    let explanation = explained(file, &args.trust.options())?;
     if explanation.devices.iter().all(|device| device.peak_reserved_bytes == 0 && device.peak_active_bytes == 0) {
         // A recording without GPU memory does not show that the limits were kept.
         return Err(hinted(
-            format!("{} holds no memory of a GPU, so there is nothing to check", args.file.display()),
+            format!("{} holds no memory of a GPU, so there is nothing to check", file.display()),
             "record a program that uses the GPU, for example with `oomph dry-run --snapshot FILE`",
         ));
     }
     let baseline = args.baseline.as_deref().map(|path| explained(path, &args.trust.options())).transpose()?;
-    let limit = |name: &str, text: &Option<String>| -> Result<Option<u64>> {
-        let parsed = text.as_deref().map(size::parse).transpose();
-        parsed.map_err(|error| hinted(format!("{name}: {error}"), format!("write {name} 20GiB, for example")))
-    };
     let limits = Limits {
         max_peak_reserved: limit("--max-peak", &args.max_peak)?,
         max_peak_allocated: limit("--max-allocated", &args.max_allocated)?,
-        max_growth: growth(args, baseline.as_ref())?,
+        max_growth: baseline
+            .as_ref()
+            .map_or(Ok(None), |baseline| growth(args.max_growth.as_deref(), peak(baseline)))?,
         no_leak: args.no_leak,
         no_oom: true,
     };
     let result = snapshot::check(&explanation, baseline.as_ref(), &limits);
     let passed = result.passed;
-    let report = CheckReport { schema: CheckSchema, file: args.file.display().to_string(), result };
-    written(args.format, &report, || render_check(&report, output::style()))?;
+    let report = CheckReport { schema: CheckSchema, file: file.display().to_string(), result };
+    match args.format {
+        ReviewFormat::Text => output::data(&render_check(&report, output::style()))?,
+        ReviewFormat::Json => written(Format::Json, &report, String::new)?,
+        format => review::write(&Review::from(&report), format)?,
+    }
     Ok(ExitCode::from(if passed { status::DONE } else { status::DOES_NOT_FIT }))
 }
 
-/// The growth that is allowed, in bytes: a size, or a percentage of the baseline's peak.
-fn growth(args: &CheckArgs, baseline: Option<&Explanation>) -> Result<Option<u64>> {
-    let (Some(text), Some(baseline)) = (&args.max_growth, baseline) else { return Ok(None) };
+/// A limit of the command line, in bytes.
+pub fn limit(name: &str, text: &Option<String>) -> Result<Option<u64>> {
+    let parsed = text.as_deref().map(size::parse).transpose();
+    parsed.map_err(|error| hinted(format!("{name}: {error}"), format!("write {name} 20GiB, for example")))
+}
+
+/// The peak that growth is measured from, in bytes.
+fn peak(baseline: &Explanation) -> u64 {
+    baseline.devices.iter().map(|device| device.peak_active_bytes).max().unwrap_or(0)
+}
+
+/// The growth that is allowed beyond `before`, in bytes: a size, or a percentage of it.
+pub fn growth(max_growth: Option<&str>, before: u64) -> Result<Option<u64>> {
+    let Some(text) = max_growth else { return Ok(None) };
     let wrong = |what: String| hinted(format!("--max-growth: {what}"), "write --max-growth 500MiB or --max-growth 2%");
     let Some(percent) = text.trim().strip_suffix('%') else {
         return size::parse(text).map(Some).map_err(|error| wrong(error.to_string()));
@@ -84,8 +110,7 @@ fn growth(args: &CheckArgs, baseline: Option<&Explanation>) -> Result<Option<u64
     if !(0.0..=1e6).contains(&percent) {
         return Err(wrong(format!("`{text}` is no sensible percentage")));
     }
-    let peak = baseline.devices.iter().map(|device| device.peak_active_bytes).max().unwrap_or(0);
-    Ok(Some((peak as f64 * percent / 100.0) as u64))
+    Ok(Some((before as f64 * percent / 100.0) as u64))
 }
 
 fn explained(path: &std::path::Path, options: &ReadOptions) -> Result<Explanation> {

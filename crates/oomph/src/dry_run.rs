@@ -12,7 +12,7 @@ use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
 use crate::assemble::{assemble, used_a_gpu, worst};
-use crate::cli::{DryRunArgs, Format};
+use crate::cli::{DryRunArgs, Form};
 use crate::failure::status;
 use crate::html::{self, Shown, Writing};
 use crate::program::Program;
@@ -47,10 +47,8 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     let stage = Stage::set(program, quiet)?;
     let program = &stage.program;
 
-    let output = match args.format {
-        Format::Text => Output::Inherit,
-        Format::Json => Output::StdoutToStderr,
-    };
+    let form = args.format.form();
+    let output = if form == Form::Text { Output::Inherit } else { Output::StdoutToStderr };
     let mut signal = None;
     let mut first = match stage.observe(&program.cards, output, args.snapshot.as_deref())? {
         Ended::Observed(observation) => observation,
@@ -111,7 +109,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }
     // The empty line sets the answer off from the program's output.
     let text = || format!("\n{}", render_dry_run(&report, output::style()));
-    let answered = output::answer(&report, args.format, args.report.as_deref(), text);
+    let answered = output::answer(&report, form, args.report.as_deref(), text);
     // Each is written, whatever became of the others.
     let exported = args.trace.as_ref().map_or(Ok(()), |path| whose::export(&first.memory, path));
     let kept = first.unkept.take().map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)));

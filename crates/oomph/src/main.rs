@@ -15,9 +15,11 @@ mod activity;
 mod architectures;
 mod assemble;
 mod built;
+mod cache;
 mod cards;
 mod cli;
 mod compare;
+mod doctor;
 mod dry_run;
 mod elsewhere;
 mod embedded;
@@ -29,13 +31,18 @@ mod followed;
 mod fork_runner;
 mod gpus;
 mod grown;
+mod help;
 mod html;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod needs;
 mod output;
 mod plan;
 mod pool;
 mod program;
+mod progress;
 mod recovered;
+mod review;
 mod shell;
 mod stage;
 mod trial;
@@ -59,6 +66,9 @@ fn main() -> ExitCode {
             return ExitCode::from(status);
         }
     };
+    if cli.ends_with_parent {
+        oomph_launch::end_with_parent();
+    }
     let result = match cli.command {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
         Command::Fix(args) => fix::run(*args, cli.quiet),
@@ -71,6 +81,11 @@ fn main() -> ExitCode {
         Command::Gpus(args) => gpus::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
+        Command::Doctor(args) => doctor::run(&args, cli.quiet),
+        Command::Cache(args) => cache::run(&args),
+        #[cfg(feature = "mcp")]
+        Command::Mcp => mcp::run(),
+        Command::Help(args) => help::run(&args),
     };
     result.unwrap_or_else(|error| failure::report(&error))
 }

@@ -5,10 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use oomph_report::{Style, clean_json};
-use serde::Serialize;
+use oomph_report::{InBrief, Style, clean_json};
 
-use crate::cli::Format;
+use crate::cli::Form;
 
 /// Writes data to stdout. When whoever reads it has seen enough, that is a success.
 ///
@@ -52,25 +51,21 @@ pub fn writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes an answer as a JSON document: to stdout where `format` asks for it, and to `file` where one is named. Otherwise
-/// stdout gets `text`. Stdout comes first: a run may have taken an hour, and a file that cannot be written must not cost
+/// Writes an answer: to stdout in the form that was asked for, of which `text` is one, and to `file`, where one is named, as
+/// the whole JSON document. Stdout comes first: a run may have taken an hour, and a file that cannot be written must not cost
 /// its answer.
 ///
 /// # Errors
 /// When a place cannot be written.
-pub fn answer<T: Serialize>(
-    report: &T,
-    format: Format,
-    file: Option<&Path>,
-    text: impl FnOnce() -> String,
-) -> Result<()> {
+pub fn answer<T: InBrief>(report: &T, form: Form, file: Option<&Path>, text: impl FnOnce() -> String) -> Result<()> {
     let document = || -> Result<String> {
         let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
         Ok(clean_json(&text).into_owned() + "\n")
     };
-    let shown = match format {
-        Format::Json => document().and_then(|document| data(&document)),
-        Format::Text => data(&text()),
+    let shown = match form {
+        Form::Json => document().and_then(|document| data(&document)),
+        Form::Brief => data(&report.in_brief().line()),
+        Form::Text => data(&text()),
     };
     let saved = file.map_or(Ok(()), |path| {
         let document = document()?;

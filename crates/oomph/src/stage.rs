@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    Batches, CacheDir, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, ProgramKind, Request,
-    Routing, RunFolder, Runtime, Stop, StopMode, UnknownSizes, Values, handle_signals, host_memory_bytes,
+    Batches, CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, ProgramKind,
+    Request, Routing, RunFolder, Runtime, Stop, StopMode, UnknownSizes, Values, handle_signals, host_memory_bytes,
     missing_libraries, nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
@@ -38,6 +38,8 @@ pub struct Stage {
     cache: CacheDir,
     /// A cuDNN of oomph's own environments, asked where the program's is too old to answer without a GPU.
     cudnn: Option<PathBuf>,
+    /// Keeps what runs share in the cache from being removed.
+    _hold: Hold,
 }
 
 /// One run of the program.
@@ -81,6 +83,7 @@ impl Stage {
         handle_signals()?;
         let directory = std::env::current_dir().context("cannot tell the current folder")?;
         let cache = CacheDir::locate()?;
+        let hold = cache.hold();
         let prepared = prepare(&Request {
             command: &program.command,
             with: &program.with,
@@ -94,7 +97,7 @@ impl Stage {
         }
         let runtime = files.unpack(&cache)?;
         let cudnn = nearest_cudnn(&cache);
-        Ok(Self { program, directory, prepared, runtime, cache, cudnn })
+        Ok(Self { program, directory, prepared, runtime, cache, cudnn, _hold: hold })
     }
 
     /// What kind of program it is.

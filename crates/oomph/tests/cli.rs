@@ -68,3 +68,70 @@ fn a_recording_that_nobody_left_is_told() -> std::io::Result<()> {
     assert!(!folder.path().join("none.pickle").exists());
     Ok(())
 }
+
+#[test]
+fn a_short_answer_is_one_short_line() -> std::io::Result<()> {
+    use std::process::Command;
+    let mut answers = Vec::new();
+    for entry in std::fs::read_dir("tests/cmd/explain.in")? {
+        answers.push(vec!["explain".into(), entry?.path().display().to_string()]);
+    }
+    for task in ["inference", "qlora", "full", "serve"] {
+        answers.push(["plan", "llama-3-8b", "--task", task, "--gpu", "rtx-3060"].map(str::to_owned).to_vec());
+    }
+    for words in answers {
+        let output = Command::new(env!("CARGO_BIN_EXE_oomph")).args(&words).arg("--brief").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.len() <= 2048 && text.lines().count() == 1, "{words:?}: {output:?}");
+        assert!(text.starts_with(r#"{"schema":"oomph.brief/1","of":"oomph."#), "{words:?}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_doctor_says_what_to_do() -> std::io::Result<()> {
+    use std::process::Command;
+    let folder = tempfile::tempdir()?;
+    let doctor = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oomph"));
+        command.args(["doctor", "--python", "/no/such/python", "--format", format]).env("COLUMNS", "80");
+        command.env("OOMPH_CACHE_DIR", folder.path()).output()
+    };
+    let output = doctor("json")?;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["oomph.doctor/1", r#""works": false"#, r#""id": "python""#, r#""state": "broken""#, r#""id": "files""#]
+    {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    let output = doctor("text")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("oomph 0.1.0: one thing does not work\n"), "{text}");
+    assert!(text.contains("python, broken: no program /no/such/python\n    why: "), "{text}");
+    assert!(
+        text.contains("\n    try: install Python") && text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_cache_is_shown_and_cleaned() -> std::io::Result<()> {
+    use std::process::Command;
+    let folder = tempfile::tempdir()?;
+    let oomph = |words: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_oomph")).args(words).env("OOMPH_CACHE_DIR", folder.path()).output()
+    };
+    let run = oomph(&["dry-run", "--quiet", "--vram", "8GiB", "--", "true"])?;
+    assert!(run.status.success(), "{run:?}");
+    let listed = oomph(&["cache", "list"])?;
+    let text = String::from_utf8_lossy(&listed.stdout);
+    assert!(text.contains("just now") && text.contains("virtual GPU"), "{text}");
+    // It was used a moment ago.
+    let kept = oomph(&["cache", "clean"])?;
+    assert!(String::from_utf8_lossy(&kept.stdout).starts_with("nothing to remove"), "{kept:?}");
+    let cleaned = oomph(&["cache", "clean", "--all"])?;
+    assert!(String::from_utf8_lossy(&cleaned.stdout).starts_with("removed "), "{cleaned:?}");
+    assert!(std::fs::read_dir(folder.path().join("runtime"))?.next().is_none());
+    Ok(())
+}

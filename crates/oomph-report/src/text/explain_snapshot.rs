@@ -102,7 +102,7 @@ pub(super) fn table(page: &mut Page, owners: &[OwnerRow], total: u64) {
 }
 
 /// The name of an owner in a table.
-pub(super) fn owner_name(owner: Owner) -> &'static str {
+pub(crate) fn owner_name(owner: Owner) -> &'static str {
     match owner {
         Owner::Parameters => "parameters",
         Owner::Buffers => "buffers",

@@ -3,7 +3,9 @@
 mod activity;
 mod bar;
 mod batches;
+mod cache;
 mod compare;
+mod doctor;
 mod doubt;
 mod dry_run;
 mod explain;
@@ -15,18 +17,23 @@ mod gpus;
 mod page;
 mod peak;
 mod plan;
+mod review;
 mod site;
 mod tune;
 
 use oomph_gpu::Kind;
 
+pub use cache::render_cache;
 pub use compare::{render_check, render_diff};
+pub use doctor::render_doctor;
 pub use dry_run::render_dry_run;
 pub use explain::render_explain;
+pub(crate) use explain_snapshot::owner_name;
 pub use fix::render_fix;
 pub use gpus::{render_gpu, render_gpus};
 pub use page::Style;
 pub use plan::render_plan;
+pub use review::{github_annotations, github_summary, junit, render_review, sarif};
 pub use tune::render_tune;
 
 /// A card in a sentence: by its identifier, or by its size where it was given one.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::explain::TrustArgs;
 use super::{Format, PageArgs};
@@ -17,6 +17,12 @@ Examples:
   In CI, so that nobody makes the peak grow unseen:
       oomph check snapshot.pickle --max-peak 20GiB
       oomph check snapshot.pickle --baseline good.pickle --max-growth 2%
+
+  What does a change of the program need more, on two cards? (memory.json is kept in the repository)
+      oomph dry-run --gpu rtx-3060 --report out/rtx-3060.json -- python train.py
+      oomph dry-run --gpu l4 --report out/l4.json -- python train.py
+      oomph check out/*.json --baseline memory.json --max-growth 5%
+      oomph check out/*.json --write-baseline memory.json
 
 Exit status:
   0    every limit holds
@@ -50,9 +56,9 @@ pub struct DiffArgs {
 /// What `oomph check` takes.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The recording
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// A recording, or the reports of dry runs (--report), one a card
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
 
     /// The most that may be reserved at the peak
     #[arg(long, value_name = "SIZE")]
@@ -62,9 +68,13 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SIZE")]
     pub max_allocated: Option<String>,
 
-    /// An earlier recording, for --max-growth
+    /// What it is compared with: an earlier recording, or for reports a file of --write-baseline
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+
+    /// Write what the reports say to FILE, to be kept in the repository and compared with later
+    #[arg(long, value_name = "FILE")]
+    pub write_baseline: Option<PathBuf>,
 
     /// The most by which the peak may have grown since the baseline, as a size or a percentage
     #[arg(long, value_name = "SIZE|PERCENT", requires = "baseline")]
@@ -79,6 +89,21 @@ pub struct CheckArgs {
     pub trust: TrustArgs,
 
     /// How the answer is written
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = ReviewFormat::Text)]
+    pub format: ReviewFormat,
+}
+
+/// How the answer of a check is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReviewFormat {
+    /// For people
+    Text,
+    /// One JSON document
+    Json,
+    /// For a job of GitHub Actions: text, annotations on lines, and a table appended to $GITHUB_STEP_SUMMARY
+    Github,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+    /// JUnit's XML, a test case a card
+    Junit,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Format, PageArgs, ProgramArgs};
+use super::{FormatArgs, PageArgs, ProgramArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -75,9 +75,9 @@ pub struct DryRunArgs {
     #[command(flatten)]
     pub page: PageArgs,
 
-    /// How the answer is written on stdout; with json the program's stdout goes to stderr
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    /// How the answer is written.
+    #[command(flatten)]
+    pub format: FormatArgs,
 
     /// Say on stderr what kept the program's writes away from your files, and how much it wrote
     #[arg(long)]

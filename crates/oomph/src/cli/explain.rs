@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use oomph_trace::ReadOptions;
 
-use super::{Format, PageArgs};
+use super::{FormatArgs, PageArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -67,9 +67,9 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub page: PageArgs,
 
-    /// How the answer is written
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    /// How the answer is written.
+    #[command(flatten)]
+    pub format: FormatArgs,
 }
 
 /// How a recording is read; `explain` and `view` take these alike.

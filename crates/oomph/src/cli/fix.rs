@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Format, PageArgs, ProgramArgs, at_least_one};
+use super::{FormatArgs, PageArgs, ProgramArgs, at_least_one};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -108,9 +108,9 @@ pub struct FixArgs {
     #[command(flatten)]
     pub page: PageArgs,
 
-    /// How the answer is written on stdout
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    /// How the answer is written.
+    #[command(flatten)]
+    pub format: FormatArgs,
 
     /// Write the answer to FILE as well, as JSON
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,7 @@ mod compare;
 mod dry_run;
 mod explain;
 mod fix;
+mod maintenance;
 mod plan;
 mod program;
 mod shell;
@@ -13,10 +14,11 @@ mod view;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
-pub use compare::{CheckArgs, DiffArgs};
+pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
+pub use maintenance::{CacheArgs, CacheCommand, DoctorArgs};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
 pub use shell::{CompletionsArgs, ManArgs};
@@ -70,6 +72,10 @@ pub struct Cli {
     /// Say nothing on stderr but warnings and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
+
+    /// End when the process that started it ends (`oomph mcp` starts its commands so)
+    #[arg(long, global = true, hide = true)]
+    pub ends_with_parent: bool,
 }
 
 impl Cli {
@@ -78,12 +84,17 @@ impl Cli {
     /// # Errors
     /// When it is not understood, or asks for help.
     pub fn parsed() -> Result<Self, clap::Error> {
-        // The list of remedies is about no program.
-        let listed = |argument: clap::Arg| argument.required(false).required_unless_present("list");
-        let mut command = Self::command().mut_subcommand("fix", |fix| fix.mut_arg("command", listed));
+        let mut command = definition();
         let matches = command.try_get_matches_from_mut(std::env::args_os())?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
+}
+
+/// The definition of the whole command line.
+pub fn definition() -> clap::Command {
+    // The list of remedies is about no program.
+    let listed = |argument: clap::Arg| argument.required(false).required_unless_present("list");
+    Cli::command().mut_subcommand("fix", |fix| fix.mut_arg("command", listed))
 }
 
 /// The commands.
@@ -107,7 +118,7 @@ pub enum Command {
     /// Compare two recordings: what grew, by owner, module and stack
     #[command(after_help = compare::DIFF_HELP)]
     Diff(DiffArgs),
-    /// Hold a recording against limits, for CI
+    /// Hold a recording or the reports of dry runs against limits, for CI
     #[command(after_help = compare::CHECK_HELP)]
     Check(CheckArgs),
     /// Tell what a model needs for a task, from its files or its name alone
@@ -121,6 +132,30 @@ pub enum Command {
     /// Write the manual's pages to a folder
     #[command(hide = true)]
     Man(ManArgs),
+    /// Check what is installed here: what works, what does not, why, and what to do
+    #[command(after_help = maintenance::DOCTOR_HELP)]
+    Doctor(DoctorArgs),
+    /// Show or clean the cache: Python environments, virtual GPUs, compiled kernels
+    #[command(after_help = maintenance::CACHE_HELP)]
+    Cache(CacheArgs),
+    /// Serve dry-run, fix, tune, plan, explain and gpus to a coding agent (Model Context Protocol, on stdin and stdout)
+    #[cfg(feature = "mcp")]
+    #[command(after_help = maintenance::MCP_HELP)]
+    Mcp,
+    /// Show the help of a command, or with --format json the whole command line as data
+    Help(HelpArgs),
+}
+
+/// What `oomph help` takes.
+#[derive(Debug, Args)]
+pub struct HelpArgs {
+    /// The command
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
 }
 
 /// What `oomph gpus` takes.
@@ -138,6 +173,41 @@ pub struct GpusArgs {
 /// A number of things of which none would be no use.
 fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1000)
+}
+
+/// How the answer of a command that looks for memory is written.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct FormatArgs {
+    /// How the answer is written on stdout; with json what a program writes there goes to stderr
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// Answer in one line of JSON of at most 2 kB: verdict, need, limit, cause, place, fixes, next command. Implies
+    /// --format json
+    #[arg(long)]
+    brief: bool,
+}
+
+impl FormatArgs {
+    /// What was asked for.
+    pub fn form(self) -> Form {
+        match (self.brief, self.format) {
+            (true, _) => Form::Brief,
+            (false, Format::Json) => Form::Json,
+            (false, Format::Text) => Form::Text,
+        }
+    }
+}
+
+/// What an answer is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Text for people.
+    Text,
+    /// The whole document.
+    Json,
+    /// The short document.
+    Brief,
 }
 
 /// How an answer is written.

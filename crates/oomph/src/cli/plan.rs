@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Format, PageArgs};
+use super::{FormatArgs, PageArgs};
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -213,9 +213,9 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub page: PageArgs,
 
-    /// How the answer is written
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    /// How the answer is written.
+    #[command(flatten)]
+    pub format: FormatArgs,
 
     /// Write the documentation's page of model sizes
     #[arg(long, hide = true)]

@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use oomph_explain::log::{self, Failure, Report};
 use oomph_explain::snapshot::{self, At, Card, DeviceExplanation, Explanation, Names, Options, Outcome};
 use oomph_gpu::{Catalogue, Gpu, Kind};
-use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, clean_json, render_explain};
+use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
-use crate::cli::{ExplainArgs, Format, ReadingArgs};
+use crate::cli::{ExplainArgs, Form, ReadingArgs};
 use crate::failure::{hinted, status};
 use crate::html::{self, Shown, Writing};
 use crate::whose::names_beside;
@@ -70,7 +70,7 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
         let writing = Writing { title, path, private: args.page.private, compare: false };
         html::write(&writing, html::explain(&report), &shown, &options)?;
     }
-    answer(args.format, &report)
+    answer(args.format.form(), &report)
 }
 
 /// What a dry run named of a recording: the file that the user names, or the one beside it.
@@ -179,14 +179,8 @@ fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Ex
     }
 }
 
-fn answer(format: Format, report: &ExplainReport) -> Result<ExitCode> {
-    match format {
-        Format::Json => {
-            let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
-            output::data(&(clean_json(&text).into_owned() + "\n"))?;
-        }
-        Format::Text => output::data(&render_explain(report, output::style()))?,
-    }
+fn answer(form: Form, report: &ExplainReport) -> Result<ExitCode> {
+    output::answer(report, form, None, || render_explain(report, output::style()))?;
     let died = |device: &DeviceExplanation| device.verdict.outcome == Outcome::Oom;
     let oom =
         report.failures.iter().flatten().any(|failure| failure.is_gpu_oom) || report.devices.iter().flatten().any(died);
@@ -201,7 +195,7 @@ fn follow(args: &ExplainArgs) -> Result<ExitCode> {
     let reader = inputs::following(path)?;
     let say = |report: &Report| {
         let report = self::report(args, vec![report.clone()], Vec::new());
-        answer(args.format, &report)
+        answer(args.format.form(), &report)
     };
     let mut problem = None;
     let report = log::follow(reader, &log::Options::default(), |report| {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use oomph_remedy::{Catalogue, DryRunKind, Remedy, Sameness};
 use serde::Serialize;
 
-use crate::cli::Format;
+use crate::cli::Form;
 use crate::failure::{hinted, status};
 use crate::output;
 
@@ -78,9 +78,9 @@ struct List<'a> {
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub fn print(catalogue: &Catalogue, format: Format) -> Result<ExitCode> {
+pub fn print(catalogue: &Catalogue, form: Form) -> Result<ExitCode> {
     let rows: Vec<Row<'_>> = catalogue.remedies().iter().map(row).collect();
-    let text = if format == Format::Json {
+    let text = if form != Form::Text {
         let list = List { schema: "oomph.remedies/1", remedies: rows };
         format!("{}\n", serde_json::to_string_pretty(&list)?)
     } else {

@@ -19,7 +19,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
 use oomph_explain::snapshot::At;
 use oomph_gpu::roofline::Slowdown;
 use oomph_gpu::size;
@@ -30,11 +29,12 @@ use oomph_report::{DryRunReport, FixVerdict, Verdict, render_fix};
 
 use crate::assemble::{Evidence, Observation, assemble, assemble_with};
 use crate::cards::Card;
-use crate::cli::{FixArgs, Format, Prefer};
+use crate::cli::{FixArgs, Form, Prefer};
 use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program, quoted};
+use crate::progress::Progress;
 use crate::stage::Stage;
 use crate::trial::{Changes, Runner, Stop};
 use crate::{html, needs, output, pool, whose};
@@ -79,8 +79,9 @@ pub struct Wanted {
 pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     let start = Instant::now();
     let catalogue = Catalogue::builtin();
+    let form = args.format.form();
     if args.list {
-        return list::print(catalogue, args.format);
+        return list::print(catalogue, form);
     }
     in_place::can_ask(args.in_place, args.yes)?;
     let program = Program::new(args.program)?;
@@ -119,10 +120,10 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         apply::needs_a_gpu()?;
     }
     let stage = Stage::set(program, quiet)?;
-    let progress = progress(quiet);
+    let progress = Progress::new(quiet);
     let runner = ForkRunner::new(&stage, args.jobs);
-    let searched = search(&stage, &runner, catalogue, &wanted, start, &|what| progress.set_message(what.to_owned()));
-    progress.finish_and_clear();
+    let searched = search(&stage, &runner, catalogue, &wanted, start, &|what| progress.tell(what));
+    progress.finish();
     let answer = match searched {
         Ok(answer) => answer,
         Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
@@ -133,7 +134,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     }
     let report = &answer.report;
     html::answered(&args.page, format!("oomph fix: {}", html::short(&report.command)), || html::fix(report))?;
-    output::answer(report, args.format, args.report.as_deref(), || render_fix(report, output::style()))?;
+    output::answer(report, form, args.report.as_deref(), || render_fix(report, output::style()))?;
     if let Some(signal) = answer.stopped {
         output::tell("oomph: stopped; this is what was found until then", quiet);
         return Ok(interrupted(signal));
@@ -146,7 +147,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
             output::tell(&in_place::change(&answer, number, args.yes)?, quiet);
         }
         if let Some(number) = args.apply {
-            return apply::run(&stage, &answer, number, args.real, (args.format == Format::Json, quiet));
+            return apply::run(&stage, &answer, number, args.real, (form != Form::Text, quiet));
         }
     } else if write.is_some() || args.apply.is_some() || args.in_place.is_some() {
         output::say("oomph: there is no fix to write or to apply");
@@ -157,20 +158,6 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         FixVerdict::NothingFits => status::DOES_NOT_FIT,
         FixVerdict::Failed => status::PROGRAM_FAILED,
     }))
-}
-
-/// A line on stderr that says what is being tried, where somebody sees it.
-fn progress(quiet: bool) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    // The template is constant and has only known keys; a plain spinner would do as well.
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>3} trying {wide_msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// The whole search: the program as it is, what it needs, and what makes it fit.

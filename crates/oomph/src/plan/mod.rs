@@ -121,7 +121,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         devices,
     };
     html::answered(&args.page, format!("oomph plan: {}", report.model), || html::plan(&report))?;
-    output::answer(&report, args.format, None, || {
+    output::answer(&report, args.format.form(), None, || {
         let mut text = render_plan(&report, output::style());
         if let Some(framework) = args.config {
             text.push('\n');

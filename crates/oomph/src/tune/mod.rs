@@ -5,10 +5,9 @@ mod search;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
 use oomph_report::{
     DeviceReport, DryRunReport, NextStep, TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict, Verdict,
     render_tune,
@@ -22,6 +21,7 @@ use crate::failure::{hinted, status};
 use crate::fix::margin_of;
 use crate::fork_runner::ForkRunner;
 use crate::program::{Program, quoted};
+use crate::progress::Progress;
 use crate::stage::{Ended, Stage};
 use crate::trial::Runner;
 use crate::{html, output};
@@ -54,17 +54,17 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
     let stage = Stage::set(program, quiet)?;
     let runner = ForkRunner::new(&stage, args.jobs);
     runner.prepare(&stage.program.cards);
-    let progress = progress(quiet);
+    let progress = Progress::new(quiet);
     let mut bench = Bench {
         runner: &runner,
         program: &stage.program,
         knobs: &knobs,
         margin,
         accept_recovered: args.accept_recovered,
-        tell: &|what| progress.set_message(what),
+        tell: &|what| progress.tell(&what),
     };
     let searched = bench.search();
-    progress.finish_and_clear();
+    progress.finish();
     let rows = match searched {
         Ok(rows) => rows,
         Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
@@ -74,26 +74,12 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
     report.forked = runner.forks();
     report.elapsed_seconds = (start.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
     html::answered(&args.page, format!("oomph tune: {} on {}", report.varied, report.gpu), || html::tune(&report))?;
-    output::answer(&report, args.format, args.report.as_deref(), || render_tune(&report, output::style()))?;
+    output::answer(&report, args.format.form(), args.report.as_deref(), || render_tune(&report, output::style()))?;
     Ok(ExitCode::from(match report.verdict {
         TuneVerdict::Found | TuneVerdict::AllFit => status::DONE,
         TuneVerdict::NoneFits => status::DOES_NOT_FIT,
         TuneVerdict::Failed => status::PROGRAM_FAILED,
     }))
-}
-
-/// A line on stderr that says what is being tried, where somebody sees it.
-fn progress(quiet: bool) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    // The template is constant and has only known keys; a plain spinner would do as well.
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>3} trying {wide_msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// Why a search ended without an answer.

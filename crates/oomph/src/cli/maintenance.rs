@@ -1,0 +1,89 @@
+//! `oomph doctor`, `oomph cache` and `oomph mcp`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Format;
+
+pub(super) const DOCTOR_HELP: &str = "\
+Examples:
+      oomph doctor
+      oomph doctor --python .venv/bin/python
+      oomph doctor --format json
+
+Exit status:
+  0    everything that dry-run, fix and tune need works
+  1    something does not; its line says what to do
+  2    wrong usage";
+
+pub(super) const CACHE_HELP: &str = "\
+Examples:
+      oomph cache list
+      oomph cache clean --older-than 7d
+      oomph cache clean --all
+
+The cache is OOMPH_CACHE_DIR, or oomph in the user's cache folder. What a run
+uses is never removed; what is removed is made again when it is needed.";
+
+#[cfg(feature = "mcp")]
+pub(super) const MCP_HELP: &str = "\
+An agent starts it as a server on stdin and stdout, for example with:
+      {\"mcpServers\": {\"oomph\": {\"command\": \"oomph\", \"args\": [\"mcp\"]}}}
+
+The tools take what the commands take and may do what the commands may do, apart
+from the options that write files or upload: those stay with you. Answers are in
+the form of --brief.";
+
+/// What `oomph doctor` takes.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The Python to look at [default: the one that `python` starts here]
+    #[arg(long, value_name = "FILE")]
+    pub python: Option<PathBuf>,
+
+    /// Do not run a small program on the virtual GPU
+    #[arg(long)]
+    pub no_run: bool,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// What `oomph cache` takes.
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CacheCommand,
+}
+
+/// The commands of `oomph cache`.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Show what is in the cache: sizes, last use, packages
+    List {
+        /// How the answer is written
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Remove what was not used for 30 days
+    Clean(CleanArgs),
+}
+
+/// What `oomph cache clean` takes.
+#[derive(Debug, Args)]
+pub struct CleanArgs {
+    /// Remove what was not used for this time (7d, 12h)
+    #[arg(long, value_name = "DURATION", default_value = "30d")]
+    pub older_than: String,
+
+    /// Remove everything that no run uses now
+    #[arg(long, conflicts_with = "older_than")]
+    pub all: bool,
+
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
