@@ -28,7 +28,7 @@ OPTIONS are those of `oomph dry-run`. The answer is in the variable `dry_run_rep
 
 # Lines that prepare the kernel rather than the program. A dry run has the packages that are installed.
 _SETUP = re.compile(r"^\s*[!%]\s*(pip|conda|mamba|uv)\b|^\s*%(load_ext|reload_ext|autoreload)\b")
-_OURS = re.compile(r"^\s*%{1,2}dry_run\b")
+_OURS = re.compile(r"^\s*%{1,2}dry_run\b|\bdry_run_report\b")
 
 
 def register(shell):
@@ -137,8 +137,8 @@ def earlier_cells(history, failed):
 
 
 def program_of(source):
-    """A cell without the lines that prepare the kernel; nothing of a cell that was itself a dry run."""
-    if _OURS.match(source):
+    """A cell without the lines that prepare the kernel; nothing of one that was a dry run or looks at the answer of one."""
+    if _OURS.search(source):
         return ""
     return "\n".join(line for line in source.split("\n") if not _SETUP.match(line))
 

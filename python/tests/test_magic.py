@@ -20,6 +20,10 @@ class EarlierCells(unittest.TestCase):
         found = cells("%load_ext oomph\n!pip install x\nimport torch", "%%dry_run --gpu t4\nx = 1", "raise ValueError", "%pip install y")
         self.assertEqual(found, ["import torch"])
 
+    def test_a_cell_that_looks_at_an_answer_is_left_out(self):
+        # In the process of the dry run there is no answer yet.
+        self.assertEqual(cells("a = 1", "print(dry_run_report['verdict'])"), ["a = 1"])
+
     def test_needed_cells_are_followed_through_names_and_changes(self):
         before = ["import torch", "a = torch.zeros(1)", "b = 2", "a.add_(b)", "print('unrelated')", "def f(x):\n    return x + b"]
         self.assertEqual(magic.needed_by("a.sum()", before), [0, 1, 2, 3])
@@ -45,7 +49,7 @@ class Notebook(unittest.TestCase):
             "raise ValueError('a cell that failed')",
             "%%dry_run --gpu rtx-3060 --no-probe\nheld = weights.cuda()\nbig = torch.zeros(16 << 30, dtype=torch.uint8, device='cuda')",
             "print('held' in globals(), torch.cuda.is_initialized(), dry_run_report['verdict'])",
-            "%%dry_run --needed --gpu rtx-4090 --no-probe\nprint(torch.cuda.get_device_name())",
+            "%%dry_run --needed --gpu rtx-4090 --no-probe\nx = torch.zeros(1, device='cuda')\nprint(torch.cuda.get_device_name())",
             "print(dry_run_report['verdict'])",
         ]
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
