@@ -48,9 +48,10 @@ step "the installed program"
 program=$work/root/bin/oomph
 ls -l "$program" | awk '{ printf "%.1f MB\n", $5 / 1e6 }'
 "$program" --version
-"$program" plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090 | head -n 3
+"$program" plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090 >"$work/plan.txt" || [ $? = 1 ]
+head -n 3 "$work/plan.txt"
 # The library was built and is loaded: a program that asks the driver sees the card.
-"$program" dry-run --quiet --gpu rtx-3060 -- python3 -c 'import ctypes
+"$program" dry-run --quiet --gpu rtx-3060 -- sh -c 'python3 -c "$0"' 'import ctypes
 cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
 print("cards that the program sees:", count.value)'
