@@ -71,7 +71,7 @@ pub(crate) fn spelled(path: &Path, value: &str, before: &str) -> String {
     let json = matches!(ending(path), Some(Ending::Json | Ending::Toml));
     match value {
         "True" | "False" => value.to_lowercase(),
-        "None" => "null".to_owned(),
+        "None" if !matches!(ending(path), Some(Ending::Toml)) => "null".to_owned(),
         _ if value.parse::<f64>().is_ok() => value.to_owned(),
         _ => {
             let quote = before.chars().next().filter(|letter| matches!(letter, '"' | '\'')).or(json.then_some('"'));
@@ -245,8 +245,8 @@ pub(crate) fn documents(
 
 /// The setting that an expression reads, such as `cfg["data"]["batch_size"]` and `self.config.data.batch_size`.
 ///
-/// The keys of the expression are looked for at the end of those of each setting, the longest part of them that any
-/// setting has first; several settings that have the same part are none.
+/// The keys of the expression are compared with the last keys of each setting. Where no setting ends with all of them, the
+/// first is left out, and so on. `None` where several settings match equally well.
 pub(crate) fn read_by(program: &Program, at: At<'_>) -> Option<Opt> {
     named(program, &keys(program, at, MOST_STEPS))
 }
@@ -256,6 +256,12 @@ pub(crate) fn entry_of(program: &Program, at: At<'_>, key: &str) -> Option<Opt> 
     let mut path = keys(program, at, MOST_STEPS);
     path.push(key.to_owned());
     named(program, &path)
+}
+
+/// Whether the program's code names a setting: one that it does not name may never be read.
+pub(crate) fn is_named_in_code(program: &Program, setting: &Written) -> bool {
+    let Some(key) = setting.keys.last() else { return false };
+    program.files().any(|(_, source)| source.text().contains(key.as_str()))
 }
 
 fn named(program: &Program, keys: &[String]) -> Option<Opt> {
@@ -368,8 +374,7 @@ mod tests {
 
     #[test]
     fn two_remedies_in_one_file_keep_their_places() {
-        let script =
-            "cfg = yaml.safe_load(open('config.yaml'))\nloader = DataLoader(x, batch_size=cfg.data.batch_size)\n";
+        let script = "cfg = yaml.safe_load(open('config.yaml'))\nsteps = cfg.grad_accum\nloader = DataLoader(x, batch_size=cfg.data.batch_size)\n";
         let whole = program(script, &[("config.yaml", CONFIG)], &[]);
         let once = whole.apply("micro-batch", Amount { by: Some(16) }, &Facts::default()).unwrap().program;
         let again = once.settings().find(|option| option.name == "amp").unwrap();
@@ -389,6 +394,27 @@ mod tests {
         assert_eq!(names(&[]), ["8"]);
         assert_eq!(names(&["--config", "b.toml"]), ["4"]);
         assert_eq!(names(&["--config=b.toml"]), ["4"]);
+    }
+
+    #[test]
+    fn what_the_code_never_names_does_not_accumulate() {
+        let script = "cfg = yaml.safe_load(open('config.yaml'))\nloader = DataLoader(x, batch_size=cfg['data']['batch_size'])\n\
+                      for x in loader:\n    loss = model(x)\n    loss.backward()\n    opt.step()\n    opt.zero_grad()\n";
+        let patch = halved(&program(script, &[("config.yaml", CONFIG)], &[]));
+        assert!(patch.contains("+  batch_size: 128") && !patch.contains("grad_accum: 2"), "{patch}");
+        assert!(patch.contains("(loss / 2).backward()"), "{patch}");
+    }
+
+    #[test]
+    fn arguments_of_a_trainer_that_stand_in_a_file_are_changed_there() {
+        let script = "cfg = yaml.safe_load(open('config.yaml'))\nargs = TrainingArguments(**cfg['training'])\n";
+        let config = "training:\n  output_dir: out\n  per_device_train_batch_size: 8\n";
+        let program = program(script, &[("config.yaml", config)], &[]);
+        let facts = Facts { batch_size: Some(8), trainer: Some("Trainer".into()), ..Facts::default() };
+        let placed = program.apply("micro-batch", Amount { by: Some(4) }, &facts).unwrap();
+        let patch = placed.program.patch_since(&program, Path::new("/p"));
+        assert!(patch.contains("+  per_device_train_batch_size: 2"), "{patch}");
+        assert!(patch.contains("(**cfg['training'], gradient_accumulation_steps=4)"), "{patch}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::options::{Opt, OptKind};
 use crate::program::{At, Draft, Program};
+use crate::settings;
 use crate::source::statement_of;
 
 /// What an option's name says, without the marks between its words.
@@ -32,8 +33,10 @@ pub fn switch_on(draft: &mut Draft<'_>, is: impl Fn(&str) -> bool) -> bool {
 
 /// The first option with a value of these names.
 pub fn with_value(draft: &Draft<'_>, is: impl Fn(&str) -> bool) -> Option<Opt> {
-    let options = draft.program.options();
-    options.into_iter().find(|option| option.kind == OptKind::Value && is(&squeezed(&option.name)))
+    let program = draft.program;
+    let is_read = |option: &Opt| option.written.as_ref().is_none_or(|place| settings::is_named_in_code(program, place));
+    let wanted = |option: &Opt| option.kind == OptKind::Value && is(&squeezed(&option.name)) && is_read(option);
+    program.options().into_iter().find(wanted)
 }
 
 /// Gives an option that chooses among words the first of `wanted` that it takes. Whether it could.

@@ -5,6 +5,7 @@ use crate::loops::trained_names;
 use crate::names::{Value, assigned_anywhere, follow};
 use crate::options::OptKind;
 use crate::program::{At, CannotPlace, Draft, Program, Way};
+use crate::settings;
 
 use super::cannot;
 
@@ -102,6 +103,12 @@ pub fn set_argument(draft: &mut Draft<'_>, call: &Call<'_>, name: &str, value: &
             // A constant may be used elsewhere too, so the call says what it needs.
             _ => {}
         }
+    }
+    // `TrainingArguments(**config["training"])`
+    let table = call.splat().filter(|_| call.keyword(name).is_none());
+    if let Some(setting) = table.and_then(|table| settings::entry_of(program, table, name)) {
+        draft.set_option(&setting, value.trim_matches('"'));
+        return;
     }
     let (file, edit) = (call.at.file.to_owned(), call.setting(name, value));
     draft.edit(&file, Way::Argument, edit);
