@@ -80,8 +80,9 @@ fn what_if(program: &[&str]) -> Result<()> {
     let too_little = bytes(&smallest["least_allocator_bytes"])? + context - SHORT;
     for (capacity, expected) in [(enough, "fits"), (too_little, "oom")] {
         let arguments = ["--until-exit", "--no-probe", "--no-owners", "--vram", &capacity.to_string()];
-        let verdict = &run(&arguments)?.program(program).finish()?.report()?["verdict"];
-        ensure!(verdict == expected, "on {capacity} bytes: {verdict} and not {expected}");
+        let smaller = run(&arguments)?.program(program).finish()?;
+        let verdict = &smaller.report()?["verdict"];
+        ensure!(verdict == expected, "on {capacity} bytes: {verdict} and not {expected}\n{}", smaller.story());
     }
     Ok(())
 }
