@@ -2,25 +2,13 @@
 
 import os
 import sys
-import sysconfig
 
-
-def _program():
-    """Where the installer put the program; None where it did not."""
-    name = "oomph.exe" if os.name == "nt" else "oomph"
-    user = sysconfig.get_preferred_scheme("user") if hasattr(sysconfig, "get_preferred_scheme") else os.name + "_user"
-    # `pip install --target FOLDER` puts programs next to the packages.
-    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin")
-    for folder in (sysconfig.get_path("scripts"), beside, sysconfig.get_path("scripts", user)):
-        path = os.path.join(folder, name)
-        if os.path.isfile(path):
-            return path
-    return None
+from oomph import installed
 
 
 def main():
     """Run the program with the arguments of this process."""
-    program = _program()
+    program = installed.program()
     if program is None:
         sys.exit("error: the program oomph was not installed with this package\ntry: pip install --force-reinstall oomph")
     # As activating an environment does: `python` in the command is the Python that was asked.

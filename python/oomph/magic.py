@@ -15,8 +15,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
+
+from oomph import installed
 
 USAGE = """%%dry_run [--needed] [OPTIONS]: run this cell, after those that were run before it, on a virtual card.
 
@@ -114,14 +115,11 @@ def run(command):
 
 
 def find_program():
-    """The program `oomph`: the one that was named, the one beside this Python, or one on PATH; None where there is none."""
-    name = "oomph.exe" if os.name == "nt" else "oomph"
-    folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
-    beside = [os.path.join(folder, name) for folder in folders if folder]
-    for path in [os.environ.get("OOMPH_BIN"), *beside]:
-        if path and os.access(path, os.X_OK):
-            return path
-    return shutil.which(name)
+    """The program `oomph`: the one that was named, the one of this Python, or one on PATH; None where there is none."""
+    named = os.environ.get("OOMPH_BIN")
+    if named and os.access(named, os.X_OK):
+        return named
+    return installed.program() or shutil.which(installed.NAME)
 
 
 def earlier_cells(history, failed):
