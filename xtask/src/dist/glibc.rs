@@ -45,8 +45,8 @@ pub fn check(program: &Path) -> Result<Version> {
 
 /// What each program or library needs that lies in these bytes.
 fn images(data: &[u8]) -> Vec<BTreeSet<Version>> {
-    let starts = memchr::memmem::find_iter(data, &elf::ELFMAG).filter(|start| start % 8 == 0);
-    starts.filter_map(|start| needed(&data[start..])).collect()
+    // Data inside a program may begin anywhere; a copy of its own begins where headers can be read.
+    memchr::memmem::find_iter(data, &elf::ELFMAG).filter_map(|start| needed(&data[start..].to_vec())).collect()
 }
 
 /// What one image needs; `None` for what only begins like one.
@@ -103,10 +103,12 @@ mod tests {
         assert_eq!(found.len(), 1, "a test holds no library");
         assert!(found[0].iter().max() >= Some(&Version(2, 17)), "{found:?}");
         // The same inside other data, as the virtual GPU lies in oomph.
-        let mut carrier = b"\x7fELF, or so it begins".to_vec();
-        carrier.resize(64, 0);
-        carrier.extend_from_slice(&test);
-        assert_eq!(images(&carrier), found);
+        for before in [64, 67] {
+            let mut carrier = b"\x7fELF, or so it begins".to_vec();
+            carrier.resize(before, 0);
+            carrier.extend_from_slice(&test);
+            assert_eq!(images(&carrier), found, "{before} bytes before it");
+        }
     }
 
     #[cfg(target_os = "linux")]
