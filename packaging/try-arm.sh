@@ -39,9 +39,10 @@ if [ ! -x "$root/usr/bin/python3.11" ]; then
     ln -sf dash "$root/bin/sh"
     ln -sf python3.11 "$root/usr/bin/python"
 fi
-rm -rf "$root"/opt/oomph-*
+rm -rf "$root"/opt/oomph*
 mkdir -p "$root/opt/torch"
 tar -xzf "$tarball" -C "$root/opt"
+mv "$root"/opt/oomph-* "$root/opt/oomph"
 if [ ! -d "$root/opt/torch/torch" ]; then
     uv pip install --quiet --python python3 --python-platform aarch64-manylinux_2_28 --python-version 3.11 \
         --target "$root/opt/torch" torch==2.15.0 numpy transformers
@@ -54,7 +55,7 @@ inside() {
         root=$1 && shift
         mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev"
         exec chroot "$root" "$@"' sh "$root" \
-        /usr/bin/env -i PATH="$(cd "$root" && echo /opt/oomph-*/bin):/usr/bin:/bin" HOME=/root LANG=C.UTF-8 PYTHONPATH=/opt/torch \
+        /usr/bin/env -i PATH=/opt/oomph/bin:/usr/bin:/bin HOME=/root LANG=C.UTF-8 PYTHONPATH=/opt/torch \
         /bin/sh -c "cd /work && $1"
     awk -v start="$start" -v end="$(date +%s%N)" 'BEGIN { printf "(%.1f s)\n", (end - start) / 1e9 }'
 }

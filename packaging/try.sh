@@ -42,7 +42,7 @@ library() { ldconfig -p | awk -v name="$1" '$1 == name && /x86-64/ { print $NF; 
 {
     find "$root$prefix" "$root/usr/bin" "$root/bin" -type f \( -perm -u+x -o -name '*.so*' \) -exec sh -c 'ldd "$@" 2>/dev/null || true' sh {} + |
         awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\/lib.*ld-linux/ { print $1 }'
-    for name in libstdc++.so.6 libgcc_s.so.1 libnss_dns.so.2 libnss_files.so.2 libresolv.so.2; do library "$name"; done
+    for name in ld-linux-x86-64.so.2 libstdc++.so.6 libgcc_s.so.1 libnss_dns.so.2 libnss_files.so.2 libresolv.so.2; do library "$name"; done
 } | sort -u | grep -v "^$root" | while read -r file; do
     [ -e "$root$file" ] || { mkdir -p "$root$(dirname "$file")" && cp -L "$file" "$root$file"; }
 done
@@ -93,12 +93,16 @@ inside 'oomph explain training.log || [ $? = 1 ]'
 step "the environment that oomph was installed into is the program's, once it holds more"
 inside 'pip install --quiet --disable-pip-version-check six'
 # Behind a shell, because oomph itself refuses a Python without a framework.
-inside 'unset VIRTUAL_ENV; PATH=/usr/bin:/bin /v/bin/oomph dry-run --quiet --gpu rtx-3060 -- sh -c "python -c \"import sys, six; print(sys.prefix)\" | grep -x /v"'
+inside 'unset VIRTUAL_ENV; PATH=/usr/bin:/bin /v/bin/oomph dry-run --quiet --gpu rtx-3060 -- sh -c "python -c \"import sys, six; print(sys.prefix)\""' | grep -x /v
 
 if [ -x "$root/usr/bin/uv" ]; then
     step "uvx oomph"
     inside "uv tool run --from $wheel oomph --version"
 fi
+
+step "pipx run oomph"
+inside 'python3 -m venv /pipx && /pipx/bin/pip install --quiet --disable-pip-version-check pipx'
+inside "/pipx/bin/pipx run --spec $wheel oomph --version 2>/dev/null"
 
 step "the tarball"
 mkdir "$root/opt" && tar -xzf "$tarball" -C "$root/opt"

@@ -161,7 +161,9 @@ fn reviewed(file: &str, report: &DryRunReport, limits: &Limits, baseline: Option
 /// The verdict of a dry run in its own words: the first line of its text.
 fn verdict(report: &DryRunReport) -> String {
     let text = render_dry_run(report, Style { width: 4096, ..Style::default() });
-    text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    // The run's line says that already.
+    line.strip_prefix("does not fit: ").unwrap_or(line).to_owned()
 }
 
 fn difference(before: u64, now: u64) -> i64 {
