@@ -111,12 +111,10 @@ export class Lives {
       }
     }
     this.note.textContent = left === 0 ? "" : `${count(left)} blocks live too short or are too small to be seen at this zoom`;
-    this.lines(theme, tall, height);
+    this.canvas.write((context) => this.lines(context, theme, tall, height));
   }
 
-  private lines(theme: Theme, tall: number, height: number): void {
-    const context = this.canvas.over;
-    if (context === null) return;
+  private lines(context: CanvasRenderingContext2D, theme: Theme, tall: number, height: number): void {
     const { card, place } = this.state;
     context.strokeStyle = css(theme.ground);
     context.textAlign = "right";
