@@ -75,7 +75,7 @@ export class SpaceView {
           "button",
           "pin",
           el("span", "strong", `${size(segment.free)} of ${size(segment.size)} free`),
-          el("span", "faint", `largest gap ${size(segment.largestGap)}, ${count(segment.blocks.length)} live blocks`),
+          el("span", "faint", `largest gap ${size(segment.largestGap)}, ${count(segment.blocks.length)} live block${segment.blocks.length === 1 ? "" : "s"}`),
           el("span", "", `kept by ${size(card.size(segment.pin))} of ${ownerName(OWNERS[card.owner[segment.pin]])}`),
           el("span", "code", ending(describe(card, segment.pin), 80)),
         );

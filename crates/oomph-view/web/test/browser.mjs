@@ -1,11 +1,11 @@
-// Tries pages in a real browser: node browser.mjs LARGE SMALL [PICTURES]. Prints what it measured as JSON; fails with a
+// Tries pages in a real browser: node browser.mjs LARGE SMALL [PICTURED PICTURES]. Prints what it measured as JSON; fails with a
 // sentence for each thing that does not hold. OOMPH_STRICT_TIMES=1 holds the page to its times, which a busy machine
 // cannot keep.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { Browser } from "./chromium.mjs";
 
-const [large, small, pictures] = process.argv.slice(2);
+const [large, small, pictured, pictures] = process.argv.slice(2);
 const strict = process.env.OOMPH_STRICT_TIMES === "1";
 const failures = [];
 const check = (holds, what) => {
@@ -163,9 +163,13 @@ try {
     for (const [width, height, scheme] of [[1440, 900, "light"], [760, 1250, "dark"]]) {
       const shown = await browser.page(width, height, scheme === "dark");
       for (const tab of ["flame", "space", "lives", "blocks"]) {
-        await shown.open(large, `tab=${tab}`);
+        await shown.open(pictured, `tab=${tab}`);
         await shown.picture(join(pictures, `${tab}-${width}.png`));
       }
+      await shown.open(pictured, "tab=flame");
+      await shown.size(width, 2600);
+      await shown.settled();
+      await shown.picture(join(pictures, `whole-${width}.png`));
     }
   }
 } catch (error) {
