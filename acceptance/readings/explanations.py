@@ -11,13 +11,14 @@ PYTORCH_CUDA_ALLOC_CONF, or on a card of that size, has to get past the same all
 yes or no. Cases that are named replace those of an OUT.csv that is there.
 """
 
-import csv
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+
+from table import refill
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "..", "programs", "endings.py")
@@ -94,19 +95,12 @@ def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     oomph, python, out, *named = sys.argv[1:]
-    rows = []
-    if named and os.path.exists(out):
-        with open(out, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["case"] not in named]
-    for case in named or cases():
+
+    def measure(case):
         with tempfile.TemporaryDirectory() as folder:
-            for row in check(oomph, python, case, folder):
-                rows.append(row)
-                print(*row.values(), sep=" | ", flush=True)
-        with open(out, "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            yield from check(oomph, python, case, folder)
+
+    rows = refill(out, FIELDS, "case", cases(), named, measure)
     wrong = [row for row in rows if row["true"] != "yes"]
     print(f"{len({row['case'] for row in rows})} programs, {len(rows)} claims, {len(wrong)} untrue")
 
