@@ -126,7 +126,7 @@ fn explain_device(
     let phases = Phases::of(trace, &timeline, facts, of_device.as_ref());
     let naming = of_device.as_ref().map(|names| Naming::of(&timeline, names));
     let layout = Layout::at(&timeline, position);
-    let inference = Inference::new(&timeline, facts, &phases, naming.as_ref());
+    let inference = Inference::new(trace, &timeline, facts, &phases, naming.as_ref());
     let live: Vec<u32> = layout.pieces.iter().map(|piece| piece.block).collect();
     let identities = inference.identify(&live);
 
