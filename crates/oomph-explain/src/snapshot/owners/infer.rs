@@ -105,6 +105,9 @@ fn keeping(timeline: &Timeline, facts: &Facts, phases: &Phases) -> HashSet<Posit
     passes.into_iter().filter(|(_, blocks)| keeps(blocks)).map(|(end, _)| end).collect()
 }
 
+/// Without stacks, a block that lives for more than this part of its step was saved for backward.
+const LEAST_SAVED: u32 = 16;
+
 /// How many blocks there are of each size.
 type Sizes = HashMap<u64, u32>;
 
@@ -417,7 +420,13 @@ impl<'a> Inference<'a> {
             };
         };
         let after = self.phases.next_optimizer(step + 1).unwrap_or(self.timeline.end);
+        // What is saved for backward lives for a part of the step, a temporary for a few events of it.
+        let before = self.phases.step_ends().iter().rev().find(|&&end| end <= block.birth).copied().unwrap_or(0);
+        let long = step.saturating_sub(before) / LEAST_SAVED;
         match self.timeline.released(block) {
+            released if released <= step && released.saturating_sub(block.birth) > long => {
+                sure(Owner::Activations, 0.3)
+            }
             released if released <= step => sure(Owner::Temporaries, 0.3),
             released if released > after && birth.step == 0 => sure(Owner::Parameters, 0.6),
             _ => Guess::AtStep,
