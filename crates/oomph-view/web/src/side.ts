@@ -100,7 +100,7 @@ export function now(state: State, moment: Moment, search: Search): HTMLElement {
     legend.append(line);
   }
   out.append(legend);
-  out.append(el("p", "sum", el("span", "", "reserved"), el("span", "number", size(moment.reserved))));
+  out.append(el("p", "sum", el("span", "", card.ranges.length > 0 ? "reserved" : "in use"), el("span", "number", size(moment.reserved))));
   if (search.mask !== null) {
     out.append(el("p", "sum found", el("span", "", `found by the search (${count(moment.blocks.length)} blocks)`), el("span", "number", size(moment.found))));
   }
@@ -177,7 +177,9 @@ export function causes(card: Card): HTMLElement[] {
     const died = explanation.verdict.outcome === "oom";
     const part = section("What if", el("p", "faint", `Replays of the recording on ${own.card}${died ? "; it ends with the failure, so what follows is not in it" : ""}.`));
     for (const row of rows) part.append(whatIf(row, most, died));
-    const others = explanation.what_if.filter((row) => row.card !== own.card && row.as_recorded);
+    const unclear = own.says.startsWith("cannot be told") ? own.says : rows.find((row) => row.says.startsWith("cannot be told"))?.says;
+    if (unclear !== undefined) part.append(el("p", "faint", sentence(unclear)));
+    const others = unclear !== undefined ? [] : explanation.what_if.filter((row) => row.card !== own.card && row.as_recorded);
     if (others.length > 0) {
       const list = el("div", "cards");
       for (const row of others) {

@@ -22,9 +22,9 @@ export function usable(card: Card): number | null {
   return known === null ? null : known.capacity_bytes - known.context_bytes - known.other_bytes;
 }
 
-/** The highest that reserved memory ever was. */
+/** The highest that reserved memory ever was, or what was requested where the recording has no segments. */
 export function highest(card: Card): number {
-  return card.reservedBytes.reduce((most, bytes) => Math.max(most, bytes), 0);
+  return card.reservedBytes.reduce((most, bytes) => Math.max(most, bytes), card.mostRequested);
 }
 
 export class Timeline {
