@@ -39,6 +39,7 @@ fn a_million_events_can_be_looked_at() {
         return;
     }
     let small = page(&recorded::hostile(), "<img src=x onerror=stolen=1>.pickle", false, 24_576);
+    let flat = page(&recorded::without_segments(20_000), "profile.json", false, 24_576);
     let folder = tempfile::tempdir().expect("a folder for the pages");
     let write = |name: &str, html: &str| -> PathBuf {
         let path = folder.path().join(name);
@@ -48,6 +49,7 @@ fn a_million_events_can_be_looked_at() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("web/test/browser.mjs");
     let mut command = Command::new("node");
     command.arg(script).arg(write("large.html", &large)).arg(write("small.html", &small));
+    command.arg(write("flat.html", &flat));
     if let Some(pictures) = std::env::var_os("OOMPH_PICTURES") {
         let pictured = page(&recorded::training(60_000), "training.pickle", false, 29_700);
         command.arg(write("pictured.html", &pictured)).arg(pictures);

@@ -1,11 +1,11 @@
-// Tries pages in a real browser: node browser.mjs LARGE SMALL [PICTURED PICTURES]. Prints what it measured as JSON; fails with a
+// Tries pages in a real browser: node browser.mjs LARGE SMALL FLAT [PICTURED PICTURES]. Prints what it measured as JSON; fails with a
 // sentence for each thing that does not hold. OOMPH_STRICT_TIMES=1 holds the page to its times, which a busy machine
 // cannot keep.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { Browser } from "./chromium.mjs";
 
-const [large, small, pictured, pictures] = process.argv.slice(2);
+const [large, small, flat, pictured, pictures] = process.argv.slice(2);
 const strict = process.env.OOMPH_STRICT_TIMES === "1";
 const failures = [];
 const check = (holds, what) => {
@@ -133,6 +133,18 @@ try {
   const outside = page.requests.filter((url) => !url.startsWith("file:") && url !== "about:blank");
   check(outside.length === 0, `requests left the page: ${outside.join(", ")}`);
   check(page.problems.length === 0, `the console says: ${page.problems.join("; ")}`);
+
+  // A recording without segments: the bands are scaled by what was in use, and end below the top.
+  await page.open(flat);
+  const filled = await page.evaluate(`(() => {
+    const canvas = document.querySelector(".timeline canvas");
+    const { data } = canvas.getContext("2d").getImageData(Math.round(canvas.width * 0.8), 0, 1, canvas.height);
+    let rows = 0;
+    for (let at = 0; at < data.length; at += 4) if (Math.min(data[at], data[at + 1], data[at + 2]) < 200) rows++;
+    return rows / canvas.height;
+  })()`);
+  measured.filled = Math.round(filled * 100) / 100;
+  check(filled > 0.3 && filled < 0.85, `bands without segments fill ${filled} of the height`);
 
   // Both painters draw the same picture.
   const drawn = {};
