@@ -658,6 +658,7 @@ fn a_profilers_timeline_adds_up_to_its_peak() {
     assert_eq!(owned(&device, Owner::Unattributed), 0);
     assert_eq!(device.verdict.happened, "180.0 MiB were in use; what was reserved is not in the recording");
     assert!(device.what_if.iter().all(|row| row.says.starts_with("cannot be told")), "{:?}", device.what_if);
+    assert_eq!(device.what_if[0].peak_reserved_bytes, 180 * MIB);
     assert!(device.smallest_card.is_none());
 }
 
@@ -683,4 +684,21 @@ fn what_was_reserved_before_the_recording_is_no_spare_memory() {
         }
         assert!(device.smallest_card.is_none());
     }
+}
+
+/// Some recordings have blocks in no segment: what was reserved is never less than what was in use.
+#[test]
+fn blocks_outside_of_segments_are_reserved_too() {
+    let mut recording = Recording::default();
+    let stack = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 250 * MIB);
+    recording.alloc(1 << 40, 100 * MIB, stack);
+    for index in 0..20 {
+        recording.alloc((2 << 40) + index * 128 * MIB, 100 * MIB, stack);
+    }
+    let device = device(&recording.finish(), &Options::default());
+    let own = &device.what_if[0];
+    assert!(own.as_recorded);
+    assert_eq!(own.peak_reserved_bytes, device.peak.reserved_bytes);
+    assert!(own.peak_reserved_bytes >= 2000 * MIB);
 }

@@ -110,8 +110,7 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
             let by_places = !as_recorded && (if survives { died_elsewhere > 0 } else { died_elsewhere < replays });
             let unproven = !as_recorded && survives && run.is_unproven(&card);
             // What was reserved is in the recording, whatever a replay says.
-            let known =
-                as_recorded && own && !died && matches!(unclear, Some(UNLIKE_RECORDED | UNLIKE_ON_CARD | EARLIER));
+            let known = as_recorded && own && !died && unclear.is_some();
             let elsewhere = elsewhere.filter(|_| !known);
             let peak = if known { most_reserved(scene) } else { replay.peak_reserved() };
             let difference = match unclear {
@@ -156,9 +155,9 @@ pub(super) fn is_unclear(row: &WhatIf) -> bool {
     [UNCLEAR, NO_CARD, UNLIKE_RECORDED, UNLIKE_ON_CARD, EARLIER, NOT_RECORDED].contains(&row.says.as_str())
 }
 
-/// The highest that reserved memory was, as the recording has it.
+/// The highest that reserved memory was, as the recording has it. A block outside of all segments counts as one of its own.
 fn most_reserved(scene: &Scene) -> u64 {
-    scene.timeline.reserved.iter().copied().max().unwrap_or(0)
+    scene.timeline.reserved.iter().copied().max().unwrap_or(0).max(scene.layout.reserved())
 }
 
 /// Why the replay on the program's own card is not the run that was recorded.
@@ -168,10 +167,10 @@ fn unlike(scene: &Scene, run: &Run, card: &Card, replay: &Replay) -> Option<&'st
         // Whether a replay on a known card fails as well is looked at beside the rows.
         return (!known).then_some(NO_CARD);
     }
-    let reserved = most_reserved(scene);
-    if reserved == 0 {
+    if scene.timeline.reserved.iter().all(|&bytes| bytes == 0) {
         return Some(NOT_RECORDED);
     }
+    let reserved = most_reserved(scene);
     let like = |replayed: u64| reserved.abs_diff(replayed) as f64 <= reserved as f64 * NOTICEABLE;
     // What hangs on the places of a few blocks comes out as recorded in one of several replays.
     let spread = || run.elsewhere(card, 1).map_or(0..=0, |spread| spread.low()..=spread.high());
