@@ -2,7 +2,7 @@
 
 mod recording;
 
-use oomph_explain::snapshot::{Card, Options, Owner};
+use oomph_explain::snapshot::{Card, Options, Owner, explain};
 use oomph_trace::{ReadOptions, read_from};
 use recording::{MIB, Recording, device, owned};
 
@@ -77,4 +77,19 @@ fn blocks_outside_of_segments_are_reserved_too() {
     assert!(own.as_recorded);
     assert_eq!(own.peak_reserved_bytes, device.peak.reserved_bytes);
     assert!(own.peak_reserved_bytes >= 2000 * MIB);
+}
+
+/// A user who asks about a card that is too small gets an answer, although no card explains the recording then.
+#[test]
+fn a_card_that_is_smaller_than_what_was_reserved_is_said_to_be_too_small() {
+    let mut recording = Recording::default();
+    let stack = recording.stack(&[MAIN]);
+    recording.segment(1 << 40, 3 << 30);
+    recording.alloc(1 << 40, 100 * MIB, stack);
+    let trace = recording.finish();
+    let notes =
+        |capacity: u64| explain(&trace, &Options { capacity: Some(capacity), ..Options::default() }, None).notes;
+    assert_eq!(notes(4 << 30), [""; 0]);
+    let [note] = &notes(2 << 30)[..] else { panic!("one note") };
+    assert!(note.starts_with("cuda:0 reserved 3.00 GiB, more than the 2.00 GiB"), "{note}");
 }
