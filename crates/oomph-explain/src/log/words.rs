@@ -74,13 +74,13 @@ impl Ingredients {
                  | \b(?:memory|vram|hbm)\s+(?:[\w-]+\s+){0,3}(?:exhausted|insufficient|exceeded|full|too\s+small|not\s+enough)\b
                  | exceed\w*\s+(?:[\w-]+\s+){0,5}(?:memory|vram|hbm)\b | OUT_OF_RESOURCES | MEM\w*_ALLOC\w*_FAIL\w* | ALLOCATION_FAILURE
                  | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b
-                 | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b",
+                 | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b | \b(?:0x)?8007000e\b",
             )
             .ok()?,
             memory: Regex::new(r"(?i)memory|vram|hbm|buffer|bytes|tensor|malloc|MemAlloc|OutOf|OUT_OF|[KMG]i?B\b").ok()?,
             code: Regex::new(
                 r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES)
-                 | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
+                 | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | GPUOutOfMemory | \b(?:0x)?8007000[eE]\b | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
                  | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
                  | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
                  | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b
@@ -90,7 +90,7 @@ impl Ingredients {
             .ok()?,
             device: Regex::new(
                 r"(?xi)\b(?:cuda|gpus?|vram|nvidia|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec)\d*\b
-                 | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
+                 | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \w\.cuh?[\s:,(\])\x22] | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
             )
             .ok()?,
             error: Regex::new(
@@ -185,7 +185,7 @@ impl Ingredients {
         let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
         let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
             + 0.7 * f64::from(u8::from(self.disk.is_match(line)))
-            + 0.5 * f64::from(u8::from(self.talk.is_match(line)))
+            + 0.5 * f64::from(u8::from(self.talk.is_match(self.sentence(line))))
             + 0.8 * f64::from(u8::from(self.other.is_match(message)))
             + 0.8 * f64::from(u8::from(self.host_code.is_match(line)))
             + 0.35 * quoted::likeness(line, line, true);
@@ -195,6 +195,13 @@ impl Ingredients {
         let for_device =
             told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
         Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
+    }
+
+    /// The sentence of a line that tells of exhaustion: programs print advice behind it.
+    fn sentence<'a>(&self, line: &'a str) -> &'a str {
+        let Some(found) = self.exhausted.find(line) else { return line };
+        // What stands before belongs to it: a condition, or the mark of a list.
+        line[found.end()..].find(". ").map_or(line, |end| &line[..found.end() + end + 1])
     }
 
     fn facts(&self, message: &str, line: u64) -> Facts {
@@ -396,6 +403,10 @@ mod tests {
                 Some(2_684_354_560),
             ),
             ("CUDA error at /src/solver/grid.cu:88 - out of memory", "cuda", None),
+            ("Error: lib/scan.cu:12, code: 2, reason: out of memory", "cuda", None),
+            ("ERROR: the GPU memory is full. You should lower the resolution, which may help.", "cuda", None),
+            ("GPUOutOfMemoryError: Failed to allocate memory for the index buffer", "cuda", None),
+            ("d3d12: failed to create a texture of 4096 x 4096 [error 8007000e]", "cuda", None),
             ("tracer: HIP runtime error in path_state.cpp:310: out of memory", "cuda", None),
             ("Out of memory in cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) (device/queue.cpp:21)", "cuda", None),
             ("GPU 3: error when allocating memory for the table. Stopping.", "cuda", None),
@@ -446,6 +457,7 @@ mod tests {
             "If you run into GPU out of memory errors, reduce the batch size.",
             "# How to avoid out of memory on the GPU",
             "oom_retry: true",
+            "If the GPU memory is full, the editor stops. Then close it.",
             "GPU memory: 3.2 GiB of 24 GiB in use",
             "failed to allocate 12 GiB of host memory for the CUDA staging buffer",
             "out of shared memory: a GPU kernel needs more shared memory than a block has",
