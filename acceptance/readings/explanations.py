@@ -11,13 +11,14 @@ PYTORCH_CUDA_ALLOC_CONF, or on a card of that size, has to get past the same all
 yes or no. Cases that are named replace those of an OUT.csv that is there.
 """
 
-import csv
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+
+from table import refill
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "..", "programs", "endings.py")
@@ -74,12 +75,14 @@ def check(oomph, python, case, folder):
             reached = f"dies after {after} allocations, before after {before}"
         return {"says": row_says, "run": reached if true or died else again["verdict"], "true": "yes" if true else "no"}
 
-    for row in device["what_if"]:
+    # What "cannot be told" is no claim.
+    claims = [row for row in device["what_if"] if not row["says"].startswith("cannot be told")]
+    for row in claims:
         if row["card"] == device["what_if"][0]["card"] and row["survives"] and not row["as_recorded"]:
             yield {"case": case, "claim": row["settings"] or "defaults", "on": CARD[-1],
                    **confirmed(row["says"], CARD, row["settings"])}
     own = device["what_if"][0]["card"] if device["what_if"] else ""
-    others = [row for row in device["what_if"] if row["card"] != own and row["as_recorded"] and row["survives"]]
+    others = [row for row in claims if row["card"] != own and row["as_recorded"] and row["survives"]]
     for row in others[:1]:
         yield {"case": case, "claim": "card", "on": row["card"], **confirmed(row["says"], ["--gpu", row["card"]], "")}
     smallest = device["smallest_card"]
@@ -94,19 +97,12 @@ def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     oomph, python, out, *named = sys.argv[1:]
-    rows = []
-    if named and os.path.exists(out):
-        with open(out, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["case"] not in named]
-    for case in named or cases():
+
+    def measure(case):
         with tempfile.TemporaryDirectory() as folder:
-            for row in check(oomph, python, case, folder):
-                rows.append(row)
-                print(*row.values(), sep=" | ", flush=True)
-        with open(out, "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            yield from check(oomph, python, case, folder)
+
+    rows = refill(out, FIELDS, "case", cases(), named, measure)
     wrong = [row for row in rows if row["true"] != "yes"]
     print(f"{len({row['case'] for row in rows})} programs, {len(rows)} claims, {len(wrong)} untrue")
 

@@ -8,12 +8,13 @@ minute of time, on cards that the program does not fit; the CSV has a line for e
 Rows that are named replace those of an OUT.csv that is there.
 """
 
-import csv
 import datetime
 import json
 import os
 import subprocess
 import sys
+
+from table import refill
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "programs")
 ROWS = {
@@ -69,18 +70,8 @@ def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     oomph, python, out, *wanted = sys.argv[1:]
-    lines = []
-    if wanted and os.path.exists(out):
-        with open(out, newline="") as file:
-            lines = [line for line in csv.DictReader(file) if line["row"] not in wanted]
-    for row in wanted or ROWS:
-        for line in search(oomph, python, row):
-            print(line["row"], line["place"], line.get("remedies"), line.get("found_after_seconds"), flush=True)
-            lines.append(line)
-    with open(out, "w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    refill(out, FIELDS, "row", ROWS, wanted, lambda row: search(oomph, python, row))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -38,3 +38,16 @@ fn a_second_set_of_messages_that_were_never_shown_is_read() {
     assert!(score.facts >= 0.98, "facts");
     assert!(score.failures_named >= 0.95, "frameworks of failures");
 }
+
+/// A set with texts that are not part of the project, such as those of `public/third.jsonl`, which has the facts alone.
+#[test]
+fn a_set_of_ones_own_is_scored() {
+    let Some(path) = std::env::var_os("OOMPH_MESSAGES") else {
+        println!("skipped: OOMPH_MESSAGES names no file");
+        return;
+    };
+    let text = std::fs::read_to_string(path).expect("OOMPH_MESSAGES names a file");
+    let samples = scoring::samples(&text);
+    assert!(!samples.is_empty(), "the file has messages");
+    scoring::score(&samples);
+}

@@ -6,21 +6,9 @@ use oomph_explain::snapshot::{
     At, Card, CauseKind, DeviceExplanation, Limits, Names, Options, Outcome, Owner, check, diff, explain, ranks,
 };
 use oomph_trace::{Device, DeviceKind, Event, Events, PoolId, StackId, Stage, Trace};
-use recording::{MIB, MODULE, OPTIMIZER, Recording};
+use recording::{MIB, MODULE, OPTIMIZER, Recording, device, owned};
 
 const MAIN: (&str, &str) = ("train.py", "<module>");
-
-fn device(trace: &Trace, options: &Options) -> DeviceExplanation {
-    let device = explain(trace, options, None).devices.remove(0);
-    let total = device.card.map_or(device.peak.reserved_bytes, |card| card.capacity_bytes);
-    assert_eq!(device.owners.iter().map(|row| row.bytes).sum::<u64>(), total, "the owners add up");
-    assert_eq!(device.causes.iter().map(|cause| cause.bytes).sum::<u64>(), total, "the causes add up");
-    device
-}
-
-fn owned(device: &DeviceExplanation, owner: Owner) -> u64 {
-    device.owners.iter().find(|row| row.owner == owner).map_or(0, |row| row.bytes)
-}
 
 fn caused(device: &DeviceExplanation, cause: CauseKind) -> Option<u64> {
     device.causes.iter().find(|row| row.cause == cause).map(|cause| cause.bytes)

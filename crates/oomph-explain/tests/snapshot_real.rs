@@ -86,3 +86,21 @@ fn the_end_is_what_the_file_says_of_it() {
         }
     }
 }
+
+/// Profiler files of 2021 and 2023, whose events have no addresses: the highest sum of all changes, which `gzip -dc | jq` gives
+/// as well, is the peak.
+#[test]
+fn real_profiles_are_explained_at_their_peak() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/snapshots");
+    for (file, mebibytes) in [("hta_memory_timeline.raw.gz", 2940), ("kineto_resnet50_nw4.pt.trace.json.gz", 2662)] {
+        let path = folder.join(file);
+        if !path.exists() {
+            eprintln!("skipped: {} is not there", path.display());
+            continue;
+        }
+        let trace = read(&path, &ReadOptions::default()).expect("a real profile is read");
+        let explanation = explain(&trace, &Options { what_if: false, ..Options::default() }, None);
+        let peak = explanation.devices[0].peak.requested_bytes >> 20;
+        assert!((mebibytes - 8..=mebibytes).contains(&peak), "{file}: {peak} MiB");
+    }
+}

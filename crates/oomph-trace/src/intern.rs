@@ -54,6 +54,12 @@ impl Strings {
         StringId(id)
     }
 
+    /// The id of a string that is kept.
+    pub fn find(&self, text: &str) -> Option<StringId> {
+        let found = self.index.find(self.hasher.hash_one(text), |&id| slice(&self.text, &self.ends, id) == text);
+        found.map(|&id| StringId(id))
+    }
+
     /// The string of an id; empty for an id of another table.
     pub fn get(&self, id: StringId) -> &str {
         slice(&self.text, &self.ends, id.0)

@@ -15,6 +15,7 @@ mod intern;
 mod json;
 mod model;
 mod open;
+mod pairing;
 mod pickle;
 mod profiler;
 mod read;

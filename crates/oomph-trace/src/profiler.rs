@@ -3,12 +3,14 @@
 //! The instants of 2021 hold the device and the bytes; later ones the address and what was allocated and reserved
 //! afterwards as well. Sizes are those of blocks, rounded, not of requests. Where the reserved memory changes, an event
 //! for a segment of that size (without an address) goes before; memory from before the recording is one allocation.
+//! Instants without addresses are paired by their sizes ([`Pairing`]).
 //! The stack of an event is what was running around it on its thread: operators, ranges and Python functions.
 
 use serde::Deserialize;
 
 use crate::intern::WholeStacks;
 use crate::json::{Scalar, TOO_LARGE};
+use crate::pairing::{PAIRED, Pairing};
 use crate::{
     Action, Annotation, Device, DeviceKind, Event, Frame, FrameId, Note, SourceKind, StackId, Stage, StringId, Trace,
 };
@@ -188,8 +190,7 @@ impl Profile {
         self.trace.devices = devices.into_iter().map(|(device, _)| device).collect();
         self.trace.devices.sort_by_key(|device| (device.kind, device.index));
         if self.instants.iter().any(|instant| instant.address.is_none() && !instant.oom) {
-            let text = "this profiler recorded no addresses, so that allocations and frees cannot be paired".into();
-            self.trace.notes.push(Note { offset: None, text });
+            self.trace.notes.push(Note { offset: None, text: PAIRED.into() });
         }
         if self.instants.is_empty() {
             let text = "no memory was recorded; profile with profile_memory=True".into();
@@ -257,6 +258,7 @@ fn frame(trace: &mut Trace, name: StringId) -> FrameId {
 struct Totals {
     started: bool,
     reserved: u64,
+    pairing: Pairing,
 }
 
 impl Totals {
@@ -289,12 +291,15 @@ impl Totals {
                 device.events.push(event(Action::Alloc, 0, earlier, before));
             }
         }
-        let address = instant.address.unwrap_or(0);
         let action = match bytes {
             _ if instant.oom => Action::Oom,
             0.. => Action::Alloc,
             _ => Action::FreeCompleted,
         };
-        device.events.push(event(action, address, bytes.unsigned_abs(), StringId::EMPTY));
+        let event = event(action, instant.address.unwrap_or(0), bytes.unsigned_abs(), StringId::EMPTY);
+        match instant.address {
+            Some(_) => device.events.push(event),
+            None => self.pairing.place(event, StringId::EMPTY, |event| device.events.push(event)),
+        }
     }
 }

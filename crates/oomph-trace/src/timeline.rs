@@ -1,13 +1,14 @@
 //! What `torch.profiler`'s `export_memory_timeline` writes, as `.json` and as `.raw.json.gz`.
 //!
-//! Neither says which device it is, nor any address: the events have address 0, and their label is the category that
-//! the profiler gave the bytes. `.json` is `[times in us, [0, bytes of each category] at each time]`; `.raw.json` is a
+//! Neither says which device it is, nor any address: addresses are made up ([`Pairing`]), and the label of an event is
+//! the category that the profiler gave the bytes. `.json` is `[times in us, [0, bytes of each category] at each time]`; `.raw.json` is a
 //! list of `[time in ns, action, bytes, category]`.
 
 use serde::de::{Error, SeqAccess};
 
 use crate::json::{Scalar, TOO_LARGE};
-use crate::{Action, Device, Event, SourceKind, StackId, StringId, Trace};
+use crate::pairing::{PAIRED, Pairing};
+use crate::{Action, Device, Event, Note, SourceKind, StackId, StringId, Trace};
 
 /// The profiler's categories in the order of its numbers (`_CATEGORY_TO_INDEX` of PyTorch 2.0 to 2.15).
 const CATEGORIES: [&str; 8] =
@@ -28,6 +29,7 @@ pub(crate) struct Timeline {
     /// Bytes of each category so far, in a `.json`.
     sizes: [i64; CATEGORIES.len()],
     rows: usize,
+    pairing: Pairing,
 }
 
 impl Timeline {
@@ -35,7 +37,8 @@ impl Timeline {
         let mut trace = Trace { source: SourceKind::Timeline, ..Trace::default() };
         let categories = CATEGORIES.map(|name| trace.strings.intern(name));
         let sizes = [0; CATEGORIES.len()];
-        Self { memory, members: 0, trace, device: Device::default(), categories, first: Vec::new(), sizes, rows: 0 }
+        let (device, first, pairing) = (Device::default(), Vec::new(), Pairing::default());
+        Self { memory, members: 0, trace, device, categories, first, sizes, rows: 0, pairing }
     }
 
     /// A member of the outermost list.
@@ -83,7 +86,7 @@ impl Timeline {
     }
 
     fn check<E: Error>(&self) -> Result<(), E> {
-        let held = self.device.events.held() + self.first.capacity() * 8;
+        let held = self.device.events.held() + self.first.capacity() * 8 + self.pairing.held();
         if held as u64 > self.memory { Err(E::custom(TOO_LARGE)) } else { Ok(()) }
     }
 
@@ -115,7 +118,8 @@ impl Timeline {
         if bytes == 0 {
             return;
         }
-        self.device.events.push(Event {
+        let label = self.categories[category.min(CATEGORIES.len() - 1)];
+        let event = Event {
             action: if bytes > 0 { Action::Alloc } else { Action::FreeCompleted },
             address: 0,
             size: bytes.unsigned_abs(),
@@ -123,8 +127,9 @@ impl Timeline {
             pool: None,
             stack: StackId::NONE,
             time_us,
-            label: self.categories[category.min(CATEGORIES.len() - 1)],
-        });
+            label,
+        };
+        self.pairing.place(event, label, |event| self.device.events.push(event));
     }
 
     /// The trace; `None` when the lists are something else.
@@ -137,6 +142,7 @@ impl Timeline {
             return None;
         }
         self.trace.devices.push(self.device);
+        self.trace.notes.push(Note { offset: None, text: PAIRED.into() });
         Some(self.trace)
     }
 }

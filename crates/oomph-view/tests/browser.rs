@@ -12,8 +12,8 @@ use oomph_view::{Page, Recording};
 /// A page may be no larger than this, in bytes.
 const LARGEST: usize = 25 << 20;
 
-fn page(trace: &Trace, name: &str, private: bool) -> String {
-    let options = Options { what_if: false, capacity: Some(24 << 30), ..Options::default() };
+fn page(trace: &Trace, name: &str, private: bool, mebibytes: u64) -> String {
+    let options = Options { what_if: false, capacity: Some(mebibytes << 20), ..Options::default() };
     let explanation = explain(trace, &options, None);
     let history = history(trace, &options, None);
     let recording = Recording { name: name.into(), trace, explanation: &explanation, history };
@@ -28,7 +28,7 @@ fn program(name: &str) -> bool {
 #[test]
 fn a_million_events_can_be_looked_at() {
     let started = std::time::Instant::now();
-    let large = page(&recorded::training(1_000_000), "training.pickle", false);
+    let large = page(&recorded::training(1_000_000), "training.pickle", false, 35_100);
     eprintln!("{} events: {} bytes of page in {:.1} s", 1_000_000, large.len(), started.elapsed().as_secs_f64());
     assert!(large.len() < LARGEST, "the page has {} bytes", large.len());
 
@@ -38,7 +38,8 @@ fn a_million_events_can_be_looked_at() {
         eprintln!("skipped: the pages were not tried in a browser, which takes node and chromium");
         return;
     }
-    let small = page(&recorded::hostile(), "<img src=x onerror=stolen=1>.pickle", false);
+    let small = page(&recorded::hostile(), "<img src=x onerror=stolen=1>.pickle", false, 24_576);
+    let flat = page(&recorded::without_segments(20_000), "profile.json", false, 24_576);
     let folder = tempfile::tempdir().expect("a folder for the pages");
     let write = |name: &str, html: &str| -> PathBuf {
         let path = folder.path().join(name);
@@ -48,7 +49,11 @@ fn a_million_events_can_be_looked_at() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("web/test/browser.mjs");
     let mut command = Command::new("node");
     command.arg(script).arg(write("large.html", &large)).arg(write("small.html", &small));
-    command.args(std::env::var_os("OOMPH_PICTURES"));
+    command.arg(write("flat.html", &flat));
+    if let Some(pictures) = std::env::var_os("OOMPH_PICTURES") {
+        let pictured = page(&recorded::training(60_000), "training.pickle", false, 29_700);
+        command.arg(write("pictured.html", &pictured)).arg(pictures);
+    }
     let output = command.output().expect("node runs");
     eprintln!("{}", String::from_utf8_lossy(&output.stdout).trim());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -58,7 +63,7 @@ fn a_million_events_can_be_looked_at() {
 fn nothing_of_a_recording_is_markup_and_a_private_page_has_no_folders() {
     let trace = recorded::hostile();
     for private in [false, true] {
-        let html = page(&trace, "/home/zoe/<script>stolen=1</script>.pickle", private);
+        let html = page(&trace, "/home/zoe/<script>stolen=1</script>.pickle", private, 24_576);
         assert!(!html.contains("<script>stolen") && !html.contains("<img"), "a name stands in the page as it is");
         assert_eq!(html.contains("/home/zoe"), !private, "the title of a private page has no folders");
     }

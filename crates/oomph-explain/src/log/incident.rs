@@ -16,6 +16,8 @@ use super::words;
 
 /// Lines of a message that are weighed by their words.
 const WORDS_LINES: usize = 4;
+/// Lines above a message in which the program that prints it is looked for.
+const LINES_ABOVE: usize = 5;
 /// Bytes before a message that show what kind of text it stands in.
 const WORDS_BEFORE: usize = 1200;
 
@@ -239,6 +241,7 @@ impl Session {
         let near = tail(place.before(), 24 << 10);
         let behind = &place.from()[..place.from().len().min(4 << 10)];
         let front_end = front_end::around(behind, near, &pattern.framework);
+        let above: Vec<&str> = before.iter().rev().take(LINES_ABOVE).map(|(line, _)| line.as_str()).collect();
         Draft {
             pattern,
             verdict: pattern.verdict,
@@ -248,7 +251,7 @@ impl Session {
             named: None,
             era: None,
             runtime: None,
-            library: words::of_cuda(pattern, &plain, message),
+            library: words::of_api(pattern, &plain, message, &above.join("\n")),
             front_end,
             rank,
             frames,

@@ -29,15 +29,19 @@ static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
         // The forms that errors have when they are printed.
         error: Regex::new(
             r#"(?x)(?:^|[\s\[(`'"])(?:[A-Za-z_][\w.]*(?:Error|Exception)|ERROR|Error|error|RuntimeError|FATAL|fatal|panicked|failed|FAILED|terminate|Exception)\b\s*[:(\]`]
-             | \d{2}:\d{2}:\d{2} | ^\s*E\s{2,} | Check\ failed | what\(\):"#,
+             | \d{2}:\d{2}:\d{2} | ^\s*E\s{2,} | Check\ failed | what\(\):
+             | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+"#,
         )
         .ok()?,
         prose: Regex::new(
-            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against)\b",
+            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against|how\s(?:much|many|can|do|to)|do\sI\s(?:need|have)|without\srunning)\b",
         )
         .ok()?,
     })
 });
+
+static SETTING: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^\s*[A-Za-z_][\w.-]*\s?[:=]\s*[^#:]{1,60}?\s\#\s.*(?i:memory|oom)").ok());
 
 /// How much the words look quoted, 0 to 1, given that no figure follows them.
 ///
@@ -50,6 +54,10 @@ pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
         return 0.95;
     }
     let trimmed = line.trim_start();
+    // A setting with a comment behind it: the words are the comment's.
+    if !marks.error.is_match(line) && SETTING.as_ref().is_some_and(|setting| setting.is_match(line)) {
+        return 0.9;
+    }
     let commented = trimmed.starts_with('#') || trimmed.starts_with("//") || trimmed.starts_with("<!--");
     let error = marks.error.is_match(line);
     let prose = marks.prose.is_match(line) || marks.prose.is_match(around);
@@ -91,6 +99,8 @@ pub(crate) fn documents(before: &str, from: &str) -> bool {
                  | \b(?:error|errors|message|messages)\s+(?:like|such\s+as|similar\s+to|of\s+the\s+form|looks?\s+like)\b | \b(?:the\s+following|a\s+typical|a\s+common|this\s+common)\s+(?:\w+\s+){0,2}(?:error|message)
                  | (?m:^\s*\#{1,6}\s+.*\b(?:troubleshoot\w*|faq|common\s+(?:errors|issues|problems)|known\s+issues|out[\s-]of[\s-]memory|oom|changelog|release\s+notes)\b)
                  | \b(?:this|the)\s+(?:error|message)\s+(?:means|indicates|says|occurs|is\s+(?:raised|thrown|caused|shown))\b | \b(?:solution|workaround|fix|remedy|cause)s?\s*:\s | \bQ\s*[:.]\s | \btry\s+(?:one\s+of|the\s+following|these)\b
+                 | [`'\x22][^`'\x22\n]{0,40}out\sof\smemory[^`'\x22\n]{0,60}[`'\x22],?\s+(?:then\s+)?(?:lower|reduce|decrease|try|use|set|increase|enable|turn|add|pass)\b
+                 | \bsee\s+the\s+[\w\s-]{1,30}?\b(?:page|section|guide|docs|documentation|faq)\b
                  | \bfrequently\s+asked | (?m:^\s*(?:[-*+]|\d+\.)\s+(?:reduce|decrease|lower|use|enable|set|try|increase)\b)",
             )
             .ok()?,
@@ -112,6 +122,8 @@ mod tests {
         let quoted = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)";
         assert!(documents("## Troubleshooting\n\nIf you see an error like this:\n\n", quoted));
         assert!(documents("If you get the following error", &format!("{quoted} Solution: reduce the batch size")));
+        assert!(documents("If you get ", "`CUDA out of memory`, use a smaller batch."));
+        assert!(!documents("", "`CUDA out of memory` since yesterday, and I use a batch of one"));
         assert!(!documents("step 12 loss 0.3\n", quoted));
         assert!(!documents("### Describe the bug\nI get the following error. If you get it too:\n", quoted));
     }
@@ -132,6 +144,8 @@ mod tests {
             "You might need to adjust parameters to avoid CUDA out of memory errors.",
             "- update the worker to catch RuntimeError: CUDA error: out of memory",
             "* Handle torch.OutOfMemoryError: CUDA out of memory in the server",
+            "retry: twice   # after CUDA out of memory",
+            "How many layers fit without running out of memory: CUDA out of memory is what I fear",
         ] {
             assert!(likeness(line, line, true) > 0.6, "{line}");
         }
@@ -146,6 +160,8 @@ mod tests {
             "CUDA Error: out of memory: File exists",
             "# RuntimeError: cuda runtime error (2) : out of memory at THCTensorCopy.cu:205",
             "trainer-1  | CUDA driver error: out of memory",
+            "CUDA error at mvs/volume.h:12 - out of memory",
+            "loss=0.2 # RuntimeError: CUDA error: out of memory",
         ] {
             assert!(likeness(line, line, true) < 0.5, "{line}");
         }

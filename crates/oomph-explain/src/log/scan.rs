@@ -27,6 +27,8 @@ pub(crate) const BLOCK: usize = 1 << 20;
 /// Messages that are evaluated one by one; beyond, at most one in each [`SPARSE`] bytes, so that a log full of them
 /// takes no more than linear time with a small factor.
 const DENSE: u64 = 500;
+/// The same within one line: what a line of megabytes repeats is the same message again.
+const DENSE_IN_LINE: u64 = 12;
 /// See [`DENSE`].
 const SPARSE: u64 = 64 << 10;
 
@@ -207,6 +209,8 @@ pub(crate) struct Scanner {
     /// The next hits: of the two groups of probes, and of the words of settings.
     next: [Next; 3],
     evaluated: u64,
+    /// The number of the line that was looked at last, and how many messages were evaluated in it.
+    in_line: (u64, u64),
     /// Where in the log the last message was evaluated.
     last_evaluated: u64,
 }
@@ -223,6 +227,7 @@ impl Scanner {
             dropped: 0,
             next: [Next::Unknown; 3],
             evaluated: 0,
+            in_line: (0, 0),
             last_evaluated: 0,
         }
     }
@@ -317,7 +322,11 @@ impl Scanner {
         let end = memchr2(b'\n', b'\r', &self.buffer[hit..to]).map_or(to, |at| hit + at);
         let number = self.line_at(start);
         let at = self.dropped + hit as u64;
-        let evaluate = self.evaluated < DENSE || at.saturating_sub(self.last_evaluated) >= SPARSE;
+        if self.in_line.0 != number {
+            self.in_line = (number, 0);
+        }
+        let dense = self.evaluated < DENSE && self.in_line.1 < DENSE_IN_LINE;
+        let evaluate = dense || at.saturating_sub(self.last_evaluated) >= SPARSE;
         let behind = start.saturating_sub(BEHIND);
         let place = Place {
             window: &self.buffer[behind..(end + AHEAD).min(self.buffer.len())],
@@ -327,6 +336,7 @@ impl Scanner {
         };
         if self.session.look(&place, evaluate) && evaluate {
             self.evaluated += 1;
+            self.in_line.1 += 1;
             self.last_evaluated = at;
         }
         end.max(hit + 1)

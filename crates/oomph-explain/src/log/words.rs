@@ -42,6 +42,10 @@ struct Ingredients {
     disk: Regex,
     /// Another error of the device's than the one of memory.
     other: Regex,
+    /// A code that says that it was the computer's own memory.
+    host_code: Regex,
+    /// An exception of a device's API, on the line before.
+    thrown: Regex,
     talk: Regex,
     index: Regex,
     figures: [Figure; 4],
@@ -70,13 +74,13 @@ impl Ingredients {
                  | \b(?:memory|vram|hbm)\s+(?:[\w-]+\s+){0,3}(?:exhausted|insufficient|exceeded|full|too\s+small|not\s+enough)\b
                  | exceed\w*\s+(?:[\w-]+\s+){0,5}(?:memory|vram|hbm)\b | OUT_OF_RESOURCES | MEM\w*_ALLOC\w*_FAIL\w* | ALLOCATION_FAILURE
                  | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b
-                 | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b",
+                 | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b | \b(?:0x)?8007000e\b",
             )
             .ok()?,
             memory: Regex::new(r"(?i)memory|vram|hbm|buffer|bytes|tensor|malloc|MemAlloc|OutOf|OUT_OF|[KMG]i?B\b").ok()?,
             code: Regex::new(
                 r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES)
-                 | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
+                 | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | GPUOutOfMemory | \b(?:0x)?8007000[eE]\b | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
                  | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
                  | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
                  | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b
@@ -86,11 +90,12 @@ impl Ingredients {
             .ok()?,
             device: Regex::new(
                 r"(?xi)\b(?:cuda|gpus?|vram|nvidia|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec)\d*\b
-                 | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
+                 | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \w\.cuh?[\s:,(\])\x22] | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
             )
             .ok()?,
             error: Regex::new(
                 r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^E\d{4} | \b(?i:error|failed|failure)\b\s*[:!\]] | \bCheck\ failed
+                 | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+
                  | \b[A-Za-z]+[a-z]OOM\b | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?:",
             )
             .ok()?,
@@ -112,6 +117,8 @@ impl Ingredients {
                  | \b(?i:illegal\ memory\ access|invalid\ (?:argument|device\ ordinal|device\ function))\b",
             )
             .ok()?,
+            host_code: Regex::new(r"OUT_OF_HOST_MEMORY|OutOfHostMemory|(?i:out of host memory)").ok()?,
+            thrown: Regex::new(r"(?i)after throwing an instance of '[^']{0,60}(?:cuda|hip|gpu|opencl)[^']{0,60}'\s").ok()?,
             talk: Regex::new(
                 r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s|\|.*\|\s*$|\d+\.\s+\w)
                  | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running))\b
@@ -167,15 +174,20 @@ impl Ingredients {
                 () => 0.0,
             }
         };
-        let nearby = if self.device.is_match(around) { 0.4 } else { 0.0 };
+        let nearby = match () {
+            () if self.thrown.is_match(around) => 0.8,
+            () if self.device.is_match(around) => 0.4,
+            () => 0.0,
+        };
         // A code or a function of a device names it.
         let device = if code { 1.0 } else { f64::max(near(&self.device), nearby) };
         let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
         let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
         let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
             + 0.7 * f64::from(u8::from(self.disk.is_match(line)))
-            + 0.5 * f64::from(u8::from(self.talk.is_match(line)))
+            + 0.5 * f64::from(u8::from(self.talk.is_match(self.sentence(line))))
             + 0.8 * f64::from(u8::from(self.other.is_match(message)))
+            + 0.8 * f64::from(u8::from(self.host_code.is_match(line)))
             + 0.35 * quoted::likeness(line, line, true);
         let sized = self.figures[0].forms.iter().any(|form| form.is_match(message));
         let form = 0.15 * near(&self.error) + if sized { 0.15 } else { 0.0 };
@@ -183,6 +195,13 @@ impl Ingredients {
         let for_device =
             told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
         Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
+    }
+
+    /// The sentence of a line that tells of exhaustion: programs print advice behind it.
+    fn sentence<'a>(&self, line: &'a str) -> &'a str {
+        let Some(found) = self.exhausted.find(line) else { return line };
+        // What stands before belongs to it: a condition, or the mark of a list.
+        line[found.end()..].find(". ").map_or(line, |end| &line[..found.end() + end + 1])
     }
 
     fn facts(&self, message: &str, line: u64) -> Facts {
@@ -260,6 +279,8 @@ const NAMES: &[(&str, &[&str])] = &[
     ("vllm", &["vllm", "vLLM"]),
     ("sglang", &["sglang"]),
     ("tensorrt-llm", &["TensorRT-LLM", "TRT-LLM", "tensorrt_llm"]),
+    ("lmdeploy", &["lmdeploy", "turbomind", "[TM]"]),
+    ("fastertransformer", &["FasterTransformer", "fastertransformer"]),
     ("tensorrt", &["TensorRT", "[TRT]", "nvinfer", "tensorrt"]),
     ("onnxruntime", &["onnxruntime", "ONNX Runtime", "ONNXRuntime", "onnx_runtime"]),
     ("directml", &["DirectML", "DmlExecutionProvider", "directml"]),
@@ -281,13 +302,17 @@ const NAMES: &[(&str, &[&str])] = &[
     ("jittor", &["jittor"]),
     ("taichi", &["taichi", "Taichi"]),
     ("mitsuba", &["mitsuba", "jit_malloc", "drjit", "cuda_jit"]),
-    ("instant-ngp", &["tiny-cuda-nn", "instant-ngp", "tcnn"]),
+    ("instant-ngp", &["instant-ngp"]),
+    ("tiny-cuda-nn", &["tiny-cuda-nn", "tiny_cuda_nn", "tinycudann", "tcnn"]),
+    ("tinygrad", &["tinygrad"]),
+    ("tvm", &["TVMError", "/tvm/", "tvm._ffi"]),
     ("keops", &["KeOps", "pykeops"]),
-    ("optix", &["OptiX", "OPTIX", "optix", "rtBuffer"]),
     ("blender", &["Blender", "blender", "Cycles", "cycles"]),
+    ("optix", &["OptiX", "OPTIX", "optix", "rtBuffer"]),
     ("octane", &["Octane"]),
     ("redshift", &["Redshift"]),
     ("vray", &["V-Ray", "VRay"]),
+    ("caffe2", &["caffe2", "Caffe2"]),
     ("caffe", &["caffe", "syncedmem"]),
     ("darknet", &["darknet"]),
     ("openpose", &["openpose", "OpenPose"]),
@@ -306,6 +331,7 @@ const NAMES: &[(&str, &[&str])] = &[
     ("wgpu", &["wgpu"]),
     ("burn", &["cubecl", "burn"]),
     ("candle", &["candle"]),
+    ("picongpu", &["picongpu", "PIConGPU"]),
     ("jax", &["jaxlib", "jax", "XlaRuntimeError"]),
     ("tensorflow", &["tensorflow", "TensorFlow", "StreamExecutor", "stream_executor"]),
     ("pytorch", &["torch", "PyTorch", "c10::", "aten/"]),
@@ -321,15 +347,18 @@ fn framework(text: &str) -> Option<&'static str> {
     NAMES.iter().find(|(_, words)| words.iter().any(|word| text.contains(word))).map(|(name, _)| *name)
 }
 
-/// The library or program named on a line that has only CUDA's own words, or in the message that starts there. Other
-/// programming interfaces, such as SYCL or OpenCL, do not count as one.
-pub(crate) fn of_cuda(pattern: &Pattern, line: &str, message: &str) -> Option<&'static str> {
-    if pattern.framework != "cuda" {
+/// Programming interfaces: their own words name no program.
+const APIS: [&str; 6] = ["cuda", "metal", "sycl", "ascend", "vulkan", "opencl"];
+
+/// The library or program named on a line that has only an interface's own words, in the message that starts there, or in
+/// the few lines above.
+pub(crate) fn of_api(pattern: &Pattern, line: &str, message: &str, above: &str) -> Option<&'static str> {
+    if !APIS.contains(&pattern.framework.as_str()) {
         return None;
     }
-    let texts = [line, message].map(|text| &text[..super::text::floor_boundary(text, MESSAGE)]);
+    let texts = [line, message, above].map(|text| &text[..super::text::floor_boundary(text, MESSAGE)]);
     let named = texts.into_iter().find_map(framework);
-    named.filter(|name| !["sycl", "ascend", "metal", "vulkan", "opencl"].contains(name))
+    named.filter(|name| !APIS.contains(name))
 }
 
 /// The patterns that stand for what was read by its words, one for each name and verdict.
@@ -373,6 +402,12 @@ mod tests {
                 "cuda",
                 Some(2_684_354_560),
             ),
+            ("CUDA error at /src/solver/grid.cu:88 - out of memory", "cuda", None),
+            ("Error: lib/scan.cu:12, code: 2, reason: out of memory", "cuda", None),
+            ("ERROR: the GPU memory is full. You should lower the resolution, which may help.", "cuda", None),
+            ("GPUOutOfMemoryError: Failed to allocate memory for the index buffer", "cuda", None),
+            ("d3d12: failed to create a texture of 4096 x 4096 [error 8007000e]", "cuda", None),
+            ("tracer: HIP runtime error in path_state.cpp:310: out of memory", "cuda", None),
             ("Out of memory in cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) (device/queue.cpp:21)", "cuda", None),
             ("GPU 3: error when allocating memory for the table. Stopping.", "cuda", None),
             ("org.example.SplitAndRetryOOM: GPU OutOfMemory: could not split the batch", "cuda", None),
@@ -395,6 +430,26 @@ mod tests {
         assert_eq!(found.and_then(|words| words.facts.device), Some(1));
     }
 
+    /// Some programs throw an exception of the interface, and print its text on the next line.
+    #[test]
+    fn an_exception_of_a_device_makes_the_next_line_one_of_a_device() {
+        let thrown = "terminate called after throwing an instance of 'gpu::Error'\n  what():  grid_alloc.hpp(42):\n";
+        let other = "terminate called after throwing an instance of 'io::Error'\n  what():  grid_alloc.hpp(42):\n";
+        let read_below = |above: &str| read("error: out of memory", "error: out of memory", above, 3);
+        assert_eq!(read_below(thrown).map(|words| words.verdict), Some(Verdict::GpuOom));
+        assert!(read_below(other).is_none_or(|words| words.verdict != Verdict::GpuOom));
+    }
+
+    #[test]
+    fn the_words_of_an_interface_name_the_program_around_them() {
+        let metal = pattern("metal", Verdict::GpuOom).unwrap();
+        let failed = "command buffer 1 failed with status 5";
+        assert_eq!(of_api(metal, failed, failed, "ggml_metal_graph_compute: begin"), Some("llama.cpp"));
+        assert_eq!(of_api(metal, failed, failed, "vulkan is not used"), None, "another interface is no program");
+        let torch = pattern("pytorch", Verdict::GpuOom).unwrap();
+        assert_eq!(of_api(torch, failed, failed, "ggml"), None, "a library has named itself");
+    }
+
     #[test]
     fn what_speaks_against_it_outweighs_them() {
         for line in [
@@ -402,6 +457,7 @@ mod tests {
             "If you run into GPU out of memory errors, reduce the batch size.",
             "# How to avoid out of memory on the GPU",
             "oom_retry: true",
+            "If the GPU memory is full, the editor stops. Then close it.",
             "GPU memory: 3.2 GiB of 24 GiB in use",
             "failed to allocate 12 GiB of host memory for the CUDA staging buffer",
             "out of shared memory: a GPU kernel needs more shared memory than a block has",
@@ -411,6 +467,8 @@ mod tests {
             "[INFO] Allocated 8.00 GiB on GPU 0",
             "Allocation of 2 GPUs failed: the queue is full",
             "Vulkan: check for OUT_OF_DEVICE_MEMORY.",
+            "vkAllocateMemory returned VK_ERROR_OUT_OF_HOST_MEMORY in staging.cpp",
+            "How much GPU memory do I need so that it does not run out of memory?",
             "error: allocation of 64 KiB failed: cudaMalloc() returned cudaErrorNotSupported",
             "error: Gpu API call (CL_OUT_OF_RESOURCES) in openCLMemcpy2D, cl_operations.cpp:214",
         ] {

@@ -134,7 +134,7 @@ fn of_device(
     let of_device = names.map(|names| names.of_device(device.index, timeline.allocations.len()));
     let phases = Phases::of(trace, &timeline, facts, of_device.as_ref());
     let naming = of_device.as_ref().map(|names| Naming::of(&timeline, names));
-    let inference = Inference::new(&timeline, facts, &phases, naming.as_ref());
+    let inference = Inference::new(trace, &timeline, facts, &phases, naming.as_ref());
     let owners = owners(&timeline, &inference, moment);
 
     let mut history = History {

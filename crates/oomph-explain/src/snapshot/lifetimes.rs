@@ -4,7 +4,7 @@
 //! and nothing is allocated per event.
 
 use oomph_allocator::EventPools;
-use oomph_trace::{Action, Block, BlockState, Device, PoolId, StackId};
+use oomph_trace::{Action, Block, BlockState, Device, PoolId, StackId, StringId};
 
 /// A place between events: position `p` is the state after the first `p` events of the device.
 pub(super) type Position = u32;
@@ -33,6 +33,8 @@ pub(super) struct Lifetime {
     pub death: Position,
     /// Where in the program it was allocated.
     pub stack: StackId,
+    /// What the recorder calls it.
+    pub label: StringId,
     /// Whether `size` is what the file states for it, and not what the allocator's rules say.
     pub size_recorded: bool,
 }
@@ -89,6 +91,7 @@ pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64)
         released: NEVER,
         death: NEVER,
         stack: StackId::NONE,
+        label: StringId::EMPTY,
         size_recorded: false,
     };
     for group in by_address.chunk_by(|a, b| a.0 == b.0) {
@@ -108,7 +111,8 @@ pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64)
                 Action::Alloc => {
                     // An allocation where one stands: its free was not recorded, so it ends here at the latest.
                     all.extend(current.take().map(|earlier| ended(earlier, index)));
-                    current = Some(Lifetime { birth: after, stack: event.stack, ..before(address, event.size, asker) });
+                    let (stack, label) = (event.stack, event.label);
+                    current = Some(Lifetime { birth: after, stack, label, ..before(address, event.size, asker) });
                 }
                 Action::FreeRequested => {
                     let block = current
@@ -118,6 +122,7 @@ pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64)
                 _ => {
                     let block = current.take().unwrap_or_else(|| Lifetime {
                         birth: known_until,
+                        label: event.label,
                         released: if records_release { known_until } else { NEVER },
                         ..before(address, event.size, asker)
                     });

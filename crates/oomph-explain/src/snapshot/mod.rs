@@ -73,18 +73,27 @@ use timeline::Timeline;
 pub fn explain(trace: &Trace, options: &Options, names: Option<&Names>) -> Explanation {
     let settings = Settings::recorded(&trace.settings);
     let facts = Facts::of(trace);
-    let devices = trace
+    let devices: Vec<DeviceExplanation> = trace
         .devices
         .iter()
         .filter(|device| device.kind == DeviceKind::Cuda)
         .map(|device| explain_device(trace, device, &settings, &facts, options, names))
         .collect();
-    Explanation {
-        devices,
-        pinned_host: host::pinned(trace, &settings, &facts),
-        settings: settings.to_string(),
-        notes: trace.notes.iter().map(|note| note.text.clone()).collect(),
-    }
+    let too_small = devices.iter().filter_map(|device| too_small(device, options));
+    let notes = trace.notes.iter().map(|note| note.text.clone()).chain(too_small).collect();
+    Explanation { devices, pinned_host: host::pinned(trace, &settings, &facts), settings: settings.to_string(), notes }
+}
+
+/// What is said where the card that the user names cannot be the one that was recorded.
+fn too_small(device: &DeviceExplanation, options: &Options) -> Option<String> {
+    let capacity =
+        options.capacity.filter(|&capacity| device.card.is_none() && device.peak_reserved_bytes > capacity)?;
+    Some(format!(
+        "cuda:{} reserved {}, more than the {} of the card that was named: what was recorded does not fit there",
+        device.index,
+        causes::readable(device.peak_reserved_bytes),
+        causes::readable(capacity),
+    ))
 }
 
 /// Everything that is known of one device at the moment that is asked about.
@@ -126,7 +135,7 @@ fn explain_device(
     let phases = Phases::of(trace, &timeline, facts, of_device.as_ref());
     let naming = of_device.as_ref().map(|names| Naming::of(&timeline, names));
     let layout = Layout::at(&timeline, position);
-    let inference = Inference::new(&timeline, facts, &phases, naming.as_ref());
+    let inference = Inference::new(trace, &timeline, facts, &phases, naming.as_ref());
     let live: Vec<u32> = layout.pieces.iter().map(|piece| piece.block).collect();
     let identities = inference.identify(&live);
 

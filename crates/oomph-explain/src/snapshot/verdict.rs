@@ -21,11 +21,13 @@ pub(super) fn verdict(scene: &Scene, peak: &Peak, causes: &[Cause], what_if: &[W
             (Outcome::Oom, happened)
         }
         (None, card) => {
-            let happened = format!(
-                "{} were reserved, of which {} in use",
-                readable(peak.reserved_bytes),
-                readable(peak.active_bytes)
-            );
+            let in_use = readable(peak.active_bytes);
+            // A profiler's timeline has no segments, and the file of a program that used no card has nothing.
+            let known = peak.active_bytes == 0 || scene.timeline.reserved.iter().any(|&bytes| bytes > 0);
+            let happened = match known {
+                true => format!("{} were reserved, of which {in_use} in use", readable(peak.reserved_bytes)),
+                false => format!("{in_use} were in use; what was reserved is not in the recording"),
+            };
             (if card.is_some() { Outcome::Fits } else { Outcome::NoOom }, happened)
         }
     };

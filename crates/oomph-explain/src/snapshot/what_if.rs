@@ -37,6 +37,16 @@ const NO_CARD: &str = "cannot be told: the recording does not include the card's
 const UNLIKE_RECORDED: &str = "cannot be told: without the card's size the replay does not reserve what the program did; pass \
                                --gpu NAME or --vram SIZE";
 
+/// The same where the size of the card is known, so that it is something else.
+const UNLIKE_ON_CARD: &str = "cannot be told: the replay does not reserve what the program did";
+
+/// What is said of every row when the recording begins after the program had reserved more than it shows it to need.
+const EARLIER: &str = "cannot be told: the program reserved more before the recording began than the recording shows it to \
+                       need; record from its start";
+
+/// What is said of every row of a profiler's recording without reserved memory.
+const NOT_RECORDED: &str = "cannot be told: the recording does not say what was reserved";
+
 /// What is said of a row of the driver's pool that no replay can vouch for.
 const DRIVERS_POOL: &str = "not known: fragmentation in the driver's pool is not replayed";
 
@@ -77,9 +87,12 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
 
     let mut rows = Vec::new();
     // A replay that does not fail where the program did is wrong on every card.
-    let mut unclear = scene.card.is_none().then(|| unlike(scene, &runs[0])).flatten();
+    let mut unclear = None;
     for (card, own) in cards(scene, options) {
         let recorded = runs[0].on(&card);
+        if own {
+            unclear = unlike(scene, &runs[0], &card, &recorded);
+        }
         // On the program's own card the recording itself says whether it passed; a replay that says otherwise is wrong
         // for every other setting as well.
         let died = if own { scene.died } else { !recorded.survived };
@@ -96,7 +109,10 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
             let replays = elsewhere.as_ref().map_or(0, |spread| spread.replays.len() as u32);
             let by_places = !as_recorded && (if survives { died_elsewhere > 0 } else { died_elsewhere < replays });
             let unproven = !as_recorded && survives && run.is_unproven(&card);
-            let peak = replay.peak_reserved();
+            // What was reserved is in the recording, whatever a replay says.
+            let known = as_recorded && own && !died && unclear.is_some();
+            let elsewhere = elsewhere.filter(|_| !known);
+            let peak = if known { most_reserved(scene) } else { replay.peak_reserved() };
             let difference = match unclear {
                 Some(_) => 0,
                 None => growth(recorded.peak_reserved(), replay.peak_reserved()),
@@ -136,17 +152,37 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
 
 /// Whether a row says that nothing can be said.
 pub(super) fn is_unclear(row: &WhatIf) -> bool {
-    [UNCLEAR, NO_CARD, UNLIKE_RECORDED].contains(&row.says.as_str())
+    [UNCLEAR, NO_CARD, UNLIKE_RECORDED, UNLIKE_ON_CARD, EARLIER, NOT_RECORDED].contains(&row.says.as_str())
 }
 
-/// Why a replay without a limit is not the run that was recorded on a card of unknown size.
-fn unlike(scene: &Scene, run: &Run) -> Option<&'static str> {
+/// The highest that reserved memory was, as the recording has it. A block outside of all segments counts as one of its own.
+fn most_reserved(scene: &Scene) -> u64 {
+    scene.timeline.reserved.iter().copied().max().unwrap_or(0).max(scene.layout.reserved())
+}
+
+/// Why the replay on the program's own card is not the run that was recorded.
+fn unlike(scene: &Scene, run: &Run, card: &Card, replay: &Replay) -> Option<&'static str> {
+    let known = scene.card.is_some();
     if scene.died {
-        return Some(NO_CARD);
+        // Whether a replay on a known card fails as well is looked at beside the rows.
+        return (!known).then_some(NO_CARD);
     }
-    let reserved = scene.timeline.reserved.iter().copied().max().unwrap_or(0);
-    let difference = reserved.abs_diff(run.unlimited.peak_reserved());
-    (difference as f64 > reserved as f64 * NOTICEABLE).then_some(UNLIKE_RECORDED)
+    if scene.timeline.reserved.iter().all(|&bytes| bytes == 0) {
+        return Some(NOT_RECORDED);
+    }
+    let reserved = most_reserved(scene);
+    let like = |replayed: u64| reserved.abs_diff(replayed) as f64 <= reserved as f64 * NOTICEABLE;
+    // What hangs on the places of a few blocks comes out as recorded in one of several replays.
+    let spread = || run.elsewhere(card, 1).map_or(0..=0, |spread| spread.low()..=spread.high());
+    if like(replay.peak_reserved()) || (known && spread().contains(&reserved)) {
+        return None;
+    }
+    let first = scene.timeline.reserved.first().copied().unwrap_or(0);
+    match () {
+        () if first > replay.peak_reserved() => Some(EARLIER),
+        () if known => Some(UNLIKE_ON_CARD),
+        () => Some(UNLIKE_RECORDED),
+    }
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use oomph_explain::snapshot::{DeviceExplanation, Options, Owner, explain};
 use oomph_trace::{
     Action, Annotation, Block, BlockState, Device, Event, Frame, PoolId, Segment, StackId, Stage, StringId, Trace,
 };
@@ -16,6 +17,20 @@ pub const MIB: u64 = 1 << 20;
 pub const MODULE: &str = "/v/site-packages/torch/nn/modules/module.py";
 /// Another one.
 pub const OPTIMIZER: &str = "/v/site-packages/torch/optim/optimizer.py";
+
+/// The explanation of the only card, whose owners and causes add up.
+pub fn device(trace: &Trace, options: &Options) -> DeviceExplanation {
+    let device = explain(trace, options, None).devices.remove(0);
+    let total = device.card.map_or(device.peak.reserved_bytes, |card| card.capacity_bytes);
+    assert_eq!(device.owners.iter().map(|row| row.bytes).sum::<u64>(), total, "the owners add up");
+    assert_eq!(device.causes.iter().map(|cause| cause.bytes).sum::<u64>(), total, "the causes add up");
+    device
+}
+
+/// What an owner holds.
+pub fn owned(device: &DeviceExplanation, owner: Owner) -> u64 {
+    device.owners.iter().find(|row| row.owner == owner).map_or(0, |row| row.bytes)
+}
 
 /// Writes a recording of one device.
 #[derive(Default)]

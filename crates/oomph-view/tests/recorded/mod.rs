@@ -147,6 +147,20 @@ fn training_on(trace: &mut Trace, events: usize) -> Device {
     pool.device
 }
 
+/// The same without segments, as a profiler records it.
+pub fn without_segments(events: usize) -> Trace {
+    let mut trace = training(events);
+    for device in &mut trace.devices {
+        let events = std::mem::take(&mut device.events);
+        let is_segment =
+            |event: &Event| matches!(event.action, Action::SegmentAlloc | Action::SegmentFree | Action::Oom);
+        for event in events.iter().filter(|event| !is_segment(event)) {
+            device.events.push(event);
+        }
+    }
+    trace
+}
+
 /// A recording whose names try to leave the place where they stand.
 pub fn hostile() -> Trace {
     let mut trace = Trace::default();

@@ -1,16 +1,18 @@
-// A picture in two layers: rectangles below, text and lines above; drawn when something changed.
+// A picture of rectangles with text and lines above them; drawn when something changed.
 
 import { type Theme, theme } from "./colours";
 import { el } from "./format";
 import { type Painter, painter, Rects } from "./paint";
 
+export type Writing = (context: CanvasRenderingContext2D) => void;
+
 export class Canvas {
   readonly element: HTMLElement;
   readonly rects = new Rects();
-  readonly over: CanvasRenderingContext2D | null;
-  private readonly below: HTMLCanvasElement;
-  private readonly above: HTMLCanvasElement;
+  private readonly layers: HTMLCanvasElement[];
   private readonly painter: Painter | null;
+  private readonly context: CanvasRenderingContext2D | null;
+  private writings: Writing[] = [];
   private waiting = false;
   width = 0;
   height = 0;
@@ -19,16 +21,27 @@ export class Canvas {
     className: string,
     private readonly draw: (theme: Theme) => void,
   ) {
-    this.below = el("canvas", "below");
-    this.above = el("canvas", "above");
-    this.element = el("div", `canvas ${className}`, this.below, this.above);
+    const below = el("canvas", "");
+    this.layers = [below];
+    this.painter = painter(below);
+    this.context = this.painter?.context ?? null;
+    if (this.context === null) {
+      // Only a plain canvas can hold the text as well. Each layer is sent to the screen and mixed there in every frame.
+      const above = el("canvas", "above");
+      this.layers.push(above);
+      // A few lines and words are drawn faster by the processor than sent to a card, and much faster than to none.
+      this.context = above.getContext("2d", { willReadFrequently: true });
+    }
+    this.element = el("div", `canvas ${className}`, ...this.layers);
     this.element.tabIndex = 0;
-    this.painter = painter(this.below);
-    // A few lines and words are drawn faster by the processor than sent to a card, and much faster than to none.
-    this.over = this.above.getContext("2d", { willReadFrequently: true });
     this.element.dataset.painter = this.painter?.kind ?? "none";
     new ResizeObserver(() => this.redraw()).observe(this.element);
-    this.below.addEventListener("webglcontextlost", (event) => event.preventDefault());
+    below.addEventListener("webglcontextlost", (event) => event.preventDefault());
+  }
+
+  /** Text and lines, which are drawn once all rectangles are. */
+  write(writing: Writing): void {
+    this.writings.push(writing);
   }
 
   /** Draws with the next frame. */
@@ -46,7 +59,7 @@ export class Canvas {
     const height = this.element.clientHeight;
     if (width === 0 || height === 0) return;
     const scale = Math.min(window.devicePixelRatio || 1, 2);
-    for (const canvas of [this.below, this.above]) {
+    for (const canvas of this.layers) {
       const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
       if (canvas.width !== wide) canvas.width = wide;
       if (canvas.height !== high) canvas.height = high;
@@ -54,15 +67,18 @@ export class Canvas {
     this.width = width;
     this.height = height;
     this.rects.clear();
+    this.writings = [];
     const colours = theme();
-    this.over?.setTransform(scale, 0, 0, scale, 0, 0);
-    this.over?.clearRect(0, 0, width, height);
-    if (this.over !== null) {
-      this.over.font = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
-      this.over.textBaseline = "middle";
-    }
     this.draw(colours);
     this.painter?.paint(this.rects, width, height, colours.ground);
+    const { context } = this;
+    if (context !== null) {
+      context.setTransform(scale, 0, 0, scale, 0, 0);
+      if (this.layers.length > 1) context.clearRect(0, 0, width, height);
+      context.font = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+      context.textBaseline = "middle";
+      for (const writing of this.writings) writing(context);
+    }
     frames.drawn++;
   }
 

@@ -240,6 +240,8 @@ export class Card {
   readonly reservedAt: Uint32Array;
   readonly reservedBytes: Float64Array;
   readonly axis: number;
+  /** The highest sum of what was requested, at the moments of the levels. */
+  readonly mostRequested: number;
 
   constructor(header: CardHeader, columns: Columns, readonly strings: string[]) {
     this.label = header.label;
@@ -310,6 +312,8 @@ export class Card {
       of: levels.of === null ? this.owner : columns.whole(levels.of),
       curves: levels.curves.map((curve) => columns.wide(curve)),
     }));
+    const owners = this.groupings[0]?.curves ?? [];
+    this.mostRequested = this.moments.reduce((most, _, at) => Math.max(most, owners.reduce((sum, curve) => sum + curve[at], 0)), 0);
     this.deaths = this.inOrderOfDeath();
     [this.reservedAt, this.reservedBytes] = this.reserved();
   }

@@ -22,6 +22,15 @@ interface Node {
   groups: Float64Array;
 }
 
+interface Box {
+  node: Node;
+  x: number;
+  y: number;
+  width: number;
+  /** Whether the box is one that was looked into. */
+  faint: boolean;
+}
+
 function node(name: string, full: string, parent: Node | null, groups: number): Node {
   return { name, full, bytes: 0, blocks: 0, children: [], index: new Map(), parent, groups: new Float64Array(groups) };
 }
@@ -32,7 +41,7 @@ export class Flame {
   private root: Node | null = null;
   private focus: Node | null = null;
   private focusPath: string[] = [];
-  private boxes: { node: Node; x: number; y: number; width: number }[] = [];
+  private boxes: Box[] = [];
   private native = false;
   private readonly crumbs = el("span", "crumbs");
   private readonly buttons: HTMLButtonElement[] = [];
@@ -186,37 +195,41 @@ export class Flame {
 
   private draw(theme: Theme): void {
     const { focus } = this;
-    const context = this.canvas.over;
     this.boxes = [];
-    if (focus === null || context === null || this.root === null) return;
+    if (focus === null || this.root === null) return;
     if (this.root.bytes === 0) {
-      context.fillStyle = theme.faint;
       const text = this.state.place.query === "" ? "Nothing is live at this moment." : "The search finds nothing that is live at this moment.";
-      context.fillText(text, 14, 24);
+      this.canvas.write((context) => {
+        context.fillStyle = theme.faint;
+        context.fillText(text, 14, 24);
+      });
       return;
     }
     const way: Node[] = [];
     for (let at: Node | null = focus; at !== null; at = at.parent) way.unshift(at);
     const width = this.canvas.width - 2;
-    way.forEach((at, depth) => this.box(context, theme, at, 1, depth, width, depth < way.length - 1));
-    this.below(context, theme, focus, 1, way.length, width);
+    way.forEach((at, depth) => this.box(at, 1, depth, width, depth < way.length - 1));
+    this.below(focus, 1, way.length, width);
+    this.canvas.write((context) => {
+      for (const box of this.boxes) name(context, theme, box);
+    });
   }
 
-  private below(context: CanvasRenderingContext2D, theme: Theme, parent: Node, x: number, depth: number, width: number): void {
+  private below(parent: Node, x: number, depth: number, width: number): void {
     if (depth * ROW > this.canvas.height) return;
     let left = x;
     for (const child of parent.children) {
       const wide = (child.bytes / parent.bytes) * width;
       if (wide < 0.7) break;
-      this.box(context, theme, child, left, depth, wide, false);
-      this.below(context, theme, child, left, depth + 1, wide);
+      this.box(child, left, depth, wide, false);
+      this.below(child, left, depth + 1, wide);
       left += wide;
     }
   }
 
-  private box(context: CanvasRenderingContext2D, theme: Theme, at: Node, x: number, depth: number, width: number, faint: boolean): void {
+  private box(at: Node, x: number, depth: number, width: number, faint: boolean): void {
     const y = depth * ROW + 1;
-    this.boxes.push({ node: at, x, y, width });
+    this.boxes.push({ node: at, x, y, width, faint });
     const { by, names } = this.grouping();
     // The parts of a box show whose bytes they are.
     let left = x;
@@ -227,25 +240,6 @@ export class Flame {
       this.canvas.rects.add(left, y, part, ROW - 1, rgba(groupHex(by, group, names.length), faint ? 0.35 : 0.82));
       left += part;
     });
-    if (width < 34) return;
-    const text = visible(at.name);
-    const note = ` ${size(at.bytes)}`;
-    context.save();
-    context.beginPath();
-    context.rect(x, y, width - 3, ROW - 1);
-    context.clip();
-    context.fillStyle = faint ? theme.text : "#fff";
-    if (!faint) {
-      context.shadowColor = "rgba(0,0,0,0.55)";
-      context.shadowBlur = 2;
-    }
-    context.fillText(text, x + 5, y + ROW / 2);
-    const used = context.measureText(text).width;
-    if (used + context.measureText(note).width + 14 < width) {
-      context.globalAlpha = 0.8;
-      context.fillText(note, x + 5 + used + 4, y + ROW / 2);
-    }
-    context.restore();
   }
 
   private at(event: MouseEvent): Node | null {
@@ -275,6 +269,29 @@ export class Flame {
       ...rows,
     );
   }
+}
+
+/** Writes into a box what it is and how large. */
+function name(context: CanvasRenderingContext2D, theme: Theme, { node, x, y, width, faint }: Box): void {
+  if (width < 34) return;
+  const text = visible(node.name);
+  const note = ` ${size(node.bytes)}`;
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width - 3, ROW - 1);
+  context.clip();
+  context.fillStyle = faint ? theme.text : "#fff";
+  if (!faint) {
+    context.shadowColor = "rgba(0,0,0,0.55)";
+    context.shadowBlur = 2;
+  }
+  context.fillText(text, x + 5, y + ROW / 2);
+  const used = context.measureText(text).width;
+  if (used + context.measureText(note).width + 14 < width) {
+    context.globalAlpha = 0.8;
+    context.fillText(note, x + 5 + used + 4, y + ROW / 2);
+  }
+  context.restore();
 }
 
 function sort(at: Node): void {

@@ -14,6 +14,9 @@ import { zoom } from "./timeline";
 const LEFT = 64;
 const RIGHT = 10;
 
+/** The least that a rectangle measures, in pixels. */
+const THIN = 0.6;
+
 /** Blocks that live about equally long, in the order of birth. */
 interface Class {
   /** The longest life among them, in events. */
@@ -42,7 +45,7 @@ export class Lives {
       [this.low, this.high] = [0, this.state.card.axis];
       this.canvas.redraw();
     });
-    this.bar.append(el("span", "", "time to the right, addresses upwards; Ctrl and wheel zoom the addresses"), whole, this.note);
+    this.bar.append(el("span", "faint", "Ctrl and wheel zoom the addresses"), whole, this.note);
     this.listen();
   }
 
@@ -81,13 +84,30 @@ export class Lives {
     const grouping = card.groupings.find((known) => known.by === place.by) ?? card.groupings[0];
     const colours = grouping.names.map((_, group) => rgba(groupHex(grouping.by, group, grouping.names.length)));
     const { rects } = this.canvas;
+    const lastIn = new Int32Array(Math.ceil(this.canvas.height) + 1);
     const rectangle = (birth: number, death: number, offset: number, bytes: number, colour: number): void => {
       const x0 = Math.max(((birth - from) / (to - from)) * width, 0);
       const x1 = Math.min(((Math.min(death, card.events + 1) - from) / (to - from)) * width, width);
       const y1 = Math.min(4 + height - (offset - this.low) * tall, 4 + height);
       const y0 = Math.max(4 + height - (offset + bytes - this.low) * tall, 4);
-      if (x1 > x0 && y1 > y0) rects.add(LEFT + x0, y0, Math.max(x1 - x0, 0.6), Math.max(y1 - y0, 0.6), colour);
+      if (!(x1 > x0 && y1 > y0)) return;
+      if (y1 - y0 > THIN) {
+        rects.add(LEFT + x0, y0, Math.max(x1 - x0, THIN), y1 - y0, colour);
+        return;
+      }
+      // Thin blocks in one line of pixels that touch are one rectangle: there can be tens of thousands.
+      const line = Math.floor(y0);
+      const last = lastIn[line];
+      const end = LEFT + Math.max(x1, x0 + THIN);
+      if (last >= 0 && rects.colours[last] === colour && LEFT + x0 <= rects.data[last * 4] + rects.data[last * 4 + 2] + 0.5) {
+        rects.data[last * 4 + 2] = Math.max(rects.data[last * 4 + 2], end - rects.data[last * 4]);
+        [rects.data[last * 4 + 1], rects.data[last * 4 + 3]] = [line, 1];
+        return;
+      }
+      lastIn[line] = rects.count;
+      rects.add(LEFT + x0, y0, end - LEFT - x0, THIN, colour);
     };
+    lastIn.fill(-1);
     for (const range of card.ranges) {
       if (range.to > from && range.from < to) rectangle(range.from, range.to, range.offset, range.size, theme.cached);
     }
@@ -99,10 +119,14 @@ export class Lives {
         left += last - first;
         continue;
       }
+      // Within a class blocks come in the order of their births; those of another class lie above or below.
+      lastIn.fill(-1);
       for (let at = first; at < last; at++) {
         const block = blocks[at];
         const bytes = card.size(block);
-        if (bytes * tall < 0.2 && block !== place.block) {
+        // A block that is thin but lives long can still be seen, and what leaks is often like that.
+        const long = (Math.min(card.death[block], to) - Math.max(card.birth[block], from)) / perPixel;
+        if (bytes * tall * Math.max(long, 1) < 0.2 && block !== place.block) {
           left++;
           continue;
         }
@@ -110,17 +134,17 @@ export class Lives {
         rectangle(card.birth[block], card.death[block], card.offset(block), bytes, hidden ? theme.muted : colours[grouping.of[block]]);
       }
     }
-    this.note.textContent = left === 0 ? "" : `${count(left)} blocks live too short or are too small to be seen at this zoom`;
-    this.lines(theme, tall, height);
+    this.note.textContent = left === 0 ? "" : `${count(left)} blocks are too small to see`;
+    this.canvas.write((context) => this.lines(context, theme, tall, height));
   }
 
-  private lines(theme: Theme, tall: number, height: number): void {
-    const context = this.canvas.over;
-    if (context === null) return;
+  private lines(context: CanvasRenderingContext2D, theme: Theme, tall: number, height: number): void {
     const { card, place } = this.state;
     context.strokeStyle = css(theme.ground);
     context.textAlign = "right";
-    for (let at = 0; at < card.islands.offset.length && card.islands.offset.length < 200; at++) {
+    // Lines between segments that lie closer than this would cover what is in them.
+    const dense = (card.axis * tall) / Math.max(card.islands.offset.length, 1) < 12;
+    for (let at = 0; at < card.islands.offset.length && !dense; at++) {
       const y = Math.round(4 + height - (card.islands.offset[at] - this.low) * tall) + 0.5;
       if (y < 4 || y > 4 + height) continue;
       context.beginPath();

@@ -32,6 +32,8 @@ export class Rects {
 export interface Painter {
   /** What does the drawing. */
   readonly kind: string;
+  /** What text can be written with on the same canvas, if anything. */
+  readonly context: CanvasRenderingContext2D | null;
   /** Replaces the picture. */
   paint(rects: Rects, width: number, height: number, ground: number): void;
 }
@@ -56,6 +58,7 @@ void main() { pixel = vec4(tint.rgb * tint.a, tint.a); }`;
 
 class Gl implements Painter {
   readonly kind = "webgl2";
+  readonly context = null;
   private readonly size: WebGLUniformLocation | null;
   private readonly buffers: [WebGLBuffer | null, WebGLBuffer | null];
 
@@ -110,7 +113,7 @@ class Flat implements Painter {
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
-    private readonly context: CanvasRenderingContext2D,
+    readonly context: CanvasRenderingContext2D,
   ) {}
 
   paint(rects: Rects, width: number, height: number, ground: number): void {
@@ -135,14 +138,35 @@ export function css(colour: number): string {
   return `rgba(${colour & 255},${(colour >>> 8) & 255},${(colour >>> 16) & 255},${alpha})`;
 }
 
-/** A painter for a canvas. `#canvas` in the address asks for the plain one. */
+let known: boolean | null = null;
+
+/** Whether WebGL is drawn by a card. Drawn by the processor it takes several times as long as the plain canvas. */
+function hasCard(): boolean {
+  if (known !== null) return known;
+  known = false;
+  const gl = document.createElement("canvas").getContext("webgl2", { failIfMajorPerformanceCaveat: true });
+  if (gl === null) return known;
+  let name = String(gl.getParameter(gl.RENDERER));
+  // Some browsers tell it only here; the others warn of the extension.
+  if (/^WebKit/i.test(name)) {
+    const info = gl.getExtension("WEBGL_debug_renderer_info");
+    if (info !== null) name = String(gl.getParameter(info.UNMASKED_RENDERER_WEBGL));
+  }
+  known = !/swiftshader|llvmpipe|softpipe|software|basic render/i.test(name);
+  gl.getExtension("WEBGL_lose_context")?.loseContext();
+  return known;
+}
+
+/** A painter for a canvas. `?canvas` in the address asks for the plain one, `?webgl` for the other. */
 export function painter(canvas: HTMLCanvasElement): Painter | null {
-  if (!window.location.search.includes("canvas")) {
+  const asked = window.location.search;
+  if (!asked.includes("canvas")) {
     try {
-      const gl = canvas.getContext("webgl2", { alpha: false, antialias: false, depth: false });
+      const wanted = asked.includes("webgl") || hasCard();
+      const gl = wanted ? canvas.getContext("webgl2", { alpha: false, antialias: false, depth: false }) : null;
       if (gl !== null) return new Gl(canvas, gl);
     } catch {
-      // The canvas below does as well, only slower.
+      // The plain canvas draws the same.
     }
   }
   const context = canvas.getContext("2d", { alpha: false, willReadFrequently: true });

@@ -63,9 +63,9 @@ export function now(state: State, moment: Moment, search: Search): HTMLElement {
   const { card, place } = state;
   const time = card.timeOf(moment.at);
   const steps = card.steps.length > 0 && moment.at > 0 ? `step ${card.stepAt(moment.at) + 1}, ` : "";
-  const name = moment.at === card.fatal ? "when it died" : moment.at === card.moment && card.explanation.peak.at === "peak" ? "the peak" : "this moment";
+  const name = moment.at === card.fatal ? "When it died" : moment.at === card.moment && card.explanation.peak.at === "peak" ? "At the peak" : "At this moment";
   const out = section(
-    `At ${name}`,
+    name,
     el("p", "faint", `event ${count(moment.at)} of ${count(card.events)}, ${steps}${card.phaseAt(moment.at)}${Number.isNaN(time) ? "" : `, ${duration(time)}`}`),
   );
   const grouping = card.groupings.find((known) => known.by === place.by) ?? card.groupings[0];
@@ -100,7 +100,7 @@ export function now(state: State, moment: Moment, search: Search): HTMLElement {
     legend.append(line);
   }
   out.append(legend);
-  out.append(el("p", "sum", el("span", "", "reserved"), el("span", "number", size(moment.reserved))));
+  out.append(el("p", "sum", el("span", "", card.ranges.length > 0 ? "reserved" : "in use"), el("span", "number", size(moment.reserved))));
   if (search.mask !== null) {
     out.append(el("p", "sum found", el("span", "", `found by the search (${count(moment.blocks.length)} blocks)`), el("span", "number", size(moment.found))));
   }
@@ -173,11 +173,13 @@ export function causes(card: Card): HTMLElement[] {
   const own = explanation.what_if[0];
   if (own !== undefined) {
     const rows = explanation.what_if.filter((row) => row.card === own.card);
-    const most = Math.max(...rows.map((row) => row.peak_reserved_bytes), own.capacity_bytes < 2 ** 50 ? own.capacity_bytes : 0);
+    const most = Math.max(...rows.map((row) => Math.max(row.peak_reserved_bytes, row.most_reserved_bytes)), own.capacity_bytes < 2 ** 50 ? own.capacity_bytes : 0);
     const died = explanation.verdict.outcome === "oom";
     const part = section("What if", el("p", "faint", `Replays of the recording on ${own.card}${died ? "; it ends with the failure, so what follows is not in it" : ""}.`));
     for (const row of rows) part.append(whatIf(row, most, died));
-    const others = explanation.what_if.filter((row) => row.card !== own.card && row.as_recorded);
+    const unclear = own.says.startsWith("cannot be told") ? own.says : rows.find((row) => row.says.startsWith("cannot be told"))?.says;
+    if (unclear !== undefined) part.append(el("p", "faint", sentence(unclear)));
+    const others = unclear !== undefined ? [] : explanation.what_if.filter((row) => row.card !== own.card && row.as_recorded);
     if (others.length > 0) {
       const list = el("div", "cards");
       for (const row of others) {
@@ -228,10 +230,21 @@ function whatIf(row: WhatIf, most: number, died: boolean): HTMLElement {
     "div",
     "whatif",
     el("div", "row", el("span", "code", name), el("span", `tag ${good ? "good" : fate === "dies" ? "bad" : ""}`, fate), el("span", "number", size(row.peak_reserved_bytes))),
-    bar(row.peak_reserved_bytes, most, good ? "var(--good)" : "var(--quiet)", limited ? row.capacity_bytes / most : 0),
+    interval(row, most, good ? "var(--good)" : "var(--quiet)", limited ? row.capacity_bytes / most : 0),
     notes.length === 0 ? null : el("p", "faint", `${notes.join("; ")}.`),
   );
   out.title = row.says;
+  return out;
+}
+
+/** A bar whose end is as long as the replays differ. */
+function interval(row: WhatIf, most: number, colour: string, share: number): HTMLElement {
+  const out = bar(row.least_reserved_bytes, most, colour, share);
+  const part = el("i", "fill spread");
+  part.style.left = `${Math.min((row.least_reserved_bytes / Math.max(most, 1)) * 100, 100)}%`;
+  part.style.width = `${Math.min(((row.most_reserved_bytes - row.least_reserved_bytes) / Math.max(most, 1)) * 100, 100)}%`;
+  part.style.background = colour;
+  out.insertBefore(part, out.querySelector(".limit"));
   return out;
 }
 

@@ -75,7 +75,7 @@ export class SpaceView {
           "button",
           "pin",
           el("span", "strong", `${size(segment.free)} of ${size(segment.size)} free`),
-          el("span", "faint", `largest gap ${size(segment.largestGap)}, ${count(segment.blocks.length)} live blocks`),
+          el("span", "faint", `largest gap ${size(segment.largestGap)}, ${count(segment.blocks.length)} live block${segment.blocks.length === 1 ? "" : "s"}`),
           el("span", "", `kept by ${size(card.size(segment.pin))} of ${ownerName(OWNERS[card.owner[segment.pin]])}`),
           el("span", "code", ending(describe(card, segment.pin), 80)),
         );
@@ -97,12 +97,11 @@ export class SpaceView {
   }
 
   private draw(theme: Theme): void {
-    const context = this.canvas.over;
-    if (this.total === 0 || context === null) {
-      if (context !== null) {
+    if (this.total === 0) {
+      this.canvas.write((context) => {
         context.fillStyle = theme.faint;
         context.fillText("Nothing is reserved at this moment, or the recording has no segments.", 14, 24);
-      }
+      });
       return;
     }
     this.layout();
@@ -121,7 +120,7 @@ export class SpaceView {
       }
       this.edge(piece.start, theme);
     }
-    if (this.marked !== null || place.block >= 0) this.outline(context, theme);
+    if (this.marked !== null || place.block >= 0) this.canvas.write((context) => this.outline(context, theme));
   }
 
   /** Bytes from `start` on, over as many rows as they take. */

@@ -22,9 +22,9 @@ export function usable(card: Card): number | null {
   return known === null ? null : known.capacity_bytes - known.context_bytes - known.other_bytes;
 }
 
-/** The highest that reserved memory ever was. */
+/** The highest that reserved memory ever was, or what was requested where the recording has no segments. */
 export function highest(card: Card): number {
-  return card.reservedBytes.reduce((most, bytes) => Math.max(most, bytes), 0);
+  return card.reservedBytes.reduce((most, bytes) => Math.max(most, bytes), card.mostRequested);
 }
 
 export class Timeline {
@@ -120,7 +120,7 @@ export class Timeline {
     for (let x = 0; x < width; x++) rest[x] = Math.max(shown.reserved[x] - floor[x], 0);
     level(rest, 0, theme.cached);
     this.strip(base);
-    this.lines(theme, card, top, y);
+    this.canvas.write((context) => this.lines(context, theme, card, top, y));
   }
 
   /** The distance of the lines of the grid, in bytes. */
@@ -148,9 +148,13 @@ export class Timeline {
     }
   }
 
-  private lines(theme: Theme, card: Card, top: number, y: (bytes: number) => number): void {
-    const context = this.canvas.over;
-    if (context === null) return;
+  private lines(
+    context: CanvasRenderingContext2D,
+    theme: Theme,
+    card: Card,
+    top: number,
+    y: (bytes: number) => number,
+  ): void {
     const { width, base } = this.inner;
     const ground = css(theme.ground);
     const [from, to] = this.range();
@@ -200,7 +204,7 @@ export class Timeline {
     } else if (known !== null) {
       label(context, `card ${size(card.explanation.card?.capacity_bytes ?? known)}, above this picture`, LEFT + 6, TOP + 6, theme.bad, ground);
     }
-    this.marks(theme, card, y, line, ground);
+    this.marks(context, theme, card, y, line, ground);
   }
 
   private phaseNames(context: CanvasRenderingContext2D, base: number): void {
@@ -224,14 +228,13 @@ export class Timeline {
   }
 
   private marks(
+    context: CanvasRenderingContext2D,
     theme: Theme,
     card: Card,
     y: (bytes: number) => number,
     line: (x0: number, y0: number, x1: number, y1: number, ink: string, dash?: number[]) => void,
     ground: string,
   ): void {
-    const context = this.canvas.over;
-    if (context === null) return;
     const { width, base } = this.inner;
     const within = (x: number): boolean => x >= LEFT - 1 && x <= LEFT + width + 1;
     const { place } = this.state;

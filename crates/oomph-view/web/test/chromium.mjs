@@ -122,8 +122,8 @@ export class Page {
   }
 
   /** Opens a file and waits until it can be used; how long that took in milliseconds, as the page counts. */
-  async open(file, fragment = "", limit = 60_000) {
-    const url = `${pathToFileURL(file).href}${fragment === "" ? "" : `#${fragment}`}`;
+  async open(file, fragment = "", query = "", limit = 60_000) {
+    const url = `${pathToFileURL(file).href}${query === "" ? "" : `?${query}`}${fragment === "" ? "" : `#${fragment}`}`;
     await this.send("Page.navigate", { url: "about:blank" });
     const start = performance.now();
     await this.send("Page.navigate", { url });
@@ -151,9 +151,13 @@ export class Page {
     return this.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))");
   }
 
+  /** The page as a PNG, in base64. */
+  async pixels() {
+    return (await this.send("Page.captureScreenshot", { format: "png" })).data;
+  }
+
   async picture(path) {
-    const { data } = await this.send("Page.captureScreenshot", { format: "png" });
-    writeFileSync(path, Buffer.from(data, "base64"));
+    writeFileSync(path, Buffer.from(await this.pixels(), "base64"));
   }
 
   mouse(type, x, y, more = {}) {

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use oomph_trace::PoolId;
+use oomph_trace::{PoolId, SourceKind, StringId, Trace};
 
 use super::super::explanation::{Owner, PhaseKind};
 use super::super::lifetimes::{Lifetime, NEVER, Position};
@@ -50,6 +50,30 @@ pub(in super::super) struct Inference<'a> {
     workspaces: Vec<u64>,
     /// The ends of the forward passes that keep most of what they make, in a recording without a backward pass.
     keeping: HashSet<Position>,
+    /// What the labels of a profiler's timeline mean; empty for other recordings.
+    categories: HashMap<StringId, Owner>,
+}
+
+/// The owners that `torch.profiler` names itself. It follows the tensors of autograd, and is rarely wrong.
+const CATEGORIES: [(&str, Owner); 7] = [
+    ("parameter", Owner::Parameters),
+    ("optimizer_state", Owner::OptimizerState),
+    ("input", Owner::Inputs),
+    ("temporary", Owner::Temporaries),
+    ("activation", Owner::Activations),
+    ("gradient", Owner::Gradients),
+    ("autograd_detail", Owner::Temporaries),
+];
+
+/// How sure its word is.
+const PROFILERS_WORD: f64 = 0.9;
+
+fn categories(trace: &Trace) -> HashMap<StringId, Owner> {
+    if trace.source != SourceKind::Timeline {
+        return HashMap::new();
+    }
+    let known = |(name, owner): (&str, Owner)| Some((trace.strings.find(name)?, owner));
+    CATEGORIES.into_iter().filter_map(known).collect()
 }
 
 /// The forward passes (by their ends) that keep more than half of the bytes that they made last, where they hold the
@@ -81,6 +105,9 @@ fn keeping(timeline: &Timeline, facts: &Facts, phases: &Phases) -> HashSet<Posit
     passes.into_iter().filter(|(_, blocks)| keeps(blocks)).map(|(end, _)| end).collect()
 }
 
+/// Without stacks, a block that lives for more than this part of its step was saved for backward.
+const LEAST_SAVED: u32 = 16;
+
 /// How many blocks there are of each size.
 type Sizes = HashMap<u64, u32>;
 
@@ -101,6 +128,7 @@ enum Guess {
 
 impl<'a> Inference<'a> {
     pub fn new(
+        trace: &Trace,
         timeline: &'a Timeline<'a>,
         facts: &'a Facts,
         phases: &'a Phases,
@@ -116,6 +144,7 @@ impl<'a> Inference<'a> {
             weights_are_named: naming.is_some_and(Naming::names_parameters),
             workspaces: Vec::new(),
             keeping: keeping(timeline, facts, phases),
+            categories: categories(trace),
         };
         inference.workspaces = CUBLAS_WORKSPACES
             .into_iter()
@@ -228,7 +257,10 @@ impl<'a> Inference<'a> {
         if let Some(owner) = self.naming.and_then(|naming| naming.owner(index)) {
             return Guess::Sure(Identity { owner, confidence: 1.0, named: true });
         }
-        let guess = self.unnamed(block);
+        let guess = match self.categories.get(&block.label) {
+            Some(&owner) => Guess::Sure(Identity::inferred(owner, PROFILERS_WORD)),
+            None => self.unnamed(block),
+        };
         // Whatever stands in a private pool and is not better known is the graph's.
         match guess {
             Guess::Sure(identity) if identity.confidence >= 0.8 => guess,
@@ -388,7 +420,13 @@ impl<'a> Inference<'a> {
             };
         };
         let after = self.phases.next_optimizer(step + 1).unwrap_or(self.timeline.end);
+        // What is saved for backward lives for a part of the step, a temporary for a few events of it.
+        let before = self.phases.step_ends().iter().rev().find(|&&end| end <= block.birth).copied().unwrap_or(0);
+        let long = step.saturating_sub(before) / LEAST_SAVED;
         match self.timeline.released(block) {
+            released if released <= step && released.saturating_sub(block.birth) > long => {
+                sure(Owner::Activations, 0.3)
+            }
             released if released <= step => sure(Owner::Temporaries, 0.3),
             released if released > after && birth.step == 0 => sure(Owner::Parameters, 0.6),
             _ => Guess::AtStep,
