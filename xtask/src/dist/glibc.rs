@@ -46,7 +46,11 @@ pub fn check(program: &Path) -> Result<Version> {
 /// What each program or library needs that lies in these bytes.
 fn images(data: &[u8]) -> Vec<BTreeSet<Version>> {
     // Data inside a program may begin anywhere; a copy of its own begins where headers can be read.
-    memchr::memmem::find_iter(data, &elf::ELFMAG).filter_map(|start| needed(&data[start..].to_vec())).collect()
+    let image = |start: usize| {
+        let copy = data[start..].to_vec();
+        needed(&copy)
+    };
+    memchr::memmem::find_iter(data, &elf::ELFMAG).filter_map(image).collect()
 }
 
 /// What one image needs; `None` for what only begins like one.
