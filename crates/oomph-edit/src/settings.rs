@@ -337,6 +337,9 @@ fn origin<'a>(program: &'a Program, at: At<'a>) -> Option<At<'a>> {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::facts::{Amount, Facts};
