@@ -18,7 +18,7 @@ start=$SECONDS
 uv tool run --quiet --from cargo-zigbuild==0.24.1 --with ziglang==0.17.1 cargo-zigbuild build --quiet --package oomph --target "$target"
 echo "built in $((SECONDS - start)) s"
 
-# Debian 12's wine has no bcryptprimitives.dll, from which Rust's library takes random numbers; Windows has had it since 7.
+# Debian 12's wine has no bcryptprimitives.dll, from which Rust's library takes random numbers.
 stand_in=$work/prng.c
 cat >"$stand_in" <<'C'
 #include <stddef.h>

@@ -197,7 +197,7 @@ impl Ingredients {
         Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
     }
 
-    /// The sentence of a line that tells of exhaustion: programs print advice behind it.
+    /// The line up to the end of the sentence that reports exhaustion. Programs print advice after it.
     fn sentence<'a>(&self, line: &'a str) -> &'a str {
         let Some(found) = self.exhausted.find(line) else { return line };
         // What stands before belongs to it: a condition, or the mark of a list.
