@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::run::{Run, TORCH_2_15, Torch};
 
@@ -15,7 +16,7 @@ const BRIEF_BYTES: usize = 2048;
 
 /// All trials.
 pub fn trials() -> Vec<Trial> {
-    vec![Trial::test("agents::a_client_drives_each_tool", || {
+    vec![tried("agents::a_client_drives_each_tool", || {
         a_client_drives_each_tool().map_err(|error| Failed::from(format!("{error:#}")))
     })]
 }

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, anyhow};
 use libtest_mimic::{Failed, Trial};
 
+use crate::again::tried;
 use crate::run::{Run, TORCH_2_6, TORCH_2_15, Torch};
 
 #[path = "../../../crates/oomph-allocator/tests/oracle/recording.rs"]
@@ -32,7 +33,7 @@ pub fn trials() -> Vec<Trial> {
             seed += 1;
             let name = format!("allocator-{}-{}", row.0, torch.name);
             let test = move || compare(torch, row, seed).map_err(|error| Failed::from(format!("{error:#}")));
-            trials.push(Trial::test(name, test));
+            trials.push(tried(name, test));
         }
     }
     trials

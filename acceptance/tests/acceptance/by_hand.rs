@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde::Deserialize;
 
+use crate::again::tried;
 use crate::run::{Run, TORCH_2_15};
 
 /// Set to anything to run the cases.
@@ -41,7 +42,7 @@ pub fn trials() -> Vec<Trial> {
     }
     let trial = |case: Case| {
         let name = format!("by_hand::{}::{}", case.program[0].trim_end_matches(".py"), case.remedy);
-        Trial::test(name, move || compare(&case).map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(name, move || compare(&case).map_err(|error| Failed::from(format!("{error:#}"))))
     };
     cases.into_iter().map(trial).collect()
 }

@@ -7,18 +7,19 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::run::{CUDA_13_2, Finished, Run};
 
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let heat = |way: &'static str| {
-        Trial::test(format!("calls::heat-{way}"), move || heat(way).map_err(|error| format!("{error:#}").into()))
+        tried(format!("calls::heat-{way}"), move || heat(way).map_err(|error| format!("{error:#}").into()))
     };
     let relax = |way: &'static str| {
-        Trial::test(format!("calls::relax-{way}"), move || relax(way).map_err(|error| format!("{error:#}").into()))
+        tried(format!("calls::relax-{way}"), move || relax(way).map_err(|error| format!("{error:#}").into()))
     };
-    let frames = Trial::test("calls::frames", || frames().map_err(|error| format!("{error:#}").into()));
+    let frames = tried("calls::frames", || frames().map_err(|error| format!("{error:#}").into()));
     vec![frames, heat("naive"), heat("lean"), relax("careless"), relax("careful")]
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::explanations::explained;
 use crate::run::{Finished, Run, TORCH_2_15};
 
@@ -12,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<()>| {
-        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     vec![trial("device-log::is-explained", is_explained), trial("device-log::ends-with-a-refusal", ends_with_a_refusal)]
 }

@@ -9,6 +9,7 @@
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 
+use crate::again::tried;
 use crate::binary;
 use crate::check;
 use crate::run::{Finished, Run, TORCH_2_15, Turn};
@@ -22,7 +23,7 @@ const SCALAR: u64 = 512;
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<()>| {
-        Trial::test(format!("distributed::{name}"), move || test().map_err(|error| format!("{error:#}").into()))
+        tried(format!("distributed::{name}"), move || test().map_err(|error| format!("{error:#}").into()))
     };
     vec![
         trial("fsdp2-rests-on-a-share", fsdp2_rests_on_a_share),

@@ -4,6 +4,7 @@
 use anyhow::{Result, ensure};
 use libtest_mimic::{Failed, Trial};
 
+use crate::again::tried;
 use crate::run::{Run, TORCH_2_15};
 
 /// A test.
@@ -12,9 +13,8 @@ type Test = fn() -> Result<()>;
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let tests: [(&str, Test); 3] = [("doubt::mask", mask), ("doubt::host", host), ("doubt::forecast", forecast)];
-    let trial = |(name, test): (&str, Test)| {
-        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
-    };
+    let trial =
+        |(name, test): (&str, Test)| tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))));
     tests.into_iter().map(trial).collect()
 }
 

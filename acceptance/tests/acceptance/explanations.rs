@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::run::{Run, TORCH_2_6, TORCH_2_15, Torch};
 
@@ -31,7 +32,7 @@ const CAUSES: [&str; 14] = [
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: String, test: Box<dyn Fn() -> Result<()> + Send>| {
-        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     let mut trials: Vec<Trial> =
         CAUSES.iter().map(|case| trial(format!("explain::cause::{case}"), Box::new(|| cause(case)))).collect();

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::run::{Finished, Run, TORCH_2_15};
 
@@ -15,7 +16,7 @@ const MAX_TIME: &str = "400s";
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<()>| {
-        Trial::test(format!("fix::{name}"), move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(format!("fix::{name}"), move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     vec![
         trial("trainer", trainer),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::check;
 use crate::run::{Finished, JAX, ONNXRUNTIME, Run, TENSORFLOW, Torch};
@@ -72,7 +73,7 @@ pub fn trials() -> Vec<Trial> {
             if ignored {
                 eprintln!("frameworks::{framework}::{name}: skipped, because {VARIABLE} does not name {framework}");
             }
-            Trial::test(format!("frameworks::{framework}::{name}"), move || {
+            tried(format!("frameworks::{framework}::{name}"), move || {
                 test().map_err(|error| Failed::from(format!("{error:#}")))
             })
             .with_ignored_flag(ignored)

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::run::{Run, TORCH_2_15, tree};
 
@@ -40,11 +41,10 @@ const FENCE: &str = "fence";
 pub fn trials() -> Vec<Trial> {
     let failed = |error: anyhow::Error| Failed::from(format!("{error:#}"));
     let changes = FLOORS.iter().map(|(name, floor)| {
-        Trial::test(format!("harm::nothing-is-changed-{name}"), move || nothing_is_changed(floor).map_err(failed))
+        tried(format!("harm::nothing-is-changed-{name}"), move || nothing_is_changed(floor).map_err(failed))
     });
-    let sent = Trial::test("harm::nothing-is-sent", move || nothing_is_sent().map_err(failed));
-    let forks =
-        Trial::test("harm::forked-children-have-no-card", move || forked_children_have_no_card().map_err(failed));
+    let sent = tried("harm::nothing-is-sent", move || nothing_is_sent().map_err(failed));
+    let forks = tried("harm::forked-children-have-no-card", move || forked_children_have_no_card().map_err(failed));
     changes.chain([sent, forks]).collect()
 }
 

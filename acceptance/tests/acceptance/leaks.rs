@@ -14,6 +14,7 @@ use libtest_mimic::{Failed, Trial};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::patches::apply;
 use crate::run::{Finished, Run, TORCH_2_15};
@@ -63,9 +64,7 @@ pub fn trials() -> Vec<Trial> {
     let here = all.program.into_iter().filter(|program| python.is_some() || program.ci && program.packages.is_empty());
     here.map(|program| {
         let (name, python) = (format!("leaks::{}", program.program.trim_end_matches(".py")), python.clone());
-        Trial::test(name, move || {
-            holds(&program, python.as_deref()).map_err(|error| Failed::from(format!("{error:#}")))
-        })
+        tried(name, move || holds(&program, python.as_deref()).map_err(|error| Failed::from(format!("{error:#}"))))
     })
     .collect()
 }

@@ -5,6 +5,8 @@
 //! work: `cargo test -p acceptance -- flux` runs the rows with that in their name.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod again;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod agents;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod allocator;

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::run::{Run, TORCH_2_15};
 
 /// A name, the script with its arguments, and a capacity in bytes on which it dies.
@@ -19,11 +20,11 @@ const CLOSE: u64 = 4 << 20;
 pub fn trials() -> Vec<Trial> {
     let trial = |(name, program, too_small): Row| {
         let test = move || smallest(program, too_small).map_err(|error| Failed::from(format!("{error:#}")));
-        Trial::test(format!("needs::{name}"), test)
+        tried(format!("needs::{name}"), test)
     };
     let mut trials: Vec<Trial> = ROWS.into_iter().map(trial).collect();
     let recovered = || recovered().map_err(|error| Failed::from(format!("{error:#}")));
-    trials.push(Trial::test("needs::recovered", recovered));
+    trials.push(tried("needs::recovered", recovered));
     trials
 }
 

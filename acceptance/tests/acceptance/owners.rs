@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::explanations::explained;
 use crate::run::{Run, TORCH_2_15};
 
@@ -26,7 +27,7 @@ const GROUPS: [(&[&str], &[&str]); 4] = [
 pub fn trials() -> Vec<Trial> {
     let trial = |case: &'static str| {
         let test = move || owners(case).map_err(|error| Failed::from(format!("{error:#}")));
-        Trial::test(format!("explain::owners::{case}"), test)
+        tried(format!("explain::owners::{case}"), test)
     };
     CASES.into_iter().map(trial).collect()
 }

@@ -5,6 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 
+use crate::again::tried;
 use crate::run::{Run, TORCH_2_15};
 
 /// A Llama of two layers: as a folder it has a configuration and no weights.
@@ -14,7 +15,7 @@ const CONFIG: &str = r#"{"model_type":"llama","architectures":["LlamaForCausalLM
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<()>| {
-        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     vec![
         trial("plan::full_training_is_verified", full_training_is_verified),

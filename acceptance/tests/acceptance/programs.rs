@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::check::{self, GIB};
 use crate::run::{Finished, Run, TORCH_2_6, TORCH_2_15, Torch, Turn};
@@ -187,7 +188,7 @@ pub fn trials() -> Vec<Trial> {
     for row in ROWS {
         for &torch in row.torch {
             let name = format!("{}::{}", torch.name, row.name);
-            trials.push(Trial::test(name, move || run(row, torch).map_err(|error| Failed::from(format!("{error:#}")))));
+            trials.push(tried(name, move || run(row, torch).map_err(|error| Failed::from(format!("{error:#}")))));
         }
     }
     trials

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::run::TORCH_2_15;
 
@@ -33,7 +34,7 @@ main()
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<()>| {
-        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     vec![
         trial("review::a_branch_that_grows", a_branch_that_grows),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 
+use crate::again::tried;
 use crate::binary;
 use crate::check;
 use crate::run::{Finished, Run, Started, TORCH_2_15, processes_with, tree};
@@ -45,7 +46,7 @@ pub fn trials() -> Vec<Trial> {
         ("what-is-computed-on-the-host-is-right", what_is_computed_on_the_host_is_right),
     ];
     all.into_iter()
-        .map(|(name, test)| Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}")))))
+        .map(|(name, test)| tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}")))))
         .collect()
 }
 

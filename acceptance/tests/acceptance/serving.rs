@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::run::{Finished, Run, Torch, Turn};
 use crate::{binary, check};
 
@@ -23,7 +24,7 @@ const STATIC_RUNTIME: Torch =
 /// The tests of this file.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn() -> Result<()>| {
-        Trial::test(format!("serving::{name}"), move || test().map_err(|error| format!("{error:#}").into()))
+        tried(format!("serving::{name}"), move || test().map_err(|error| format!("{error:#}").into()))
     };
     let mut trials = vec![
         trial("llama-cpp-buffers-are-the-books", || llama_cpp_buffers(99)),
@@ -34,10 +35,10 @@ pub fn trials() -> Vec<Trial> {
     match std::env::var("OOMPH_LLAMA_CPP") {
         Ok(programs) => {
             let also = programs.clone();
-            trials.push(Trial::test("serving::llama-server-fits-itself-to-the-card", move || {
+            trials.push(tried("serving::llama-server-fits-itself-to-the-card", move || {
                 llama_server(&programs).map_err(|error| format!("{error:#}").into())
             }));
-            trials.push(Trial::test("serving::llama-server-is-fixed-by-its-options", move || {
+            trials.push(tried("serving::llama-server-is-fixed-by-its-options", move || {
                 llama_server_fixed(&also).map_err(|error| format!("{error:#}").into())
             }));
         }

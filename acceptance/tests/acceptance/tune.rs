@@ -5,12 +5,13 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::run::{Finished, Run, TORCH_2_15, Turn};
 
 /// All trials.
 pub fn trials() -> Vec<Trial> {
     let trial = |name: String, test: Box<dyn Fn() -> Result<()> + Send>| {
-        Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+        tried(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
     };
     let mut trials = vec![
         trial("tune::the_boundary_is_exact".into(), Box::new(the_boundary_is_exact)),

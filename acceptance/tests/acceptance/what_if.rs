@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 
+use crate::again::tried;
 use crate::binary;
 use crate::explanations::explained;
 use crate::run::{Run, TORCH_2_15};
@@ -37,7 +38,7 @@ const SHORT: u64 = 32 << 20;
 pub fn trials() -> Vec<Trial> {
     let trial = |(name, program): Row| {
         let test = move || what_if(program).map_err(|error| Failed::from(format!("{error:#}")));
-        Trial::test(format!("explain::what-if::{name}"), test)
+        tried(format!("explain::what-if::{name}"), test)
     };
     ROWS.into_iter().map(trial).collect()
 }
