@@ -17,12 +17,14 @@ _DEFAULTS = {
     "program_root": None,
     "history": False,
     "history_entries": None,
+    "names": True,
     "remedies": [],
     "edited": {},
     "ranks": None,
     "routing": "balanced",
     "unknown_sizes": "most",
     "batches": "longest",
+    "guard": None,
 }
 
 config = dict(_DEFAULTS)
@@ -375,12 +377,22 @@ def _torch_imported(torch):
         guarded(savers.install_torch, torch)
     if config["values"] != "off":
         guarded(_install_values, torch, rec)
-    if config["values"] != "all-host":
-        guarded(_install_undrawn, torch)
-    guarded(_install_program, torch, rec)
-    guarded(_install_batches, torch, rec)
+    guarded(_install_guard, torch, rec)
+    if config["follow"]:
+        if config["values"] != "all-host":
+            guarded(_install_undrawn, torch)
+        guarded(_install_batches, torch, rec)
+    # A run that counts is observed from as far as it can be; remedies need to know the program.
+    if config["follow"] or config["remedies"]:
+        guarded(_install_program, torch, rec)
     if config["remedies"]:
         guarded(_install_remedies, rec)
+
+
+def _install_guard(torch, rec):
+    from oomph import guard
+
+    guard.install(torch, rec, config)
 
 
 def _settle_vllm():

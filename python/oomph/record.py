@@ -84,6 +84,8 @@ class Record:
         """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
         self.compiled = []
         """What XLA says that the largest compiled programs need."""
+        self.guard = None
+        """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
         self._written = 0.0
 
     def forked(self):
@@ -252,6 +254,7 @@ class Record:
                 "unreached": _listed(self.unreached) + list(self.left_out),
                 "fallback": self.fallback,
                 "failure": self.failure,
+                "progress": self._progress(),
             }
 
     def _device(self, index, peaks):
@@ -271,6 +274,12 @@ class Record:
     def _work(self):
         try:
             return self.work.as_dict() if self.work is not None else None
+        except Exception:
+            return None
+
+    def _progress(self):
+        try:
+            return self.guard.as_dict() if self.guard is not None else None
         except Exception:
             return None
 

@@ -139,6 +139,8 @@ class Watcher:
             hook.guarded(self.gauge.attach)
         if self.owners is not None:
             hook.guarded(self.owners.started)
+        if self.record.guard is not None:
+            hook.guarded(self.record.guard.cuda_started)
         self.record.write()
 
     def hear_errors(self):
@@ -366,6 +368,8 @@ class Watcher:
             if getattr(self._outer, "busy", False) or not self.counter.stepped(optimizer):
                 return
             self.record.steps = self.counter.steps
+            if self.record.guard is not None:
+                self.record.guard.stepped()
             if counted is not None:
                 counted.stepped()
             if self.record.batches is not None:

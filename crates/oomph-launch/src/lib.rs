@@ -61,11 +61,12 @@ pub use environment::Environment;
 pub use error::LaunchError;
 pub use group::{Ending, end_group, end_with_parent};
 pub use hook::{
-    AppliedRemedy, AppliedState, Batches, HookBatch, HookBatchRange, HookBatches, HookBlocks, HookCompiled, HookConfig,
-    HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory, HookHolder, HookHostShortage, HookKept,
-    HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram,
-    HookRemedy, HookReport, HookReports, HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached,
-    LimitScales, Network, Routing, Stop, StopMode, UnknownSizes, Values,
+    AppliedRemedy, AppliedState, Batches, Guard, HookBatch, HookBatchRange, HookBatchSize, HookBatches, HookBlocks,
+    HookCheckpoint, HookCompiled, HookConfig, HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory,
+    HookHolder, HookHostShortage, HookKept, HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer,
+    HookPhase, HookPipeline, HookProgram, HookProgress, HookRemedy, HookReport, HookReports, HookSite, HookTrainer,
+    HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales, Network, Routing, Stop, StopMode, UnknownSizes,
+    Values,
 };
 pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};

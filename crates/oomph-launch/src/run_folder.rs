@@ -430,12 +430,15 @@ mod tests {
             random_weights: false,
             program_root: PathBuf::from("/program"),
             history: false,
+            history_entries: None,
+            names: true,
             remedies: Vec::new(),
             edited: Default::default(),
             ranks: None,
             routing: Default::default(),
             batches: Default::default(),
             unknown_sizes: Default::default(),
+            guard: None,
         }
     }
 

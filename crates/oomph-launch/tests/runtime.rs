@@ -57,12 +57,15 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             random_weights: false,
             program_root: place.path().to_owned(),
             history: false,
+            history_entries: None,
+            names: true,
             remedies: Vec::new(),
             edited: Default::default(),
             ranks: None,
             routing: Default::default(),
             batches: Default::default(),
             unknown_sizes: Default::default(),
+            guard: None,
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

@@ -43,6 +43,7 @@ mod program;
 mod progress;
 mod recovered;
 mod review;
+mod run;
 mod shell;
 mod stage;
 mod trial;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
+        Command::Run(args) => run::run(*args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),

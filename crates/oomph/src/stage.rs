@@ -1,15 +1,13 @@
 //! The stage on which a program runs: virtual cards, a run folder, and what is left when it ends.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    Batches, CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, ProgramKind,
-    Request, Routing, RunFolder, Runtime, Stop, StopMode, UnknownSizes, Values, handle_signals, host_memory_bytes,
-    missing_libraries, nearest_cudnn, prepare,
+    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, ProgramKind, Request,
+    RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries, nearest_cudnn, prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 use oomph_report::{WriteFloor, Writes, WrittenFile};
@@ -20,6 +18,10 @@ use crate::failure::hinted;
 use crate::program::Program;
 use crate::trial::Changes;
 use crate::{built, elsewhere, embedded, output, whose};
+
+mod real;
+
+pub use real::{RealOutcome, RealRun, Recording};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
@@ -105,38 +107,6 @@ impl Stage {
         &self.prepared.kind
     }
 
-    /// Runs the program on this machine's own GPU, with the changes and without the virtual one. The exit status is the
-    /// program's.
-    ///
-    /// # Errors
-    /// When the run cannot be set up.
-    pub fn perform_for_real(&self, changes: &Changes, output: Output) -> Result<ExitCode> {
-        let folder = RunFolder::create(&HookConfig {
-            stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
-            follow: false,
-            values: Values::Off,
-            allow_writes: true,
-            network: Network::All,
-            random_weights: false,
-            program_root: self.prepared.directory.clone(),
-            history: false,
-            remedies: changes.remedies.clone(),
-            edited: changes.edited.clone(),
-            ranks: Some("all".into()),
-            routing: Routing::Balanced,
-            batches: Batches::Longest,
-            unknown_sizes: UnknownSizes::Most,
-        })?;
-        let prepared = self.prepared_with(changes, &folder)?;
-        let mut launch = Launch::prepared(&prepared).hook_only(&self.runtime, &folder).output(output);
-        for (name, value) in &changes.env {
-            launch = launch.env(name, value);
-        }
-        let outcome = launch.run()?;
-        let status = outcome.interrupted.map_or(outcome.exit.shell_status(), |signal| signal.saturating_add(128));
-        Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
-    }
-
     /// Runs the program as it was typed on these cards and reads what it left. The recordings are copied to `keep`.
     ///
     /// # Errors
@@ -173,12 +143,15 @@ impl Stage {
             random_weights: program.random_weights,
             program_root: self.prepared.directory.clone(),
             history,
+            history_entries: None,
+            names: true,
             remedies: changes.remedies.clone(),
             edited: changes.edited.clone(),
             ranks: program.ranks.clone(),
             routing: program.routing,
             batches: program.batches,
             unknown_sizes: changes.unknown_sizes,
+            guard: None,
         })?;
         if program.device_log {
             folder.log_devices()?;

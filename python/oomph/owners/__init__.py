@@ -31,7 +31,9 @@ DEFAULT_ENTRIES = 300000
 class Owners:
     """Everything that names bytes in this process. Its methods swallow their own errors."""
 
-    def __init__(self, torch, record, entries):
+    def __init__(self, torch, record, entries, names=True):
+        self.names = names
+        """Whether the bytes are named; else the allocator's history is all that is kept."""
         self.torch = torch
         self.record = record
         self.history = History(torch, record, entries)
@@ -67,6 +69,8 @@ class Owners:
             return
         for device in range(self.torch._C._cuda_getDeviceCount()):
             self.notes.starts[device] = self.notes.count(device)
+        if not self.names:
+            return
         self.modules.attach()
         self.graph.attach()
         self._watch_optimizers()
@@ -125,7 +129,7 @@ class Owners:
 
     def step_ended(self, optimizer):
         """An optimizer's step has run."""
-        if not self.history.on:
+        if not self.history.on or not self.names:
             return
         since = self.share.start()
         try:
@@ -234,7 +238,8 @@ class Owners:
 
     def finish(self):
         """The process, or its part in the run, ends."""
-        if self.history.on:
+        # A run that counts is recorded for its death alone.
+        if self.history.on and self.record.guard is None:
             self._write()
             self._note_caught()
 
@@ -267,6 +272,13 @@ class Owners:
         self._write_seconds = self._wrote_until - since
 
     def _write_files(self):
+        folder = os.path.join(self.record.folder, "hook")
+        _mkdir(folder, exist_ok=True)
+        base = os.path.join(folder, str(os.getpid()))
+        if not self.names:
+            snapshot = self.history.snapshot()
+            write_whole(base + ".snapshot.pickle", lambda file: self.history.save(snapshot, file))
+            return
         moment = self.notes.moment()
         try:
             survey(self.torch, self.tensors, self.modules, self.optimizers, self.graph, moment)
@@ -274,9 +286,6 @@ class Owners:
             _debug()
         snapshot = self.history.snapshot()
         see_workspaces(self.torch, snapshot, self.notes)
-        folder = os.path.join(self.record.folder, "hook")
-        _mkdir(folder, exist_ok=True)
-        base = os.path.join(folder, str(os.getpid()))
         names = json.dumps(self.notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
         write_whole(base + ".names.json", lambda file: file.write(names))
         write_whole(base + ".snapshot.pickle", lambda file: self.history.save(snapshot, file))
@@ -302,6 +311,6 @@ def _debug():
 
 def install(torch, record, config):
     """Attach to a torch that has just been imported; nothing is recorded or observed before it uses a GPU."""
-    owners = Owners(torch, record, config.get("history_entries") or DEFAULT_ENTRIES)
+    owners = Owners(torch, record, config.get("history_entries") or DEFAULT_ENTRIES, config["names"])
     owners.attach()
     return owners

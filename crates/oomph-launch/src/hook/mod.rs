@@ -9,10 +9,12 @@ use serde_json::{Map, Value};
 
 mod doubt;
 mod followed;
+mod guard;
 mod program;
 
 pub use doubt::{HookHostShortage, HookUnknownSize, UnknownSizes};
 pub use followed::{HookFollowedLoop, HookGrowth, HookHolder, HookPhase, HookUnreached};
+pub use guard::{Guard, HookBatchSize, HookCheckpoint, HookProgress};
 pub use program::{
     HookBlocks, HookKept, HookLoader, HookLoop, HookModel, HookOptimizer, HookPipeline, HookProgram, HookTrainer,
     HookTrainerArguments,
@@ -40,6 +42,12 @@ pub struct HookConfig {
     /// Whether the framework's allocator records its history, for the explanation.
     #[serde(default)]
     pub history: bool,
+    /// How many events per device the allocator's history keeps; `None` is the hook's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history_entries: Option<u32>,
+    /// Whether the hook names the bytes of that history.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub names: bool,
     /// What is changed in the program from inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<HookRemedy>,
@@ -58,6 +66,9 @@ pub struct HookConfig {
     /// Which end is taken of a size that hangs on values that were never computed.
     #[serde(default, skip_serializing_if = "UnknownSizes::are_most")]
     pub unknown_sizes: UnknownSizes,
+    /// What a run that counts is to do beside; `None` in a dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Guard>,
 }
 
 /// Which batches of a training loader are seen, where they differ in size.
@@ -263,6 +274,9 @@ pub struct HookReport {
     pub failure: Option<HookFailure>,
     /// What one optimizer step computes and moves; `None` where fewer than two steps were made.
     pub work: Option<Counted>,
+    /// How far the program's trainer is; `None` in a dry run.
+    #[serde(deserialize_with = "program::lenient")]
+    pub progress: Option<HookProgress>,
 }
 
 /// The exception that ended a program.
@@ -444,12 +458,15 @@ mod tests {
             random_weights: true,
             program_root: PathBuf::from("/cwd"),
             history: true,
+            history_entries: None,
+            names: true,
             remedies: Vec::new(),
             edited: Default::default(),
             ranks: None,
             routing: Routing::Balanced,
             batches: Batches::Longest,
             unknown_sizes: UnknownSizes::Most,
+            guard: None,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

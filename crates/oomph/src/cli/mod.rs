@@ -7,6 +7,7 @@ mod fix;
 mod maintenance;
 mod plan;
 mod program;
+mod run;
 mod shell;
 mod tune;
 mod view;
@@ -21,6 +22,7 @@ pub use fix::{FixArgs, Prefer};
 pub use maintenance::{CacheArgs, CacheCommand, DoctorArgs};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
+pub use run::{Record, RunArgs};
 pub use shell::{CompletionsArgs, ManArgs};
 pub use tune::TuneArgs;
 pub use view::{PageArgs, ViewArgs};
@@ -109,6 +111,9 @@ pub enum Command {
     /// Find the largest batch, length or resolution that fits, with both sides of the boundary run
     #[command(after_help = tune::HELP, override_usage = "oomph tune --vary NAME=LOW..HIGH [OPTIONS] -- CMD... {NAME}")]
     Tune(Box<TuneArgs>),
+    /// Run a program on this machine's GPU, and start it again with a verified change where it dies of GPU memory
+    #[command(after_help = run::HELP, override_usage = "oomph run [OPTIONS] -- CMD...")]
+    Run(Box<RunArgs>),
     /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),

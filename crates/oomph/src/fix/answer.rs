@@ -49,6 +49,8 @@ pub struct Applied {
     pub said: Option<Said>,
     /// The same with everything in the program's configuration file that can stand there.
     pub said_in_file: Option<Said>,
+    /// Whether an optimizer step sees fewer samples than before: the program accumulates no gradients.
+    pub shrinks_batch: bool,
     /// The files that it changes, as they were read.
     pub originals: BTreeMap<PathBuf, String>,
 }
@@ -169,7 +171,8 @@ impl<'a> Parts<'_, 'a> {
             let (said, said_in_file) = (self.applier.said(mix, Into::Line), self.applier.said(mix, Into::File));
             let edits = self.applier.edits.as_ref();
             let originals = edits.map(|edits| edits.originals(changes.edited.keys())).unwrap_or_default();
-            Some(Applied { changes, said, said_in_file, originals })
+            let shrinks_batch = self.applier.ready(mix).is_ok_and(|ready| ready.smaller_batch.is_some());
+            Some(Applied { changes, said, said_in_file, shrinks_batch, originals })
         });
         let changes = changes.collect();
         let is_fix = |mix: &Mix<'_>| self.found.fixes.iter().any(|fix| fix.mix.key() == mix.key());

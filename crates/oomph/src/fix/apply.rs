@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use oomph_gpu::nvml;
-use oomph_launch::Output;
+use oomph_launch::{Guard, Output};
 use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
@@ -21,7 +21,7 @@ use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::output;
 use crate::program::quoted;
-use crate::stage::{Ended, Scene, Stage};
+use crate::stage::{Ended, RealRun, Recording, Scene, Stage};
 
 /// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
 pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
@@ -96,7 +96,19 @@ pub fn run(
     let (row, Applied { changes, .. }) = chosen(answer, number)?;
     let output = if stdout_to_stderr { Output::StdoutToStderr } else { Output::Inherit };
     if real {
-        return stage.perform_for_real(changes, output);
+        let run = RealRun {
+            changes,
+            output,
+            stand_in: None,
+            recording: Recording::Off,
+            guard: &Guard::default(),
+            keep: None,
+        };
+        let outcome = stage.perform_for_real(&run)?;
+        return Ok(match outcome.interrupted {
+            Some(signal) => interrupted(signal),
+            None => ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)),
+        });
     }
     let cards = &stage.program.cards;
     let scene = Scene {

@@ -7,7 +7,7 @@ mod bench;
 mod edits;
 mod evaluation;
 mod in_place;
-mod list;
+pub mod list;
 mod phases;
 mod price;
 mod serving;
@@ -39,7 +39,7 @@ use crate::stage::Stage;
 use crate::trial::{Changes, Runner, Stop};
 use crate::{html, needs, output, pool, whose};
 
-use answer::Answer;
+pub use answer::{Answer, Applied};
 use baseline::{Baseline, Seen, observed};
 use bench::{Applier, Means, VirtualBench};
 use edits::Edits;
@@ -158,6 +158,15 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
         FixVerdict::NothingFits => status::DOES_NOT_FIT,
         FixVerdict::Failed => status::PROGRAM_FAILED,
     }))
+}
+
+/// Searches without an answer for people.
+///
+/// # Errors
+/// When a run cannot be set up, or a signal ends the search before anything is found.
+pub fn find(stage: &Stage, wanted: &Wanted, tell: &(dyn Fn(&str) + Sync)) -> Result<Answer, Stop> {
+    let runner = ForkRunner::new(stage, Some(wanted.jobs));
+    search(stage, &runner, Catalogue::builtin(), wanted, Instant::now(), tell)
 }
 
 /// The whole search: the program as it is, what it needs, and what makes it fit.
@@ -442,7 +451,7 @@ fn fullest(report: &DryRunReport) -> usize {
 }
 
 /// The cards with what the program may take of them.
-fn limited(cards: &[Card], target: Option<&str>, margin: Option<&str>) -> Result<Vec<Card>> {
+pub fn limited(cards: &[Card], target: Option<&str>, margin: Option<&str>) -> Result<Vec<Card>> {
     let target = target
         .map(|text| size::parse(text).map_err(|error| hinted(format!("--target: {error}"), "write --target 10GiB")))
         .transpose()?;

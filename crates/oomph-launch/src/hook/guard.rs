@@ -1,0 +1,66 @@
+//! A run that counts (`oomph run`): what the hook does for it, and what it saw of the program's trainer.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What the hook does in a run that counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guard {
+    /// Where the trainer resumes; `None` where it starts as the program says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<HookCheckpoint>,
+    /// What each card would hold if it were smaller, in bytes: PyTorch takes no more, less the context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
+}
+
+/// A checkpoint that the program's own trainer finished.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookCheckpoint {
+    /// Who wrote it: `transformers`, `lightning` or `accelerate`.
+    pub kind: String,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The optimizer steps that were made until then.
+    pub step: u64,
+}
+
+/// How far a program's trainer is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookProgress {
+    /// `transformers`, `lightning` or `accelerate`; `None` for a loop of the program's own.
+    pub trainer: Option<String>,
+    /// How many optimizer steps the training had behind it when this process made its first.
+    pub started_at_step: Option<u64>,
+    /// How many it has now.
+    pub step: Option<u64>,
+    /// How much the trainer takes at once.
+    pub batch: Option<HookBatchSize>,
+    /// The checkpoint that it resumed from.
+    pub resumed: Option<PathBuf>,
+    /// Those that it finished, the oldest first.
+    pub checkpoints: Vec<HookCheckpoint>,
+}
+
+/// How many samples a trainer takes for one optimizer step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookBatchSize {
+    /// In one pass of one process.
+    pub micro: u64,
+    /// Passes for a step.
+    pub accumulation: u64,
+    /// Processes.
+    pub processes: u64,
+}
+
+impl HookBatchSize {
+    /// The samples of an optimizer step.
+    pub fn effective(self) -> u64 {
+        self.micro.saturating_mul(self.accumulation).saturating_mul(self.processes)
+    }
+}

@@ -1,0 +1,369 @@
+//! `oomph run`: the program on the real GPU, started again with a verified change where it dies of GPU memory.
+//!
+//! The loop is [`Guarded::go`]: an attempt ([`Stage::perform_for_real`]), what became of it ([`attempt`]), and, where it
+//! died of GPU memory, what comes next ([`remedy`]) and from where ([`checkpoint`]). Each turn leaves lines in the
+//! [`journal`]. No configuration is started twice, and no other failure is retried.
+
+mod attempt;
+mod checkpoint;
+mod device;
+mod journal;
+mod remedy;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use oomph_gpu::size;
+use oomph_launch::{Guard, HookCheckpoint, Output};
+use oomph_remedy::Catalogue;
+
+use crate::assemble::assemble;
+use crate::cards::Card;
+use crate::cli::{self, Record, RunArgs};
+use crate::dry_run::interrupted;
+use crate::fix::{self, list};
+use crate::output;
+use crate::program::{self, Program};
+use crate::progress::Progress;
+use crate::stage::{Ended, RealOutcome, RealRun, Recording, Stage};
+use crate::trial::{Changes, Runner, Stop};
+
+use attempt::Attempt;
+use device::Devices;
+use journal::{Event, Journal};
+use remedy::{Configuration, Next, Rules};
+
+/// How long a check may take that nobody asked for.
+const QUICK_CHECK: Duration = Duration::from_secs(10);
+
+/// The exit status of a program that died of GPU memory with a remedy too, when no other is left.
+const NO_REMEDY_LEFT: u8 = 78;
+
+/// Runs the program under guard.
+///
+/// # Errors
+/// When an option makes no sense, or something that is needed is missing.
+pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
+    let catalogue = Catalogue::builtin();
+    let rules = Rules {
+        allow: list::allowed(catalogue, &args.allow)?,
+        forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
+        max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
+    };
+    let devices = Devices::new(args.rehearse.as_deref(), args.vram.as_deref())?;
+    let program = Program { cards: devices.twins()?, ..program_of(&args)? };
+    let margin = args.margin.clone();
+    fix::limited(&program.cards, None, margin.as_deref())?;
+    let stage = Stage::set(program, quiet)?;
+    let journal = Journal::open(&args.keep)?;
+    let check = if args.no_check { None } else { Some(if args.check { Duration::MAX } else { QUICK_CHECK }) };
+    let recording = match args.record {
+        Record::Off => Recording::Off,
+        Record::Light => Recording::Light,
+        Record::Full => Recording::Full,
+    };
+    let guarded = Guarded {
+        stage: &stage,
+        devices,
+        rules,
+        margin,
+        recording,
+        attempts: args.attempts,
+        quiet,
+        journal,
+        checkpoints: Vec::new(),
+        died: Vec::new(),
+    };
+    guarded.go(check)
+}
+
+/// The program as dry runs see it.
+fn program_of(args: &RunArgs) -> Result<Program> {
+    let program = Program::new(cli::ProgramArgs {
+        gpu: args.rehearse.iter().cloned().collect(),
+        vram: args.vram.clone(),
+        with: args.with.clone(),
+        steps: None,
+        until_exit: false,
+        budget: None,
+        timeout: None,
+        values: cli::Values::Small,
+        routing: cli::Routing::Balanced,
+        batches: cli::Batches::Longest,
+        random_weights: false,
+        ranks: None,
+        allow_writes: false,
+        network: None,
+        command: args.command.clone(),
+    })?;
+    Ok(Program { history: false, ..program })
+}
+
+/// A program under guard.
+struct Guarded<'a> {
+    stage: &'a Stage,
+    devices: Devices,
+    rules: Rules,
+    margin: Option<String>,
+    recording: Recording,
+    /// How often the program is started at most.
+    attempts: usize,
+    quiet: bool,
+    journal: Journal,
+    /// What the program's trainer finished so far, in all attempts.
+    checkpoints: Vec<HookCheckpoint>,
+    /// The configurations that died.
+    died: Vec<Configuration>,
+}
+
+/// What comes after a death.
+enum Decision {
+    Again(Configuration),
+    End(String),
+}
+
+impl Guarded<'_> {
+    /// Starts the program until it ends for another reason than GPU memory, or nothing is left to try.
+    fn go(mut self, check: Option<Duration>) -> Result<ExitCode> {
+        self.journal.add(&Event::Start {
+            command: self.stage.program.shown(),
+            gpu: self.devices.shown(),
+            rehearsal: self.devices.stand_in.is_some(),
+            free_bytes: self.stage.program.cards.iter().filter_map(Card::capacity_bytes).min(),
+        });
+        let mut spare: Vec<Configuration> = Vec::new();
+        let mut configuration = Configuration::unchanged(self.stage);
+        if let Some(time) = check {
+            match self.checked(time) {
+                Ok(fixes) => {
+                    spare = fixes;
+                    if !spare.is_empty() {
+                        configuration = spare.remove(0);
+                    }
+                }
+                Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        }
+        for number in 1.. {
+            let (outcome, attempt) = self.attempt(number, &configuration)?;
+            if let Some(signal) = outcome.interrupted {
+                return Ok(interrupted(signal));
+            }
+            let own = ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX));
+            let Some(death) = &attempt.death else { return Ok(own) };
+            output::say(&format!("oomph: {}", attempt::told(death)));
+            self.died.push(configuration.clone());
+            let (decision, seconds) = remedy::timed(|| {
+                if number >= self.attempts {
+                    let word = if number == 1 { "time" } else { "times" };
+                    return Ok(Decision::End(format!("it was started {number} {word} (--attempts)")));
+                }
+                self.devices.wait_until_free();
+                self.decide(&configuration, death.requested_bytes, &mut spare)
+            });
+            let decision = match decision {
+                Ok(decision) => decision,
+                Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+                // The search must not cost the program its own exit status.
+                Err(Stop::Failed(error)) => Decision::End(format!("the search failed: {error:#}")),
+            };
+            match decision {
+                Decision::Again(next) => {
+                    self.decided(&next.remedies, &next.titles.join(" + "), seconds);
+                    configuration = next;
+                }
+                Decision::End(reason) => {
+                    self.decided(&[], &reason, seconds);
+                    output::say(&format!("oomph: not started again: {reason}"));
+                    self.point_to(death);
+                    let changed = self.died.iter().any(|died| !died.remedies.is_empty());
+                    return Ok(if changed { ExitCode::from(NO_REMEDY_LEFT) } else { own });
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The fixes that a dry run asks for before the start; none where it fits, or where that is not known in time.
+    fn checked(&self, time: Duration) -> Result<Vec<Configuration>, Stop> {
+        let cards = self.cards().map_err(Stop::Failed)?;
+        self.tell("checking whether it fits what is free on the card");
+        let changes = Changes::none(&self.stage.program.command);
+        let timeout = (time != Duration::MAX).then_some(time);
+        let run = match self.stage.run(&changes, &cards, timeout).map_err(Stop::Failed)? {
+            Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
+            Ended::Observed(run) => run,
+        };
+        let report = assemble(&cards, &run, None);
+        match report.verdict {
+            oomph_report::Verdict::Oom => {}
+            oomph_report::Verdict::Fits if run.is_done() => {
+                let peak = report.devices.iter().map(|device| device.peak.process_bytes).max().unwrap_or(0);
+                self.tell(&format!("the dry run fits: its peak is {}", size::format(peak)));
+                return Ok(Vec::new());
+            }
+            _ => {
+                self.tell("the dry run gives no answer in time; the program starts");
+                return Ok(Vec::new());
+            }
+        }
+        output::say("oomph: the dry run does not fit; looking for a fix before the start");
+        match self.search(&cards)? {
+            Next::Fixes(fixes) => Ok(fixes),
+            Next::Fits { .. } => Ok(Vec::new()),
+            Next::Nothing(reason) => {
+                output::say(&format!("oomph: no fix: {reason}; the program starts as it is"));
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// Starts the program once.
+    fn attempt(&mut self, number: usize, configuration: &Configuration) -> Result<(RealOutcome, Attempt)> {
+        let resume = checkpoint::newest_whole(&self.checkpoints).cloned();
+        let (mut changes, mut by_hook) = (configuration.changes.clone(), None);
+        let mut from = resume.clone();
+        match &resume {
+            Some(checkpoint) if checkpoint.kind == "accelerate" => {
+                match checkpoint::resuming(&changes.command, &self.stage.directory, checkpoint) {
+                    Some(command) => changes.command = command,
+                    None => from = None,
+                }
+            }
+            _ => by_hook.clone_from(&resume),
+        }
+        self.journal.add(&Event::Attempt {
+            number,
+            remedies: configuration.remedies.clone(),
+            checkpoint: from.as_ref().map(|checkpoint| checkpoint.path.clone()),
+            step: from.as_ref().map(|checkpoint| checkpoint.step),
+            predicted_peak_bytes: configuration.peak_bytes,
+        });
+        if number > 1 || !configuration.remedies.is_empty() {
+            output::say(&format!("oomph: {}", self.announced(number, configuration, from.as_ref())));
+        }
+        let recording = self.journal.recording(number);
+        let guard = Guard { resume: by_hook, limit_bytes: self.devices.limit_bytes };
+        let outcome = self.stage.perform_for_real(&RealRun {
+            changes: &changes,
+            output: Output::Inherit,
+            stand_in: self.devices.stand_in.as_deref(),
+            recording: self.recording,
+            guard: &guard,
+            keep: Some(&recording),
+        })?;
+        let attempt = Attempt::of(&outcome, &recording, from.as_ref());
+        for warning in &attempt.warnings {
+            output::say(&format!("oomph: warning: {warning}"));
+        }
+        self.checkpoints.extend(attempt.checkpoints.iter().cloned());
+        self.journal.add(&Event::End {
+            number,
+            exit_status: outcome.exit_status,
+            seconds: (outcome.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
+            reserved_peak_bytes: attempt.reserved_peak_bytes,
+            steps: attempt.steps,
+            resumed_at_step: attempt.resumed_at_step,
+            effective_batch: attempt.effective_batch,
+            out_of_memory: attempt.death.clone(),
+        });
+        Ok((outcome, attempt))
+    }
+
+    /// The line of an attempt.
+    fn announced(&self, number: usize, configuration: &Configuration, from: Option<&HookCheckpoint>) -> String {
+        let start = match from {
+            Some(checkpoint) => format!("from {} (step {})", checkpoint.path.display(), checkpoint.step),
+            None if number > 1 => "from the beginning: there is no checkpoint that oomph can resume from".to_owned(),
+            None => "from the beginning".to_owned(),
+        };
+        let with = configuration.titles.join(" + ");
+        let peak = configuration.peak_bytes.map_or(String::new(), |peak| format!(", peak {}", size::format(peak)));
+        format!("start {number} of at most {}, {start}, with: {with}{peak}", self.attempts)
+    }
+
+    /// What comes after a death. `spare` are fixes that an earlier search found.
+    fn decide(
+        &self,
+        died: &Configuration,
+        requested_bytes: u64,
+        spare: &mut Vec<Configuration>,
+    ) -> Result<Decision, Stop> {
+        if let Some(next) = self.lower(died, spare) {
+            return Ok(Decision::Again(next));
+        }
+        let mut cards = self.cards().map_err(Stop::Failed)?;
+        if let Some(peak) = died.peak_bytes {
+            // What was promised of it did not hold on this card.
+            cards = remedy::below(&cards, peak, requested_bytes);
+        }
+        output::say("oomph: looking for what makes it fit");
+        let mut found = self.search(&cards)?;
+        if let Next::Fits { peak_bytes } = found {
+            let Some(peak) = peak_bytes else {
+                return Ok(Decision::End("its dry run fits, and how much it needs is not known".into()));
+            };
+            self.tell(&format!(
+                "the dry run fits ({}), the real run did not: looking for what needs less than that",
+                size::format(peak)
+            ));
+            found = self.search(&remedy::below(&cards, peak, requested_bytes))?;
+        }
+        Ok(match found {
+            Next::Fixes(fixes) => {
+                *spare = fixes;
+                match self.lower(died, spare) {
+                    Some(next) => Decision::Again(next),
+                    None => Decision::End("each remedy that fits was tried".into()),
+                }
+            }
+            Next::Fits { .. } => Decision::End("its dry run fits; what it lacks on this card is not known".into()),
+            Next::Nothing(reason) => Decision::End(reason),
+        })
+    }
+
+    /// The first of the fixes that was not tried and needs less than what died.
+    fn lower(&self, died: &Configuration, spare: &mut Vec<Configuration>) -> Option<Configuration> {
+        let needs_less = |one: &Configuration| match (one.peak_bytes, died.peak_bytes) {
+            (Some(peak), Some(before)) => peak < before,
+            _ => true,
+        };
+        let is_new = |one: &Configuration| self.died.iter().all(|before| before.changes != one.changes);
+        let place = spare.iter().position(|one| needs_less(one) && is_new(one))?;
+        Some(spare.remove(place))
+    }
+
+    fn search(&self, cards: &[Card]) -> Result<Next, Stop> {
+        let progress = Progress::new(self.quiet);
+        let found = remedy::search(self.stage, cards, &self.rules, &|what| progress.tell(what));
+        progress.finish();
+        found
+    }
+
+    /// The cards with what is free on them now, less the margin.
+    fn cards(&self) -> Result<Vec<Card>> {
+        fix::limited(&self.devices.twins()?, None, self.margin.as_deref())
+    }
+
+    fn decided(&mut self, remedies: &[String], reason: &str, seconds: f64) {
+        self.journal.add(&Event::Decision {
+            remedies: remedies.to_vec(),
+            reason: reason.to_owned(),
+            searched_seconds: (seconds * 1000.0).round() / 1000.0,
+        });
+    }
+
+    /// Where the explanation is to be had.
+    fn point_to(&self, death: &journal::Death) {
+        self.tell(&format!("the journal is {}", self.journal.path().display()));
+        if let Some(recording) = &death.recording {
+            self.tell(&format!("why it died: oomph explain {}", program::quoted(&recording.to_string_lossy())));
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        output::tell(&format!("oomph: {line}"), self.quiet);
+    }
+}

@@ -1,0 +1,231 @@
+"""A run that counts (`oomph run`): what checkpoints the program's trainer finished, how far it is, and where it resumes.
+
+Nothing of the program is changed but what `hook.json` asks for: a checkpoint to resume from, and a limit on what PyTorch
+takes of each card. A checkpoint is named once the trainer's own call that writes it has returned, so a folder that a
+dying process left half written is never taken for one.
+"""
+
+import functools
+import os
+import weakref
+
+from oomph import hook
+
+_MOST_CHECKPOINTS = 200
+"""Older ones are forgotten; trainers rotate them away as well."""
+
+
+class Guard:
+    """Follows the trainer of this process. Its methods never raise into the program."""
+
+    def __init__(self, torch, record, wanted):
+        self.torch = torch
+        self.record = record
+        self.resume = wanted.get("resume")
+        self.limit = wanted.get("limit_bytes")
+        self.trainer = None
+        """What knows the step of the whole training, as a weak reference, and how to ask it."""
+        self.kind = None
+        self.global_step = None
+        self.started_at = None
+        self.batch = None
+        self.checkpoints = []
+        self.resumed = None
+
+    def attach(self):
+        """Wait for the trainers, and for the cards."""
+        hook.on_import("transformers.trainer", self._transformers)
+        for package in ("lightning.pytorch", "pytorch_lightning"):
+            hook.on_import(package + ".trainer.trainer", self._lightning)
+        hook.on_import("accelerate.accelerator", self._accelerate)
+
+    def as_dict(self):
+        """What `oomph run` reads of it."""
+        return {
+            "trainer": self.kind,
+            "started_at_step": self.started_at,
+            "step": self.global_step,
+            "batch": self.batch,
+            "resumed": self.resumed,
+            "checkpoints": list(self.checkpoints),
+        }
+
+    # -- the cards ---------------------------------------------------------------------------------------------
+
+    def cuda_started(self):
+        """Hold PyTorch to the limit: a card of that size would hold the context as well."""
+        if not self.limit:
+            return
+        cuda = self.torch.cuda
+        for device in range(self.torch._C._cuda_getDeviceCount()):
+            free, total = cuda.mem_get_info(device)
+            context = max(0, total - free)
+            cuda.set_per_process_memory_fraction(max(0.0, min(1.0, (self.limit - context) / total)), device)
+
+    # -- steps -------------------------------------------------------------------------------------------------
+
+    def stepped(self):
+        """An optimizer has stepped; the trainer counts it after this."""
+        trainer = self.trainer() if self.trainer is not None else None
+        if trainer is None:
+            return
+        before = int(trainer.state.global_step if self.kind == "transformers" else trainer.global_step)
+        if self.started_at is None:
+            self.started_at = before
+            self.batch = self._batch(trainer)
+            self.record.write()
+        self.global_step = before + 1
+
+    def _batch(self, trainer):
+        """What the trainer takes at once, how often it accumulates, and on how many processes."""
+        if self.kind != "transformers":
+            return None
+        return {
+            "micro": int(trainer._train_batch_size),
+            "accumulation": int(trainer.args.gradient_accumulation_steps),
+            "processes": int(trainer.args.world_size),
+        }
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    def _finished(self, kind, path, step):
+        path = os.path.abspath(os.fspath(path))
+        if not os.path.exists(path):
+            # Another rank writes it.
+            return
+        self.checkpoints = [one for one in self.checkpoints if one["path"] != path][1 - _MOST_CHECKPOINTS:]
+        self.checkpoints.append({"kind": kind, "path": path, "step": int(step)})
+        self.record.write()
+
+    def _wanted(self, kind):
+        resume = self.resume
+        return resume["path"] if resume is not None and resume.get("kind") == kind else None
+
+    # -- the Trainer of transformers, and TRL's ----------------------------------------------------------------
+
+    def _transformers(self, module):
+        trainer_class, guard = module.Trainer, self
+        train, save = trainer_class.train, trainer_class._save_checkpoint
+
+        @functools.wraps(train)
+        def trained(trainer, resume_from_checkpoint=None, *args, **kwargs):
+            path = hook.guarded(guard._begin_transformers, trainer)
+            return train(trainer, path or resume_from_checkpoint, *args, **kwargs)
+
+        @functools.wraps(save)
+        def saved(trainer, model, trial=None, *args, **kwargs):
+            result = save(trainer, model, trial, *args, **kwargs)
+            hook.guarded(guard._saved_transformers, trainer, trial)
+            return result
+
+        trainer_class.train, trainer_class._save_checkpoint = trained, saved
+        self._keep_batch(module)
+
+    def _begin_transformers(self, trainer):
+        self.trainer, self.kind = weakref.ref(trainer), "transformers"
+        path = self._wanted("transformers")
+        if path is not None:
+            self.resumed = path
+        return path
+
+    def _keep_batch(self, module):
+        """From November 2023 to February 2026 a resumed Trainer took the micro-batch of the checkpoint for its own."""
+        state_class, guard = module.TrainerState, self
+        load = state_class.load_from_json
+
+        def loaded(json_path):
+            state = load(json_path)
+            trainer = guard.trainer() if guard.trainer is not None else None
+            if guard.resumed is not None and trainer is not None and getattr(state, "train_batch_size", None):
+                state.train_batch_size = trainer.args.train_batch_size
+            return state
+
+        state_class.load_from_json = staticmethod(loaded)
+
+    def _saved_transformers(self, trainer, trial):
+        if trainer.args.save_only_model:
+            # There is no optimizer in it.
+            return
+        step = int(trainer.state.global_step)
+        folder = os.path.join(trainer._get_output_dir(trial=trial), "checkpoint-%d" % step)
+        self._finished("transformers", folder, step)
+
+    # -- Lightning ---------------------------------------------------------------------------------------------
+
+    def _lightning(self, module):
+        trainer_class, guard = module.Trainer, self
+        fit, save = trainer_class.fit, trainer_class.save_checkpoint
+
+        @functools.wraps(fit)
+        def fitted(trainer, *args, **kwargs):
+            path = hook.guarded(guard._begin_lightning, trainer)
+            # Its place among the arguments is the fifth: model, train_dataloaders, val_dataloaders, datamodule, ckpt_path.
+            if path and len(args) < 5:
+                kwargs["ckpt_path"] = path
+            return fit(trainer, *args, **kwargs)
+
+        @functools.wraps(save)
+        def saved(trainer, filepath, weights_only=False, *args, **kwargs):
+            result = save(trainer, filepath, weights_only, *args, **kwargs)
+            if not weights_only:
+                hook.guarded(guard._saved_lightning, trainer, filepath)
+            return result
+
+        trainer_class.fit, trainer_class.save_checkpoint = fitted, saved
+
+    def _begin_lightning(self, trainer):
+        self.trainer, self.kind = weakref.ref(trainer), "lightning"
+        path = self._wanted("lightning")
+        if path is not None:
+            self.resumed = path
+        return path
+
+    def _saved_lightning(self, trainer, filepath):
+        # In the middle of an epoch Lightning remembers how many batches were made, and starts the loader anew: the rest
+        # of the epoch would see other samples. One that is written in the background is not finished here.
+        ended = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+        writer = type(trainer.strategy.checkpoint_io).__name__
+        if ended and "Async" not in writer:
+            self._finished("lightning", filepath, trainer.global_step)
+
+    # -- Accelerate --------------------------------------------------------------------------------------------
+
+    def _accelerate(self, module):
+        accelerator_class, guard = module.Accelerator, self
+        save, load = accelerator_class.save_state, accelerator_class.load_state
+
+        @functools.wraps(save)
+        def saved(accelerator, *args, **kwargs):
+            folder = save(accelerator, *args, **kwargs)
+            hook.guarded(guard._saved_accelerate, folder)
+            return folder
+
+        @functools.wraps(load)
+        def loaded(accelerator, input_dir=None, *args, **kwargs):
+            result = load(accelerator, input_dir, *args, **kwargs)
+            hook.guarded(guard._loaded_accelerate, input_dir)
+            return result
+
+        accelerator_class.save_state, accelerator_class.load_state = saved, loaded
+
+    def _saved_accelerate(self, folder):
+        # The Trainer saves through it as well, in folders of its own.
+        if folder and self.kind != "transformers":
+            self.kind = "accelerate"
+            self._finished("accelerate", folder, self.record.steps + (self.started_at or 0))
+
+    def _loaded_accelerate(self, folder):
+        if self.kind != "transformers" and folder:
+            self.resumed = os.path.abspath(os.fspath(folder))
+
+
+def install(torch, record, config):
+    """Attach to a torch that has just been imported; None where the run is not one that counts."""
+    wanted = config.get("guard")
+    if wanted is None:
+        return None
+    guard = Guard(torch, record, wanted)
+    guard.attach()
+    record.guard = guard
+    return guard
+
