@@ -113,6 +113,8 @@ pub struct WatchedFramework {
     pub retries: Option<u64>,
     /// The optimizer steps of the training, with those before a checkpoint that was resumed.
     pub step: u64,
+    /// Those that this process made.
+    pub process_steps: u64,
     /// Where in the program this was read: `start`, `step-end`, `refusal` or `other`.
     pub moment: String,
     /// How many seconds ago.
