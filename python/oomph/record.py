@@ -87,7 +87,7 @@ class Record:
         self.guard = None
         """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
         self.memory_now = None
-        """A callable that gives what PyTorch's allocator held at the last look (`oomph.watch`); `oomph watch` reads it."""
+        """A callable that gives what PyTorch's allocator held at the last look, by moment; `oomph watch` reads it."""
         self._written = 0.0
 
     def forked(self):
@@ -292,7 +292,7 @@ class Record:
         if self.guard is None or self.memory_now is None:
             return None
         try:
-            return {"moment": moment, "time": time.time(), "step": self.steps, "devices": self.memory_now()}
+            return {"moment": moment, "time": time.time(), "step": self.steps, "devices": self.memory_now(moment)}
         except Exception:
             return None
 

@@ -87,9 +87,12 @@ class Watcher:
                 self._held[index] = (allocated["current"], reserved["current"], stats)
         return result
 
-    def held(self):
+    def held(self, moment):
         """What the allocator held when its peaks were read last, by device."""
         found, guard = [], self.record.guard
+        cuda = self.torch.cuda
+        # What is free belongs to the same moment; a capture of a graph must not see other calls.
+        asks = moment == "step-end" and not cuda.is_current_stream_capturing()
         for index, (allocated, reserved, stats) in sorted(self._held.items()):
             split = stats.get("inactive_split_bytes")
             found.append({
@@ -100,6 +103,7 @@ class Watcher:
                 # Free pieces of segments that also hold something: they cannot be given back to the card.
                 "fragments_bytes": split["all"]["current"] if split else None,
                 "retries": stats.get("num_alloc_retries"),
+                "free_bytes": cuda.mem_get_info(index)[0] if asks else None,
             })
         return found
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::Deserialize;
 
@@ -18,6 +19,8 @@ pub struct Running {
     pub launcher: u32,
     /// What the hook does in a run that counts; `None` in a dry run.
     pub guard: Option<Guard>,
+    /// When it began, by its files.
+    pub began: SystemTime,
     /// The books of its virtual cards; `None` where it runs on real ones.
     pub ledger: Option<PathBuf>,
 }
@@ -29,7 +32,7 @@ struct Told {
     guard: Option<Guard>,
 }
 
-/// The runs of this user whose launchers live, ordered by folder.
+/// The runs of this user whose launchers live, the oldest first.
 pub fn running() -> Vec<Running> {
     let mut found: Vec<Running> = Vec::new();
     for base in bases() {
@@ -37,7 +40,7 @@ pub fn running() -> Vec<Running> {
             found.extend(read(&entry.path()));
         }
     }
-    found.sort_by(|one, other| one.folder.cmp(&other.folder));
+    found.sort_by(|one, other| (one.began, &one.folder).cmp(&(other.began, &other.folder)));
     // The same folder may have two names among the places of run folders.
     found.dedup_by(|one, other| one.folder == other.folder);
     found
@@ -46,8 +49,7 @@ pub fn running() -> Vec<Running> {
 impl Running {
     /// What the hook saw in each process so far, by process. One that has not imported its framework is not among them.
     pub fn reports(&self) -> Vec<HookReport> {
-        let mut found: Vec<HookReport> =
-            report_files(&self.folder).iter().filter_map(|path| read_json(path)).collect();
+        let mut found: Vec<HookReport> = report_files(&self.folder).iter().filter_map(|path| read_json(path)).collect();
         found.sort_by_key(|report| report.pid);
         found
     }
@@ -61,12 +63,15 @@ fn read(folder: &Path) -> Option<Running> {
         return None;
     }
     // A folder without it is one of the files that a run keeps on disk.
-    let told: Told = read_json(&folder.join("hook.json"))?;
+    let config = folder.join("hook.json");
+    let told: Told = read_json(&config)?;
+    let began = fs::metadata(&config).and_then(|metadata| metadata.modified()).ok()?;
     let ledger = folder.join(LEDGER);
     Some(Running {
         folder: folder.to_owned(),
         launcher,
         guard: told.guard,
+        began,
         ledger: ledger.is_file().then_some(ledger),
     })
 }

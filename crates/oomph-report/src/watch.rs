@@ -109,6 +109,8 @@ pub struct WatchedFramework {
     pub allocated_peak_bytes: u64,
     /// The peak of what was reserved.
     pub reserved_peak_bytes: Option<u64>,
+    /// What it can reserve at most: what it has, and what was free on the card at that moment.
+    pub room_bytes: Option<u64>,
     /// How often the allocator had to give back its cache before the card had room.
     pub retries: Option<u64>,
     /// The optimizer steps of the training, with those before a checkpoint that was resumed.

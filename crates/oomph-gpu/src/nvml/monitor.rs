@@ -262,12 +262,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_known_has_a_reason() {
-        let info = |used_gpu_memory| ProcessInfo {
-            pid: 7,
-            used_gpu_memory,
-            gpu_instance_id: None,
-            compute_instance_id: None,
-        };
+        let info =
+            |used_gpu_memory| ProcessInfo { pid: 7, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None };
         assert_eq!(process(&info(UsedGpuMemory::Used(5)), 10).used_bytes, Ok(5));
         assert!(process(&info(UsedGpuMemory::Used(u64::MAX - 1)), 10).used_bytes.is_err());
         assert!(process(&info(UsedGpuMemory::Unavailable), 10).used_bytes.unwrap_err().contains("does not report"));

@@ -32,38 +32,38 @@ fn write_card(page: &mut Page, card: &WatchedGpu) {
         name = format!("{name}, MIG device {mig} of card {}", card.index);
     }
     if let Some(launcher) = card.rehearsal {
-        name = format!("{name} (virtual, of the rehearsal {launcher})");
+        name = format!("{name} (virtual, rehearsal {launcher})");
     }
     match (card.used_bytes, card.total_bytes, card.free_bytes) {
         (Some(used), Some(total), Some(free)) => {
-            let memory = format!("  {} of {} used, {} free", size(used), size(total), size(free));
+            let memory = format!(": {} of {} used, {} free", size(used), size(total), size(free));
             page.paragraph(0, 2, &[(Ink::Strong, &name), (Ink::Plain, &memory)]);
         }
         _ => {
             let reason = clean(card.memory_reason.as_deref().unwrap_or("its memory is not known"));
-            page.paragraph(0, 2, &[(Ink::Strong, &name), (Ink::Care, &format!("  {reason}"))]);
+            page.paragraph(0, 2, &[(Ink::Strong, &name), (Ink::Care, &format!(": {reason}"))]);
         }
     }
     for process in &card.processes {
         write_process(page, process);
     }
     match &card.processes_reason {
-        Some(reason) => page.paragraph(2, 4, &[(Ink::Faint, "processes:"), (Ink::Plain, &format!(" {}", clean(reason)))]),
+        Some(reason) => {
+            page.paragraph(2, 4, &[(Ink::Faint, "processes:"), (Ink::Plain, &format!(" {}", clean(reason)))])
+        }
         None if card.processes.is_empty() => page.paragraph(2, 4, &[(Ink::Faint, "no process is on it")]),
         None => {}
     }
 }
 
 fn write_process(page: &mut Page, process: &WatchedProcess) {
-    let command = process.command.as_deref().map_or_else(String::new, |command| {
-        format!(" {}", shortened(&clean(command), COMMAND, page.unicode()))
-    });
+    let command = process
+        .command
+        .as_deref()
+        .map_or_else(String::new, |command| format!(" {}", shortened(&clean(command), COMMAND, page.unicode())));
     let rank = process.rank.filter(|rank| *rank > 0).map_or_else(String::new, |rank| format!(" (rank {rank})"));
     let head = format!("{}{command}{rank}", process.pid);
-    let total = match process.driver_bytes {
-        Some(bytes) => format!("  {}", size(bytes)),
-        None => String::new(),
-    };
+    let total = process.driver_bytes.map_or_else(String::new, |bytes| format!(": {}", size(bytes)));
     page.paragraph(2, 4, &[(Ink::Plain, &head), (Ink::Strong, &total)]);
     if let Some(framework) = &process.framework {
         let mut items = vec![
@@ -106,7 +106,8 @@ fn at(framework: &WatchedFramework) -> String {
         _ if framework.step == 0 => "before the first step's end".to_owned(),
         _ => format!("after step {step}"),
     };
-    let old = if framework.age_seconds > OLD { format!(", {} ago", time(framework.age_seconds)) } else { String::new() };
+    let old =
+        if framework.age_seconds > OLD { format!(", {} ago", time(framework.age_seconds)) } else { String::new() };
     let reserved = framework.reserved_peak_bytes.map_or_else(String::new, |peak| format!(", reserved {}", size(peak)));
     format!("{moment}{old}; peak allocated {}{reserved}", size(framework.allocated_peak_bytes))
 }

@@ -34,7 +34,8 @@ impl Courses {
                         allocated: framework.allocated_bytes,
                         peak: framework.allocated_peak_bytes,
                         reserved: framework.reserved_bytes,
-                        room: card.free_bytes.map(|free| free.saturating_add(framework.reserved_bytes)),
+                        fragments: framework.fragments_bytes.unwrap_or(0),
+                        room: framework.room_bytes,
                     });
                 }
                 framework.outlook = Some(series.outlook());

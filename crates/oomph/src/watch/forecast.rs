@@ -35,6 +35,8 @@ pub struct Sample {
     pub peak: u64,
     /// What the allocator had taken from the card.
     pub reserved: u64,
+    /// Of that, free pieces beside live tensors.
+    pub fragments: u64,
     /// What it could have taken: that, and what was free on the card.
     pub room: Option<u64>,
 }
@@ -95,7 +97,8 @@ impl Series {
         let headroom_bytes = room.map(|room| (room as u64).saturating_sub(last.peak));
         let steps = last.step - first.step;
         let seconds_per_step = (steps > 0).then(|| (last.seconds - first.seconds).max(0.0) / float(steps));
-        let nothing = WatchedOutlook { headroom_bytes, seconds_per_step, steps_seen: steps, ..WatchedOutlook::default() };
+        let nothing =
+            WatchedOutlook { headroom_bytes, seconds_per_step, steps_seen: steps, ..WatchedOutlook::default() };
         if self.samples.len() < LEAST {
             return nothing;
         }
@@ -106,7 +109,11 @@ impl Series {
         let (trend, line, limit) = if let Some(line) = growing(&allocated) {
             // The card is full when the step's own peak, which lies above what remains at its end, finds no room.
             let above = median(recent.iter().map(|one| float(one.peak.saturating_sub(one.allocated))).collect());
-            (Trend::Leak, line, room.map(|room| room - above.unwrap_or(0.0)))
+            let above = above.unwrap_or(0.0);
+            // Pieces that a step's peak does not fill serve what is small enough for them and nothing else. How much that
+            // is lies between nothing and all of them.
+            let pinned = median(recent.iter().map(|one| float(one.fragments) - above).collect()).unwrap_or(0.0);
+            (Trend::Leak, line, room.map(|room| room - above - pinned.max(0.0) / 2.0))
         } else if !is_steady(&allocated) {
             return WatchedOutlook { trend: Trend::Fluctuating, ..nothing };
         } else if let Some(line) = growing(&peak) {
@@ -121,7 +128,11 @@ impl Series {
         };
         let left = limit.map(|limit| ((limit - line.intercept) / line.slope - float(last.step)).max(0.0));
         let left = left.filter(|left| left.is_finite() && *left <= REACH * float(steps));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a hundred times the steps")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most a hundred times the steps"
+        )]
         let full_at_step = left.map(|left| last.step.saturating_add(left.ceil() as u64));
         WatchedOutlook {
             trend,
@@ -136,11 +147,11 @@ impl Series {
 /// The line of what grows steadily, through all of it or through the newer half of it.
 fn growing(points: &[(f64, f64)]) -> Option<Line> {
     let half = points.get(points.len() / 2..).unwrap_or_default();
-    straight(points, 0.25, 0.15).or_else(|| straight(half, 0.1, 0.04))
+    straight(points, 0.25, 0.25).or_else(|| straight(half, 0.1, 0.06))
 }
 
-/// The line through points that grow, whose thirds have its slope but for the share `bend`, and which deviate from it by
-/// less than the share `noise` of the growth.
+/// The line through points that grow, whose thirds have its slope but for the share `bend`, and most of which deviate from
+/// it by less than the share `noise` of the growth.
 fn straight(points: &[(f64, f64)], bend: f64, noise: f64) -> Option<Line> {
     if points.len() < LEAST {
         return None;
@@ -150,13 +161,20 @@ fn straight(points: &[(f64, f64)], bend: f64, noise: f64) -> Option<Line> {
     if growth < LEAST_GROWTH {
         return None;
     }
-    let off = median(points.iter().map(|(x, y)| (y - line.intercept - line.slope * x).abs()).collect())?;
+    let off = |points: &[(f64, f64)]| -> Vec<f64> {
+        points.iter().map(|(x, y)| (y - line.intercept - line.slope * x).abs()).collect()
+    };
+    // A fall to where it began leaves most points on a line, and the newest ones far from it.
+    let newest = median(off(points.get(points.len() - RECENT..)?))?;
+    let mut all = off(points);
+    all.sort_by(f64::total_cmp);
+    let most = all.get(all.len() * 85 / 100).copied()?.max(newest);
     let third = points.len() / 3;
     let thirds = [points.get(..third)?, points.get(third..2 * third)?, points.get(2 * third..)?];
-    let alike = thirds.iter().all(|part| {
-        self::line(part).is_some_and(|part| (part.slope - line.slope).abs() <= bend * line.slope)
-    });
-    (alike && off <= noise * growth).then_some(line)
+    let alike = thirds
+        .iter()
+        .all(|part| self::line(part).is_some_and(|part| (part.slope - line.slope).abs() <= bend * line.slope));
+    (alike && most <= noise * growth).then_some(line)
 }
 
 /// Whether points lie within one percent of each other, but for a tenth of them.

@@ -43,6 +43,7 @@ fn series(
                 allocated: bytes(now),
                 peak: bytes(peak),
                 reserved: bytes(peak) + (30 << 20),
+                fragments: 0,
                 room: Some(bytes(room)),
             };
             series.add(sample);
@@ -60,7 +61,7 @@ fn ten_leaks_are_dated_within_five_percent() {
         (500.0, 0.5, 2.0, 4_000.0, 5, 1500),
         (9000.0, 12.0, 0.0, 24_000.0, 3, 200),
         (100.0, 100.0, 20.0, 11_000.0, 1, 40),
-        (6000.0, 0.05, 0.2, 6_500.0, 20, 4000),
+        (6000.0, 0.05, 0.2, 7_200.0, 20, 4000),
         (4000.0, 8.0, 100.0, 80_000.0, 10, 3000),
         (1000.0, 1.0, 15.0, 8_000.0, 2, 2000),
         (3000.0, 33.3, 0.0, 40_000.0, 1, 60),
@@ -109,7 +110,7 @@ fn ten_fluctuating_series_get_no_date() {
                 let allocated = (held(float(step)) * MIB) as u64;
                 peak = peak.max(allocated + (600 << 20));
                 let room = Some(24 << 30);
-                seen.add(Sample { seconds: float(step), step, allocated, peak, reserved: peak, room });
+                seen.add(Sample { seconds: float(step), step, allocated, peak, reserved: peak, fragments: 0, room });
             }
             let outlook = seen.outlook();
             // A part of one period that rises in a line is one, as far as anybody can see.
@@ -129,7 +130,15 @@ fn growing_inputs_and_fragmentation_are_told_from_leaks() {
     let mut seen = Series::default();
     for step in 1..=100 {
         let reserved = (4000 + 8 * step) << 20;
-        let sample = Sample { seconds: 0.0, step, allocated: 3 << 30, peak: 7 << 29, reserved, room: Some(24 << 30) };
+        let sample = Sample {
+            seconds: 0.0,
+            step,
+            allocated: 3 << 30,
+            peak: 7 << 29,
+            reserved,
+            fragments: 0,
+            room: Some(24 << 30),
+        };
         seen.add(sample);
     }
     let outlook = seen.outlook();
@@ -145,7 +154,7 @@ fn a_restart_begins_anew() {
     let (mut leak, died) = series(|step| 1000.0 + 10.0 * step, |_| 0.0, 4000.0, 1, 100);
     let here = leak.outlook().full_at_step.unwrap();
     assert!(here.abs_diff(died.unwrap()) <= 1);
-    leak.add(Sample { seconds: 0.0, step: 3, allocated: 1, peak: 1, reserved: 1, room: None });
+    leak.add(Sample { seconds: 0.0, step: 3, allocated: 1, peak: 1, reserved: 1, fragments: 0, room: None });
     assert_eq!(leak.outlook().trend, Trend::Unknown);
     assert_eq!(Series::default().outlook(), WatchedOutlook::default());
 }
@@ -155,7 +164,15 @@ fn a_long_series_stays_short_and_keeps_its_ends() {
     let mut seen = Series::default();
     for step in 1..=10_000 {
         let bytes = step << 20;
-        seen.add(Sample { seconds: float(step), step, allocated: bytes, peak: bytes, reserved: bytes, room: None });
+        seen.add(Sample {
+            seconds: float(step),
+            step,
+            allocated: bytes,
+            peak: bytes,
+            reserved: bytes,
+            fragments: 0,
+            room: None,
+        });
     }
     assert!(seen.samples.len() <= MOST && seen.samples.len() > MOST / 3, "{}", seen.samples.len());
     assert_eq!(seen.samples.first().map(|one| one.step), Some(1));
@@ -184,7 +201,7 @@ proptest! {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as above")]
             let allocated = (held(float(step)) * MIB) as u64;
             peak = peak.max(allocated);
-            seen.add(Sample { seconds: 0.0, step, allocated, peak, reserved: peak, room: Some(80 << 30) });
+            seen.add(Sample { seconds: 0.0, step, allocated, peak, reserved: peak, fragments: 0, room: Some(80 << 30) });
         }
         prop_assert_eq!(seen.outlook().full_at_step, None);
     }
@@ -193,7 +210,7 @@ proptest! {
     fn nothing_panics(samples: Vec<(u32, u64, u64, u64, Option<u64>)>) {
         let mut seen = Series::default();
         for (step, allocated, peak, reserved, room) in samples {
-            seen.add(Sample { seconds: f64::NAN, step: step.into(), allocated, peak, reserved, room });
+            seen.add(Sample { seconds: f64::NAN, step: step.into(), allocated, peak, reserved, fragments: peak, room });
             let _ = seen.outlook();
         }
     }

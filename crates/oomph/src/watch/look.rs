@@ -16,6 +16,8 @@ pub struct Looker {
     monitor: Option<Monitor>,
     /// The run that this process is a part of: its virtual cards are those that NVML shows here.
     own_run: Option<PathBuf>,
+    /// The cards that were seen, by their numbers.
+    places: Vec<(Option<u32>, u32, Option<u32>)>,
 }
 
 /// A process of a guarded run that has told what it holds.
@@ -31,7 +33,7 @@ impl Looker {
     /// When it is there and does not answer.
     pub fn new() -> Result<Self> {
         let own_run = std::env::var_os(RUN_FOLDER_VARIABLE).map(PathBuf::from);
-        Ok(Self { monitor: Monitor::open()?, own_run })
+        Ok(Self { monitor: Monitor::open()?, own_run, places: Vec::new() })
     }
 
     /// Looks once.
@@ -49,12 +51,22 @@ impl Looker {
         for run in &rehearsals {
             cards.extend(of_ledger(run, time));
         }
-        for (place, card) in cards.iter_mut().enumerate() {
-            card.place = place;
+        for card in &mut cards {
+            card.place = self.place(card);
         }
         let cost = self.monitor.as_ref().map(Monitor::cost).unwrap_or_default();
         let driver = WatchCost { calls: cost.calls, seconds: cost.time.as_secs_f64() };
         WatchReport { schema: WatchSchema, time, cards, driver }
+    }
+
+    /// The number of a card: the same in every look, whichever rehearsals come and go.
+    fn place(&mut self, card: &WatchedGpu) -> usize {
+        let key = (card.rehearsal, card.index, card.mig);
+        if let Some(place) = self.places.iter().position(|known| *known == key) {
+            return place;
+        }
+        self.places.push(key);
+        self.places.len() - 1
     }
 
     /// Whether a run has virtual cards that NVML does not show here.
@@ -167,7 +179,10 @@ fn beside(
 ) -> WatchedProcess {
     let mut process = WatchedProcess {
         pid,
-        command: known.map(|report| report.argv.join(" ")).filter(|command| !command.is_empty()).or_else(|| command(pid)),
+        command: known
+            .map(|report| report.argv.join(" "))
+            .filter(|command| !command.is_empty())
+            .or_else(|| command(pid)),
         rank: known.and_then(|report| report.rank),
         ..WatchedProcess::default()
     };
@@ -206,6 +221,7 @@ fn framework_of(told: &Told<'_>, held: &HookHeld, time: f64) -> WatchedFramework
         fragments_bytes: held.fragments_bytes,
         allocated_peak_bytes: peak.map_or(held.allocated_bytes, |peak| peak.allocated_peak_bytes),
         reserved_peak_bytes: peak.and_then(|peak| peak.reserved_peak_bytes),
+        room_bytes: held.free_bytes.map(|free| free.saturating_add(held.reserved_bytes)),
         retries: held.retries,
         step: told.now.step.saturating_add(ahead(told.report)),
         process_steps: told.now.step,
