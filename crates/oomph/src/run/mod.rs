@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::size;
-use oomph_launch::{Guard, HookCheckpoint, Output};
+use oomph_launch::{Guard, HookCheckpoint, Output, Stop as LaunchStop, StopMode};
 use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
@@ -36,6 +36,9 @@ use remedy::{Configuration, Next, Rules};
 
 /// How long a check may take that nobody asked for.
 const QUICK_CHECK: Duration = Duration::from_secs(10);
+
+/// A death in a step beyond this is too far away for dry runs that make every step.
+const FARTHEST: u32 = 400;
 
 /// The exit status of a program that died of GPU memory with a remedy too, when no other is left.
 const NO_REMEDY_LEFT: u8 = 78;
@@ -161,7 +164,8 @@ impl Guarded<'_> {
                     return Ok(Decision::End(format!("it was started {number} {word} (--attempts)")));
                 }
                 self.devices.wait_until_free();
-                self.decide(&configuration, death.requested_bytes, &mut spare)
+                // The death may lie beyond what a dry run with shortened loops reaches.
+                self.decide(&configuration, &attempt, death.requested_bytes, &mut spare)
             });
             let decision = match decision {
                 Ok(decision) => decision,
@@ -210,7 +214,7 @@ impl Guarded<'_> {
             }
         }
         output::say("oomph: the dry run does not fit; looking for a fix before the start");
-        match self.search(&cards)? {
+        match self.search(self.stage, &cards)? {
             Next::Fixes(fixes) => Ok(fixes),
             Next::Fits { .. } => Ok(Vec::new()),
             Next::Nothing(reason) => {
@@ -288,6 +292,7 @@ impl Guarded<'_> {
     fn decide(
         &self,
         died: &Configuration,
+        attempt: &Attempt,
         requested_bytes: u64,
         spare: &mut Vec<Configuration>,
     ) -> Result<Decision, Stop> {
@@ -300,16 +305,17 @@ impl Guarded<'_> {
             cards = remedy::below(&cards, peak, requested_bytes);
         }
         output::say("oomph: looking for what makes it fit");
-        let mut found = self.search(&cards)?;
-        if let Next::Fits { peak_bytes } = found {
-            let Some(peak) = peak_bytes else {
-                return Ok(Decision::End("its dry run fits, and how much it needs is not known".into()));
-            };
+        let mut found = self.search(self.stage, &cards)?;
+        if let (Next::Fits { .. }, Some(stage)) = (&found, self.as_far_as(attempt).map_err(Stop::Failed)?) {
             self.tell(&format!(
-                "the dry run fits ({}), the real run did not: looking for what needs less than that",
-                size::format(peak)
+                "the dry run fits, the real run did not: following the program to step {}",
+                attempt.steps + 1
             ));
-            found = self.search(&remedy::below(&cards, peak, requested_bytes))?;
+            found = self.search(&stage, &cards)?;
+        }
+        if let Next::Fits { peak_bytes: Some(peak) } = found {
+            self.tell(&format!("the dry run fits ({}): looking for what needs less than that", size::format(peak)));
+            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes))?;
         }
         Ok(match found {
             Next::Fixes(fixes) => {
@@ -335,9 +341,18 @@ impl Guarded<'_> {
         Some(spare.remove(place))
     }
 
-    fn search(&self, cards: &[Card]) -> Result<Next, Stop> {
+    /// The program with dry runs that go on to the step of a death, where that is not far.
+    fn as_far_as(&self, attempt: &Attempt) -> Result<Option<Stage>> {
+        let steps = u32::try_from(attempt.steps).ok().filter(|steps| *steps <= FARTHEST);
+        let Some(steps) = steps else { return Ok(None) };
+        // One more than died, because an evaluation comes after the step.
+        let stop = LaunchStop { mode: StopMode::Steps, steps: steps + 2, budget_seconds: None };
+        Stage::set(Program { stop, ..self.stage.program.clone() }, true).map(Some)
+    }
+
+    fn search(&self, stage: &Stage, cards: &[Card]) -> Result<Next, Stop> {
         let progress = Progress::new(self.quiet);
-        let found = remedy::search(self.stage, cards, &self.rules, &|what| progress.tell(what));
+        let found = remedy::search(stage, cards, &self.rules, &|what| progress.tell(what));
         progress.finish();
         found
     }
