@@ -213,17 +213,19 @@ fn ends(program: &Program, python: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// A program that fails for another reason is started once, and has its own exit status.
+/// A program that fails for another reason is started once, and has its own exit status. Its weights are drawn: leaving them
+/// at zero is for dry runs.
 fn other_failure() -> Result<()> {
     let run = guarded("4GiB", None, &["--no-check"])?.with(TORCH_2_15);
     let folder = run.folder().to_owned();
-    let text = "import sys, torch\ntorch.ones(1, device='cuda')\nprint('started')\nsys.exit(9)\n";
+    let text = "import sys, torch\ntorch.ones(1, device='cuda')\nweight = torch.nn.Linear(2048, 2048).weight.detach()\n\
+                print('started', 'drawn' if weight.any() else 'zero')\nsys.exit(9)\n";
     fs::write(folder.join("fails.py"), text)?;
     let mut run = run.args(["--", "python", "fails.py"]);
     let finished = run.finish()?;
     let journal = fs::read_to_string(folder.join("oomph-run/journal.jsonl"))?;
     finished.ensure(finished.status.code() == Some(9), "not the program's own exit status")?;
-    let started = String::from_utf8_lossy(&finished.stdout).matches("started").count();
+    let started = String::from_utf8_lossy(&finished.stdout).matches("started drawn").count();
     finished.ensure(started == 1 && journal.lines().count() == 3, journal)
 }
 
