@@ -271,6 +271,7 @@ impl Guarded<'_> {
             steps: attempt.steps,
             resumed_at_step: attempt.resumed_at_step,
             effective_batch: attempt.effective_batch,
+            signs: attempt.signs.clone(),
             out_of_memory: attempt.death.clone(),
         });
         Ok((outcome, attempt))
