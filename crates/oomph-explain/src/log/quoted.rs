@@ -28,13 +28,14 @@ static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
         .ok()?,
         // The forms that errors have when they are printed.
         error: Regex::new(
-            r#"(?x)(?:^|[\s\[(`'"])(?:[A-Za-z_][\w.]*(?:Error|Exception)|ERROR|Error|error|RuntimeError|FATAL|fatal|panicked|failed|FAILED|terminate|Exception)\b\s*[:(\]`]
+            r#"(?x)(?:^|[\s\[(`'"])(?:[A-Za-z_][\w.]*(?:Error|Exception)|ERROR|Error|error|RuntimeError|FATAL|fatal|panicked|failed|FAILED|terminate|Exception)\b\s*[:(\]]
              | \d{2}:\d{2}:\d{2} | ^\s*E\s{2,} | Check\ failed | what\(\):
              | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+"#,
         )
         .ok()?,
         prose: Regex::new(
-            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against|how\s(?:much|many|can|do|to)|do\sI\s(?:need|have)|without\srunning)\b",
+            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against|how\s(?:much|many|can|do|to)|do\sI\s(?:need|have)|without\srunning|supposed\sto|note\sthat|(?:usually|typically|often)\s(?:happens?|means?|indicates?|occurs?)|most\slikely|likely\sthat|you(?:'re|\sare)\s(?:running\s)?out\sof|your\s(?:gpu|device|card|system)\s(?:is|has|ran|runs)|exceptions?\s(?:was|were|is|are))\b
+             | \b[a-z]{2,}\s`[^`]{1,80}`\s[a-z]{2,}\b",
         )
         .ok()?,
     })
@@ -98,10 +99,10 @@ pub(crate) fn documents(before: &str, from: &str) -> bool {
                  | \byou\s+(?:may|might|will|can)\s+(?:\w+\s+){0,2}(?:see|get|encounter|receive|run\s+into)\b
                  | \b(?:error|errors|message|messages)\s+(?:like|such\s+as|similar\s+to|of\s+the\s+form|looks?\s+like)\b | \b(?:the\s+following|a\s+typical|a\s+common|this\s+common)\s+(?:\w+\s+){0,2}(?:error|message)
                  | (?m:^\s*\#{1,6}\s+.*\b(?:troubleshoot\w*|faq|common\s+(?:errors|issues|problems)|known\s+issues|out[\s-]of[\s-]memory|oom|changelog|release\s+notes)\b)
-                 | \b(?:this|the)\s+(?:error|message)\s+(?:means|indicates|says|occurs|is\s+(?:raised|thrown|caused|shown))\b | \b(?:solution|workaround|fix|remedy|cause)s?\s*:\s | \bQ\s*[:.]\s | \btry\s+(?:one\s+of|the\s+following|these)\b
+                 | \b(?:this|the)\s+(?:error|message)\s+(?:[`'\x22][^`'\x22\n]{1,200}[`'\x22]\s+)?(?:means|indicates|says|occurs|is\s+(?:raised|thrown|caused|shown))\b | \b(?:solution|workaround|fix|remedy|cause)s?\s*:\s | \bQ\s*[:.]\s | \btry\s+(?:one\s+of|the\s+following|these)\b
                  | [`'\x22][^`'\x22\n]{0,40}out\sof\smemory[^`'\x22\n]{0,60}[`'\x22],?\s+(?:then\s+)?(?:lower|reduce|decrease|try|use|set|increase|enable|turn|add|pass)\b
                  | \bsee\s+the\s+[\w\s-]{1,30}?\b(?:page|section|guide|docs|documentation|faq)\b
-                 | \bfrequently\s+asked | (?m:^\s*(?:[-*+]|\d+\.)\s+(?:reduce|decrease|lower|use|enable|set|try|increase)\b)",
+                 | \bfrequently\s+asked | \bin\s+this\s+case\b | \bplease\s+(?:lower|reduce|decrease)\s+the\b | (?m:^\s*(?:[-*+]|\d+\.)\s+(?:reduce|decrease|lower|use|enable|set|try|increase)\b)",
             )
             .ok()?,
             reports: Regex::new(
@@ -122,6 +123,8 @@ mod tests {
         let quoted = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity)";
         assert!(documents("## Troubleshooting\n\nIf you see an error like this:\n\n", quoted));
         assert!(documents("If you get the following error", &format!("{quoted} Solution: reduce the batch size")));
+        let check = "`Check failed: error == cudaSuccess (2 vs. 0) out of memory`";
+        assert!(documents("", &format!("Note that this error {check} indicates a full card. In this case use less.")));
         assert!(documents("If you get ", "`CUDA out of memory`, use a smaller batch."));
         assert!(!documents("", "`CUDA out of memory` since yesterday, and I use a batch of one"));
         assert!(!documents("step 12 loss 0.3\n", quoted));
@@ -145,6 +148,8 @@ mod tests {
             "- update the worker to catch RuntimeError: CUDA error: out of memory",
             "* Handle torch.OutOfMemoryError: CUDA out of memory in the server",
             "retry: twice   # after CUDA out of memory",
+            "Please note that `CUDA out of memory` is what the card says",
+            "It's most likely that your device is out of memory, try half the batch",
             "How many layers fit without running out of memory: CUDA out of memory is what I fear",
         ] {
             assert!(likeness(line, line, true) > 0.6, "{line}");
