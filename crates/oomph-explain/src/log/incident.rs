@@ -217,6 +217,9 @@ impl Session {
         if verdict == Verdict::GpuOom && !figures && programs::is_interface(&pattern.framework) {
             let message = Paragraph::join(lines_from(place.from(), place.number).take(WORDS_LINES));
             draft.facts.complete_from(words::figures(&message.text, place.number));
+            if words::of_host_call(&message.text) {
+                verdict = Verdict::Not(Kind::HostMemory);
+            }
         }
         draft.backend = reading.backend;
         draft.named = reading.named;

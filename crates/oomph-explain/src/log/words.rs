@@ -76,7 +76,7 @@ impl Ingredients {
         };
         Some(Self {
             exhausted: large(
-                r"(?xi)(?:\b|_)out[\s_-]of[\s_-](?:[\w-]+[\s_-]){0,3}(?:memory|vram|hbm)\b | OutOf(?:\w{0,10})Memory | OUTOF\w{0,10}MEMORY
+                r"(?xi)(?:\b|_)out[\s_-]of[\s_-](?:[\[(]?[\w-]+[\])]?[\s_-]){0,3}(?:memory|vram|hbm)\b | OutOf(?:\w{0,10})Memory | OUTOF\w{0,10}MEMORY
                  | \b(?:fail(?:ed|ure|s)?|unable|could\ ?n[o']t|cannot|can't|error|impossible)\b(?:[\s:]+(?:to|when|while|in|during|on))*[\s:]+(?:re|de)?(?:al+ocat|malloc|reserv|map)\w*
                  | \bfail\w*\s+(?:in|of|at)\s+\w*alloc\w* | \bal+ocat\w*\b.{0,60}?\b(?:fail(?:ed|ure)?|refused|rejected|error)\b | al+oc\w{0,24}\b.{0,60}?\bfail
                  | \b(?:(?:does|do|did|can|could|will|would)\ ?n[o']t|cannot|unable\s+to)\s+(?:[a-z]{1,12}\s){0,2}(?:fit|keep|hold|load)\b.{0,50}?(?:memory|vram|hbm)\b
@@ -102,19 +102,19 @@ impl Ingredients {
             .ok()?,
             device: large(
                 r"(?xi)(?:\b|_)(?:cuda|gpus?|vram|nvidia|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec|cuvid)\d*(?:\b|_)
-                 | \bdevice\s?\#?\d | \b(?:on|of|from)\s+(?:the\s+)?device\b
+                 | (?-i:Cuda|CUDA|Gpu|GPU|Vulkan|OpenCL|Dxvk|Direct3D) | \bcu-\w+\.cc\b | \bdevice\]?\s?[\[(\#]?\d | \[device\] | \b(?:on|of|from)\s+(?:the\s+)?device\b
                  | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \w\.cuh?[\s:,(\])\x22] | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
             )
             ?,
             error: large(
-                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^[EF]\d{4} | ^\W{0,4}(?i:(?:failed|unable)\sto|could\snot|cannot|can't)\s(?i:al+oc|reserve|malloc) | \b(?i:error|failed|failure)\b\s*(?:[:!\]\x22]|[-–]\s|in\s(?i:func|line|file)|at\sline|code\b) | \bCheck\ failed
+                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^[EF]\d{4} | ^\W{0,4}(?i:err|fatal|warn(?:ing)?)\b | ^\W{0,4}(?i:(?:failed|unable)\sto|could\snot|cannot|can't)\s(?i:al+oc|reserve|malloc) | \b(?i:error|failed|failure)\b\s*(?:[:!\]\x22]|[-–]\s|in\s(?i:func|line|file)|at\sline|code\b) | \bCheck\ failed
                  | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+
                  | \b[A-Za-z]+[a-z]OOM\b | [\w/\\.-]\.(?:cuh?|cc|cpp|cxx|hpp|h|hu|inl|rs|go|java|scala|jl|mm|f90|fpp)\)?[:(,]\ ?(?:line\ )?\d+
                  | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?:",
             )
             ?,
             host: large(
-                r"(?xi)\b(?:cpu|host|swap|page[\s-]?file|paging|heap|java|jvm|numpy|redis|postgres\w*|mysql|cgroup)\b
+                r"(?xi)\b(?:cpu|host|swap|page[\s-]?file|paging|heap|jvm|numpy|redis|postgres\w*|mysql|cgroup)\b
                  | \b(?:system|main|physical|virtual|process|container|pod|node(?:\.js)?)\s+(?:memory|ram)\b
                  | DefaultCPUAllocator | \bRAM\b | (?-i:\bCpu[A-Z]\w*OOM) | CPU_MEM | std::bad_alloc | (?:cudaHostAlloc|cudaMallocHost|hipHostMalloc|cuMemHostAlloc) | pinned | page-locked | /dev/shm | \bshm\b | \bmmap\b | OUT_OF_HOST_MEMORY | out\ of\ host",
             )
@@ -142,7 +142,7 @@ impl Ingredients {
             )
             ?,
             index: Regex::new(
-                r"(?i)\b(?:gpu|device|cuda|ordinal|card|npu|xpu|hip|dev)(?:\s+(?:ordinal|id|index|number))?\s?[:=#\[(]{0,2}\s?(\d{1,2})(?:[^\d.\w]|$)",
+                r"(?i)\b(?:gpu|device|cuda|ordinal|card|npu|xpu|hip|dev)(?:\s?(?:ordinal|id|index|number))?\s?[:=#\[(]{0,2}\s?\[?(\d{1,2})(?:[^\d.\w]|$)",
             )
             .ok()?,
             figures: [
@@ -150,7 +150,7 @@ impl Ingredients {
                     "requested",
                     &[
                         r"(?i)(?:al+ocat\w*|malloc\w*|request\w*|reserv\w*|asked for|fail\w* to (?:find|get|obtain|acquire)|tr(?:y|ied|ying) to|needs?|needed|requires?|required|creat\w+)[^\d\n]{0,48}?({size}|\d+\s?bytes)",
-                        r"(?i)\b(?:size|bytes)\s*[:=(]?\s*(?:of )?({size}|\d{4,})\b",
+                        r"(?i)\b(?:size|bytes)\s*[:=(\[]{0,2}\s*(?:of |\[)?({size}|\d{4,})\b",
                         r"(?i)({size}|\d+\s?bytes)\s(?:\w+\s){0,3}(?:could not|cannot|failed|requested|needed|required)",
                     ],
                 )?,
@@ -198,7 +198,7 @@ impl Ingredients {
         // A code or a function of a device names it.
         let device = if code { 1.0 } else { f64::max(near(&self.device), nearby) };
         let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
-        let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
+        let host = if self.host.is_match(self.clause(line)) { 1.0 } else { 0.0 };
         let raised = self.raised.is_match(line);
         let talks = !raised && self.talk.is_match(self.sentence(line));
         let quoted = if raised { 0.0 } else { quoted::likeness(line, line, true) };
@@ -215,6 +215,12 @@ impl Ingredients {
         let for_device =
             told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
         Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
+    }
+
+    /// The line up to the end of the clause that reports exhaustion: the next one may say which memory is used instead.
+    fn clause<'a>(&self, line: &'a str) -> &'a str {
+        let Some(found) = self.exhausted.find(line) else { return line };
+        line[found.end()..].find([',', ';']).map_or(line, |end| &line[..found.end() + end])
     }
 
     /// The line up to the end of the sentence that reports exhaustion. Programs print advice after it.
@@ -264,6 +270,14 @@ fn bytes(found: &Captures<'_>) -> Option<u64> {
 /// The figures of a message whose pattern knows none: the words of an interface, to which programs add figures of their own.
 pub(crate) fn figures(message: &str, line: u64) -> Facts {
     INGREDIENTS.as_ref().map_or_else(Facts::default, |ingredients| ingredients.facts(message, line))
+}
+
+/// Whether a message names a call for the computer's own memory, which CUDA reports as "out of memory" all the same.
+pub(crate) fn of_host_call(message: &str) -> bool {
+    static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"\b(?:cudaMallocHost|cudaHostAlloc|cudaHostRegister|cuMemHostAlloc|cuMemAllocHost|cuMemHostRegister|hipHostMalloc|hipHostRegister)(?:_v\d)?\b").ok()
+    });
+    CALL.as_ref().is_some_and(|call| call.is_match(message))
 }
 
 /// Whether a line is worth weighing at all.
@@ -372,6 +386,14 @@ mod tests {
             ("[h264_nvenc @ 0x5581] CreateBitstreamBuffer failed: out of memory (10)", "ffmpeg", None),
             ("WARN Task 3: org.example.RetryOOM: the GPU task should retry", "cuda", None),
             ("ASSERT FAILED: Failed to allocate mem on device 0", "cuda", None),
+            ("Exception: Failed to allocate 3211264 bytes from DEVICE [0] memory", "cuda", Some(3_211_264)),
+            (
+                "WARN Out of [DEVICE] memory, host memory will be used instead: requested bytes: [8415128]",
+                "cuda",
+                Some(8_415_128),
+            ),
+            ("err:   DxvkMemoryAllocator: Memory allocation failed", "dxvk", None),
+            ("uncaught exception: NSomeCudaLib::TOutOfMemoryError", "cuda", None),
             (
                 "[error] Vulkan: vkAllocateMemory failed: not enough device memory (requested 1073741824 bytes)",
                 "vulkan",
@@ -428,6 +450,7 @@ mod tests {
             "vkAllocateMemory returned VK_ERROR_OUT_OF_HOST_MEMORY in staging.cpp",
             "How much GPU memory do I need so that it does not run out of memory?",
             "error: allocation of 64 KiB failed: cudaMalloc() returned cudaErrorNotSupported",
+            "java.lang.RuntimeException: Failed to allocate 400 bytes from HOST memory",
             "It's supposed to be possible that a buffer raises a GPU out of memory error",
             "You are running out of memory on the GPU, try a smaller batch",
             "ERROR: CpuRetryOOM: CPU OutOfMemory: could not split the batch for the GPU",
