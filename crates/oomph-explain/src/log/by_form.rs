@@ -249,6 +249,8 @@ struct Forms {
     sources: Regex,
     class: Regex,
     syslog: Regex,
+    logger: Regex,
+    service: Regex,
     run: Regex,
     banner: Regex,
 }
@@ -268,6 +270,9 @@ static FORMS: LazyLock<Option<Forms>> = LazyLock::new(|| {
             r"^(?:[A-Z][a-z]{2}\s+\d{1,2}\s\d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*)\s\S+\s([A-Za-z][\w.-]{2,30})\[\d+\]:",
         )
         .ok()?,
+        // Python's own form of a log, and the service that Docker Compose puts before each line.
+        logger: Regex::new(r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):([a-z]\w+)(?:\.\w+)*:").ok()?,
+        service: Regex::new(r"^([A-Za-z][\w-]{2,30}?)[-_]\d{1,3}\s+\|\s").ok()?,
         run: Regex::new(r"(?:^|[\s>\\/])([A-Za-z][\w.-]{2,40})\.exe\b").ok()?,
         banner: Regex::new(r"^\W{0,4}([A-Za-z][\w+-]{2,24}),?\s\(?(?:v|version\s|Version\s|release\s)\d+\.\d+").ok()?,
     })
@@ -318,7 +323,7 @@ pub(crate) fn program(line: &str, message: &str, above: &[&str]) -> Option<Strin
     in_code
         .into_iter()
         .find_map(|regex| near().find_map(|text| first(regex, text)))
-        .or_else(|| first(&forms.syslog, line))
+        .or_else(|| [&forms.syslog, &forms.logger, &forms.service].into_iter().find_map(|regex| first(regex, line)))
         .or_else(|| near().find_map(|text| first(&forms.run, text)))
         .or_else(|| near().find_map(|text| first(&forms.banner, text)))
 }
@@ -335,6 +340,9 @@ mod tests {
             ("Mar 1 10:00:00 box splatd[81]: CUDA error: out of memory", Some("splatd")),
             ("Unhandled: Rayne.Graphics.Vulkan.VulkanException: ErrorOutOfDeviceMemory", Some("Rayne")),
             ("@ ~/.julia/packages/Oceanic/x81/src/fields.jl:3", Some("Oceanic")),
+            ("ERROR:foldit.runner.main:OOM for query 3", Some("foldit")),
+            ("ERROR:root:OOM for query 3", None),
+            ("splatd-1  | CUDA error: out of memory", Some("splatd")),
             (r"C:\Users\Me\Desktop\pic>tracer-cli.exe -i a.jpg", Some("tracer-cli")),
             (
                 "panicked at /root/.cargo/registry/src/index-6f17/splatter-core-0.3.1/src/lib.rs:3:5",

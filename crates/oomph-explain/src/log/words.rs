@@ -18,6 +18,8 @@ const ENOUGH: f64 = 0.6;
 const LEAST_CERTAINTY: f64 = 0.5;
 /// The most that words alone are believed: below what a known message is.
 const MOST_CERTAINTY: f64 = 0.64;
+/// What the name of a program that computes on a device weighs, where the name of the device itself weighs 1.
+const PROGRAM: f64 = 0.7;
 /// Bytes of a message that are weighed.
 const MESSAGE: usize = 600;
 /// A plain number with fewer digits is no number of bytes that matters.
@@ -82,7 +84,7 @@ impl Ingredients {
                  | \b(?:(?:does|do|did|can|could|will|would)\ ?n[o']t|cannot|unable\s+to)\s+(?:[a-z]{1,12}\s){0,2}(?:fit|keep|hold|load)\b.{0,50}?(?:memory|vram|hbm)\b
                  | \btoo\s(?:large|big|much)\s(?:[a-z]{1,12}\s){0,4}(?:memory|vram|hbm|gpu)\b
                  | (?-i:\b[A-Z]\w*[a-z]OOM(?:Error|Exception)?\b | \b(?:CUDA|GPU|VRAM|NPU|XPU|MPS|HBM|TPU|[Dd]evice)\ OOM\b | \bOOM\b\ ?(?:error|on|in|while|when|at|for|during|:))
-                 | (?:insufficient|not\s+enough|too\s+little|lack\s+of|exhausted|r[au]n\s+out\s+of|low\s+on|no\s+(?:more|free|available))\s+(?:[\w-]+\s+){0,4}(?:memory|vram|hbm)\b
+                 | (?:insufficient|not\s+(?:have\s+)?enough|n't\s+have\s+enough|too\s+little|lack\s+of|exhausted|r[au]n\s+out\s+of|low\s+on|no\s+(?:more|free|available))\s+(?:[\w-]+\s+){0,4}(?:memory|vram|hbm)\b
                  | \b(?:memory|vram|hbm)\s+(?:[\w-]+\s+){0,3}(?:exhausted|insufficient|exceeded|full|too\s+small|not\s+enough)\b
                  | exceed\w*\s+(?:[\w-]+\s+){0,5}(?:memory|vram|hbm)\b | OUT_OF_RESOURCES | MEM\w*_ALLOC\w*_FAIL\w* | ALLOCATION_FAILURE
                  | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b
@@ -91,7 +93,7 @@ impl Ingredients {
             ?,
             memory: Regex::new(r"(?i)mem(?:ory)?\b|memory|vram|hbm|buffer|bytes|tensor|array|texture|workspace|surface|image|pool|heap|chunk|malloc|MemAlloc|OutOf|OUT_OF|OOM\b|[KMG]i?B\b").ok()?,
             code: Regex::new(
-                r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES)
+                r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | (?i:CL_MEM_OBJECT_ALLOCATION_FAILURE) | CL_OUT_OF_RESOURCES | \bGL_OUT_OF_MEMORY
                  | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | GPUOutOfMemory | \b(?:0x)?8007000[eE]\b | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
                  | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
                  | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
@@ -101,13 +103,13 @@ impl Ingredients {
             )
             .ok()?,
             device: large(
-                r"(?xi)(?:\b|_)(?:cuda|gpus?|vram|nvidia|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec|cuvid)\d*(?:\b|_)
+                r"(?xi)(?:\b|_)(?:cuda|gpus?|vram|nvidia|nvptx|amdgcn|webgl|opengl|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec|cuvid)\d*(?:\b|_)
                  | (?-i:Cuda|CUDA|Gpu|GPU|Vulkan|OpenCL|Dxvk|Direct3D) | \bcu-\w+\.cc\b | \bdevice\]?\s?[\[(\#]?\d | \[device\] | \b(?:on|of|from)\s+(?:the\s+)?device\b
                  | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \w\.cuh?[\s:,(\])\x22] | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
             )
             ?,
             error: large(
-                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^[EF]\d{4} | ^\W{0,4}(?i:err|fatal|warn(?:ing)?)\b | ^\W{0,4}(?i:(?:failed|unable)\sto|could\snot|cannot|can't)\s(?i:al+oc|reserve|malloc) | \b(?i:error|failed|failure)\b\s*(?:[:!\]\x22]|[-–]\s|in\s(?i:func|line|file)|at\sline|code\b) | \bCheck\ failed
+                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|[Aa]bort\w*|what\(\)) | \[E\] | ^[EF]\d{4} | :\s(?i:can't|cannot|could\snot|couldn't|unable\sto|failed\sto)\s | ^\W{0,4}(?i:err|fatal|warn(?:ing)?)\b | ^\W{0,4}(?i:(?:failed|unable)\sto|could\snot|cannot|can't)\s(?i:al+oc|reserve|malloc) | \b(?i:error|failed|failure)\b\s*(?:[:!\]\x22]|[-–]\s|in\s(?i:func|line|file)|at\sline|code\b) | \bCheck\ failed
                  | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+
                  | \b[A-Za-z]+[a-z]OOM\b | [\w/\\.-]\.(?:cuh?|cc|cpp|cxx|hpp|h|hu|inl|rs|go|java|scala|jl|mm|f90|fpp)\)?[:(,]\ ?(?:line\ )?\d+
                  | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?:",
@@ -116,7 +118,7 @@ impl Ingredients {
             host: large(
                 r"(?xi)\b(?:cpu|host|swap|page[\s-]?file|paging|heap|jvm|numpy|redis|postgres\w*|mysql|cgroup)\b
                  | \b(?:system|main|physical|virtual|process|container|pod|node(?:\.js)?)\s+(?:memory|ram)\b
-                 | DefaultCPUAllocator | \bRAM\b | (?-i:\bCpu[A-Z]\w*OOM) | CPU_MEM | std::bad_alloc | (?:cudaHostAlloc|cudaMallocHost|hipHostMalloc|cuMemHostAlloc) | pinned | page-locked | /dev/shm | \bshm\b | \bmmap\b | OUT_OF_HOST_MEMORY | out\ of\ host",
+                 | DefaultCPUAllocator | \bRAM\b | (?-i:\bCpu[A-Z]\w*OOM) | CPU_MEM | std::bad_alloc | (?:cudaHostAlloc|cudaMallocHost|hipHostMalloc|cuMemHostAlloc|cuMemAllocHost) | pinned | page-locked | /dev/shm | \bshm\b | \bmmap\b | OUT_OF_HOST_MEMORY | out\ of\ host",
             )
             ?,
             on_chip: Regex::new(
@@ -127,7 +129,7 @@ impl Ingredients {
             other: Regex::new(
                 r"(?x)\bcudaError(?:NotSupported|NotPermitted|Invalid[A-Za-z]+|Illegal[A-Za-z]+|Launch[A-Za-z]+|Unknown|NoDevice|Initialization[A-Za-z]*|InsufficientDriver)\b
                  | \bCUDA_ERROR_(?:NOT_SUPPORTED|NOT_PERMITTED|INVALID[A-Z_]*|ILLEGAL[A-Z_]*|LAUNCH[A-Z_]*|UNKNOWN|NO_DEVICE|NOT_INITIALIZED)\b
-                 | CL_OUT_OF_RESOURCES[^a-z]{1,3}(?:in|at|from|by)\ [A-Za-z]*(?:[Mm]emcpy|Read|Finish|Wait|Flush)
+                 | CL_OUT_OF_RESOURCES(?:[^a-z]{1,3}(?:in|at|from|by)\ [A-Za-z]*(?:[Mm]emcpy|Read|Finish|Wait|Flush)|.{0,80}\b(?i:cop(?:y|ying)|reading)\b) | \bCL_INVALID_[A-Z_]+
                  | \b(?i:illegal\ memory\ access|invalid\ (?:argument|device\ ordinal|device\ function))\b",
             )
             .ok()?,
@@ -135,8 +137,9 @@ impl Ingredients {
             thrown: Regex::new(r"(?i)after throwing an instance of '[^']{0,60}(?:cuda|hip|gpu|opencl)[^']{0,60}'\s").ok()?,
             raised: Regex::new(r"(?:^|[\s:>])(?:[a-z]\w*\.){2,}[A-Z]\w*(?:Error|Exception|OOM)\b:").ok()?,
             talk: large(
-                r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s|\|.*\|\s*$|\d+\.\s+\w)
-                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running)|supposed\s+to|note\s+that|(?:usually|typically|often)\s+\w+|exceptions?\s+(?:was|were|is|are))\b
+                r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s+[A-Za-z]|\|.*\|\s*$|\d+\.\s+\w)
+                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running)|(?:says?|tells\s+me)\s+that|(?:fails?|crash(?:es)?|dies|exits)\s+with\s+an?|(?:does\s+)?any(?:one|body)\s+knows?|any\s+(?:suggestions?|ideas?|help)|for\s+this\s+reason|such\s+an\s+error|error\s+is\s+(?:generated|raised|thrown|returned)|supposed\s+to|note\s+that|(?:usually|typically|often)\s+\w+|exceptions?\s+(?:was|were|is|are))\b
+                 | (?-i:\bI)\s+(?:get|got|have|had|am|was|use|used|run|ran|tr(?:y|ied)|see|saw|do|don't|can|could|want)\b
                  | \b(?i:your\s+(?:gpu|device|card|system)\s+(?:is|has|ran|runs)|you(?:'re|\s+are)\s+(?:running\s+)?out\s+of)\b
                  | \(\#\d{2,6}\) | https?:// | ^\s*\w+(?:[._-]\w+)*\s*[:=]\s*(?:true|false|yes|no|null|none|\d+(?:\.\d+)?)\s*,?$ | ^\s*(?:--?\w|\$\s) | \?\s*$",
             )
@@ -149,8 +152,9 @@ impl Ingredients {
                 figure(
                     "requested",
                     &[
-                        r"(?i)(?:al+ocat\w*|malloc\w*|request\w*|reserv\w*|asked for|fail\w* to (?:find|get|obtain|acquire)|tr(?:y|ied|ying) to|needs?|needed|requires?|required|creat\w+)[^\d\n]{0,48}?({size}|\d+\s?bytes)",
+                        r"(?i)(?:al+ocat\w*|malloc\w*|request\w*|reserv\w*|asked(?: for)?|fail\w* to (?:find|get|obtain|acquire)|tr(?:y|ied|ying) to|needs?|needed|requires?|required|creat\w+)[^\d\n]{0,48}?({size}|\d+\s?bytes)",
                         r"(?i)\b(?:size|bytes)\s*[:=(\[]{0,2}\s*(?:of |\[)?({size}|\d{4,})\b",
+                        r"(?i)\b(?:asked|requested|required|needed)\s?[:=]\s?({size}|\d{6,})",
                         r"(?i)({size}|\d+\s?bytes)\s(?:\w+\s){0,3}(?:could not|cannot|failed|requested|needed|required)",
                     ],
                 )?,
@@ -182,7 +186,7 @@ impl Ingredients {
 
     /// What speaks for a failed allocation on a device, less what speaks against it.
     fn weigh(&self, line: &str, message: &str, around: &str) -> Weight {
-        let code = self.code.is_match(message);
+        let code = self.code.is_match(message) && !of_host_call(message);
         let near = |regex: &Regex| -> f64 {
             match () {
                 () if regex.is_match(line) => 1.0,
@@ -195,8 +199,10 @@ impl Ingredients {
             () if self.device.is_match(around) => 0.4,
             () => 0.0,
         };
-        // A code or a function of a device names it.
+        // A code or a function of a device names it; a program that is known to compute on one hints at it.
         let device = if code { 1.0 } else { f64::max(near(&self.device), nearby) };
+        let hinted = device < PROGRAM && !self.host.is_match(message) && programs::speaker(line).is_some();
+        let device = if hinted { PROGRAM } else { device };
         let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
         let host = if self.host.is_match(self.clause(line)) { 1.0 } else { 0.0 };
         let raised = self.raised.is_match(line);
@@ -392,6 +398,15 @@ mod tests {
                 "cuda",
                 Some(8_415_128),
             ),
+            (
+                "MINER: Can't find a nonce with device #1, Device does not have enough free memory. Required: 2.00 GB",
+                "cuda",
+                Some(2 << 30),
+            ),
+            ("libgomp: nvptx_alloc error: out of memory", "libgomp", None),
+            ("solver::Abort::0::Out of gpu memory. Free: 443590246 Asked: 829440204 !!!", "cuda", Some(829_440_204)),
+            ("ERROR:openfold3.runner:OOM for query 3", "openfold3", None),
+            ("packer: OPENCL Error: cl_mem_object_allocation_failure", "opencl", None),
             ("err:   DxvkMemoryAllocator: Memory allocation failed", "dxvk", None),
             ("uncaught exception: NSomeCudaLib::TOutOfMemoryError", "cuda", None),
             (
@@ -454,6 +469,12 @@ mod tests {
             "It's supposed to be possible that a buffer raises a GPU out of memory error",
             "You are running out of memory on the GPU, try a smaller batch",
             "ERROR: CpuRetryOOM: CPU OutOfMemory: could not split the batch for the GPU",
+            "The miner says that \"cuda error out of memory\" since yesterday",
+            "A 4K file fails with a CUDA out of memory error. The card has 12 GB.",
+            "When I fold a long sequence I get a \"RuntimeError: Out of CUDA memory\" error",
+            "0: OpenCL CL_OUT_OF_RESOURCES (-5) error in hash.c:404 - Copy data back",
+            "OpenCL CL_INVALID_BUFFER_SIZE (-61) error in hash.c:131 - Error allocating memory",
+            "call to cuMemAllocHost returned error 205: Map failed",
             "error: Gpu API call (CL_OUT_OF_RESOURCES) in openCLMemcpy2D, cl_operations.cpp:214",
         ] {
             let found = read_line(line);
