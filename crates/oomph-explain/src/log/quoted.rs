@@ -34,7 +34,7 @@ static MARKS: LazyLock<Option<Marks>> = LazyLock::new(|| {
         )
         .ok()?,
         prose: Regex::new(
-            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against|how\s(?:much|many|can|do|to)|do\sI\s(?:need|have)|without\srunning|supposed\sto|note\sthat|(?:usually|typically|often)\s(?:happens?|means?|indicates?|occurs?)|most\slikely|likely\sthat|you(?:'re|\sare)\s(?:running\s)?out\sof|your\s(?:gpu|device|card|system)\s(?:is|has|ran|runs)|exceptions?\s(?:was|were|is|are)|(?:says?|tells\sme)\sthat|(?:fails?|crash(?:es)?|dies|exits)\swith\san?|any(?:one|body)\sknows?|any\s(?:suggestions?|ideas?))\b
+            r"(?xi)\b(?:if\syou|you\s(?:can|may|might|will|get|see|run)|to\savoid|in\scase\sof|prevents?|avoids?|reduce|troubleshoot|may\scause|might|could\s(?:also|be|cause|happen|help|lead|result|try)|would|should|fix(?:es|ed)?|resolv(?:es|ed)|out\sof\smemory\s(?:issues?|problems?)|when\s(?:the|you|it)|tends?\sto|causes|such\sas|e\.g\.|i\.e\.|instead\sof|otherwise|so\sthat|leads?\sto|errors|risk|handle|handles|safe|against|how\s(?:much|many|can|do|to)|do\sI\s(?:need|have)|without\srunning|supposed\sto|note\sthat|(?:usually|typically|often)\s(?:happens?|means?|indicates?|occurs?)|most\slikely|likely\sthat|you(?:'re|\sare)\s(?:running\s)?out\sof|your\s(?:gpu|device|card|system)\s(?:is|has|ran|runs)|exceptions?\s(?:was|were|is|are)|(?:says?|tells\sme)\sthat|(?:fails?|crash(?:es)?|dies|exits)\swith\san?|until\s(?:it|CUDA|the)|any(?:one|body)\sknows?|any\s(?:suggestions?|ideas?))\b
              | \b[a-z]{2,}\s`[^`]{1,80}`\s[a-z]{2,}\b",
         )
         .ok()?,
@@ -68,6 +68,8 @@ pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
         (true, true, true) => 0.6,
         (false, true, true) => 0.9,
         (false, true, false) => 0.55,
+        // A text about code puts names and messages in backticks, and more than one of them.
+        (false, false, true) if line.matches('`').count() >= 4 => 0.9,
         (false, false, true) => {
             if prone {
                 0.8

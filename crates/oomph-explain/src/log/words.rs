@@ -96,7 +96,7 @@ impl Ingredients {
                 r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | (?i:CL_MEM_OBJECT_ALLOCATION_FAILURE) | CL_OUT_OF_RESOURCES | \bGL_OUT_OF_MEMORY
                  | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | GPUOutOfMemory | \b(?:0x)?8007000[eE]\b | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
                  | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
-                 | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
+                 | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \bvma(?:Allocate|Create)\w+ | \brtBufferCreate\b
                  | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b
                  | \bcu(?:da)?(?:Stream|Event|Graph|Ctx|Module|Launch|Memcpy|Memset|MemMap|MemPool|Array|CreateTextureObject)[A-Za-z]*\ ?\(
                  | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b",
@@ -112,7 +112,7 @@ impl Ingredients {
                 r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|[Aa]bort\w*|what\(\)) | \[E\] | ^[EF]\d{4} | :\s(?i:can't|cannot|could\snot|couldn't|unable\sto|failed\sto)\s | ^\W{0,4}(?i:err|fatal|warn(?:ing)?)\b | ^\W{0,4}(?i:(?:failed|unable)\sto|could\snot|cannot|can't)\s(?i:al+oc|reserve|malloc) | \b(?i:error|failed|failure)\b\s*(?:[:!\]\x22]|[-–]\s|in\s(?i:func|line|file)|at\sline|code\b) | \bCheck\ failed
                  | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+
                  | \b[A-Za-z]+[a-z]OOM\b | [\w/\\.-]\.(?:cuh?|cc|cpp|cxx|hpp|h|hu|inl|rs|go|java|scala|jl|mm|f90|fpp)\)?[:(,]\ ?(?:line\ )?\d+
-                 | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?:",
+                 | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?: | ^\W{0,3}(?:\d{2,4}[-/]\d\d[-/]\d{2,4}[T,\ -])?\d\d:\d\d:\d\d | ^\W*(?:\[[^\]]{1,40}\]\W*)?(?:Out|OUT)\s(?i:of)\s",
             )
             ?,
             host: large(
@@ -138,7 +138,7 @@ impl Ingredients {
             raised: Regex::new(r"(?:^|[\s:>])(?:[a-z]\w*\.){2,}[A-Z]\w*(?:Error|Exception|OOM)\b:").ok()?,
             talk: large(
                 r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s+[A-Za-z]|\|.*\|\s*$|\d+\.\s+\w)
-                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running)|(?:says?|tells\s+me)\s+that|(?:fails?|crash(?:es)?|dies|exits)\s+with\s+an?|(?:does\s+)?any(?:one|body)\s+knows?|any\s+(?:suggestions?|ideas?|help)|for\s+this\s+reason|such\s+an\s+error|error\s+is\s+(?:generated|raised|thrown|returned)|supposed\s+to|note\s+that|(?:usually|typically|often)\s+\w+|exceptions?\s+(?:was|were|is|are))\b
+                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:help|cause|happen|lead|be)|(?:looks?|seems?|appears?)\s+(?:like|that)|not\s+sure|until\s+(?:it|CUDA|the)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running)|(?:says?|tells\s+me)\s+that|(?:fails?|crash(?:es)?|dies|exits)\s+with\s+an?|(?:does\s+)?any(?:one|body)\s+knows?|any\s+(?:suggestions?|ideas?|help)|for\s+this\s+reason|such\s+an\s+error|error\s+is\s+(?:generated|raised|thrown|returned)|supposed\s+to|note\s+that|(?:usually|typically|often)\s+\w+|exceptions?\s+(?:was|were|is|are))\b
                  | (?-i:\bI)\s+(?:get|got|have|had|am|was|use|used|run|ran|tr(?:y|ied)|see|saw|do|don't|can|could|want)\b
                  | \b(?i:your\s+(?:gpu|device|card|system)\s+(?:is|has|ran|runs)|you(?:'re|\s+are)\s+(?:running\s+)?out\s+of)\b
                  | \(\#\d{2,6}\) | https?:// | ^\s*\w+(?:[._-]\w+)*\s*[:=]\s*(?:true|false|yes|no|null|none|\d+(?:\.\d+)?)\s*,?$ | ^\s*(?:--?\w|\$\s) | \?\s*$",
@@ -403,6 +403,8 @@ mod tests {
                 "cuda",
                 Some(2 << 30),
             ),
+            ("[render/Pool] OUT OF VIDEO MEMORY! ( vmaAllocateMemory )", "vulkan", None),
+            ("Out of video memory trying to make a texture. Make sure that the card has enough.", "cuda", None),
             ("libgomp: nvptx_alloc error: out of memory", "libgomp", None),
             ("solver::Abort::0::Out of gpu memory. Free: 443590246 Asked: 829440204 !!!", "cuda", Some(829_440_204)),
             ("ERROR:openfold3.runner:OOM for query 3", "openfold3", None),
@@ -472,6 +474,8 @@ mod tests {
             "The miner says that \"cuda error out of memory\" since yesterday",
             "A 4K file fails with a CUDA out of memory error. The card has 12 GB.",
             "When I fold a long sequence I get a \"RuntimeError: Out of CUDA memory\" error",
+            "It looks like the GPU tried to allocate 500 MB of device memory, and failed.",
+            "Device was lost. This can happen due to insufficient memory or other GPU constraints.",
             "0: OpenCL CL_OUT_OF_RESOURCES (-5) error in hash.c:404 - Copy data back",
             "OpenCL CL_INVALID_BUFFER_SIZE (-61) error in hash.c:131 - Error allocating memory",
             "call to cuMemAllocHost returned error 205: Map failed",
