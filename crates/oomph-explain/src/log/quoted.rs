@@ -61,7 +61,7 @@ pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
     }
     let commented = trimmed.starts_with('#') || trimmed.starts_with("//") || trimmed.starts_with("<!--");
     let error = marks.error.is_match(line);
-    let prose = marks.prose.is_match(line) || marks.prose.is_match(around);
+    let prose = marks.prose.is_match(line) || marks.prose.is_match(around) || narrates(line);
     match (error, commented, prose) {
         (true, false, _) => 0.1,
         (true, true, false) => 0.3,
@@ -85,6 +85,35 @@ pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
             }
         }
     }
+}
+
+/// The words that begin the error in a line.
+static PHRASE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)\bout[\s_-]of[\s_-]|OutOf|OUT_OF|\boom\b|not\s(?:have\s)?enough|n't\shave\senough|insufficient|al+oc\w*\b.{0,20}fail|ALLOC_FAILED|(?:fail\w*|unable|cannot|could\snot)\s(?:to\s)?al+oc").ok()
+});
+
+fn narrates(line: &str) -> bool {
+    let phrase = PHRASE.as_ref().and_then(|phrase| phrase.find(line));
+    phrase.is_some_and(|phrase| tells(&line[..phrase.start()]))
+}
+
+/// Whether the words before an error are those of a person who tells of it. Programs put names, places and codes there; people
+/// put sentences, which are known by their small words.
+pub(crate) fn tells(before: &str) -> bool {
+    /// More than a printed message has.
+    const ENOUGH: usize = 4;
+    const LONGEST: usize = 300;
+    static WORDS: LazyLock<Option<[Regex; 2]>> = LazyLock::new(|| {
+        let small = r"(?i)\b(?:the|an?|of|in|at|on|to|is|are|was|were|be|been|and|or|it|its|that|this|with|when|while|for|from|then|do|does|did|has|have|had|even|all|as|by|after|before|you|your|because|but|so|still|again)\b";
+        let telling = r"\bI\b|\bI'(?:m|ve|ll|d)\b|(?i:\b(?:we|my|our|he|they|why|how|however|therefore|thus|although|though|yesterday|today|always|never|sometimes|often|both|which|who|got|gets?|getting|seems?|suggests?|results?\sin|causes?|sounds?)\b)";
+        Some([Regex::new(small).ok()?, Regex::new(telling).ok()?])
+    });
+    let Some([small, telling]) = WORDS.as_ref() else { return false };
+    let before = &before[super::text::floor_boundary(before, before.len().saturating_sub(LONGEST))..];
+    // What a person tells in an earlier sentence belongs to it; what stands before a colon is a program's own.
+    let sentence = before.rfind(": ").map_or(before, |at| &before[at + 1..]);
+    let (telling, small) = (telling.find_iter(sentence).count(), small.find_iter(sentence).count());
+    small >= 2 * ENOUGH || telling > 0 && small + 2 * telling >= ENOUGH
 }
 
 /// Whether a message stands in documentation that quotes it: the text before or behind it explains an error to others,
@@ -134,6 +163,28 @@ mod tests {
     }
 
     use super::*;
+
+    #[test]
+    fn a_person_is_known_by_the_small_words_before_the_error() {
+        for told in [
+            "In both cases I got a CUDA out of memory error at the third image.",
+            "The server stopped again yesterday with CUDA out of memory after two days",
+            "Long streams with many reconnects therefore fail with CUDA out of memory",
+            "It works in the first round but at the end of the third round it runs out of memory",
+            "At first it works, and then it gets slower until the GPU is out of memory",
+        ] {
+            assert!(narrates(told), "{told}");
+        }
+        for printed in [
+            "MINER: Can't find a nonce with device #1, Device does not have enough free memory to hold the table",
+            "Unable to load the model because your GPU is out of memory",
+            "We got this error: CUDA out of memory",
+            "Got an OOM, unloading all loaded models.",
+            "An error occurred in the pool of the card that serves the model: out of memory",
+        ] {
+            assert!(!narrates(printed), "{printed}");
+        }
+    }
 
     #[test]
     fn scripts_and_texts_are_quotations() {

@@ -206,7 +206,8 @@ impl Ingredients {
         let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
         let host = if self.host.is_match(self.clause(line)) { 1.0 } else { 0.0 };
         let raised = self.raised.is_match(line);
-        let talks = !raised && self.talk.is_match(self.sentence(line));
+        let before = self.exhausted.find(line).map_or("", |found| &line[..found.start()]);
+        let talks = !raised && (self.talk.is_match(self.sentence(line)) || quoted::tells(before));
         let quoted = if raised { 0.0 } else { quoted::likeness(line, line, true) };
         let share = |says: bool| if says { 1.0 } else { 0.0 };
         let against = 0.6 * share(self.on_chip.is_match(line))
