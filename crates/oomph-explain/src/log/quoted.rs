@@ -49,6 +49,7 @@ static SETTING: LazyLock<Option<Regex>> =
 /// `line` is the line with the words, `around` a few lines about it, `prone` whether these words often stand in texts.
 pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
     let Some(marks) = MARKS.as_ref() else { return 0.0 };
+    let line = uncommented(line);
     // Docker Compose puts `service-1  | ` before each line, which is no pipe.
     let line = marks.service.find(line).map_or(line, |service| &line[service.end()..]);
     if marks.code.is_match(line) {
@@ -85,6 +86,14 @@ pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
             }
         }
     }
+}
+
+/// Without the `# ` that some programs put before all that they print: a comment has no name with a level behind it.
+pub(crate) fn uncommented(line: &str) -> &str {
+    static PRINTED: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^\s*#+\s+([A-Za-z][\w.-]*:\s+(?:ERROR|FATAL|CRITICAL|WARNING)\b.*)$").ok());
+    let printed = PRINTED.as_ref().filter(|_| line.trim_start().starts_with('#'));
+    printed.and_then(|printed| printed.captures(line)?.get(1)).map_or(line, |rest| rest.as_str())
 }
 
 /// The words that begin the error in a line.
@@ -179,6 +188,7 @@ mod tests {
             "MINER: Can't find a nonce with device #1, Device does not have enough free memory to hold the table",
             "Unable to load the model because your GPU is out of memory",
             "We got this error: CUDA out of memory",
+            "# SOLVER: ERROR: Failed to allocate device memory (field.cu:605 in allocate())",
             "Got an OOM, unloading all loaded models.",
             "An error occurred in the pool of the card that serves the model: out of memory",
         ] {

@@ -296,6 +296,7 @@ pub(crate) fn are_there(line: &str) -> bool {
 /// continue it, `around` some text before it.
 pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Option<Words> {
     let ingredients = INGREDIENTS.as_ref()?;
+    let line = quoted::uncommented(line);
     let message = &message[..super::text::floor_boundary(message, MESSAGE)];
     if !ingredients.exhausted.is_match(line) {
         return None;
@@ -406,6 +407,7 @@ mod tests {
             ),
             ("[render/Pool] OUT OF VIDEO MEMORY! ( vmaAllocateMemory )", "vulkan", None),
             ("Out of video memory trying to make a texture. Make sure that the card has enough.", "cuda", None),
+            ("# SOLVER: ERROR: Failed to allocate device memory (field.cu:605 in allocate())", "cuda", None),
             ("libgomp: nvptx_alloc error: out of memory", "libgomp", None),
             ("solver::Abort::0::Out of gpu memory. Free: 443590246 Asked: 829440204 !!!", "cuda", Some(829_440_204)),
             ("ERROR:openfold3.runner:OOM for query 3", "openfold3", None),
