@@ -50,7 +50,7 @@ class Guard:
         return {
             "trainer": self.kind,
             "started_at_step": self.started_at,
-            "step": self.global_step,
+            "step": self._steps() if self.kind == "accelerate" else self.global_step,
             "batch": self.batch,
             "resumed": self.resumed,
             "signs": list(self.signs),
@@ -245,11 +245,17 @@ class Guard:
         # The Trainer saves through it as well, in folders of its own.
         if folder and self.kind != "transformers":
             self.kind = "accelerate"
-            self._finished("accelerate", folder, self.record.steps + (self.started_at or 0))
+            self._finished("accelerate", folder, self._steps())
+
+    def _steps(self):
+        """The steps of the whole training, as far as a script that counts them itself lets one know."""
+        return (self.started_at or 0) + self.record.steps
 
     def _loaded_accelerate(self, folder):
         if self.kind != "transformers" and folder:
             self.resumed = os.path.abspath(os.fspath(folder))
+            if self.resumed == self._wanted("accelerate"):
+                self.kind, self.started_at = "accelerate", self.resume["step"]
 
 
 def install(torch, record, config):

@@ -83,8 +83,7 @@ fn amiss(from: &HookCheckpoint, progress: &[&HookProgress], at: Option<u64>) -> 
     if !resumed {
         warnings.push(format!("the program did not resume from {}", from.path.display()));
     }
-    // A script of Accelerate counts its steps itself, where the hook does not see them.
-    if let Some(at) = at.filter(|at| *at != from.step && from.kind != "accelerate") {
+    if let Some(at) = at.filter(|at| *at != from.step) {
         warnings.push(format!("it resumed at step {at}, and the checkpoint is of step {}", from.step));
     }
     warnings

@@ -51,6 +51,8 @@ pub enum Event {
         /// The checkpoint that it resumes from, and its step.
         checkpoint: Option<PathBuf>,
         step: Option<u64>,
+        /// The optimizer steps that were made before and are made again.
+        repeated_steps: u64,
         /// The peak that the dry run foretold, in bytes.
         predicted_peak_bytes: Option<u64>,
     },

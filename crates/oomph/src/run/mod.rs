@@ -58,9 +58,19 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let program = Program { cards: devices.twins()?, ..program_of(&args)? };
     let margin = args.margin.clone();
     fix::limited(&program.cards, None, margin.as_deref())?;
-    let stage = Stage::set(program, quiet)?;
+    let (stage, problem) = Stage::set_for_real(program, quiet)?;
+    if let Some(problem) = problem.as_ref().filter(|_| args.rehearse.is_some()) {
+        return Err(anyhow::anyhow!("{problem}"));
+    }
+    if let Some(problem) = &problem {
+        output::say(&format!("oomph: warning: it runs unguarded, because no remedy can be tried: {problem}"));
+    }
     let journal = Journal::open(&args.keep)?;
-    let check = if args.no_check { None } else { Some(if args.check { Duration::MAX } else { QUICK_CHECK }) };
+    let check = if args.no_check || problem.is_some() {
+        None
+    } else {
+        Some(if args.check { Duration::MAX } else { QUICK_CHECK })
+    };
     let recording = match args.record {
         Record::Off => Recording::Off,
         Record::Light => Recording::Light,
@@ -75,7 +85,9 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
         attempts: args.attempts,
         quiet,
         journal,
+        untried: problem.map(|problem| format!("no remedy can be tried: {problem}")),
         checkpoints: Vec::new(),
+        steps: 0,
         died: Vec::new(),
     };
     guarded.go(check)
@@ -114,8 +126,12 @@ struct Guarded<'a> {
     attempts: usize,
     quiet: bool,
     journal: Journal,
+    /// Why the program cannot run on the virtual GPU, if so.
+    untried: Option<String>,
     /// What the program's trainer finished so far, in all attempts.
     checkpoints: Vec<HookCheckpoint>,
+    /// The optimizer steps that were made so far.
+    steps: u64,
     /// The configurations that died.
     died: Vec<Configuration>,
 }
@@ -138,11 +154,13 @@ impl Guarded<'_> {
         let mut spare: Vec<Configuration> = Vec::new();
         let mut configuration = Configuration::unchanged(self.stage);
         if let Some(time) = check {
-            match self.checked(time) {
+            let (checked, seconds) = remedy::timed(|| self.checked(time));
+            match checked {
                 Ok(fixes) => {
                     spare = fixes;
                     if !spare.is_empty() {
                         configuration = spare.remove(0);
+                        self.decided(&configuration.remedies, "the dry run before the start does not fit", seconds);
                     }
                 }
                 Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
@@ -227,7 +245,7 @@ impl Guarded<'_> {
     /// Starts the program once.
     fn attempt(&mut self, number: usize, configuration: &Configuration) -> Result<(RealOutcome, Attempt)> {
         let resume = checkpoint::newest_whole(&self.checkpoints).cloned();
-        let (mut changes, mut by_hook) = (configuration.changes.clone(), None);
+        let mut changes = configuration.changes.clone();
         let mut from = resume.clone();
         match &resume {
             Some(checkpoint) if checkpoint.kind == "accelerate" => {
@@ -236,20 +254,22 @@ impl Guarded<'_> {
                     None => from = None,
                 }
             }
-            _ => by_hook.clone_from(&resume),
+            // The hook hands it to the trainer.
+            _ => {}
         }
         self.journal.add(&Event::Attempt {
             number,
             remedies: configuration.remedies.clone(),
             checkpoint: from.as_ref().map(|checkpoint| checkpoint.path.clone()),
             step: from.as_ref().map(|checkpoint| checkpoint.step),
+            repeated_steps: self.repeated(from.as_ref()),
             predicted_peak_bytes: configuration.peak_bytes,
         });
         if number > 1 || !configuration.remedies.is_empty() {
             output::say(&format!("oomph: {}", self.announced(number, configuration, from.as_ref())));
         }
         let recording = self.journal.recording(number);
-        let guard = Guard { resume: by_hook, limit_bytes: self.devices.limit_bytes };
+        let guard = Guard { resume: from.clone(), limit_bytes: self.devices.limit_bytes };
         let outcome = self.stage.perform_for_real(&RealRun {
             changes: &changes,
             output: Output::Inherit,
@@ -262,6 +282,7 @@ impl Guarded<'_> {
         for warning in &attempt.warnings {
             output::say(&format!("oomph: warning: {warning}"));
         }
+        self.steps = self.steps.max(attempt.steps);
         self.checkpoints.extend(attempt.checkpoints.iter().cloned());
         self.journal.add(&Event::End {
             number,
@@ -277,11 +298,23 @@ impl Guarded<'_> {
         Ok((outcome, attempt))
     }
 
+    /// How many steps are made again.
+    fn repeated(&self, from: Option<&HookCheckpoint>) -> u64 {
+        self.steps.saturating_sub(from.map_or(0, |checkpoint| checkpoint.step))
+    }
+
     /// The line of an attempt.
     fn announced(&self, number: usize, configuration: &Configuration, from: Option<&HookCheckpoint>) -> String {
+        let again = match self.repeated(from) {
+            0 => String::new(),
+            1 => "; 1 step is made again".to_owned(),
+            steps => format!("; {steps} steps are made again"),
+        };
         let start = match from {
-            Some(checkpoint) => format!("from {} (step {})", checkpoint.path.display(), checkpoint.step),
-            None if number > 1 => "from the beginning: there is no checkpoint that oomph can resume from".to_owned(),
+            Some(checkpoint) => format!("from {} (step {}{again})", checkpoint.path.display(), checkpoint.step),
+            None if number > 1 => {
+                format!("from the beginning (there is no checkpoint that oomph can resume from{again})")
+            }
             None => "from the beginning".to_owned(),
         };
         let with = configuration.titles.join(" + ");
@@ -297,6 +330,9 @@ impl Guarded<'_> {
         requested_bytes: u64,
         spare: &mut Vec<Configuration>,
     ) -> Result<Decision, Stop> {
+        if let Some(reason) = &self.untried {
+            return Ok(Decision::End(reason.clone()));
+        }
         if let Some(next) = self.lower(died, spare) {
             return Ok(Decision::Again(next));
         }
