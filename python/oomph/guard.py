@@ -34,6 +34,8 @@ class Guard:
         self.checkpoints = []
         self.resumed = None
         self.cards = {}
+        """The identifiers of the cards that this process sees, by its own numbers for them."""
+        self.looks = {}
         """The signs of each card in use."""
         self.signs = []
         """What was told of them."""
@@ -60,14 +62,22 @@ class Guard:
     # -- the cards ---------------------------------------------------------------------------------------------
 
     def cuda_started(self):
-        """Hold PyTorch to the limit: a card of that size would hold the context as well."""
+        """Name the cards, and hold PyTorch to the limit: a card of that size would hold the context as well."""
+        cuda = self.torch.cuda
+        hook.guarded(self._name_cards)
         if not self.limit:
             return
-        cuda = self.torch.cuda
         for device in range(self.torch._C._cuda_getDeviceCount()):
             free, total = cuda.mem_get_info(device)
             context = max(0, total - free)
             cuda.set_per_process_memory_fraction(max(0.0, min(1.0, (self.limit - context) / total)), device)
+
+    def _name_cards(self):
+        for device in range(self.torch._C._cuda_getDeviceCount()):
+            # Before PyTorch 2.4 there is none.
+            uuid = getattr(self.torch.cuda.get_device_properties(device), "uuid", None)
+            if uuid is not None:
+                self.cards[device] = str(uuid)
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -91,9 +101,9 @@ class Guard:
             held = stats["allocated_bytes"]["all"]
             if not held["peak"]:
                 continue
-            if device not in self.cards:
-                self.cards[device] = Signs()
-            signs = self.cards[device]
+            if device not in self.looks:
+                self.looks[device] = Signs()
+            signs = self.looks[device]
             room = lambda: self._room(device, stats)
             for sentence in signs.stepped(self.record.steps, held["current"], held["peak"], stats["num_alloc_retries"], room):
                 self.signs.append(sentence)

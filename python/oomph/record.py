@@ -86,6 +86,8 @@ class Record:
         """What XLA says that the largest compiled programs need."""
         self.guard = None
         """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
+        self.memory_now = None
+        """A callable that gives what PyTorch's allocator held at the last look (`oomph.watch`); `oomph watch` reads it."""
         self._written = 0.0
 
     def forked(self):
@@ -93,9 +95,10 @@ class Record:
         frameworks, architectures = self.frameworks, self.architectures
         memory, remedies, program = self.current_memory, self.remedies, self.program
         phases, course, unreached = self.phases, self.course, self.unreached
-        work = self.work
+        work, memory_now = self.work, self.memory_now
         self._lock = threading.RLock()
         self._begin()
+        self.memory_now = memory_now
         self.frameworks, self.architectures = dict(frameworks), architectures
         self.current_memory, self.remedies, self.program = memory, remedies, program
         self.phases, self.course, self.unreached = phases, course, unreached
@@ -180,7 +183,7 @@ class Record:
             self.refusal = facts
             before, self.oom = self.oom, facts
             try:
-                self.write()
+                self.write(moment="refusal")
             finally:
                 self.oom = before
 
@@ -219,8 +222,8 @@ class Record:
             % (place, size, phase, oom["step"])
         )
 
-    def as_dict(self):
-        """The record in the form of ARCHITECTURE.md."""
+    def as_dict(self, moment="other"):
+        """The record in the form of ARCHITECTURE.md. `moment` is where in the program it is made."""
         with self._lock:
             peaks = self.all_peaks()
             warnings = list(self.warnings)
@@ -255,6 +258,7 @@ class Record:
                 "fallback": self.fallback,
                 "failure": self.failure,
                 "progress": self._progress(),
+                "memory_now": self._memory_now(moment),
             }
 
     def _device(self, index, peaks):
@@ -283,14 +287,26 @@ class Record:
         except Exception:
             return None
 
+    def _memory_now(self, moment):
+        """What is held now, in a run that counts. `all_peaks` has just asked the allocator."""
+        if self.guard is None or self.memory_now is None:
+            return None
+        try:
+            return {"moment": moment, "time": time.time(), "step": self.steps, "devices": self.memory_now()}
+        except Exception:
+            return None
+
     def _program(self):
         try:
             return self.program.as_dict() if self.program is not None else None
         except Exception:
             return None
 
-    def write(self, force=True):
-        """Write the file; without `force` at most a few times a second."""
+    def write(self, force=True, moment="other"):
+        """Write the file; without `force` at most a few times a second.
+
+        `moment` is `start`, `step-end`, `refusal` or `other`: what is held at equal moments can be compared.
+        """
         try:
             now = time.monotonic()
             if not force and now - self._written < _MIN_INTERVAL:
@@ -299,7 +315,7 @@ class Record:
                 self._written = now
                 import json
 
-                text = json.dumps(self.as_dict())
+                text = json.dumps(self.as_dict(moment))
                 folder = os.path.join(self.folder, "hook")
                 _mkdir(folder, exist_ok=True)
                 path = os.path.join(folder, "%d.json" % os.getpid())

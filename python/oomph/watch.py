@@ -37,12 +37,15 @@ class Watcher:
         self._hears = False
         """Whether the errors that follow are heard of as well."""
         self._outer = threading.local()
+        self._held = {}
+        """What the allocator held at the last look at its peaks, by device."""
 
     def forked(self):
         """Begin anew in a forked child."""
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
         self.ready = None
+        self._held = {}
         if self.owners is not None:
             self.owners.forked()
 
@@ -93,11 +96,29 @@ class Watcher:
         result = {}
         for index in range(self.torch._C._cuda_getDeviceCount()):
             stats = self.torch._C._cuda_memoryStats(index)
-            reserved = stats["reserved_bytes"]["all"]["peak"]
-            allocated = stats["allocated_bytes"]["all"]["peak"]
-            if reserved or allocated:
-                result[index] = (reserved, allocated)
+            reserved = stats["reserved_bytes"]["all"]
+            allocated = stats["allocated_bytes"]["all"]
+            if reserved["peak"] or allocated["peak"]:
+                result[index] = (reserved["peak"], allocated["peak"])
+                # The same answer holds what is in use now, so that it costs no further call.
+                self._held[index] = (allocated["current"], reserved["current"], stats)
         return result
+
+    def held(self):
+        """What the allocator held when its peaks were read last, by device."""
+        found, guard = [], self.record.guard
+        for index, (allocated, reserved, stats) in sorted(self._held.items()):
+            split = stats.get("inactive_split_bytes")
+            found.append({
+                "index": index,
+                "uuid": guard.cards.get(index) if guard is not None else None,
+                "allocated_bytes": allocated,
+                "reserved_bytes": reserved,
+                # Free pieces of segments that also hold something: they cannot be given back to the card.
+                "fragments_bytes": split["all"]["current"] if split else None,
+                "retries": stats.get("num_alloc_retries"),
+            })
+        return found
 
     def keep_across_resets(self):
         """Wrap the functions that make torch forget its peaks, so that they are remembered first."""
@@ -158,7 +179,7 @@ class Watcher:
             hook.guarded(self.owners.started)
         if self.record.guard is not None:
             hook.guarded(self.record.guard.cuda_started)
-        self.record.write()
+        self.record.write(moment="start")
 
     def hear_errors(self):
         """Learn of each out-of-memory error that Python code gets to see, whether it is caught or not."""
@@ -196,7 +217,7 @@ class Watcher:
                 self.record.note_refusal(facts)
             else:
                 self.record.note_oom(facts)
-                self.record.write()
+                self.record.write(moment="refusal")
             if self.owners is not None:
                 self.owners.out_of_memory()
         except Exception:
@@ -407,7 +428,7 @@ class Watcher:
                 self.ready.withdraw()
                 self.ready = None
             if reason is None:
-                self.record.write(force=False)
+                self.record.write(force=False, moment="step-end")
         except Exception:
             return
         if reason is not None:
@@ -436,6 +457,7 @@ def install(torch, record, config):
     record.frameworks["torch"] = str(torch.__version__)
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))
     record.current_memory = watcher.peaks
+    record.memory_now = watcher.held
     record.work = hook.guarded(work.Work)
     if config["follow"]:
         # Before the functions are wrapped that reset peaks: the meter resets them behind the program's back.

@@ -6,11 +6,15 @@
 //! drivers before 510 and some WSL installations lack. The older one cannot be reached without unsafe code, so
 //! then the card is listed with the reason why its memory is not known.
 
+mod monitor;
+
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use crate::catalogue::Catalogue;
 use crate::gpu::{ComputeCapability, Gpu};
+
+pub use monitor::{DriverCost, GpuProcess, Monitor, WatchedCard};
 
 /// One installed card.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,6 +47,7 @@ mod processes;
 mod program;
 mod records;
 mod run_folder;
+mod running;
 mod runtime_files;
 mod secrets;
 mod server;
@@ -63,7 +64,7 @@ pub use group::{Ending, end_group, end_with_parent};
 pub use hook::{
     AppliedRemedy, AppliedState, Batches, Guard, HookBatch, HookBatchRange, HookBatchSize, HookBatches, HookBlocks,
     HookCheckpoint, HookCompiled, HookConfig, HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory,
-    HookHolder, HookHostShortage, HookKept, HookLimit, HookLoader, HookLoop, HookModel, HookOom, HookOptimizer,
+    HookHeld, HookHolder, HookHostShortage, HookKept, HookLimit, HookLoader, HookLoop, HookMemoryNow, HookModel, HookOom, HookOptimizer,
     HookPhase, HookPipeline, HookProgram, HookProgress, HookRemedy, HookReport, HookReports, HookSite, HookTrainer,
     HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales, Network, Routing, Stop, StopMode, UnknownSizes,
     Values,
@@ -77,6 +78,7 @@ pub use prepare::{Prepared, Request, prepare};
 pub use private::WriteFloor;
 pub use program::{ProgramKind, find_program};
 pub use run_folder::RunFolder;
+pub use running::{Running, running};
 pub use runtime_files::{Runtime, RuntimeFiles};
 pub use secrets::{masked, masked_text};
 pub use server::{ForkServer, Forked, ForkedRun, PythonProgram};

@@ -14,7 +14,10 @@ use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, Write
 
 /// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
 /// because containers share /dev/shm and /tmp and not their process numbers.
-const LOCK_FILE: &str = "launcher.lock";
+pub(crate) const LOCK_FILE: &str = "launcher.lock";
+
+/// The file with the books of the virtual cards.
+pub(crate) const LEDGER: &str = "ledger";
 
 /// The folder that asks the virtual GPU for logs, and receives them.
 const DEVICE_LOGS: &str = "device-log";
@@ -97,7 +100,7 @@ impl RunFolder {
 
     /// Where the ledger belongs.
     pub fn ledger(&self) -> PathBuf {
-        self.main.path.join("ledger")
+        self.main.path.join(LEDGER)
     }
 
     /// Where a dry run's writes go.
@@ -222,17 +225,26 @@ impl RunFolder {
     }
 
     fn report_files(&self) -> Vec<PathBuf> {
-        let is_report = |path: &PathBuf| {
-            path.extension().is_some_and(|end| end == "json")
-                && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_number)
-        };
-        self.hook_files().filter(is_report).collect()
+        report_files(&self.main.path)
     }
 
     fn hook_files(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(self.main.path.join("hook")).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path())
+        hook_files(&self.main.path)
     }
+}
+
+/// The reports of the hook in a run folder.
+pub(crate) fn report_files(folder: &Path) -> Vec<PathBuf> {
+    let is_report = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "json")
+            && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_number)
+    };
+    hook_files(folder).filter(is_report).collect()
+}
+
+fn hook_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder.join("hook")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
 }
 
 /// A folder `oomph-PID-RANDOM` that this process removes at its end, and whose lock it holds until then.
@@ -323,7 +335,7 @@ fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     // A pipe or a device of that name would block for ever.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
@@ -334,7 +346,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 }
 
 /// Where a run folder may be, best first: in memory, because every process writes to the ledger all the time.
-fn bases() -> Vec<PathBuf> {
+pub(crate) fn bases() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let shared_memory = cfg!(target_os = "linux").then(|| PathBuf::from("/dev/shm"));
     runtime.into_iter().chain(shared_memory).chain([std::env::temp_dir()]).collect()
@@ -416,11 +428,11 @@ pub(crate) fn is_mine(_metadata: &fs::Metadata) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Stop, StopMode, Values};
 
-    fn config() -> HookConfig {
+    pub(crate) fn config() -> HookConfig {
         HookConfig {
             stop: Stop { mode: StopMode::Steps, steps: 2, budget_seconds: None },
             follow: true,

@@ -45,6 +45,8 @@ pub struct ProcessUse {
 /// What one process took from one card.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessDeviceUse {
+    /// The bytes that it held when the ledger was read.
+    pub used_bytes: u64,
     /// The most bytes it held at once: what `nvidia-smi` would have shown for it.
     pub peak_bytes: u64,
     /// Bytes per [`Kind`] at that moment.
@@ -146,6 +148,7 @@ impl Ledger {
             for device in 0..count {
                 let at = process_device_word(slot, device);
                 let mut books = ProcessDeviceUse {
+                    used_bytes: word(at)?,
                     peak_bytes: word(at + 1)?,
                     refusals: word(at + layout::PROCESS_REFUSALS)?,
                     ..ProcessDeviceUse::default()

@@ -27,6 +27,7 @@ mod plan;
 pub mod review;
 mod text;
 mod tune;
+mod watch;
 mod worst;
 
 pub use batches::{BatchPeak, BatchRange, Batches};
@@ -55,7 +56,10 @@ pub use plan::{
 pub use text::{
     Style, github_annotations, github_summary, junit, render_cache, render_check, render_diff, render_doctor,
     render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan, render_review, render_tune,
-    sarif,
+    outlook_words, render_watch, sarif,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
+pub use watch::{
+    Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess,
+};
 pub use worst::WorstCard;

@@ -50,6 +50,7 @@ mod trial;
 mod tune;
 mod unsure;
 mod view;
+mod watch;
 mod whose;
 
 use std::process::ExitCode;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
         Command::Run(args) => run::run(*args, cli.quiet),
+        Command::Watch(args) => watch::run(&args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),

@@ -66,3 +66,35 @@ impl HookBatchSize {
         self.micro.saturating_mul(self.accumulation).saturating_mul(self.processes)
     }
 }
+
+/// What a framework's allocator held at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookMemoryNow {
+    /// Where in the program: `start`, `step-end`, `refusal` or `other`.
+    pub moment: String,
+    /// When, in seconds since 1970.
+    pub time: f64,
+    /// How many optimizer steps this process had made.
+    pub step: u64,
+    /// Each device that it used.
+    pub devices: Vec<HookHeld>,
+}
+
+/// What is held of one device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookHeld {
+    /// The device's index as the process sees it.
+    pub index: u32,
+    /// The card's identifier, where the framework tells it.
+    pub uuid: Option<String>,
+    /// Live tensors.
+    pub allocated_bytes: u64,
+    /// What the allocator took from the card.
+    pub reserved_bytes: u64,
+    /// Free pieces of segments that also hold live tensors: they cannot be given back to the card.
+    pub fragments_bytes: Option<u64>,
+    /// How often the allocator had to give its cache back before the card had room.
+    pub retries: Option<u64>,
+}

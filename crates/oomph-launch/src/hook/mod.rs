@@ -14,7 +14,7 @@ mod program;
 
 pub use doubt::{HookHostShortage, HookUnknownSize, UnknownSizes};
 pub use followed::{HookFollowedLoop, HookGrowth, HookHolder, HookPhase, HookUnreached};
-pub use guard::{Guard, HookBatchSize, HookCheckpoint, HookProgress};
+pub use guard::{Guard, HookBatchSize, HookCheckpoint, HookHeld, HookMemoryNow, HookProgress};
 pub use program::{
     HookBlocks, HookKept, HookLoader, HookLoop, HookModel, HookOptimizer, HookPipeline, HookProgram, HookTrainer,
     HookTrainerArguments,
@@ -277,6 +277,9 @@ pub struct HookReport {
     /// How far the program's trainer is; `None` in a dry run.
     #[serde(deserialize_with = "program::lenient")]
     pub progress: Option<HookProgress>,
+    /// What the framework held when this was written; `None` in a dry run.
+    #[serde(deserialize_with = "program::lenient")]
+    pub memory_now: Option<HookMemoryNow>,
 }
 
 /// The exception that ended a program.

@@ -44,7 +44,7 @@ pub(super) fn extent(batch: &BatchPeak, unit: &str) -> String {
 }
 
 /// A number with commas between its thousands.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

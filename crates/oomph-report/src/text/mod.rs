@@ -20,6 +20,7 @@ mod plan;
 mod review;
 mod site;
 mod tune;
+mod watch;
 
 use oomph_gpu::Kind;
 
@@ -35,6 +36,7 @@ pub use page::Style;
 pub use plan::render_plan;
 pub use review::{github_annotations, github_summary, junit, render_review, sarif};
 pub use tune::render_tune;
+pub use watch::{outlook_words, render_watch};
 
 /// A card in a sentence: by its identifier, or by its size where it was given one.
 fn card(gpu: &str, capacity_bytes: Option<u64>) -> String {

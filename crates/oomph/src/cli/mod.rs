@@ -11,6 +11,7 @@ mod run;
 mod shell;
 mod tune;
 mod view;
+mod watch;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
@@ -26,6 +27,7 @@ pub use run::{Record, RunArgs};
 pub use shell::{CompletionsArgs, ManArgs};
 pub use tune::TuneArgs;
 pub use view::{PageArgs, ViewArgs};
+pub use watch::WatchArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -114,6 +116,9 @@ pub enum Command {
     /// Run a program on this machine's GPU, and start it again with a verified change where it dies of GPU memory
     #[command(after_help = run::HELP, override_usage = "oomph run [OPTIONS] -- CMD...")]
     Run(Box<RunArgs>),
+    /// Show who holds the memory of the cards and where it is heading, or wait until one has room
+    #[command(after_help = watch::HELP)]
+    Watch(WatchArgs),
     /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),

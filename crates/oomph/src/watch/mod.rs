@@ -1,0 +1,204 @@
+//! `oomph watch`: who holds the memory of the cards, and where it is heading.
+//!
+//! [`look`] puts the driver's figures and those of guarded runs side by side; [`condition`] waits for a card; [`course`]
+//! keeps what was seen of each process, for the [`forecast`]; [`lines`] says what has changed, and [`metrics`] serves it
+//! to other programs.
+
+mod condition;
+mod course;
+mod forecast;
+mod lines;
+mod look;
+mod metrics;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use oomph_gpu::size;
+use oomph_report::{WatchReport, clean_json, render_watch};
+
+use crate::cli::{Format, WatchArgs};
+use crate::failure::{hinted, status};
+use crate::{output, program};
+
+use condition::Condition;
+use course::Courses;
+use lines::Lines;
+use look::Looker;
+
+/// The driver is not asked more often.
+const LEAST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Between the two looks that a card has to satisfy.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Looks at the cards as the options say.
+///
+/// # Errors
+/// When an option makes no sense, or there is nothing to watch.
+pub fn run(args: &WatchArgs, quiet: bool) -> Result<ExitCode> {
+    let interval = program::duration("--interval", &args.interval)?;
+    if interval < LEAST_INTERVAL {
+        return Err(hinted(
+            format!("--interval {} is too short: each look holds a lock of the driver", args.interval),
+            "write --interval 250ms or more",
+        ));
+    }
+    let timeout = args.timeout.as_deref().map(|text| program::duration("--timeout", text)).transpose()?;
+    let until = args.until.as_deref().map(|text| Condition::parse("--until", text)).transpose()?;
+    let alerts: Vec<&str> =
+        if args.alert.is_empty() { vec!["free<10%"] } else { args.alert.iter().map(String::as_str).collect() };
+    let alerts = alerts.into_iter().map(|text| Condition::parse("--alert", text)).collect::<Result<Vec<_>>>()?;
+    let metrics = args.metrics.as_deref().map(metrics::Server::start).transpose()?;
+
+    let mut looker = Looker::new()?;
+    let first = chosen(looker.look(), args.gpu)?;
+    if args.once {
+        write_once(&first, args.format)?;
+        return Ok(ExitCode::from(status::DONE));
+    }
+    let end = timeout.and_then(|time| Instant::now().checked_add(time));
+    match until {
+        Some(until) => wait(&mut looker, first, args, &until, interval, end, quiet),
+        None => {
+            if let Some(server) = &metrics {
+                output::tell(&format!("oomph: metrics at http://{}/metrics", server.address()), quiet);
+            }
+            follow(&mut looker, first, args, Lines::new(alerts), metrics.as_ref(), interval, end)
+        }
+    }
+}
+
+/// The report of the card that was asked for.
+fn chosen(mut report: WatchReport, gpu: Option<usize>) -> Result<WatchReport> {
+    if report.cards.is_empty() {
+        return Err(hinted(
+            "this machine has no NVIDIA GPU to watch, and no rehearsal is running",
+            "rehearse a run on a virtual one and watch that: oomph run --rehearse rtx-4090 -- CMD",
+        ));
+    }
+    if let Some(gpu) = gpu {
+        let count = report.cards.len();
+        report.cards.retain(|card| card.place == gpu);
+        if report.cards.is_empty() {
+            let cards = if count == 1 { "one card, 0".to_owned() } else { format!("{count} cards, 0 to {}", count - 1) };
+            return Err(hinted(
+                format!("there is no card {gpu}: this machine has {cards}"),
+                "`oomph watch --once` lists them",
+            ));
+        }
+    }
+    Ok(report)
+}
+
+fn document(report: &WatchReport, is_pretty: bool) -> Result<String> {
+    let text = if is_pretty { serde_json::to_string_pretty(report) } else { serde_json::to_string(report) };
+    let text = text.context("cannot write the figures as JSON")?;
+    Ok(clean_json(&text).into_owned() + "\n")
+}
+
+fn write_once(report: &WatchReport, format: Format) -> Result<()> {
+    match format {
+        Format::Json => output::data(&document(report, true)?),
+        Format::Text => output::data(&render_watch(report, output::style())),
+    }
+}
+
+/// Waits until a card satisfies the condition. Virtual cards count only where there are no others.
+fn wait(
+    looker: &mut Looker,
+    mut report: WatchReport,
+    args: &WatchArgs,
+    until: &Condition,
+    interval: Duration,
+    end: Option<Instant>,
+    quiet: bool,
+) -> Result<ExitCode> {
+    let began = Instant::now();
+    let (mut before, mut is_told) = (Vec::new(), false);
+    loop {
+        let has_real = report.cards.iter().any(|card| card.rehearsal.is_none());
+        let counts = |card: &&oomph_report::WatchedGpu| args.gpu.is_some() || card.rehearsal.is_none() || !has_real;
+        let now: Vec<_> = report.cards.iter().filter(counts).filter(|card| until.holds(card, false) == Some(true)).collect();
+        if let Some(card) = now.iter().find(|card| before.contains(&card.place)) {
+            if args.format == Format::Json {
+                output::data(&document(&report, true)?)?;
+            } else {
+                output::data(&format!("{}\n", card.uuid.clone().unwrap_or_else(|| card.index.to_string())))?;
+                let free = card.free_bytes.map_or_else(|| "an unknown amount".to_owned(), size::format);
+                let name = oomph_report::clean(&card.name);
+                output::tell(&format!("oomph: GPU {} ({name}) has {free} free", card.place), quiet);
+            }
+            return Ok(ExitCode::from(status::DONE));
+        }
+        before = now.iter().map(|card| card.place).collect();
+        if before.is_empty() && !is_told {
+            output::tell(&format!("oomph: waiting until a card has {until}"), quiet);
+            is_told = true;
+        }
+        let pause = if before.is_empty() { interval } else { AGAIN };
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            let seconds = began.elapsed().as_secs();
+            output::say(&format!("oomph: no card had {until} within {seconds} s (--timeout)"));
+            return Ok(ExitCode::from(status::OUT_OF_TIME));
+        }
+        std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
+        // A rehearsal that has ended takes its cards along.
+        let next = looker.look();
+        report = if next.cards.is_empty() { next } else { chosen(next, args.gpu)? };
+    }
+}
+
+/// Looks again and again, until the time is over.
+fn follow(
+    looker: &mut Looker,
+    mut report: WatchReport,
+    args: &WatchArgs,
+    mut lines: Lines,
+    metrics: Option<&metrics::Server>,
+    interval: Duration,
+    end: Option<Instant>,
+) -> Result<ExitCode> {
+    let style = output::style();
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    let is_redrawn = args.format == Format::Text && std::io::stdout().is_terminal() && !is_dumb;
+    let mut courses = Courses::default();
+    let mut drawn = 0;
+    loop {
+        courses.add(&mut report);
+        if let Some(server) = metrics {
+            server.show(&report);
+        }
+        let text = if args.format == Format::Json {
+            document(&report, false)?
+        } else if is_redrawn {
+            let text = render_watch(&report, style);
+            let back = if drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };
+            drawn = text.lines().count();
+            format!("{back}{text}")
+        } else {
+            lines.of(&report).into_iter().map(|line| line + "\n").collect()
+        };
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if !is_read(&text)? || left.is_some_and(|left| left.is_zero()) {
+            return Ok(ExitCode::from(status::DONE));
+        }
+        std::thread::sleep(left.map_or(interval, |left| left.min(interval)));
+        let next = looker.look();
+        // The cards of a rehearsal go with it; those of a machine stay.
+        let is_wanted = |card: &oomph_report::WatchedGpu| args.gpu.is_none_or(|gpu| gpu == card.place);
+        report = WatchReport { cards: next.cards.into_iter().filter(is_wanted).collect(), ..next };
+    }
+}
+
+/// Writes to stdout; says whether anybody still reads it.
+fn is_read(text: &str) -> Result<bool> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true).context("cannot write to stdout"),
+    }
+}
