@@ -63,11 +63,11 @@ pub use error::LaunchError;
 pub use group::{Ending, end_group, end_with_parent};
 pub use hook::{
     AppliedRemedy, AppliedState, Batches, Guard, HookBatch, HookBatchRange, HookBatchSize, HookBatches, HookBlocks,
-    HookCheckpoint, HookCompiled, HookConfig, HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHistory,
-    HookHeld, HookHolder, HookHostShortage, HookKept, HookLimit, HookLoader, HookLoop, HookMemoryNow, HookModel, HookOom, HookOptimizer,
-    HookPhase, HookPipeline, HookProgram, HookProgress, HookRemedy, HookReport, HookReports, HookSite, HookTrainer,
-    HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales, Network, Routing, Stop, StopMode, UnknownSizes,
-    Values,
+    HookCheckpoint, HookCompiled, HookConfig, HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHeld,
+    HookHistory, HookHolder, HookHostShortage, HookKept, HookLimit, HookLoader, HookLoop, HookMemoryNow, HookModel,
+    HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram, HookProgress, HookRemedy, HookReport, HookReports,
+    HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales, Network, Routing, Stop,
+    StopMode, UnknownSizes, Values,
 };
 pub use host::host_memory_bytes;
 pub use inspect::{Problem, PythonFacts, TorchFacts};

@@ -46,8 +46,7 @@ pub fn running() -> Vec<Running> {
 impl Running {
     /// What the hook saw in each process so far, by process. One that has not imported its framework is not among them.
     pub fn reports(&self) -> Vec<HookReport> {
-        let mut found: Vec<HookReport> =
-            report_files(&self.folder).iter().filter_map(|path| read_json(path)).collect();
+        let mut found: Vec<HookReport> = report_files(&self.folder).iter().filter_map(|path| read_json(path)).collect();
         found.sort_by_key(|report| report.pid);
         found
     }
@@ -63,12 +62,7 @@ fn read(folder: &Path) -> Option<Running> {
     // A folder without it is one of the files that a run keeps on disk.
     let told: Told = read_json(&folder.join("hook.json"))?;
     let ledger = folder.join(LEDGER);
-    Some(Running {
-        folder: folder.to_owned(),
-        launcher,
-        guard: told.guard,
-        ledger: ledger.is_file().then_some(ledger),
-    })
+    Some(Running { folder: folder.to_owned(), launcher, guard: told.guard, ledger: ledger.is_file().then_some(ledger) })
 }
 
 /// Whether the launcher that holds the lock lives.

@@ -54,9 +54,9 @@ pub use plan::{
     PlannedTerm, Verified,
 };
 pub use text::{
-    Style, github_annotations, github_summary, junit, render_cache, render_check, render_diff, render_doctor,
-    render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan, render_review, render_tune,
-    outlook_words, render_watch, sarif,
+    Style, github_annotations, github_summary, junit, outlook_words, render_cache, render_check, render_diff,
+    render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan, render_review,
+    render_tune, render_watch, sarif,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
 pub use watch::{

@@ -54,13 +54,16 @@ pub struct DriverCost {
     pub time: Duration,
 }
 
+/// When the processes of a card were listed, and what came of it.
+type Listed = (Instant, Result<Vec<GpuProcess>, String>);
+
 /// The cards, and what was read of them last.
 #[derive(Debug)]
 pub struct Monitor {
     nvml: Nvml,
     cards: Vec<WatchedCard>,
     memory: Vec<Option<(Instant, Result<InstalledMemory, String>)>>,
-    processes: Vec<Option<(Instant, Result<Vec<GpuProcess>, String>)>>,
+    processes: Vec<Option<Listed>>,
     graphics: Vec<Option<(Instant, Vec<GpuProcess>)>>,
     cost: DriverCost,
 }
@@ -262,12 +265,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_known_has_a_reason() {
-        let info = |used_gpu_memory| ProcessInfo {
-            pid: 7,
-            used_gpu_memory,
-            gpu_instance_id: None,
-            compute_instance_id: None,
-        };
+        let info =
+            |used_gpu_memory| ProcessInfo { pid: 7, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None };
         assert_eq!(process(&info(UsedGpuMemory::Used(5)), 10).used_bytes, Ok(5));
         assert!(process(&info(UsedGpuMemory::Used(u64::MAX - 1)), 10).used_bytes.is_err());
         assert!(process(&info(UsedGpuMemory::Unavailable), 10).used_bytes.unwrap_err().contains("does not report"));

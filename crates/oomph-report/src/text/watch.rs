@@ -48,16 +48,19 @@ fn write_card(page: &mut Page, card: &WatchedGpu) {
         write_process(page, process);
     }
     match &card.processes_reason {
-        Some(reason) => page.paragraph(2, 4, &[(Ink::Faint, "processes:"), (Ink::Plain, &format!(" {}", clean(reason)))]),
+        Some(reason) => {
+            page.paragraph(2, 4, &[(Ink::Faint, "processes:"), (Ink::Plain, &format!(" {}", clean(reason)))])
+        }
         None if card.processes.is_empty() => page.paragraph(2, 4, &[(Ink::Faint, "no process is on it")]),
         None => {}
     }
 }
 
 fn write_process(page: &mut Page, process: &WatchedProcess) {
-    let command = process.command.as_deref().map_or_else(String::new, |command| {
-        format!(" {}", shortened(&clean(command), COMMAND, page.unicode()))
-    });
+    let command = process
+        .command
+        .as_deref()
+        .map_or_else(String::new, |command| format!(" {}", shortened(&clean(command), COMMAND, page.unicode())));
     let rank = process.rank.filter(|rank| *rank > 0).map_or_else(String::new, |rank| format!(" (rank {rank})"));
     let head = format!("{}{command}{rank}", process.pid);
     let total = match process.driver_bytes {
@@ -106,7 +109,8 @@ fn at(framework: &WatchedFramework) -> String {
         _ if framework.step == 0 => "before the first step's end".to_owned(),
         _ => format!("after step {step}"),
     };
-    let old = if framework.age_seconds > OLD { format!(", {} ago", time(framework.age_seconds)) } else { String::new() };
+    let old =
+        if framework.age_seconds > OLD { format!(", {} ago", time(framework.age_seconds)) } else { String::new() };
     let reserved = framework.reserved_peak_bytes.map_or_else(String::new, |peak| format!(", reserved {}", size(peak)));
     format!("{moment}{old}; peak allocated {}{reserved}", size(framework.allocated_peak_bytes))
 }

@@ -129,7 +129,9 @@ mod tests {
 
     #[test]
     fn nonsense_says_what_to_write() {
-        for text in ["", "free", "free>", "free>lots", "free>120%", "free>-1%", "busy>1GiB", "free=1GiB", "free>1 apple"] {
+        for text in
+            ["", "free", "free>", "free>lots", "free>120%", "free>-1%", "busy>1GiB", "free=1GiB", "free>1 apple"]
+        {
             let error = Condition::parse("--until", text).unwrap_err().to_string();
             assert!(error.starts_with("--until `"), "{error}");
         }

@@ -95,7 +95,8 @@ impl Series {
         let headroom_bytes = room.map(|room| (room as u64).saturating_sub(last.peak));
         let steps = last.step - first.step;
         let seconds_per_step = (steps > 0).then(|| (last.seconds - first.seconds).max(0.0) / float(steps));
-        let nothing = WatchedOutlook { headroom_bytes, seconds_per_step, steps_seen: steps, ..WatchedOutlook::default() };
+        let nothing =
+            WatchedOutlook { headroom_bytes, seconds_per_step, steps_seen: steps, ..WatchedOutlook::default() };
         if self.samples.len() < LEAST {
             return nothing;
         }
@@ -121,7 +122,11 @@ impl Series {
         };
         let left = limit.map(|limit| ((limit - line.intercept) / line.slope - float(last.step)).max(0.0));
         let left = left.filter(|left| left.is_finite() && *left <= REACH * float(steps));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a hundred times the steps")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most a hundred times the steps"
+        )]
         let full_at_step = left.map(|left| last.step.saturating_add(left.ceil() as u64));
         WatchedOutlook {
             trend,
@@ -153,9 +158,9 @@ fn straight(points: &[(f64, f64)], bend: f64, noise: f64) -> Option<Line> {
     let off = median(points.iter().map(|(x, y)| (y - line.intercept - line.slope * x).abs()).collect())?;
     let third = points.len() / 3;
     let thirds = [points.get(..third)?, points.get(third..2 * third)?, points.get(2 * third..)?];
-    let alike = thirds.iter().all(|part| {
-        self::line(part).is_some_and(|part| (part.slope - line.slope).abs() <= bend * line.slope)
-    });
+    let alike = thirds
+        .iter()
+        .all(|part| self::line(part).is_some_and(|part| (part.slope - line.slope).abs() <= bend * line.slope));
     (alike && off <= noise * growth).then_some(line)
 }
 

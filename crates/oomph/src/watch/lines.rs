@@ -167,7 +167,8 @@ mod tests {
         let mut lines = Lines::new(vec![Condition::parse("--alert", "free<10%").unwrap()]);
         let first = lines.of(&report(500, vec![]));
         assert_eq!(first, ["1970-01-01T00:00:00Z GPU 0 (card): 500.00 MiB of 1000.00 MiB free"]);
-        let counts: Vec<usize> = [101, 99, 101, 99, 110, 119].map(|free| lines.of(&report(free, vec![])).len()).to_vec();
+        let counts: Vec<usize> =
+            [101, 99, 101, 99, 110, 119].map(|free| lines.of(&report(free, vec![])).len()).to_vec();
         assert_eq!(counts, [0, 1, 0, 0, 0, 0]);
         let over = lines.of(&report(121, vec![]));
         assert!(over[0].contains("no longer free<10%"), "{over:?}");

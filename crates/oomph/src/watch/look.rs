@@ -167,7 +167,10 @@ fn beside(
 ) -> WatchedProcess {
     let mut process = WatchedProcess {
         pid,
-        command: known.map(|report| report.argv.join(" ")).filter(|command| !command.is_empty()).or_else(|| command(pid)),
+        command: known
+            .map(|report| report.argv.join(" "))
+            .filter(|command| !command.is_empty())
+            .or_else(|| command(pid)),
         rank: known.and_then(|report| report.rank),
         ..WatchedProcess::default()
     };

@@ -83,7 +83,8 @@ fn chosen(mut report: WatchReport, gpu: Option<usize>) -> Result<WatchReport> {
         let count = report.cards.len();
         report.cards.retain(|card| card.place == gpu);
         if report.cards.is_empty() {
-            let cards = if count == 1 { "one card, 0".to_owned() } else { format!("{count} cards, 0 to {}", count - 1) };
+            let cards =
+                if count == 1 { "one card, 0".to_owned() } else { format!("{count} cards, 0 to {}", count - 1) };
             return Err(hinted(
                 format!("there is no card {gpu}: this machine has {cards}"),
                 "`oomph watch --once` lists them",
@@ -121,7 +122,8 @@ fn wait(
     loop {
         let has_real = report.cards.iter().any(|card| card.rehearsal.is_none());
         let counts = |card: &&oomph_report::WatchedGpu| args.gpu.is_some() || card.rehearsal.is_none() || !has_real;
-        let now: Vec<_> = report.cards.iter().filter(counts).filter(|card| until.holds(card, false) == Some(true)).collect();
+        let now: Vec<_> =
+            report.cards.iter().filter(counts).filter(|card| until.holds(card, false) == Some(true)).collect();
         if let Some(card) = now.iter().find(|card| before.contains(&card.place)) {
             if args.format == Format::Json {
                 output::data(&document(&report, true)?)?;
