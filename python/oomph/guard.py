@@ -7,9 +7,11 @@ dying process left half written is never taken for one.
 
 import functools
 import os
+import sys
 import weakref
 
 from oomph import hook
+from oomph.signs import Signs
 
 _MOST_CHECKPOINTS = 200
 """Older ones are forgotten; trainers rotate them away as well."""
@@ -33,6 +35,10 @@ class Guard:
         self.resumed = None
         self.cards = {}
         """The identifiers of the cards that this process sees, by its own numbers for them."""
+        self.looks = {}
+        """The signs of each card in use."""
+        self.signs = []
+        """What was told of them."""
 
     def attach(self):
         """Wait for the trainers, and for the cards."""
@@ -46,9 +52,10 @@ class Guard:
         return {
             "trainer": self.kind,
             "started_at_step": self.started_at,
-            "step": self.global_step,
+            "step": self._steps() if self.kind == "accelerate" else self.global_step,
             "batch": self.batch,
             "resumed": self.resumed,
+            "signs": list(self.signs),
             "checkpoints": list(self.checkpoints),
         }
 
@@ -76,6 +83,7 @@ class Guard:
 
     def stepped(self):
         """An optimizer has stepped; the trainer counts it after this."""
+        hook.guarded(self._look)
         trainer = self.trainer() if self.trainer is not None else None
         if trainer is None:
             return
@@ -85,6 +93,31 @@ class Guard:
             self.batch = self._batch(trainer)
             self.record.write()
         self.global_step = before + 1
+
+    def _look(self):
+        """See whether the run will die of memory, and say so once."""
+        for device in range(self.torch._C._cuda_getDeviceCount()):
+            stats = self.torch._C._cuda_memoryStats(device)
+            held = stats["allocated_bytes"]["all"]
+            if not held["peak"]:
+                continue
+            if device not in self.looks:
+                self.looks[device] = Signs()
+            signs = self.looks[device]
+            room = lambda: self._room(device, stats)
+            for sentence in signs.stepped(self.record.steps, held["current"], held["peak"], stats["num_alloc_retries"], room):
+                self.signs.append(sentence)
+                sys.stderr.write("oomph: %s\n" % sentence)
+                sys.stderr.flush()
+                self.record.write()
+
+    def _room(self, device, stats):
+        """What PyTorch can still take: what the card has left, or the limit leaves, and its own cache."""
+        free, total = self.torch.cuda.mem_get_info(device)
+        reserved = stats["reserved_bytes"]["all"]["current"]
+        if self.limit:
+            free = min(free, max(0, self.limit - (total - free)))
+        return free + reserved - stats["allocated_bytes"]["all"]["current"]
 
     def _batch(self, trainer):
         """What the trainer takes at once, how often it accumulates, and on how many processes."""
@@ -222,11 +255,17 @@ class Guard:
         # The Trainer saves through it as well, in folders of its own.
         if folder and self.kind != "transformers":
             self.kind = "accelerate"
-            self._finished("accelerate", folder, self.record.steps + (self.started_at or 0))
+            self._finished("accelerate", folder, self._steps())
+
+    def _steps(self):
+        """The steps of the whole training, as far as a script that counts them itself lets one know."""
+        return (self.started_at or 0) + self.record.steps
 
     def _loaded_accelerate(self, folder):
         if self.kind != "transformers" and folder:
             self.resumed = os.path.abspath(os.fspath(folder))
+            if self.resumed == self._wanted("accelerate"):
+                self.kind, self.started_at = "accelerate", self.resume["step"]
 
 
 def install(torch, record, config):

@@ -66,6 +66,11 @@ class History:
             return
         self.on = bool(self._record(True))
 
+    def stop(self):
+        """Stop the recording."""
+        self.on = False
+        self._record(False)
+
     def _record(self, on):
         """Call `_record_memory_history` as this version of torch has it; tell whether it did what was asked."""
         record = self.torch.cuda.memory._record_memory_history

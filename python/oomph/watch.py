@@ -8,8 +8,13 @@ import atexit
 import os
 import sys
 import threading
+import time
 
 from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights, work
+
+
+_REST = 0.03
+"""Seconds in which PyTorch's threads come to rest at the end of a process."""
 
 
 class Watcher:
@@ -62,6 +67,18 @@ class Watcher:
         """Leave the allocator's history and the names of its blocks, where they are wanted."""
         if self.owners is not None:
             self.owners.finish()
+
+    def settle(self):
+        """Let PyTorch's threads come to rest before the interpreter ends.
+
+        A thread that asks for the interpreter's lock once it is gone is ended where it stands, in the middle of C++, which
+        ends the process with SIGABRT: "terminate called without an active exception". The recording of the allocator has
+        the threads of backward passes ask for it at every allocation.
+        """
+        if self._usable():
+            if self.owners is not None:
+                self.owners.end()
+            time.sleep(_REST)
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -451,6 +468,8 @@ def install(torch, record, config):
         hook.guarded(watcher.follow)
     for attach in (watcher.keep_across_resets, watcher.when_cuda_starts, watcher.count_steps):
         hook.guarded(attach)
+    # What is registered first runs last.
+    atexit.register(ends.safely, watcher.settle)
     ends.install(watcher)
     atexit.register(ends.safely, watcher.leave_history)
     if hasattr(os, "register_at_fork"):

@@ -32,8 +32,11 @@ class RunCase(unittest.TestCase):
         for name, text in (("data.txt", "data\n"), ("out/log.txt", "old\n"), ("out/checkpoint-1/model.bin", "dear")):
             with open(os.path.join(self.user, name), "w") as file:
                 file.write(text)
-        config = {"stop": {"mode": "exit", "steps": 3}, "program_root": self.user}
-        config.update(self.config)
+        self.configure()
+
+    def configure(self, **more):
+        """Write hook.json: what every run has, what this case wants, and more."""
+        config = {"stop": {"mode": "exit", "steps": 3}, "program_root": self.user, **self.config, **more}
         with open(os.path.join(self.run_folder, "hook.json"), "w") as file:
             json.dump(config, file)
 

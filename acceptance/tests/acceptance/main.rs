@@ -33,6 +33,8 @@ mod fix;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod frameworks;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod guarded;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod harm;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod leaks;
@@ -94,6 +96,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(answers::trials());
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
+    trials.extend(guarded::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());
     trials

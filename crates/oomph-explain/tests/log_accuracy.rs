@@ -39,6 +39,15 @@ fn a_second_set_of_messages_that_were_never_shown_is_read() {
     assert!(score.failures_named >= 0.95, "frameworks of failures");
 }
 
+/// A set of rare programs and of many near-misses, which it took more than words and patterns to read.
+#[test]
+fn a_fourth_set_of_messages_that_were_never_shown_is_read() {
+    let score = scoring::score(&scoring::samples(include_str!("public/fourth.jsonl")));
+    assert!(score.verdicts >= 0.98, "verdicts");
+    assert!(score.facts >= 0.98, "facts");
+    assert!(score.failures_named >= 0.95, "frameworks of failures");
+}
+
 /// A set with texts that are not part of the project, such as those of `public/third.jsonl`, which has the facts alone.
 #[test]
 fn a_set_of_ones_own_is_scored() {

@@ -6,9 +6,8 @@ use oomph_explain::snapshot::{
     At, BeyondKind, CauseKind, DeviceExplanation, Limits, Options, Outcome, Owner, check, explain,
 };
 use oomph_trace::{StackId, Stage, Trace};
-use recording::{MIB, MODULE, OPTIMIZER, Recording};
+use recording::{MAIN, MIB, MODULE, OPTIMIZER, Recording};
 
-const MAIN: (&str, &str) = ("train.py", "<module>");
 const CONV: &str = "/v/site-packages/torch/nn/modules/conv.py";
 
 fn of(trace: &Trace, options: &Options) -> DeviceExplanation {
@@ -21,8 +20,7 @@ fn place(index: u64) -> u64 {
 
 /// Takes a segment for one block.
 fn hold(recording: &mut Recording, index: u64, size: u64, stack: StackId) {
-    recording.segment(place(index), size);
-    recording.alloc(place(index), size, stack);
+    recording.hold(place(index), size, stack);
 }
 
 #[test]

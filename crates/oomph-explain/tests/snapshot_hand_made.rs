@@ -2,63 +2,13 @@
 
 mod recording;
 
-use oomph_explain::snapshot::{
-    At, Card, CauseKind, DeviceExplanation, Limits, Names, Options, Outcome, Owner, check, diff, explain, ranks,
-};
-use oomph_trace::{Device, DeviceKind, Event, Events, PoolId, StackId, Stage, Trace};
-use recording::{MIB, MODULE, OPTIMIZER, Recording, device, owned};
-
-const MAIN: (&str, &str) = ("train.py", "<module>");
-
-fn caused(device: &DeviceExplanation, cause: CauseKind) -> Option<u64> {
-    device.causes.iter().find(|row| row.cause == cause).map(|cause| cause.bytes)
-}
+use oomph_explain::snapshot::{At, CauseKind, Limits, Names, Options, Outcome, Owner, check, diff, explain, ranks};
+use oomph_trace::{Device, DeviceKind, Event, Events, PoolId, StackId};
+use recording::programs::{fragmented, training};
+use recording::{MAIN, MIB, MODULE, OPTIMIZER, Recording, caused, device, owned};
 
 fn at(at: At) -> Options {
     Options { at, ..Options::default() }
-}
-
-/// A model of two parameters, trained for some steps with an optimizer that keeps one state for each parameter. Each
-/// tensor has a segment of 32 MiB and the index of its segment. Returns where each step's backward pass ended.
-fn training(recording: &mut Recording, steps: usize, keep: &mut dyn FnMut(usize) -> bool) -> Vec<u64> {
-    let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
-    let forward = recording.stack(&[MAIN, (MODULE, "_call_impl"), ("model.py", "forward")]);
-    let optimizer = recording.stack(&[MAIN, (OPTIMIZER, "wrapper"), ("/v/site-packages/torch/optim/adam.py", "step")]);
-    let input = recording.stack(&[MAIN]);
-    let segment = |index: u64| (1 << 40) + index * 32 * MIB;
-    for index in 0..10 + steps as u64 {
-        recording.segment(segment(index), 32 * MIB);
-    }
-    recording.alloc(segment(0), 32 * MIB, load);
-    recording.alloc(segment(1), 16 * MIB, load);
-    let mut ends = Vec::new();
-    for step in 0..steps {
-        recording.alloc(segment(8), 4 * MIB, input);
-        let kept = segment(10 + step as u64);
-        recording.alloc(kept, 24 * MIB, forward);
-        recording.alloc(segment(4), 20 * MIB, forward);
-        recording.free(segment(4));
-        recording.alloc(segment(5), 32 * MIB, StackId::NONE);
-        recording.alloc(segment(4), 20 * MIB, StackId::NONE);
-        recording.alloc(segment(6), 16 * MIB, StackId::NONE);
-        recording.free(segment(4));
-        if !keep(step) {
-            recording.free(kept);
-        }
-        ends.push(recording.len());
-        recording.mark("Optimizer.step#Adam.step", Stage::Start);
-        if step == 0 {
-            recording.alloc(segment(2), 32 * MIB, optimizer);
-            recording.alloc(segment(3), 16 * MIB, optimizer);
-        }
-        recording.alloc(segment(4), 20 * MIB, optimizer);
-        recording.free(segment(4));
-        recording.mark("Optimizer.step#Adam.step", Stage::End);
-        recording.free(segment(5));
-        recording.free(segment(6));
-        recording.free(segment(8));
-    }
-    ends
 }
 
 #[test]
@@ -117,27 +67,6 @@ fn what_neither_pytorch_nor_its_context_holds_is_a_neighbours() {
     assert_eq!(caused(&device, CauseKind::OtherProcesses), Some(720 * MIB));
 }
 
-/// Two segments of 100 MiB, each with a block of 4 MiB at its start, and a request that fits in neither.
-fn fragmented(stream: u64) -> Trace {
-    let mut recording = Recording::default();
-    recording.stream = stream;
-    let site = recording.stack(&[MAIN, ("work.py", "build")]);
-    for index in 0..2 {
-        let address = (1 << 40) + index * 1000 * MIB;
-        recording.segment(address, 100 * MIB);
-        recording.alloc(address, 100 * MIB, site);
-        recording.free(address);
-        recording.alloc(address, 4 * MIB, site);
-        recording.alloc(address + 4 * MIB, 96 * MIB, site);
-    }
-    for index in 0..2 {
-        recording.free((1 << 40) + index * 1000 * MIB + 4 * MIB);
-    }
-    recording.stream = 0;
-    recording.oom(120 * MIB, 20 * MIB, site);
-    recording.finish()
-}
-
 #[test]
 fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
     let options = Options { capacity: Some(300 * MIB), context_bytes: Some(60 * MIB), ..Options::default() };
@@ -158,23 +87,6 @@ fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
     assert_eq!(says(""), (false, "runs out of memory"));
     assert_eq!(says("expandable_segments:True"), (true, "gets past this allocation; the recording ends there"));
     assert_eq!(says("garbage_collection_threshold:0.8"), (false, "does not get past it"));
-}
-
-#[test]
-fn a_replay_that_does_not_fail_is_no_proof() {
-    // PyTorch would have put both blocks in one segment, so that this recording cannot have happened.
-    let mut recording = Recording::default();
-    let site = recording.stack(&[MAIN]);
-    for index in 0..2 {
-        recording.segment((1 << 40) + index * 1000 * MIB, 100 * MIB);
-        recording.alloc((1 << 40) + index * 1000 * MIB, 4 * MIB, site);
-    }
-    recording.oom(60 * MIB, 20 * MIB, site);
-    let device = device(&recording.finish(), &Options::default());
-    assert!(
-        device.what_if.iter().all(|row| row.says == "cannot be told: the replay does not fail where the program did")
-    );
-    assert_eq!(device.verdict.what_helps, "");
 }
 
 #[test]
@@ -201,31 +113,6 @@ fn a_block_that_came_back_too_late_makes_the_failure_spurious() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_not_to_be_helped() {
-    let mut recording = Recording::default();
-    let load = recording.stack(&[MAIN, (MODULE, "to")]);
-    recording.segment(1 << 40, 100 * MIB);
-    recording.alloc(1 << 40, 100 * MIB, load);
-    recording.oom(40 * MIB, 20 * MIB, load);
-    let cards = vec![
-        Card { name: "small".into(), capacity_bytes: 64 * MIB, context_bytes: 0 },
-        Card { name: "large".into(), capacity_bytes: 256 * MIB, context_bytes: 16 * MIB },
-    ];
-    let device = device(&recording.finish(), &Options { cards, ..Options::default() });
-    assert_eq!(device.verdict.cause, Some(CauseKind::DoesNotFit));
-    assert_eq!(device.verdict.what_helps, "no setting of the allocator gets past this allocation");
-    let row = |card: &str| device.what_if.iter().find(|row| row.card == card && row.as_recorded).unwrap();
-    assert!(!row("this card").survives && !row("small").survives && row("large").survives);
-    assert_eq!(row("large").says, "gets past this allocation; the recording ends there");
-    assert_eq!(
-        (row("this card").says.as_str(), row("small").says.as_str()),
-        ("runs out of memory", "does not get past it")
-    );
-    let smallest = device.smallest_card.unwrap();
-    assert_eq!((smallest.allocator_bytes, smallest.card.as_deref()), (140 * MIB, Some("large")));
-}
-
-#[test]
 fn an_optimizer_that_makes_its_state_too_late_is_named() {
     let mut recording = Recording::default();
     let load = recording.stack(&[MAIN, (MODULE, "to")]);
@@ -249,8 +136,7 @@ fn memory_from_before_the_recording_is_counted_as_unknown() {
     let mut recording = Recording::default();
     recording.already(1 << 40, 64 * MIB, 64 * MIB);
     let site = recording.stack(&[MAIN]);
-    recording.segment(1 << 41, 32 * MIB);
-    recording.alloc(1 << 41, 32 * MIB, site);
+    recording.hold(1 << 41, 32 * MIB, site);
     let device = device(&recording.finish(), &Options::default());
     assert_eq!(caused(&device, CauseKind::RecordedTooLate), Some(64 * MIB));
     assert_eq!(owned(&device, Owner::Unattributed), 64 * MIB);
@@ -351,8 +237,6 @@ fn recordings_are_compared_by_owner_and_line() {
     assert!(comparison.because.starts_with("rank 1 has"), "{}", comparison.because);
 }
 
-const CONVOLUTION: (&str, &str) = ("/v/site-packages/torch/nn/modules/conv.py", "_conv_forward");
-
 /// A first forward pass that runs out of memory has shown no backward pass, but what it keeps shows that there would be one.
 #[test]
 fn a_forward_pass_that_keeps_what_it_makes_would_be_followed_by_a_backward_pass() {
@@ -375,34 +259,6 @@ fn a_forward_pass_that_keeps_what_it_makes_would_be_followed_by_a_backward_pass(
         let (activations, temporaries) = if kept { (384, 0) } else { (0, 32) };
         assert_eq!(owned(&device, Owner::Activations), activations * MIB);
         assert_eq!(owned(&device, Owner::Temporaries), temporaries * MIB);
-    }
-}
-
-/// What a convolution takes for one call need not be there; what anything else takes must be.
-#[test]
-fn a_card_too_small_for_a_workspace_of_cudnn_may_do() {
-    for (frame, may_survive) in [(CONVOLUTION, true), ((MODULE, "inner"), false)] {
-        let mut recording = Recording::default();
-        let forward = recording.stack(&[MAIN, (MODULE, "_call_impl"), frame]);
-        let segment = |index: u64| (1 << 40) + index * 1024 * MIB;
-        recording.segment(segment(0), 100 * MIB);
-        recording.alloc(segment(0), 100 * MIB, forward);
-        recording.segment(segment(1), 300 * MIB);
-        recording.alloc(segment(1), 300 * MIB, forward);
-        recording.free(segment(1));
-        let card = |size: u64| Card { name: size.to_string(), capacity_bytes: size * MIB, context_bytes: 0 };
-        let options = Options { cards: [50, 200, 500].map(card).into(), ..Options::default() };
-        let device = device(&recording.finish(), &options);
-        let fates: Vec<(bool, bool)> = ["50", "200", "500"]
-            .iter()
-            .filter_map(|card| device.what_if.iter().find(|row| row.as_recorded && row.card == *card))
-            .map(|row| (row.survives, row.may_survive))
-            .collect();
-        assert_eq!(fates, [(false, false), (false, may_survive), (true, true)]);
-        let smallest = device.smallest_card.expect("a recording this short is searched");
-        let least = if may_survive { 100 * MIB } else { 400 * MIB };
-        assert_eq!((smallest.allocator_bytes, smallest.least_allocator_bytes), (400 * MIB, least));
-        assert_eq!((device.churn.allocations, device.churn.bytes), (2, 400 * MIB));
     }
 }
 
@@ -454,8 +310,7 @@ fn private_pools_are_known_where_only_segments_name_them() {
     let captured = recording.len();
     recording.free(1 << 40);
     recording.alloc(1 << 40, 4 * MIB, site);
-    recording.segment(1 << 41, 50 * MIB);
-    recording.alloc(1 << 41, 50 * MIB, site);
+    recording.hold(1 << 41, 50 * MIB, site);
     recording.oom(60 * MIB, 20 * MIB, site);
     let mut trace = recording.finish();
     let mut events = Events::default();
@@ -474,10 +329,8 @@ fn private_pools_are_known_where_only_segments_name_them() {
 fn pinned_memory_is_told_apart_from_the_cards() {
     let mut recording = Recording::default();
     let site = recording.stack(&[MAIN, ("loader.py", "pin")]);
-    recording.segment(1 << 40, 64 * MIB);
-    recording.alloc(1 << 40, 64 * MIB, site);
-    recording.segment(1 << 41, 32 * MIB);
-    recording.alloc(1 << 41, 32 * MIB, site);
+    recording.hold(1 << 40, 64 * MIB, site);
+    recording.hold(1 << 41, 32 * MIB, site);
     recording.free(1 << 41);
     let mut trace = recording.finish();
     trace.devices[0].kind = DeviceKind::PinnedHost;
@@ -495,127 +348,9 @@ fn pinned_memory_is_told_apart_from_the_cards() {
 fn what_the_error_itself_set_free_was_held() {
     let mut recording = Recording::default();
     let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
-    recording.segment(1 << 40, 100 * MIB);
-    recording.alloc(1 << 40, 100 * MIB, load);
+    recording.hold(1 << 40, 100 * MIB, load);
     recording.oom(60 * MIB, 0, load);
     recording.free(1 << 40);
     let device = device(&recording.finish(), &Options::default());
     assert_eq!(owned(&device, Owner::Parameters), 100 * MIB);
-}
-
-#[test]
-fn a_success_in_the_drivers_pool_is_not_promised_and_a_failure_is_said() {
-    let options = Options { capacity: Some(300 * MIB), context_bytes: Some(60 * MIB), ..Options::default() };
-    let pool = |device: &DeviceExplanation| {
-        device.what_if.iter().find(|row| row.settings == "backend:cudaMallocAsync").expect("it is tried").clone()
-    };
-    // 8 MiB in use and a request of 120 MiB are less than the card has, but not in one piece.
-    let scattered = pool(&device(&fragmented(0), &options));
-    assert!(!scattered.survives && scattered.may_survive);
-    assert_eq!(scattered.says, "not known: fragmentation in the driver's pool is not replayed");
-    // Without room for the bytes alone there is nothing to hope for.
-    let mut recording = Recording::default();
-    let load = recording.stack(&[MAIN, (MODULE, "to")]);
-    recording.segment(1 << 40, 200 * MIB);
-    recording.alloc(1 << 40, 200 * MIB, load);
-    recording.oom(120 * MIB, 20 * MIB, load);
-    let full = pool(&device(&recording.finish(), &options));
-    assert!(!full.survives && !full.may_survive);
-    assert_eq!(full.says, "does not get past it");
-}
-
-#[test]
-fn without_the_cards_size_only_what_the_replay_reproduces_is_compared() {
-    let mut recording = Recording::default();
-    let site = recording.stack(&[MAIN]);
-    recording.segment(1 << 40, 100 * MIB);
-    recording.alloc(1 << 40, 100 * MIB, site);
-    let alike = device(&recording.finish(), &Options::default());
-    assert!(alike.card.is_none() && !alike.what_if.is_empty());
-    assert_eq!(alike.what_if[0].says, "fits");
-
-    // The program reserved more than the replay, which no limit is given to.
-    let mut recording = Recording::default();
-    let site = recording.stack(&[MAIN]);
-    for index in 0..2 {
-        recording.segment((1 << 40) + index * 1000 * MIB, 100 * MIB);
-        recording.alloc((1 << 40) + index * 1000 * MIB, 4 * MIB, site);
-    }
-    let unlike = device(&recording.finish(), &Options::default());
-    assert!(unlike.card.is_none() && !unlike.what_if.is_empty());
-    assert!(unlike.what_if.iter().all(|row| row.says.starts_with("cannot be told: without the card's size")));
-    assert!(unlike.what_if.iter().all(|row| row.difference_bytes == 0));
-    assert!(unlike.smallest_card.is_none());
-    assert_eq!(unlike.verdict.what_helps, "");
-
-    // At its end, a recording that failed does not show how large the card is.
-    let died = device(&fragmented(0), &Options { at: At::End, ..Options::default() });
-    assert!(died.card.is_none() && !died.what_if.is_empty());
-    assert!(died.what_if.iter().all(|row| row.says.starts_with("cannot be told: the recording does not include")));
-}
-
-/// A full segment, and two of 100 MiB with 96 MiB free in each. The lower one gets the next 90 MiB, and only the other one could
-/// have held the 100 MiB that come then.
-fn decided_by_addresses() -> (Recording, StackId) {
-    let mut recording = Recording::default();
-    let site = recording.stack(&[MAIN, ("work.py", "build")]);
-    let address = |index: u64| (1 << 40) + index * 1000 * MIB;
-    recording.segment(1 << 39, 100 * MIB);
-    recording.alloc(1 << 39, 100 * MIB, site);
-    for index in 0..2 {
-        recording.segment(address(index), 100 * MIB);
-        recording.alloc(address(index), 100 * MIB, site);
-        recording.free(address(index));
-        recording.alloc(address(index), 4 * MIB, site);
-        recording.alloc(address(index) + 4 * MIB, 96 * MIB, site);
-    }
-    for index in 0..2 {
-        recording.free(address(index) + 4 * MIB);
-    }
-    recording.alloc(address(0) + 4 * MIB, 90 * MIB, site);
-    recording.free(address(0));
-    (recording, site)
-}
-
-#[test]
-fn a_row_that_hangs_on_addresses_is_an_interval() {
-    let (mut recording, site) = decided_by_addresses();
-    recording.segment((1 << 40) + 2000 * MIB, 100 * MIB);
-    recording.alloc((1 << 40) + 2000 * MIB, 100 * MIB, site);
-    let roomy = device(&recording.finish(), &Options { capacity: Some(1000 * MIB), ..Options::default() });
-    let row = roomy.what_if.iter().find(|row| row.as_recorded).unwrap();
-    assert_eq!(row.peak_reserved_bytes, 400 * MIB);
-    assert_eq!(row.least_reserved_bytes, 300 * MIB);
-    // With few replays the upper end lies somewhat above the highest.
-    assert!((400 * MIB..500 * MIB).contains(&row.most_reserved_bytes), "{row:?}");
-    assert!(row.replays > 1);
-    assert_eq!((row.survives, row.replays_died), (true, 0));
-
-    let (mut recording, site) = decided_by_addresses();
-    recording.oom(100 * MIB, 20 * MIB, site);
-    let short = device(&recording.finish(), &Options::default());
-    let row = short.what_if.iter().find(|row| row.as_recorded).unwrap();
-    assert!(!row.survives && 0 < row.replays_died && row.replays_died < row.replays, "{row:?}");
-    // What no address changes has no interval.
-    let fixed = short.what_if.iter().find(|row| row.settings == "expandable_segments:True").unwrap();
-    assert_eq!(fixed.least_reserved_bytes, fixed.most_reserved_bytes);
-}
-
-#[test]
-fn the_smallest_card_has_room_for_a_context_where_none_is_known() {
-    let mut recording = Recording::default();
-    let site = recording.stack(&[MAIN]);
-    recording.segment(1 << 40, 100 * MIB);
-    recording.alloc(1 << 40, 100 * MIB, site);
-    let trace = recording.finish();
-    let cards = vec![Card { name: "other".into(), capacity_bytes: 4096 * MIB, context_bytes: 400 * MIB }];
-    let of = |context_bytes| {
-        let options = Options { capacity: Some(2048 * MIB), context_bytes, cards: cards.clone(), ..Options::default() };
-        device(&trace, &options).smallest_card.expect("it is searched for").capacity_bytes
-    };
-    assert_eq!((of(None), of(Some(300 * MIB))), (500 * MIB, 400 * MIB));
-    // The card held what was recorded; whether it holds more is not promised.
-    let narrow = device(&trace, &Options { capacity: Some(450 * MIB), cards: cards.clone(), ..Options::default() });
-    let survives = |settings: &str| narrow.what_if.iter().find(|row| row.settings == settings).unwrap().survives;
-    assert!(survives("garbage_collection_threshold:0.8") && !survives("roundup_power2_divisions:8"));
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use oomph_launch::{
-    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, ProgramKind, Request,
-    RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries, nearest_cudnn, prepare,
+    CacheDir, Hold, HookConfig, InstallerOutput, Launch, Network, Outcome, Output, Prepared, Problem, ProgramKind,
+    Request, RunFolder, Runtime, StopMode, handle_signals, host_memory_bytes, missing_libraries, nearest_cudnn,
+    prepare,
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 use oomph_report::{WriteFloor, Writes, WrittenFile};
@@ -79,6 +80,18 @@ impl Stage {
     /// # Errors
     /// When something that is needed is missing: the platform, the program, a torch that can use the virtual GPU.
     pub fn set(program: Program, quiet: bool) -> Result<Self> {
+        let (stage, problem) = Self::set_for_real(program, quiet)?;
+        match problem {
+            Some(problem) => Err(anyhow::anyhow!("{problem}")),
+            None => Ok(stage),
+        }
+    }
+
+    /// As [`Self::set`], for a program that runs on a real GPU: what keeps it from the virtual one is told beside.
+    ///
+    /// # Errors
+    /// When something that is needed is missing: the platform, the program.
+    pub fn set_for_real(program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
         let Some(files) = embedded::runtime() else {
             return Err(elsewhere::refusal());
         };
@@ -94,12 +107,10 @@ impl Stage {
             installer_output: if quiet { InstallerOutput::Quiet } else { InstallerOutput::of_stderr() },
             notify: &|line: &str| output::tell(line, quiet),
         })?;
-        if let Some(problem) = &prepared.problem {
-            return Err(anyhow::anyhow!("{problem}"));
-        }
+        let problem = prepared.problem.clone();
         let runtime = files.unpack(&cache)?;
         let cudnn = nearest_cudnn(&cache);
-        Ok(Self { program, directory, prepared, runtime, cache, cudnn, _hold: hold })
+        Ok((Self { program, directory, prepared, runtime, cache, cudnn, _hold: hold }, problem))
     }
 
     /// What kind of program it is.

@@ -243,6 +243,11 @@ class Owners:
             self._write()
             self._note_caught()
 
+    def end(self):
+        """The interpreter is about to end: stop the recording, for which threads of PyTorch's still take its lock."""
+        if self.history.on:
+            self.history.stop()
+
     def _note_caught(self):
         """Note in the names that the program caught the last out-of-memory error: the recording may end with it."""
         oom = self.record.oom

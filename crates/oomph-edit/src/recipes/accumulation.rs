@@ -56,7 +56,24 @@ pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPla
     if !all[middle..].iter().any(belongs) {
         return cannot("the optimizer's step is not in the loop");
     }
+    let counter = step_counter(node, at, &all[middle..]);
+    let last_step = all.iter().rposition(belongs).unwrap_or(middle);
+    let first_counted = counter.as_ref().and_then(|name| {
+        (last_step + 1..all.len())
+            .find(|place| counted_by_one(at.with(all[*place])).is_some_and(|found| found == *name))
+    });
+    // A step that is counted is one of the optimizer, and what asks for that number (a limit, a log, an evaluation) is
+    // asked once a step.
+    let belongs = |node: &Node<'_>| {
+        let counted = || {
+            let (Some(first), Some(name)) = (first_counted, &counter) else { return false };
+            place(*node).is_some_and(|place| place >= first)
+                && within(*node).any(|inner| source.of(inner) == name && is_whole(inner))
+        };
+        belongs(node) || counted()
+    };
     let (number, from_one, counting) = count(source, node, at)?;
+    ends_by_counter(draft, &all, at, &number, by)?;
     draft.edits(&file, Way::Code, counting);
     let inner = node.child_by_field_name("right").map(|right| counted(at.with(right))).unwrap_or_default();
     let plain = !inner.is_empty() && inner.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
@@ -98,6 +115,76 @@ pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPla
         position = end + 1;
     }
     schedules(draft, by, plain);
+    Ok(())
+}
+
+/// What the loop counts its steps in, `global_step` of `global_step += 1`: a name that says so and that nothing is divided by,
+/// for a sum over the batches is divided by their number.
+fn step_counter<'a>(node: Node<'a>, at: At<'a>, after: &[Node<'a>]) -> Option<String> {
+    let scope = function_of(node).unwrap_or_else(|| at.source.root());
+    let says = |name: &String| {
+        let lower = name.to_lowercase();
+        ["step", "update", "iter"].into_iter().any(|word| lower.contains(word))
+    };
+    let divides = |name: &String| {
+        within(scope).any(|inner| {
+            matches!(inner.kind(), "binary_operator" | "augmented_assignment")
+                && inner.child_by_field_name("operator").is_some_and(|sign| matches!(at.source.of(sign), "/" | "/="))
+                && inner.child_by_field_name("right").is_some_and(|right| names(at.source.of(right), name))
+        })
+    };
+    after.iter().filter_map(|node| counted_by_one(at.with(*node))).find(|name| says(name) && !divides(name))
+}
+
+/// The name that a statement counts up by one.
+fn counted_by_one(at: At<'_>) -> Option<String> {
+    let statement = at.node.named_child(0).filter(|_| at.node.kind() == "expression_statement")?;
+    let (left, right) = (statement.child_by_field_name("left")?, statement.child_by_field_name("right")?);
+    let sign = statement.child_by_field_name("operator").filter(|_| statement.kind() == "augmented_assignment")?;
+    let is_one = at.source.of(sign) == "+=" && at.source.of(right) == "1";
+    (is_one && matches!(left.kind(), "identifier" | "attribute")).then(|| at.source.of(left).to_owned())
+}
+
+/// Whether a node is no part of a longer name: `step` of `self.step` is.
+fn is_whole(node: Node<'_>) -> bool {
+    matches!(node.kind(), "identifier" | "attribute")
+        && node.parent().is_none_or(|parent| parent.kind() != "attribute" && parent.kind() != "keyword_argument")
+}
+
+/// A loop that ends once its own counter reaches a number goes over as many samples as before.
+fn ends_by_counter(
+    draft: &mut Draft<'_>,
+    statements: &[Node<'_>],
+    at: At<'_>,
+    number: &str,
+    by: u64,
+) -> Result<(), CannotPlace> {
+    let ends =
+        |node: &Node<'_>| within(*node).any(|inner| matches!(inner.kind(), "break_statement" | "return_statement"));
+    for node in statements.iter().filter(|node| node.kind() == "if_statement" && ends(node)) {
+        let Some(condition) = node.child_by_field_name("condition") else { continue };
+        if !names(at.source.of(condition), number) {
+            continue;
+        }
+        let compared = at.with(condition);
+        let (left, right) = match (condition.kind(), condition.named_child(0), condition.named_child(1)) {
+            ("comparison_operator", Some(left), Some(right)) if condition.named_child_count() == 2 => (left, right),
+            _ => return cannot("the loop ends by its counter in a way that is not known"),
+        };
+        let sign = condition.child_by_field_name("operators").map(|sign| at.source.of(sign)).unwrap_or_default();
+        let counts = match at.source.of(left) {
+            text if text == number => sign == ">=",
+            text if text == format!("{number} + 1") => matches!(sign, ">=" | "=="),
+            _ => false,
+        };
+        if !counts {
+            return cannot("the loop ends by its counter in a way that is not known");
+        }
+        let limit = compared.with(right);
+        let simple = matches!(right.kind(), "identifier" | "attribute" | "integer" | "call" | "subscript");
+        let text = if simple { limit.text().to_owned() } else { format!("({})", limit.text()) };
+        draft.edit(at.file, Way::Code, Edit::replace(right, format!("{text} * {by}")));
+    }
     Ok(())
 }
 

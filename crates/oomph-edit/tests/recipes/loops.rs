@@ -24,6 +24,40 @@ fn a_plain_loop_accumulates() {
 }
 
 #[test]
+fn what_counts_steps_counts_those_of_the_optimizer() {
+    let text = "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\nglobal_step = 0\n\
+                seen = 0\nfor x in loader:\n    loss = m(x)\n    loss.backward()\n    opt.step()\n    \
+                opt.zero_grad()\n    seen += 1\n    global_step += 1\n    if global_step >= 100:\n        break\n    \
+                if global_step % 10 == 0:\n        print(global_step, loss.item())\nprint(total / seen)\n";
+    let edited = changed(&program(text, &[]), "micro-batch", &plain()).join("\n");
+    assert!(
+        edited.contains("+        global_step += 1\n+        if global_step >= 100:\n+            break"),
+        "{edited}"
+    );
+    assert!(edited.contains("+            print(global_step, loss.item())"), "{edited}");
+    assert!(!edited.contains("seen"), "the number of batches stays theirs: {edited}");
+    // A sum over the batches is divided by it.
+    let mean = text.replace("print(total / seen)", "print(total / global_step)");
+    assert!(!changed(&program(&mean, &[]), "micro-batch", &plain()).join("\n").contains("global_step"));
+}
+
+#[test]
+fn a_loop_that_ends_by_its_counter_goes_over_as_many_samples() {
+    let text = |condition: &str| {
+        format!(
+            "loader = DataLoader(d, batch_size=32)\nopt = torch.optim.SGD(m.parameters(), lr=1)\n\
+             for i, x in enumerate(loader):\n    if {condition}:\n        break\n    loss = m(x)\n    \
+             loss.backward()\n    opt.step()\n    opt.zero_grad()\n"
+        )
+    };
+    let of = |condition: &str| changed(&program(&text(condition), &[]), "micro-batch", &plain());
+    assert!(of("i >= args.max_steps").contains(&"+    if i >= args.max_steps * 2:".to_owned()));
+    assert!(of("i + 1 == limit + 1").contains(&"+    if i + 1 == (limit + 1) * 2:".to_owned()));
+    let odd = program(&text("i == 7 and slow"), &[]);
+    assert!(odd.apply("micro-batch", Amount { by: Some(2) }, &plain()).is_err());
+}
+
+#[test]
 fn a_batch_that_shrinks_is_told() {
     let placed = placed(&program(LOOP, &[]), "smaller-training-batch", &plain()).unwrap();
     assert_eq!(placed.smaller_batch, Some((32, 16)));

@@ -8,6 +8,7 @@ use super::identities;
 use super::kind::Kind;
 use super::operation;
 use super::patterns::{Pattern, Verdict};
+use super::programs;
 use super::remedies;
 use super::report::{Facts, Failure, NotOom};
 use super::settings;
@@ -38,6 +39,8 @@ pub(crate) struct Draft {
     /// The library or program that a line of CUDA's words names.
     pub library: Option<&'static str>,
     pub front_end: Option<&'static str>,
+    /// A program that no table holds, by the form of the words that name it.
+    pub by_form: Option<String>,
     pub rank: Option<u32>,
     pub frames: Vec<Frame>,
     pub causes: Vec<(Cause, f64, String)>,
@@ -62,6 +65,9 @@ pub(crate) fn is_bfc(pattern: &Pattern) -> bool {
 /// it was built.
 pub(crate) fn runtime(line: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|word| line.contains(word));
+    if says(&["torch_xla", "tensorflow/compiler/xla/xla_client"]) {
+        return Some("pytorch");
+    }
     if says(&["JaxRuntimeError", "XlaRuntimeError", "jax.errors.", "jaxlib."]) {
         return Some("jax");
     }
@@ -123,6 +129,7 @@ impl Draft {
         self.runtime = self.runtime.or(other.runtime);
         self.library = self.library.or(other.library);
         self.front_end = self.front_end.or(other.front_end);
+        self.by_form = self.by_form.take().or(other.by_form);
         self.rank = self.rank.or(other.rank);
         // A warning of a library's names a file and a line as well, and no traceback comes from it.
         let better = site::user_site(&self.frames).is_none() && site::user_site(&other.frames).is_some();
@@ -152,17 +159,24 @@ impl Draft {
         } else if self.pattern.framework == "host" && self.pattern.id.starts_with("host.cannot") {
             framework = Some("host".to_owned());
         }
+        let mut backend = self.backend.or_else(|| self.pattern.backend.clone());
         if is_gpu_oom
-            && framework.as_deref() == Some("cuda")
+            && programs::is_interface(&self.pattern.framework)
             && let Some(name) = self.library
         {
             framework = Some(name.to_owned());
+            if self.pattern.framework != "cuda" {
+                backend.get_or_insert_with(|| self.pattern.framework.clone());
+            }
         }
         if let (true, Some(runtime)) = (is_bfc(self.pattern), self.runtime) {
             framework = Some(runtime.to_owned());
         }
         // Keras' words are those of its TensorFlow; a program of JAX's is told in JAX's.
         let front_end = self.front_end.filter(|name| framework.as_deref() != Some("jax") || *name != "keras");
+        // Where neither is known, the form of some words may name the program.
+        let library = self.library.filter(|name| framework.as_deref() != Some(*name));
+        let front_end = front_end.or(library).map(str::to_owned).or(self.by_form);
         let mut derived = identities::derive(&self.facts, framework.as_deref(), self.era.as_deref());
         derived.heap = self.heap;
         let operation = operation::of_frames(&self.frames)
@@ -199,8 +213,8 @@ impl Draft {
             certainty: (self.certainty * 100.0).round() / 100.0,
             not_oom: kind.map(NotOom::from),
             framework,
-            backend: self.backend.or_else(|| self.pattern.backend.clone()),
-            front_end: front_end.map(str::to_owned),
+            backend,
+            front_end,
             era,
             rank: self.rank,
             facts: self.facts,

@@ -96,6 +96,11 @@ impl Reading {
             Some(name) => (name, size::parse_gib(value)),
             None => (name, size::parse(value)),
         };
+        // TensorRT counts what a tactic asks for in bytes or, in its releases before 8.6, in MiB, and prints no unit.
+        let (name, bytes) = match name.strip_suffix("_tactic") {
+            Some(name) => (name, bytes.map(|bytes| if bytes < 1 << 20 { bytes << 20 } else { bytes })),
+            None => (name, bytes),
+        };
         let (field, key) = match name {
             "requested" => (&mut facts.requested_bytes, "requested_bytes"),
             "exact" => {

@@ -1,12 +1,14 @@
 //! From messages to failures: the same crash is told many times, by libraries, wrappers, launchers and other ranks.
 
 use super::bfc;
+use super::by_form;
 use super::draft::{self, Draft, Order, SAME_FAILURE, is_bfc, order};
 use super::facts::{self, Reading};
 use super::front_end;
 use super::kind::Kind;
 use super::patterns::{Pattern, Table, Verdict};
 use super::place::{Place, lines_before, lines_from, tail};
+use super::programs;
 use super::quoted;
 use super::report::{Facts, Report};
 use super::settings;
@@ -18,6 +20,8 @@ use super::words;
 const WORDS_LINES: usize = 4;
 /// Lines above a message in which the program that prints it is looked for.
 const LINES_ABOVE: usize = 5;
+/// The same, below it: most languages but Python print the stack there.
+const LINES_BELOW: usize = 8;
 /// Bytes before a message that show what kind of text it stands in.
 const WORDS_BEFORE: usize = 1200;
 
@@ -210,6 +214,13 @@ impl Session {
         draft.runtime = draft::runtime(line);
         draft.causes = pattern.causes.iter().map(|(cause, weight)| (*cause, *weight, message.clone())).collect();
         draft.facts = reading.facts;
+        if verdict == Verdict::GpuOom && !figures && programs::is_interface(&pattern.framework) {
+            let message = Paragraph::join(lines_from(place.from(), place.number).take(WORDS_LINES));
+            draft.facts.complete_from(words::figures(&message.text, place.number));
+            if words::of_host_call(&message.text) {
+                verdict = Verdict::Not(Kind::HostMemory);
+            }
+        }
         draft.backend = reading.backend;
         draft.named = reading.named;
         draft.era = era;
@@ -242,6 +253,11 @@ impl Session {
         let behind = &place.from()[..place.from().len().min(4 << 10)];
         let front_end = front_end::around(behind, near, &pattern.framework);
         let above: Vec<&str> = before.iter().rev().take(LINES_ABOVE).map(|(line, _)| line.as_str()).collect();
+        let below = Paragraph::join(lines_from(place.from(), place.number).skip(1).take(LINES_BELOW));
+        let library = words::of_api(pattern, &[&plain, message, &above.join("\n"), &below.text]);
+        let of_interface = library.is_none() && programs::is_interface(&pattern.framework);
+        let by_form = by_form::package(&frames, &pattern.framework)
+            .or_else(|| of_interface.then(|| by_form::program(&plain, message, &above)).flatten());
         Draft {
             pattern,
             verdict: pattern.verdict,
@@ -251,8 +267,9 @@ impl Session {
             named: None,
             era: None,
             runtime: None,
-            library: words::of_api(pattern, &plain, message, &above.join("\n")),
+            library,
             front_end,
+            by_form,
             rank,
             frames,
             causes: Vec::new(),

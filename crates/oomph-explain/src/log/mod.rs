@@ -9,6 +9,7 @@
 //! Input is hostile: no line is too long, no number too large, no byte invalid, and the time is linear in the length.
 
 mod bfc;
+mod by_form;
 mod causes;
 mod draft;
 mod encoding;
@@ -21,6 +22,7 @@ mod kind;
 mod operation;
 mod patterns;
 mod place;
+mod programs;
 mod quoted;
 mod remedies;
 mod report;

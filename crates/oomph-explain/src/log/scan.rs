@@ -44,6 +44,7 @@ const PROBES: [&[&str]; 2] = [
         "river",
         "esource",
         "oom",
+        "OOM",
         "EMORY",
         "ailed to",
         "Kill",

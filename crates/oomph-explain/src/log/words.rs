@@ -3,10 +3,11 @@
 
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::{Captures, Regex, RegexBuilder};
 
 use super::kind::Kind;
 use super::patterns::{Pattern, Verdict};
+use super::programs;
 use super::quoted;
 use super::report::Facts;
 use super::size;
@@ -17,6 +18,8 @@ const ENOUGH: f64 = 0.6;
 const LEAST_CERTAINTY: f64 = 0.5;
 /// The most that words alone are believed: below what a known message is.
 const MOST_CERTAINTY: f64 = 0.64;
+/// What the name of a program that computes on a device weighs, where the name of the device itself weighs 1.
+const PROGRAM: f64 = 0.7;
 /// Bytes of a message that are weighed.
 const MESSAGE: usize = 600;
 /// A plain number with fewer digits is no number of bytes that matters.
@@ -46,6 +49,8 @@ struct Ingredients {
     host_code: Regex,
     /// An exception of a device's API, on the line before.
     thrown: Regex,
+    /// An exception by the full name of its class: what follows is its text, whatever it advises.
+    raised: Regex,
     talk: Regex,
     index: Regex,
     figures: [Figure; 4],
@@ -57,6 +62,12 @@ struct Figure {
     forms: Vec<Regex>,
 }
 
+/// An expression of many words, with room for an automaton of its own: in the usual room it falls back to a search that
+/// takes ten times as long.
+fn large(expression: &str) -> Option<Regex> {
+    RegexBuilder::new(expression).size_limit(64 << 20).dfa_size_limit(32 << 20).build().ok()
+}
+
 static INGREDIENTS: LazyLock<Option<Ingredients>> = LazyLock::new(Ingredients::load);
 
 impl Ingredients {
@@ -66,75 +77,84 @@ impl Ingredients {
             Some(Figure { name, forms: forms.iter().map(|form| sized(form)).collect::<Option<_>>()? })
         };
         Some(Self {
-            exhausted: Regex::new(
-                r"(?xi)(?:\b|_)out[\s_-]of[\s_-](?:[\w-]+[\s_-]){0,3}(?:memory|vram|hbm)\b | OutOf(?:\w{0,10})Memory | OUTOF\w{0,10}MEMORY
+            exhausted: large(
+                r"(?xi)(?:\b|_)out[\s_-]of[\s_-](?:[\[(]?[\w-]+[\])]?[\s_-]){0,3}(?:memory|vram|hbm)\b | OutOf(?:\w{0,10})Memory | OUTOF\w{0,10}MEMORY
                  | \b(?:fail(?:ed|ure|s)?|unable|could\ ?n[o']t|cannot|can't|error|impossible)\b(?:[\s:]+(?:to|when|while|in|during|on))*[\s:]+(?:re|de)?(?:al+ocat|malloc|reserv|map)\w*
-                 | \bfail\w*\s+(?:in|of|at)\s+\w*alloc\w* | \bal+ocat\w*\b.{0,60}?\b(?:fail(?:ed|ure)?|refused|rejected|error)\b | \w*[mM]alloc\w*\b.{0,80}?\bfail\w*
-                 | (?:insufficient|not\s+enough|too\s+little|lack\s+of|exhausted|r[au]n\s+out\s+of|low\s+on|no\s+(?:more|free|available))\s+(?:[\w-]+\s+){0,4}(?:memory|vram|hbm)\b
+                 | \bfail\w*\s+(?:in|of|at)\s+\w*alloc\w* | \bal+ocat\w*\b.{0,60}?\b(?:fail(?:ed|ure)?|refused|rejected|error)\b | al+oc\w{0,24}\b.{0,60}?\bfail
+                 | \b(?:(?:does|do|did|can|could|will|would)\ ?n[o']t|cannot|unable\s+to)\s+(?:[a-z]{1,12}\s){0,2}(?:fit|keep|hold|load)\b.{0,50}?(?:memory|vram|hbm)\b
+                 | \btoo\s(?:large|big|much)\s(?:[a-z]{1,12}\s){0,4}(?:memory|vram|hbm|gpu)\b
+                 | (?-i:\b[A-Z]\w*[a-z]OOM(?:Error|Exception)?\b | \b(?:CUDA|GPU|VRAM|NPU|XPU|MPS|HBM|TPU|[Dd]evice)\ OOM\b | \bOOM\b\ ?(?:error|on|in|while|when|at|for|during|:))
+                 | (?:insufficient|not\s+(?:have\s+)?enough|n't\s+have\s+enough|too\s+little|lack\s+of|exhausted|r[au]n\s+out\s+of|low\s+on|no\s+(?:more|free|available))\s+(?:[\w-]+\s+){0,4}(?:memory|vram|hbm)\b
                  | \b(?:memory|vram|hbm)\s+(?:[\w-]+\s+){0,3}(?:exhausted|insufficient|exceeded|full|too\s+small|not\s+enough)\b
                  | exceed\w*\s+(?:[\w-]+\s+){0,5}(?:memory|vram|hbm)\b | OUT_OF_RESOURCES | MEM\w*_ALLOC\w*_FAIL\w* | ALLOCATION_FAILURE
                  | (?:needs?|requires?)\s+(?:more|at\s+least)\s+.{0,30}(?:memory|vram)\b
                  | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b | \b(?:0x)?8007000e\b",
             )
-            .ok()?,
-            memory: Regex::new(r"(?i)memory|vram|hbm|buffer|bytes|tensor|malloc|MemAlloc|OutOf|OUT_OF|[KMG]i?B\b").ok()?,
+            ?,
+            memory: Regex::new(r"(?i)mem(?:ory)?\b|memory|vram|hbm|buffer|bytes|tensor|array|texture|workspace|surface|image|pool|heap|chunk|malloc|MemAlloc|OutOf|OUT_OF|OOM\b|[KMG]i?B\b").ok()?,
             code: Regex::new(
-                r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_RESOURCES)
+                r"(?x)CUDA_ERROR_OUT_OF_MEMORY | cudaErrorMemoryAllocation | hipErrorOutOfMemory | (?i:CL_MEM_OBJECT_ALLOCATION_FAILURE) | CL_OUT_OF_RESOURCES | \bGL_OUT_OF_MEMORY
                  | OUT_OF_DEVICE_MEMORY | OutOfDeviceMemory | GPUOutOfMemory | \b(?:0x)?8007000[eE]\b | CUFFTError | OPTIX_ERROR_DEVICE_OUT_OF_MEMORY | CU\w+_STATUS_ALLOC_FAILED | CNMEM_STATUS_OUT_OF_MEMORY
                  | \b(?:cuda|hip)(?:Malloc|MallocAsync|MallocManaged|MallocPitch|Malloc3D|MallocArray|MemAlloc)\w*\b | \bcu(?:MemAlloc|MemCreate|DevicePrimaryCtxRetain|CtxCreate)\w*
-                 | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \brtBufferCreate\b
+                 | \bcl(?:CreateBuffer|CreateImage|EnqueueNDRangeKernel|EnqueueWriteBuffer)\b | \bvkAllocateMemory\b | \bvma(?:Allocate|Create)\w+ | \brtBufferCreate\b
                  | (?i:cuda)\S*\s(?:runtime\ )?(?:error|failure|failed\ with\ error)\s?[:=(]?\s?2\b
                  | \bcu(?:da)?(?:Stream|Event|Graph|Ctx|Module|Launch|Memcpy|Memset|MemMap|MemPool|Array|CreateTextureObject)[A-Za-z]*\ ?\(
                  | \b(?:CUresult|cudaError_t)\b[\ a-z]{0,24}[=:]\ ?2\b",
             )
             .ok()?,
-            device: Regex::new(
-                r"(?xi)\b(?:cuda|gpus?|vram|nvidia|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec)\d*\b
+            device: large(
+                r"(?xi)(?:\b|_)(?:cuda|gpus?|vram|nvidia|nvptx|amdgcn|webgl|opengl|geforce|rtx|hip|rocm|amdgpu|radeon|opencl|vulkan|metal|mps|sycl|level[\s_-]?zero|directml|dml|d3d1[12]|dx1[12]|npu|ascend|xpu|tpu|hbm|optix|cublas|cudnn|nvenc|nvdec|cuvid)\d*(?:\b|_)
+                 | (?-i:Cuda|CUDA|Gpu|GPU|Vulkan|OpenCL|Dxvk|Direct3D) | \bcu-\w+\.cc\b | \bdevice\]?\s?[\[(\#]?\d | \[device\] | \b(?:on|of|from)\s+(?:the\s+)?device\b
                  | \b(?:device|video|graphics|card's|gpu)[\s_]+memory\b | memory\s+(?:on|of)\s+(?:the\s+)?(?:device|gpu|card|graphics) | cuda_\w*alloc | \w\.cuh?[\s:,(\])\x22] | \[TRT\] | \bcu[A-Z]\w+ | \bcuda[A-Z]\w+",
             )
-            .ok()?,
-            error: Regex::new(
-                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|abort\w*|Aborted|what\(\)) | \[E\] | ^E\d{4} | \b(?i:error|failed|failure)\b\s*[:!\]] | \bCheck\ failed
+            ?,
+            error: large(
+                r"(?x)\w*(?:Error|Exception|_error)\b | \b(?:ERROR|FATAL|Fatal|fatal|FAILED|CRITICAL|Critical|panicked|terminate\ called|[Aa]bort\w*|what\(\)) | \[E\] | ^[EF]\d{4} | :\s(?i:can't|cannot|could\snot|couldn't|unable\sto|failed\sto)\s | ^\W{0,4}(?i:err|fatal|warn(?:ing)?)\b | ^\W{0,4}(?i:(?:failed|unable)\sto|could\snot|cannot|can't)\s(?i:al+oc|reserve|malloc) | \b(?i:error|failed|failure)\b\s*(?:[:!\]\x22]|[-–]\s|in\s(?i:func|line|file)|at\sline|code\b) | \bCheck\ failed
                  | \b(?i:cuda|hip|opencl|vulkan)\s(?:runtime\s|driver\s|api\s)?(?i:error|failure)\s(?:at|in)\s\S+[:(]\d+
-                 | \b[A-Za-z]+[a-z]OOM\b | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?:",
+                 | \b[A-Za-z]+[a-z]OOM\b | [\w/\\.-]\.(?:cuh?|cc|cpp|cxx|hpp|h|hu|inl|rs|go|java|scala|jl|mm|f90|fpp)\)?[:(,]\ ?(?:line\ )?\d+
+                 | ^\W*(?i:gpu|device|card)\s?\#?\d{1,2}\s?: | ^\W{0,3}(?:\d{2,4}[-/]\d\d[-/]\d{2,4}[T,\ -])?\d\d:\d\d:\d\d | ^\W*(?:\[[^\]]{1,40}\]\W*)?(?:Out|OUT)\s(?i:of)\s",
             )
-            .ok()?,
-            host: Regex::new(
-                r"(?xi)\b(?:cpu|host|swap|page[\s-]?file|paging|heap|java|jvm|numpy|redis|postgres\w*|mysql|cgroup)\b
+            ?,
+            host: large(
+                r"(?xi)\b(?:cpu|host|swap|page[\s-]?file|paging|heap|jvm|numpy|redis|postgres\w*|mysql|cgroup)\b
                  | \b(?:system|main|physical|virtual|process|container|pod|node(?:\.js)?)\s+(?:memory|ram)\b
-                 | DefaultCPUAllocator | \bRAM\b | std::bad_alloc | (?:cudaHostAlloc|cudaMallocHost|hipHostMalloc|cuMemHostAlloc) | pinned | page-locked | /dev/shm | \bshm\b | \bmmap\b | OUT_OF_HOST_MEMORY | out\ of\ host",
+                 | DefaultCPUAllocator | \bRAM\b | (?-i:\bCpu[A-Z]\w*OOM) | CPU_MEM | std::bad_alloc | (?:cudaHostAlloc|cudaMallocHost|hipHostMalloc|cuMemHostAlloc|cuMemAllocHost) | pinned | page-locked | /dev/shm | \bshm\b | \bmmap\b | OUT_OF_HOST_MEMORY | out\ of\ host",
             )
-            .ok()?,
+            ?,
             on_chip: Regex::new(
-                r"(?xi)shared\s+(?:memory|data|mem) | \bsmem\b | registers? | constant\s+memory | local\s+memory | L[12]\s+cache | threads\s+per\s+block",
+                r"(?xi)shared\s+(?:memory|data|mem) | \b[vs]mem\b | registers? | constant\s+memory | local\s+memory | L[12]\s+cache | threads\s+per\s+block",
             )
             .ok()?,
             disk: Regex::new(r"(?i)\b(?:disk|quota|no space left|filesystem|inode|tmpfs|rate limit|too many requests)\b").ok()?,
             other: Regex::new(
                 r"(?x)\bcudaError(?:NotSupported|NotPermitted|Invalid[A-Za-z]+|Illegal[A-Za-z]+|Launch[A-Za-z]+|Unknown|NoDevice|Initialization[A-Za-z]*|InsufficientDriver)\b
                  | \bCUDA_ERROR_(?:NOT_SUPPORTED|NOT_PERMITTED|INVALID[A-Z_]*|ILLEGAL[A-Z_]*|LAUNCH[A-Z_]*|UNKNOWN|NO_DEVICE|NOT_INITIALIZED)\b
-                 | CL_OUT_OF_RESOURCES[^a-z]{1,3}(?:in|at|from|by)\ [A-Za-z]*(?:[Mm]emcpy|Read|Finish|Wait|Flush)
+                 | CL_OUT_OF_RESOURCES(?:[^a-z]{1,3}(?:in|at|from|by)\ [A-Za-z]*(?:[Mm]emcpy|Read|Finish|Wait|Flush)|.{0,80}\b(?i:cop(?:y|ying)|reading)\b) | \bCL_INVALID_[A-Z_]+
                  | \b(?i:illegal\ memory\ access|invalid\ (?:argument|device\ ordinal|device\ function))\b",
             )
             .ok()?,
             host_code: Regex::new(r"OUT_OF_HOST_MEMORY|OutOfHostMemory|(?i:out of host memory)").ok()?,
             thrown: Regex::new(r"(?i)after throwing an instance of '[^']{0,60}(?:cuda|hip|gpu|opencl)[^']{0,60}'\s").ok()?,
-            talk: Regex::new(
-                r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s|\|.*\|\s*$|\d+\.\s+\w)
-                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:cause|lead|help|be)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running))\b
+            raised: Regex::new(r"(?:^|[\s:>])(?:[a-z]\w*\.){2,}[A-Z]\w*(?:Error|Exception|OOM)\b:").ok()?,
+            talk: large(
+                r"(?xi)^\s*(?:\#{1,6}\s|[-*+]\s+(?:\*\*|`|\[|fix|add|improv|support|reduc|avoid|handl|prevent|remov|updat|chang)|>\s+[A-Za-z]|\|.*\|\s*$|\d+\.\s+\w)
+                 | \b(?:fix(?:es|ed)?|avoid(?:s|ed|ing)?|prevent(?:s|ed|ing)?|handl(?:es?|ed|ing)|check(?:s|ed|ing)?\s+for|without|no\s+longer|reduc(?:es?|ed|ing)|in\s+case\s+of|if\s+(?:you|there|it|the)|may|might|could\s+(?:cause|lead|be)|would|should|can\s+(?:help|cause|happen|lead|be)|(?:looks?|seems?|appears?)\s+(?:like|that)|not\s+sure|until\s+(?:it|CUDA|the)|to\s+(?:help|save|free)|help(?:s|ing)?\s+(?:with|to)|such\s+as|e\.g\.|i\.e\.|for\s+example|instead\s+of|rather\s+than|likely|risk|how\s+to|what\s+(?:is|does)|why|when\s+(?:you|using|training|running)|(?:says?|tells\s+me)\s+that|(?:fails?|crash(?:es)?|dies|exits)\s+with\s+an?|(?:does\s+)?any(?:one|body)\s+knows?|any\s+(?:suggestions?|ideas?|help)|for\s+this\s+reason|such\s+an\s+error|error\s+is\s+(?:generated|raised|thrown|returned)|supposed\s+to|note\s+that|(?:usually|typically|often)\s+\w+|exceptions?\s+(?:was|were|is|are))\b
+                 | (?-i:\bI)\s+(?:get|got|have|had|am|was|use|used|run|ran|tr(?:y|ied)|see|saw|do|don't|can|could|want)\b
+                 | \b(?i:your\s+(?:gpu|device|card|system)\s+(?:is|has|ran|runs)|you(?:'re|\s+are)\s+(?:running\s+)?out\s+of)\b
                  | \(\#\d{2,6}\) | https?:// | ^\s*\w+(?:[._-]\w+)*\s*[:=]\s*(?:true|false|yes|no|null|none|\d+(?:\.\d+)?)\s*,?$ | ^\s*(?:--?\w|\$\s) | \?\s*$",
             )
-            .ok()?,
+            ?,
             index: Regex::new(
-                r"(?i)\b(?:gpu|device|cuda|ordinal|card|npu|xpu|hip|dev)(?:\s+(?:ordinal|id|index|number))?\s?[:=#\[(]{0,2}\s?(\d{1,2})(?:[^\d.\w]|$)",
+                r"(?i)\b(?:gpu|device|cuda|ordinal|card|npu|xpu|hip|dev)(?:\s?(?:ordinal|id|index|number))?\s?[:=#\[(]{0,2}\s?\[?(\d{1,2})(?:[^\d.\w]|$)",
             )
             .ok()?,
             figures: [
                 figure(
                     "requested",
                     &[
-                        r"(?i)(?:al+ocat\w*|malloc\w*|request\w*|reserv\w*|asked for|tr(?:y|ied|ying) to|needs?|needed|requires?|required|creat\w+)[^\d\n]{0,48}?({size}|\d+\s?bytes)",
-                        r"(?i)\b(?:size|bytes)\s*[:=(]?\s*(?:of )?({size}|\d{4,})\b",
+                        r"(?i)(?:al+ocat\w*|malloc\w*|request\w*|reserv\w*|asked(?: for)?|fail\w* to (?:find|get|obtain|acquire)|tr(?:y|ied|ying) to|needs?|needed|requires?|required|creat\w+)[^\d\n]{0,48}?({size}|\d+\s?bytes)",
+                        r"(?i)\b(?:size|bytes)\s*[:=(\[]{0,2}\s*(?:of |\[)?({size}|\d{4,})\b",
+                        r"(?i)\b(?:asked|requested|required|needed)\s?[:=]\s?({size}|\d{6,})",
                         r"(?i)({size}|\d+\s?bytes)\s(?:\w+\s){0,3}(?:could not|cannot|failed|requested|needed|required)",
                     ],
                 )?,
@@ -166,7 +186,7 @@ impl Ingredients {
 
     /// What speaks for a failed allocation on a device, less what speaks against it.
     fn weigh(&self, line: &str, message: &str, around: &str) -> Weight {
-        let code = self.code.is_match(message);
+        let code = self.code.is_match(message) && !of_host_call(message);
         let near = |regex: &Regex| -> f64 {
             match () {
                 () if regex.is_match(line) => 1.0,
@@ -179,22 +199,35 @@ impl Ingredients {
             () if self.device.is_match(around) => 0.4,
             () => 0.0,
         };
-        // A code or a function of a device names it.
+        // A code or a function of a device names it; a program that is known to compute on one hints at it.
         let device = if code { 1.0 } else { f64::max(near(&self.device), nearby) };
+        let hinted = device < PROGRAM && !self.host.is_match(message) && programs::speaker(line).is_some();
+        let device = if hinted { PROGRAM } else { device };
         let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
-        let host = if self.host.is_match(line) { 1.0 } else { 0.0 };
-        let against = 0.6 * f64::from(u8::from(self.on_chip.is_match(line)))
-            + 0.7 * f64::from(u8::from(self.disk.is_match(line)))
-            + 0.5 * f64::from(u8::from(self.talk.is_match(self.sentence(line))))
-            + 0.8 * f64::from(u8::from(self.other.is_match(message)))
-            + 0.8 * f64::from(u8::from(self.host_code.is_match(line)))
-            + 0.35 * quoted::likeness(line, line, true);
+        let host = if self.host.is_match(self.clause(line)) { 1.0 } else { 0.0 };
+        let raised = self.raised.is_match(line);
+        let before = self.exhausted.find(line).map_or("", |found| &line[..found.start()]);
+        let talks = !raised && (self.talk.is_match(self.sentence(line)) || quoted::tells(before));
+        let quoted = if raised { 0.0 } else { quoted::likeness(line, line, true) };
+        let share = |says: bool| if says { 1.0 } else { 0.0 };
+        let against = 0.6 * share(self.on_chip.is_match(line))
+            + 0.7 * share(self.disk.is_match(line))
+            + 0.5 * share(talks)
+            + 0.8 * share(self.other.is_match(message))
+            + 0.8 * share(self.host_code.is_match(line))
+            + 0.35 * quoted;
         let sized = self.figures[0].forms.iter().any(|form| form.is_match(message));
         let form = 0.15 * near(&self.error) + if sized { 0.15 } else { 0.0 };
         // A code or a function of a device outweighs a mention of the host: both stand in many messages.
         let for_device =
             told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
         Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
+    }
+
+    /// The line up to the end of the clause that reports exhaustion: the next one may say which memory is used instead.
+    fn clause<'a>(&self, line: &'a str) -> &'a str {
+        let Some(found) = self.exhausted.find(line) else { return line };
+        line[found.end()..].find([',', ';']).map_or(line, |end| &line[..found.end() + end])
     }
 
     /// The line up to the end of the sentence that reports exhaustion. Programs print advice after it.
@@ -205,6 +238,7 @@ impl Ingredients {
     }
 
     fn facts(&self, message: &str, line: u64) -> Facts {
+        let message = &message[..super::text::floor_boundary(message, MESSAGE)];
         let mut facts = Facts::default();
         for figure in &self.figures {
             let found =
@@ -240,6 +274,19 @@ fn bytes(found: &Captures<'_>) -> Option<u64> {
     if plain && figure.len() < DIGITS { None } else { size::parse(figure) }
 }
 
+/// The figures of a message whose pattern knows none: the words of an interface, to which programs add figures of their own.
+pub(crate) fn figures(message: &str, line: u64) -> Facts {
+    INGREDIENTS.as_ref().map_or_else(Facts::default, |ingredients| ingredients.facts(message, line))
+}
+
+/// Whether a message names a call for the computer's own memory, which CUDA reports as "out of memory" all the same.
+pub(crate) fn of_host_call(message: &str) -> bool {
+    static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"\b(?:cudaMallocHost|cudaHostAlloc|cudaHostRegister|cuMemHostAlloc|cuMemAllocHost|cuMemHostRegister|hipHostMalloc|hipHostRegister)(?:_v\d)?\b").ok()
+    });
+    CALL.as_ref().is_some_and(|call| call.is_match(message))
+}
+
 /// Whether a line is worth weighing at all.
 pub(crate) fn are_there(line: &str) -> bool {
     INGREDIENTS.as_ref().is_some_and(|ingredients| ingredients.exhausted.is_match(line))
@@ -249,13 +296,14 @@ pub(crate) fn are_there(line: &str) -> bool {
 /// continue it, `around` some text before it.
 pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Option<Words> {
     let ingredients = INGREDIENTS.as_ref()?;
+    let line = quoted::uncommented(line);
     let message = &message[..super::text::floor_boundary(message, MESSAGE)];
     if !ingredients.exhausted.is_match(line) {
         return None;
     }
     let weight = ingredients.weigh(line, message, around);
     let certainty = |weight: f64| (LEAST_CERTAINTY + (weight - ENOUGH) * 0.3).clamp(LEAST_CERTAINTY, MOST_CERTAINTY);
-    let framework = framework(message).or_else(|| framework(around));
+    let framework = programs::speaker(message).or_else(|| programs::speaker(around));
     if weight.device >= ENOUGH && (weight.device >= weight.host || weight.code) {
         let facts = ingredients.facts(message, number);
         let pattern = pattern(framework.unwrap_or("cuda"), Verdict::GpuOom)?;
@@ -270,101 +318,20 @@ pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Opti
     None
 }
 
-/// Names of libraries and programs as their messages hold them, the more particular ones first.
-const NAMES: &[(&str, &[&str])] = &[
-    ("stable-diffusion.cpp", &["stable-diffusion.cpp", "ggml_extend.hpp", "sd-cli"]),
-    ("whisper.cpp", &["whisper.cpp", "whisper_"]),
-    ("ollama", &["ollama"]),
-    ("llama.cpp", &["llama.cpp", "llama_", "ggml"]),
-    ("vllm", &["vllm", "vLLM"]),
-    ("sglang", &["sglang"]),
-    ("tensorrt-llm", &["TensorRT-LLM", "TRT-LLM", "tensorrt_llm"]),
-    ("lmdeploy", &["lmdeploy", "turbomind", "[TM]"]),
-    ("fastertransformer", &["FasterTransformer", "fastertransformer"]),
-    ("tensorrt", &["TensorRT", "[TRT]", "nvinfer", "tensorrt"]),
-    ("onnxruntime", &["onnxruntime", "ONNX Runtime", "ONNXRuntime", "onnx_runtime"]),
-    ("directml", &["DirectML", "DmlExecutionProvider", "directml"]),
-    ("comfyui", &["ComfyUI", "comfyui"]),
-    ("faiss", &["faiss", "Faiss", "FAISS"]),
-    ("xgboost", &["xgboost", "XGBoost"]),
-    ("lightgbm", &["LightGBM", "lightgbm"]),
-    ("catboost", &["catboost", "CatBoost"]),
-    ("rapids", &["cudf", "cuml", "rmm", "RMM", "rapids"]),
-    ("cupy", &["cupy", "CuPy"]),
-    ("chainer", &["chainer", "Chainer"]),
-    ("numba", &["numba"]),
-    ("pycuda", &["pycuda"]),
-    ("theano", &["theano", "Theano", "pygpu"]),
-    ("mindspore", &["mindspore", "MindSpore", "MS_"]),
-    ("paddlepaddle", &["paddle", "Paddle"]),
-    ("mxnet", &["mxnet", "MXNet"]),
-    ("oneflow", &["oneflow"]),
-    ("jittor", &["jittor"]),
-    ("taichi", &["taichi", "Taichi"]),
-    ("mitsuba", &["mitsuba", "jit_malloc", "drjit", "cuda_jit"]),
-    ("instant-ngp", &["instant-ngp"]),
-    ("tiny-cuda-nn", &["tiny-cuda-nn", "tiny_cuda_nn", "tinycudann", "tcnn"]),
-    ("tinygrad", &["tinygrad"]),
-    ("tvm", &["TVMError", "/tvm/", "tvm._ffi"]),
-    ("keops", &["KeOps", "pykeops"]),
-    ("blender", &["Blender", "blender", "Cycles", "cycles"]),
-    ("optix", &["OptiX", "OPTIX", "optix", "rtBuffer"]),
-    ("octane", &["Octane"]),
-    ("redshift", &["Redshift"]),
-    ("vray", &["V-Ray", "VRay"]),
-    ("caffe2", &["caffe2", "Caffe2"]),
-    ("caffe", &["caffe", "syncedmem"]),
-    ("darknet", &["darknet"]),
-    ("openpose", &["openpose", "OpenPose"]),
-    ("dlib", &["dlib"]),
-    ("opencv", &["opencv", "OpenCV"]),
-    ("ffmpeg", &["ffmpeg", "h264_nvenc", "hevc_nvenc", "cuvid", "AVHWDeviceContext"]),
-    ("hashcat", &["hashcat"]),
-    ("gromacs", &["gromacs", "GROMACS", "gmx"]),
-    ("openmm", &["openmm", "OpenMM"]),
-    ("lammps", &["LAMMPS", "lammps"]),
-    ("kokkos", &["Kokkos"]),
-    ("opencv", &["gpu_mat.cu", "cv::cuda"]),
-    ("namd", &["NAMD"]),
-    ("relion", &["RELION", "relion"]),
-    ("colmap", &["colmap", "COLMAP", "SiftGPU", "PopSift", "popsift"]),
-    ("wgpu", &["wgpu"]),
-    ("burn", &["cubecl", "burn"]),
-    ("candle", &["candle"]),
-    ("picongpu", &["picongpu", "PIConGPU"]),
-    ("jax", &["jaxlib", "jax", "XlaRuntimeError"]),
-    ("tensorflow", &["tensorflow", "TensorFlow", "StreamExecutor", "stream_executor"]),
-    ("pytorch", &["torch", "PyTorch", "c10::", "aten/"]),
-    ("sycl", &["SYCL", "sycl", "level_zero"]),
-    ("ascend", &["Ascend", "rtMalloc", "aclrt"]),
-    ("metal", &["Metal", "MTL"]),
-    ("vulkan", &["Vulkan", "vulkan", "VK_", "vk"]),
-    ("opencl", &["OpenCL", "opencl", "CL_"]),
-];
-
-/// The library or program that a text names first in the order of the table.
-fn framework(text: &str) -> Option<&'static str> {
-    NAMES.iter().find(|(_, words)| words.iter().any(|word| text.contains(word))).map(|(name, _)| *name)
-}
-
-/// Programming interfaces: their own words name no program.
-const APIS: [&str; 6] = ["cuda", "metal", "sycl", "ascend", "vulkan", "opencl"];
-
-/// The library or program named on a line that has only an interface's own words, in the message that starts there, or in
-/// the few lines above.
-pub(crate) fn of_api(pattern: &Pattern, line: &str, message: &str, above: &str) -> Option<&'static str> {
-    if !APIS.contains(&pattern.framework.as_str()) {
+/// The library or program named by the first of some texts, for a message that has only an interface's own words: its
+/// line, the message, and the few lines around it.
+pub(crate) fn of_api(pattern: &Pattern, texts: &[&str]) -> Option<&'static str> {
+    if !programs::is_interface(&pattern.framework) {
         return None;
     }
-    let texts = [line, message, above].map(|text| &text[..super::text::floor_boundary(text, MESSAGE)]);
-    let named = texts.into_iter().find_map(framework);
-    named.filter(|name| !APIS.contains(name))
+    let texts = texts.iter().map(|text| &text[..super::text::floor_boundary(text, MESSAGE)]);
+    texts.filter_map(programs::speaker).find(|name| !programs::is_interface(name))
 }
 
 /// The patterns that stand for what was read by its words, one for each name and verdict.
 fn pattern(framework: &str, verdict: Verdict) -> Option<&'static Pattern> {
     static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
-        let names = NAMES.iter().map(|(name, _)| *name).chain(["cuda", "host"]);
+        let names = programs::names().chain(["cuda", "host"]);
         names
             .flat_map(|name| {
                 [Verdict::GpuOom, Verdict::Not(Kind::HostMemory)]
@@ -405,8 +372,8 @@ mod tests {
             ("CUDA error at /src/solver/grid.cu:88 - out of memory", "cuda", None),
             ("Error: lib/scan.cu:12, code: 2, reason: out of memory", "cuda", None),
             ("ERROR: the GPU memory is full. You should lower the resolution, which may help.", "cuda", None),
-            ("GPUOutOfMemoryError: Failed to allocate memory for the index buffer", "cuda", None),
-            ("d3d12: failed to create a texture of 4096 x 4096 [error 8007000e]", "cuda", None),
+            ("GPUOutOfMemoryError: Failed to allocate memory for the index buffer", "webgpu", None),
+            ("d3d12: failed to create a texture of 4096 x 4096 [error 8007000e]", "direct3d", None),
             ("tracer: HIP runtime error in path_state.cpp:310: out of memory", "cuda", None),
             ("Out of memory in cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) (device/queue.cpp:21)", "cuda", None),
             ("GPU 3: error when allocating memory for the table. Stopping.", "cuda", None),
@@ -414,6 +381,39 @@ mod tests {
             ("[saver.cpp] CUresult error result=2 func=cu_mem_create line=103", "cuda", None),
             ("Failure in vkAllocateMemory at 191 mvulkan.cpp  ErrCode=-2", "vulkan", None),
             ("OpenCL error: CL_MEM_OBJECT_ALLOCATION_FAILURE in clCreateBuffer", "opencl", None),
+            ("vkAllocateMemory failed -2", "vulkan", None),
+            ("CUDA error - cannot allocate big buffer for DAG.", "claymore", None),
+            ("CUDA error in func 'solver::init' at line 243 : Out of Memory", "cuda", None),
+            ("RuntimeError: CudaTable_ZEROS: array allocation failed.", "cuda", None),
+            (
+                "pool.cpp:416 ALLOCATION failed to find 2452160512B throwing out of memory GPU_MGR:0",
+                "heavydb",
+                Some(2_452_160_512),
+            ),
+            ("Error: the query couldn't keep its columns in GPU memory", "cuda", None),
+            ("[h264_nvenc @ 0x5581] CreateBitstreamBuffer failed: out of memory (10)", "ffmpeg", None),
+            ("WARN Task 3: org.example.RetryOOM: the GPU task should retry", "cuda", None),
+            ("ASSERT FAILED: Failed to allocate mem on device 0", "cuda", None),
+            ("Exception: Failed to allocate 3211264 bytes from DEVICE [0] memory", "cuda", Some(3_211_264)),
+            (
+                "WARN Out of [DEVICE] memory, host memory will be used instead: requested bytes: [8415128]",
+                "cuda",
+                Some(8_415_128),
+            ),
+            (
+                "MINER: Can't find a nonce with device #1, Device does not have enough free memory. Required: 2.00 GB",
+                "cuda",
+                Some(2 << 30),
+            ),
+            ("[render/Pool] OUT OF VIDEO MEMORY! ( vmaAllocateMemory )", "vulkan", None),
+            ("Out of video memory trying to make a texture. Make sure that the card has enough.", "cuda", None),
+            ("# SOLVER: ERROR: Failed to allocate device memory (field.cu:605 in allocate())", "cuda", None),
+            ("libgomp: nvptx_alloc error: out of memory", "libgomp", None),
+            ("solver::Abort::0::Out of gpu memory. Free: 443590246 Asked: 829440204 !!!", "cuda", Some(829_440_204)),
+            ("ERROR:openfold3.runner:OOM for query 3", "openfold3", None),
+            ("packer: OPENCL Error: cl_mem_object_allocation_failure", "opencl", None),
+            ("err:   DxvkMemoryAllocator: Memory allocation failed", "dxvk", None),
+            ("uncaught exception: NSomeCudaLib::TOutOfMemoryError", "cuda", None),
             (
                 "[error] Vulkan: vkAllocateMemory failed: not enough device memory (requested 1073741824 bytes)",
                 "vulkan",
@@ -444,10 +444,10 @@ mod tests {
     fn the_words_of_an_interface_name_the_program_around_them() {
         let metal = pattern("metal", Verdict::GpuOom).unwrap();
         let failed = "command buffer 1 failed with status 5";
-        assert_eq!(of_api(metal, failed, failed, "ggml_metal_graph_compute: begin"), Some("llama.cpp"));
-        assert_eq!(of_api(metal, failed, failed, "vulkan is not used"), None, "another interface is no program");
+        assert_eq!(of_api(metal, &[failed, "ggml_metal_graph_compute: begin"]), Some("llama.cpp"));
+        assert_eq!(of_api(metal, &[failed, "vulkan is not used"]), None, "another interface is no program");
         let torch = pattern("pytorch", Verdict::GpuOom).unwrap();
-        assert_eq!(of_api(torch, failed, failed, "ggml"), None, "a library has named itself");
+        assert_eq!(of_api(torch, &[failed, "ggml"]), None, "a library has named itself");
     }
 
     #[test]
@@ -470,6 +470,18 @@ mod tests {
             "vkAllocateMemory returned VK_ERROR_OUT_OF_HOST_MEMORY in staging.cpp",
             "How much GPU memory do I need so that it does not run out of memory?",
             "error: allocation of 64 KiB failed: cudaMalloc() returned cudaErrorNotSupported",
+            "java.lang.RuntimeException: Failed to allocate 400 bytes from HOST memory",
+            "It's supposed to be possible that a buffer raises a GPU out of memory error",
+            "You are running out of memory on the GPU, try a smaller batch",
+            "ERROR: CpuRetryOOM: CPU OutOfMemory: could not split the batch for the GPU",
+            "The miner says that \"cuda error out of memory\" since yesterday",
+            "A 4K file fails with a CUDA out of memory error. The card has 12 GB.",
+            "When I fold a long sequence I get a \"RuntimeError: Out of CUDA memory\" error",
+            "It looks like the GPU tried to allocate 500 MB of device memory, and failed.",
+            "Device was lost. This can happen due to insufficient memory or other GPU constraints.",
+            "0: OpenCL CL_OUT_OF_RESOURCES (-5) error in hash.c:404 - Copy data back",
+            "OpenCL CL_INVALID_BUFFER_SIZE (-61) error in hash.c:131 - Error allocating memory",
+            "call to cuMemAllocHost returned error 205: Map failed",
             "error: Gpu API call (CL_OUT_OF_RESOURCES) in openCLMemcpy2D, cl_operations.cpp:214",
         ] {
             let found = read_line(line);

@@ -3,9 +3,11 @@
 // Each test file uses some of it.
 #![allow(dead_code)]
 
+pub mod programs;
+
 use std::collections::BTreeMap;
 
-use oomph_explain::snapshot::{DeviceExplanation, Options, Owner, explain};
+use oomph_explain::snapshot::{CauseKind, DeviceExplanation, Options, Owner, explain};
 use oomph_trace::{
     Action, Annotation, Block, BlockState, Device, Event, Frame, PoolId, Segment, StackId, Stage, StringId, Trace,
 };
@@ -13,6 +15,8 @@ use oomph_trace::{
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
+/// The outermost frame of a program.
+pub const MAIN: (&str, &str) = ("train.py", "<module>");
 /// A file of PyTorch, as it stands in a stack.
 pub const MODULE: &str = "/v/site-packages/torch/nn/modules/module.py";
 /// Another one.
@@ -30,6 +34,11 @@ pub fn device(trace: &Trace, options: &Options) -> DeviceExplanation {
 /// What an owner holds.
 pub fn owned(device: &DeviceExplanation, owner: Owner) -> u64 {
     device.owners.iter().find(|row| row.owner == owner).map_or(0, |row| row.bytes)
+}
+
+/// What a cause accounts for.
+pub fn caused(device: &DeviceExplanation, cause: CauseKind) -> Option<u64> {
+    device.causes.iter().find(|row| row.cause == cause).map(|cause| cause.bytes)
 }
 
 /// Writes a recording of one device.
@@ -83,6 +92,12 @@ impl Recording {
     pub fn alloc(&mut self, address: u64, size: u64, stack: StackId) {
         self.live.insert(address, (size, stack));
         self.event(Action::Alloc, address, size, stack);
+    }
+
+    /// Takes a segment for one block, which fills it.
+    pub fn hold(&mut self, address: u64, size: u64, stack: StackId) {
+        self.segment(address, size);
+        self.alloc(address, size, stack);
     }
 
     /// A block that was there before the recording.

@@ -54,13 +54,16 @@ pub struct DriverCost {
     pub time: Duration,
 }
 
+/// When the processes of a card were listed, and what came of it.
+type Listed = (Instant, Result<Vec<GpuProcess>, String>);
+
 /// The cards, and what was read of them last.
 #[derive(Debug)]
 pub struct Monitor {
     nvml: Nvml,
     cards: Vec<WatchedCard>,
     memory: Vec<Option<(Instant, Result<InstalledMemory, String>)>>,
-    processes: Vec<Option<(Instant, Result<Vec<GpuProcess>, String>)>>,
+    processes: Vec<Option<Listed>>,
     graphics: Vec<Option<(Instant, Vec<GpuProcess>)>>,
     cost: DriverCost,
 }

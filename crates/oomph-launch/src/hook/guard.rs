@@ -42,6 +42,8 @@ pub struct HookProgress {
     pub batch: Option<HookBatchSize>,
     /// The checkpoint that it resumed from.
     pub resumed: Option<PathBuf>,
+    /// What was noticed before a death, a sentence each.
+    pub signs: Vec<String>,
     /// Those that it finished, the oldest first.
     pub checkpoints: Vec<HookCheckpoint>,
 }

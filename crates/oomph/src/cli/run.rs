@@ -27,7 +27,9 @@ program again with it. The effective batch stays the same. What changes the
 result is used only where --allow names it. A Trainer of transformers (or TRL)
 and Lightning's resume from their own last complete checkpoint, a script of
 Accelerate where it takes --resume_from_checkpoint; other programs start over.
-Other failures are never retried. No file of the program is changed.
+Other failures are never retried. No file of the program is changed. While it
+runs, oomph warns once when memory grows with each step, with a forecast, and
+when the allocator has to give its cache back in two steps in a row.
 
 The journal, and a recording of each death, are in --keep (oomph-run/).
 
@@ -99,8 +101,9 @@ pub struct RunArgs {
 pub enum Record {
     /// Not at all
     Off,
-    /// PyTorch's history of its allocator: the last 100,000 events with their stacks
+    /// PyTorch's history of its allocator: the last 100,000 events with their stacks (about 10 ms of the host's time in
+    /// a step of GPT-2 with 12 layers)
     Light,
-    /// That, and whose each block is
+    /// That, and whose each block is (about 40 ms there)
     Full,
 }

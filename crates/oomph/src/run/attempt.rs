@@ -20,6 +20,8 @@ pub struct Attempt {
     pub resumed_at_step: Option<u64>,
     /// The samples of an optimizer step, where the trainer says so.
     pub effective_batch: Option<u64>,
+    /// What was noticed before it died, a sentence each.
+    pub signs: Vec<String>,
     /// What PyTorch reserved at most on one card, in bytes.
     pub reserved_peak_bytes: Option<u64>,
     /// What is not as it was meant, a sentence each.
@@ -62,6 +64,7 @@ impl Attempt {
                 .filter_map(|device| device.reserved_peak_bytes)
                 .max(),
             warnings: from.map(|from| amiss(from, &progress, resumed_at_step)).unwrap_or_default(),
+            signs: progress.iter().flat_map(|one| one.signs.iter().cloned()).collect(),
             checkpoints,
             resumed_at_step,
         }
@@ -80,8 +83,7 @@ fn amiss(from: &HookCheckpoint, progress: &[&HookProgress], at: Option<u64>) -> 
     if !resumed {
         warnings.push(format!("the program did not resume from {}", from.path.display()));
     }
-    // A script of Accelerate counts its steps itself, where the hook does not see them.
-    if let Some(at) = at.filter(|at| *at != from.step && from.kind != "accelerate") {
+    if let Some(at) = at.filter(|at| *at != from.step) {
         warnings.push(format!("it resumed at step {at}, and the checkpoint is of step {}", from.step));
     }
     warnings

@@ -51,6 +51,8 @@ pub enum Event {
         /// The checkpoint that it resumes from, and its step.
         checkpoint: Option<PathBuf>,
         step: Option<u64>,
+        /// The optimizer steps that were made before and are made again.
+        repeated_steps: u64,
         /// The peak that the dry run foretold, in bytes.
         predicted_peak_bytes: Option<u64>,
     },
@@ -67,6 +69,8 @@ pub enum Event {
         resumed_at_step: Option<u64>,
         /// The samples of one optimizer step, where the trainer says so.
         effective_batch: Option<u64>,
+        /// What was told of memory that runs out, while it ran.
+        signs: Vec<String>,
         out_of_memory: Option<Death>,
     },
     /// What happens next, or why nothing does.

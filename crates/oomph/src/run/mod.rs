@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::size;
-use oomph_launch::{Guard, HookCheckpoint, Output};
+use oomph_launch::{Guard, HookCheckpoint, Output, Stop as LaunchStop, StopMode};
 use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
@@ -37,6 +37,9 @@ use remedy::{Configuration, Next, Rules};
 /// How long a check may take that nobody asked for.
 const QUICK_CHECK: Duration = Duration::from_secs(10);
 
+/// A death in a step beyond this is too far away for dry runs that make every step.
+const FARTHEST: u32 = 400;
+
 /// The exit status of a program that died of GPU memory with a remedy too, when no other is left.
 const NO_REMEDY_LEFT: u8 = 78;
 
@@ -55,9 +58,19 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let program = Program { cards: devices.twins()?, ..program_of(&args)? };
     let margin = args.margin.clone();
     fix::limited(&program.cards, None, margin.as_deref())?;
-    let stage = Stage::set(program, quiet)?;
+    let (stage, problem) = Stage::set_for_real(program, quiet)?;
+    if let Some(problem) = problem.as_ref().filter(|_| args.rehearse.is_some()) {
+        return Err(anyhow::anyhow!("{problem}"));
+    }
+    if let Some(problem) = &problem {
+        output::say(&format!("oomph: warning: it runs unguarded, because no remedy can be tried: {problem}"));
+    }
     let journal = Journal::open(&args.keep)?;
-    let check = if args.no_check { None } else { Some(if args.check { Duration::MAX } else { QUICK_CHECK }) };
+    let check = if args.no_check || problem.is_some() {
+        None
+    } else {
+        Some(if args.check { Duration::MAX } else { QUICK_CHECK })
+    };
     let recording = match args.record {
         Record::Off => Recording::Off,
         Record::Light => Recording::Light,
@@ -72,7 +85,9 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
         attempts: args.attempts,
         quiet,
         journal,
+        untried: problem.map(|problem| format!("no remedy can be tried: {problem}")),
         checkpoints: Vec::new(),
+        steps: 0,
         died: Vec::new(),
     };
     guarded.go(check)
@@ -111,8 +126,12 @@ struct Guarded<'a> {
     attempts: usize,
     quiet: bool,
     journal: Journal,
+    /// Why the program cannot run on the virtual GPU, if so.
+    untried: Option<String>,
     /// What the program's trainer finished so far, in all attempts.
     checkpoints: Vec<HookCheckpoint>,
+    /// The optimizer steps that were made so far.
+    steps: u64,
     /// The configurations that died.
     died: Vec<Configuration>,
 }
@@ -135,11 +154,13 @@ impl Guarded<'_> {
         let mut spare: Vec<Configuration> = Vec::new();
         let mut configuration = Configuration::unchanged(self.stage);
         if let Some(time) = check {
-            match self.checked(time) {
+            let (checked, seconds) = remedy::timed(|| self.checked(time));
+            match checked {
                 Ok(fixes) => {
                     spare = fixes;
                     if !spare.is_empty() {
                         configuration = spare.remove(0);
+                        self.decided(&configuration.remedies, "the dry run before the start does not fit", seconds);
                     }
                 }
                 Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
@@ -161,7 +182,8 @@ impl Guarded<'_> {
                     return Ok(Decision::End(format!("it was started {number} {word} (--attempts)")));
                 }
                 self.devices.wait_until_free();
-                self.decide(&configuration, death.requested_bytes, &mut spare)
+                // The death may lie beyond what a dry run with shortened loops reaches.
+                self.decide(&configuration, &attempt, death.requested_bytes, &mut spare)
             });
             let decision = match decision {
                 Ok(decision) => decision,
@@ -210,7 +232,7 @@ impl Guarded<'_> {
             }
         }
         output::say("oomph: the dry run does not fit; looking for a fix before the start");
-        match self.search(&cards)? {
+        match self.search(self.stage, &cards)? {
             Next::Fixes(fixes) => Ok(fixes),
             Next::Fits { .. } => Ok(Vec::new()),
             Next::Nothing(reason) => {
@@ -223,7 +245,7 @@ impl Guarded<'_> {
     /// Starts the program once.
     fn attempt(&mut self, number: usize, configuration: &Configuration) -> Result<(RealOutcome, Attempt)> {
         let resume = checkpoint::newest_whole(&self.checkpoints).cloned();
-        let (mut changes, mut by_hook) = (configuration.changes.clone(), None);
+        let mut changes = configuration.changes.clone();
         let mut from = resume.clone();
         match &resume {
             Some(checkpoint) if checkpoint.kind == "accelerate" => {
@@ -232,20 +254,22 @@ impl Guarded<'_> {
                     None => from = None,
                 }
             }
-            _ => by_hook.clone_from(&resume),
+            // The hook hands it to the trainer.
+            _ => {}
         }
         self.journal.add(&Event::Attempt {
             number,
             remedies: configuration.remedies.clone(),
             checkpoint: from.as_ref().map(|checkpoint| checkpoint.path.clone()),
             step: from.as_ref().map(|checkpoint| checkpoint.step),
+            repeated_steps: self.repeated(from.as_ref()),
             predicted_peak_bytes: configuration.peak_bytes,
         });
         if number > 1 || !configuration.remedies.is_empty() {
             output::say(&format!("oomph: {}", self.announced(number, configuration, from.as_ref())));
         }
         let recording = self.journal.recording(number);
-        let guard = Guard { resume: by_hook, limit_bytes: self.devices.limit_bytes };
+        let guard = Guard { resume: from.clone(), limit_bytes: self.devices.limit_bytes };
         let outcome = self.stage.perform_for_real(&RealRun {
             changes: &changes,
             output: Output::Inherit,
@@ -258,6 +282,7 @@ impl Guarded<'_> {
         for warning in &attempt.warnings {
             output::say(&format!("oomph: warning: {warning}"));
         }
+        self.steps = self.steps.max(attempt.steps);
         self.checkpoints.extend(attempt.checkpoints.iter().cloned());
         self.journal.add(&Event::End {
             number,
@@ -267,16 +292,29 @@ impl Guarded<'_> {
             steps: attempt.steps,
             resumed_at_step: attempt.resumed_at_step,
             effective_batch: attempt.effective_batch,
+            signs: attempt.signs.clone(),
             out_of_memory: attempt.death.clone(),
         });
         Ok((outcome, attempt))
     }
 
+    /// How many steps are made again.
+    fn repeated(&self, from: Option<&HookCheckpoint>) -> u64 {
+        self.steps.saturating_sub(from.map_or(0, |checkpoint| checkpoint.step))
+    }
+
     /// The line of an attempt.
     fn announced(&self, number: usize, configuration: &Configuration, from: Option<&HookCheckpoint>) -> String {
+        let again = match self.repeated(from) {
+            0 => String::new(),
+            1 => "; 1 step is made again".to_owned(),
+            steps => format!("; {steps} steps are made again"),
+        };
         let start = match from {
-            Some(checkpoint) => format!("from {} (step {})", checkpoint.path.display(), checkpoint.step),
-            None if number > 1 => "from the beginning: there is no checkpoint that oomph can resume from".to_owned(),
+            Some(checkpoint) => format!("from {} (step {}{again})", checkpoint.path.display(), checkpoint.step),
+            None if number > 1 => {
+                format!("from the beginning (there is no checkpoint that oomph can resume from{again})")
+            }
             None => "from the beginning".to_owned(),
         };
         let with = configuration.titles.join(" + ");
@@ -288,9 +326,13 @@ impl Guarded<'_> {
     fn decide(
         &self,
         died: &Configuration,
+        attempt: &Attempt,
         requested_bytes: u64,
         spare: &mut Vec<Configuration>,
     ) -> Result<Decision, Stop> {
+        if let Some(reason) = &self.untried {
+            return Ok(Decision::End(reason.clone()));
+        }
         if let Some(next) = self.lower(died, spare) {
             return Ok(Decision::Again(next));
         }
@@ -300,16 +342,17 @@ impl Guarded<'_> {
             cards = remedy::below(&cards, peak, requested_bytes);
         }
         output::say("oomph: looking for what makes it fit");
-        let mut found = self.search(&cards)?;
-        if let Next::Fits { peak_bytes } = found {
-            let Some(peak) = peak_bytes else {
-                return Ok(Decision::End("its dry run fits, and how much it needs is not known".into()));
-            };
+        let mut found = self.search(self.stage, &cards)?;
+        if let (Next::Fits { .. }, Some(stage)) = (&found, self.as_far_as(attempt).map_err(Stop::Failed)?) {
             self.tell(&format!(
-                "the dry run fits ({}), the real run did not: looking for what needs less than that",
-                size::format(peak)
+                "the dry run fits, the real run did not: following the program to step {}",
+                attempt.steps + 1
             ));
-            found = self.search(&remedy::below(&cards, peak, requested_bytes))?;
+            found = self.search(&stage, &cards)?;
+        }
+        if let Next::Fits { peak_bytes: Some(peak) } = found {
+            self.tell(&format!("the dry run fits ({}): looking for what needs less than that", size::format(peak)));
+            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes))?;
         }
         Ok(match found {
             Next::Fixes(fixes) => {
@@ -335,9 +378,18 @@ impl Guarded<'_> {
         Some(spare.remove(place))
     }
 
-    fn search(&self, cards: &[Card]) -> Result<Next, Stop> {
+    /// The program with dry runs that go on to the step of a death, where that is not far.
+    fn as_far_as(&self, attempt: &Attempt) -> Result<Option<Stage>> {
+        let steps = u32::try_from(attempt.steps).ok().filter(|steps| *steps <= FARTHEST);
+        let Some(steps) = steps else { return Ok(None) };
+        // One more than died, because an evaluation comes after the step.
+        let stop = LaunchStop { mode: StopMode::Steps, steps: steps + 2, budget_seconds: None };
+        Stage::set(Program { stop, ..self.stage.program.clone() }, true).map(Some)
+    }
+
+    fn search(&self, stage: &Stage, cards: &[Card]) -> Result<Next, Stop> {
         let progress = Progress::new(self.quiet);
-        let found = remedy::search(self.stage, cards, &self.rules, &|what| progress.tell(what));
+        let found = remedy::search(stage, cards, &self.rules, &|what| progress.tell(what));
         progress.finish();
         found
     }

@@ -1,0 +1,75 @@
+"""Signs that a run will die of GPU memory: the allocator gives its cache back again and again, or what is held grows.
+
+Figures are taken at the ends of optimizer steps, where a program that does not leak holds the same as a step before. A forecast
+is made only where the growth is steady; what fluctuates gets no date.
+"""
+
+_STEPS = 24
+"""Growth is judged over this many steps: a loader's or a cache's warming up is over by then."""
+
+_LEAST = 1 << 20
+"""Growth below this many bytes a step is not told: a scalar's 512 bytes a step fill no card within a run."""
+
+_STEADY = 0.25
+"""The two halves of those steps may differ in their growth by this part of it."""
+
+
+class Signs:
+    """What is noticed of one card, step by step."""
+
+    def __init__(self):
+        self._held = []
+        self._retries = None
+        self._retried = 0
+        self._told = set()
+
+    def stepped(self, step, held, peak, retries, room):
+        """A step has ended: give the sentences to tell now.
+
+        `held` and `peak` are what is allocated now and was at most, in bytes, `retries` is how often the allocator has given
+        its cache back so far, and `room()` says how many bytes can still be allocated.
+        """
+        told = []
+        retried = self._retries is not None and retries > self._retries
+        self._retries = retries
+        self._retried = self._retried + 1 if retried else 0
+        if self._retried == 2 and self._once("retries"):
+            told.append(
+                "PyTorch gave its cache back to get memory in two steps in a row (to step %d): the card is nearly full"
+                % step
+            )
+        self._held.append(held)
+        del self._held[: -_STEPS - 1]
+        growth = self._growth()
+        if growth is not None and self._once("growth"):
+            # The next steps need room for what a step takes at most, beyond what is held at its end.
+            left = max(0, int((room() - max(0, peak - held)) // growth))
+            told.append(
+                "%s more are held after each step: the card is full in about %d steps (step %d)"
+                % (size(growth), left, step + left)
+            )
+        return told
+
+    def _once(self, what):
+        new = what not in self._told
+        self._told.add(what)
+        return new
+
+    def _growth(self):
+        """Bytes a step, where they grow steadily; else None."""
+        if len(self._held) <= _STEPS:
+            return None
+        half = _STEPS // 2
+        first = (self._held[half] - self._held[0]) / half
+        second = (self._held[-1] - self._held[half]) / (_STEPS - half)
+        growth = (self._held[-1] - self._held[0]) / _STEPS
+        if growth < _LEAST or abs(first - second) > _STEADY * growth:
+            return None
+        falls = sum(1 for before, after in zip(self._held, self._held[1:]) if after < before)
+        # A cache that is emptied now and then is no leak, nor is it steady.
+        return growth if falls == 0 else None
+
+
+def size(count):
+    """Bytes for a sentence."""
+    return "%.2f GiB" % (count / 2.0**30) if count >= 1 << 30 else "%.2f MiB" % (count / 2.0**20)

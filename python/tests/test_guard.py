@@ -1,0 +1,85 @@
+"""A run that counts: the trainer's checkpoints, where it resumes, its micro-batch, and what the hook leaves alone."""
+
+import os
+import sys
+import types
+import unittest
+
+import support
+
+sys.path.insert(0, support.PYTHON)
+
+from oomph import guard
+
+TRAINER = """
+    import os, sys
+    import torch
+    try:
+        from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+    except ImportError:
+        sys.exit(77)
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=32, n_head=2, vocab_size=64))
+    data = [{"input_ids": torch.full((8,), index % 64), "labels": torch.full((8,), index % 64)} for index in range(64)]
+    batch, accumulation, steps = map(int, sys.argv[1:4])
+    arguments = TrainingArguments(
+        output_dir="made", per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
+        save_steps=2, report_to="none", use_cpu=True, disable_tqdm=True, logging_strategy="no",
+    )
+    trainer = Trainer(model=model, args=arguments, train_dataset=data)
+    trainer.train()
+"""
+
+
+class Real(support.RunCase):
+    config = {"follow": False, "allow_writes": True, "network": "all", "batches": "seen", "guard": {}}
+
+    def trained(self, *arguments):
+        done = self.python(TRAINER, *map(str, arguments))
+        if done.returncode == 77:
+            self.skipTest("transformers is not installed")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (record,) = [record for record in self.records() if record.get("progress", {}).get("trainer")]
+        for name in os.listdir(os.path.join(self.run_folder, "hook")):
+            os.remove(os.path.join(self.run_folder, "hook", name))
+        return record["progress"]
+
+    def test_a_trainer_goes_on_from_its_checkpoint_with_the_new_micro_batch(self):
+        first = self.trained(8, 1, 4)
+        self.assertEqual([one["step"] for one in first["checkpoints"]], [2, 4])
+        self.assertEqual((first["started_at_step"], first["step"], first["resumed"]), (0, 4, None))
+        self.assertEqual(first["batch"], {"micro": 8, "accumulation": 1, "processes": 1})
+        path = os.path.join(self.user, "made", "checkpoint-2")
+        self.assertEqual(first["checkpoints"][0], {"kind": "transformers", "path": path, "step": 2})
+        self.configure(guard={"resume": first["checkpoints"][0]})
+        then = self.trained(4, 2, 6)
+        self.assertEqual((then["started_at_step"], then["step"], then["resumed"]), (2, 6, path))
+        # The checkpoint says 8.
+        self.assertEqual(then["batch"], {"micro": 4, "accumulation": 2, "processes": 1})
+
+
+class Limit(unittest.TestCase):
+    """A card of the size would hold the context as well, so that PyTorch gets the rest."""
+
+    def fractions(self, limit):
+        given = {}
+        cuda = types.SimpleNamespace(
+            mem_get_info=lambda device: (11 << 30, 12 << 30),
+            set_per_process_memory_fraction=lambda fraction, device: given.update({device: fraction}),
+        )
+        torch = types.SimpleNamespace(cuda=cuda, _C=types.SimpleNamespace(_cuda_getDeviceCount=lambda: 2))
+        guard.Guard(torch, None, {"limit_bytes": limit}).cuda_started()
+        return given
+
+    def test_a_limit_is_a_share_of_the_card_less_the_context(self):
+        self.assertEqual(self.fractions(7 << 30), {0: 0.5, 1: 0.5})
+
+    def test_no_limit_sets_nothing(self):
+        self.assertEqual(self.fractions(None), {})
+
+    def test_a_limit_below_the_context_is_none(self):
+        self.assertEqual(self.fractions(1), {0: 0.0, 1: 0.0})
+
+
+if __name__ == "__main__":
+    unittest.main()

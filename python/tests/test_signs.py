@@ -1,0 +1,63 @@
+"""Forecasts of a full card: within 5 % for what leaks, and none for what fluctuates."""
+
+import random
+import re
+import sys
+import unittest
+
+import support
+
+sys.path.insert(0, support.PYTHON)
+
+from oomph.signs import Signs
+
+MIB = 1 << 20
+
+
+def told(series, capacity, extra=64 * MIB, retries=lambda step: 0):
+    """What is said of a program that holds `series` bytes at the ends of its steps, and `extra` more within them."""
+    signs, sentences = Signs(), []
+    for step, held in enumerate(series, 1):
+        if held + extra > capacity:
+            return step, sentences
+        sentences += signs.stepped(step, held, held + extra, retries(step), lambda: capacity - held)
+    return None, sentences
+
+
+class Forecasts(unittest.TestCase):
+    def test_ten_leaks(self):
+        for number in range(10):
+            chance = random.Random(number)
+            base, growth = chance.randint(100, 4000) * MIB, chance.randint(2, 40) * MIB
+            noise = growth * chance.random() * 0.4
+            series = (int(base + growth * step + chance.random() * noise) for step in range(100000))
+            death, sentences = told(series, base + growth * chance.randint(60, 3000))
+            (sentence,) = sentences
+            forecast = int(re.search(r"\(step (\d+)\)", sentence).group(1))
+            self.assertLess(abs(forecast - death), 0.05 * death, (number, forecast, death))
+
+    def test_ten_that_fluctuate(self):
+        for number in range(10):
+            chance = random.Random(number)
+            base, width = chance.randint(500, 4000) * MIB, chance.randint(1, 500) * MIB
+            kinds = (
+                lambda step: base + chance.random() * width,
+                lambda step: base + width * (step % 7) / 7,
+                lambda step: base + width * min(step, 15) / 15,
+                lambda step: base + width * (step // 50),
+                lambda step: base + 512 * step,
+            )
+            kind = kinds[number % len(kinds)]
+            _, sentences = told((int(kind(step)) for step in range(400)), 1 << 60)
+            self.assertEqual(sentences, [], number)
+
+    def test_a_cache_that_is_given_back_twice_in_a_row(self):
+        _, sentences = told([MIB] * 40, 1 << 40, retries=lambda step: max(0, step - 10))
+        self.assertEqual(len(sentences), 1)
+        self.assertIn("two steps in a row (to step 12)", sentences[0])
+        _, sentences = told([MIB] * 40, 1 << 40, retries=lambda step: step // 5)
+        self.assertEqual(sentences, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
