@@ -9,7 +9,7 @@ import support
 
 sys.path.insert(0, support.PYTHON)
 
-from oomph import guard
+from oomph import guard, record, watch
 
 TRAINER = """
     import os, sys
@@ -29,6 +29,44 @@ TRAINER = """
     trainer = Trainer(model=model, args=arguments, train_dataset=data)
     trainer.train()
 """
+
+
+class Held(unittest.TestCase):
+    """What a guarded run leaves for `oomph watch`, with an allocator that says what the test wants."""
+
+    def setUp(self):
+        self.capturing = False
+        stats = {
+            "reserved_bytes": {"all": {"peak": 9, "current": 8}}, "allocated_bytes": {"all": {"peak": 7, "current": 6}},
+            "inactive_split_bytes": {"all": {"current": 1}}, "num_alloc_retries": 2,
+        }
+        cuda = types.SimpleNamespace(
+            _initialized=True, mem_get_info=lambda index: (100, 200), is_current_stream_capturing=lambda: self.capturing
+        )
+        native = types.SimpleNamespace(_cuda_getDeviceCount=lambda: 1, _cuda_memoryStats=lambda index: stats)
+        self.torch = types.SimpleNamespace(cuda=cuda, _C=native)
+        self.record = record.Record("unused")
+        config = {"stop": {"mode": "exit"}}
+        self.watcher = watch.Watcher(self.torch, self.record, config)
+        self.record.current_memory = self.watcher.peaks
+        self.record.memory_now = self.watcher.held
+
+    def test_only_a_guarded_run_says_what_it_holds(self):
+        self.assertIsNone(self.record.as_dict("step-end")["memory_now"])
+        self.record.guard = guard.Guard(self.torch, self.record, {})
+        self.record.guard.cards[0] = "GPU-1"
+        now = self.record.as_dict("step-end")["memory_now"]
+        self.assertEqual((now["moment"], now["step"]), ("step-end", 0))
+        self.assertEqual(now["devices"], [{
+            "index": 0, "uuid": "GPU-1", "allocated_bytes": 6, "reserved_bytes": 8, "fragments_bytes": 1, "retries": 2,
+            "free_bytes": 100,
+        }])
+
+    def test_what_is_free_is_asked_at_step_ends_alone_and_never_in_a_capture(self):
+        self.record.guard = guard.Guard(self.torch, self.record, {})
+        for moment, capturing in (("refusal", False), ("start", False), ("step-end", True)):
+            self.capturing = capturing
+            self.assertIsNone(self.record.as_dict(moment)["memory_now"]["devices"][0]["free_bytes"])
 
 
 class Real(support.RunCase):

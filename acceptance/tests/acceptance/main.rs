@@ -61,6 +61,8 @@ mod serving;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod watching;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod what_if;
 
 use libtest_mimic::{Arguments, Trial};
@@ -97,6 +99,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
     trials.extend(guarded::trials());
+    trials.extend(watching::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());
     trials

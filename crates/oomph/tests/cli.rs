@@ -31,6 +31,26 @@ fn transcripts_at_80_columns() {
         .run();
 }
 
+/// Not a transcript, because a rehearsal that runs beside it has a card to watch.
+#[test]
+fn watching_a_machine_without_a_gpu_says_what_to_do() -> std::io::Result<()> {
+    use std::process::Command;
+    for options in [&["--once"][..], &["--timeout", "1s"], &["--until", "free>1GiB", "--timeout", "1s"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_oomph")).arg("watch").args(options).output()?;
+        if output.status.code() != Some(2) {
+            // There is a card after all.
+            continue;
+        }
+        let told = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 2, "{told}");
+        assert_eq!(lines[0], "error: this machine has no NVIDIA GPU to watch, and no rehearsal is running");
+        assert!(lines[1].starts_with("hint: rehearse a run on a virtual one"), "{told}");
+        assert!(output.stdout.is_empty());
+    }
+    Ok(())
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_error() -> std::io::Result<()> {
     use std::process::{Command, Stdio};

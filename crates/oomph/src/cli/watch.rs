@@ -25,13 +25,13 @@ Examples:
   For Prometheus, on this machine only:
       oomph watch --metrics 127.0.0.1:9400
 
-What the driver says of each card and process comes from NVML. What PyTorch has
-allocated and reserved comes from programs that `oomph run` started. Where a
-figure is not to be had, its reason stands there.
+NVML reports the memory of cards and processes. Programs under `oomph run` report
+what PyTorch has allocated and reserved. If a figure is not available, watch
+prints the reason.
 
-A date (\"full in about 40 minutes, step 2,310\") is drawn from what is allocated
-at the ends of steps, and only where that grows in a line; it is called
-fluctuating where it does not.
+The forecast (\"full in about 40 minutes, step 2,310\") extrapolates what is
+allocated at the ends of steps. If that does not grow in a straight line, watch
+calls it fluctuating and gives no date.
 
 Exit status:
   0    done; with --until: a card satisfies it
@@ -42,11 +42,11 @@ Exit status:
 /// What `oomph watch` takes.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Look once
+    /// Print what is on the cards now, and end
     #[arg(long, conflicts_with_all = ["until", "alert", "metrics", "timeout"])]
     pub once: bool,
 
-    /// Wait until a card satisfies this in two looks: free>SIZE, used<SIZE, free>20%. Its identifier is written on stdout
+    /// Wait until a card satisfies this twice in a row: free>SIZE, used<SIZE, free>20%. Prints the card's identifier
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["alert", "metrics"])]
     pub until: Option<String>,
 
@@ -54,7 +54,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<usize>,
 
-    /// Look so often (at least 250ms; processes are listed at most once a second)
+    /// Time between two readings (at least 250ms; processes are listed at most once a second)
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub interval: String,
 
@@ -62,15 +62,15 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
 
-    /// Say when a card begins or ceases to satisfy this (repeatable) [default: free<10%]
+    /// Print a line when a card starts or stops satisfying this (repeatable) [default: free<10%]
     #[arg(long, value_name = "CONDITION")]
     pub alert: Vec<String>,
 
-    /// Serve the figures as OpenMetrics at this address of this machine
+    /// Serve the figures as OpenMetrics at this loopback address
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
 
-    /// How the answer is written; json without --once or --until is one document a line
+    /// How the answer is written; json writes one document a line, except with --once and --until
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
