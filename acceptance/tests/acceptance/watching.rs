@@ -66,7 +66,9 @@ fn once_equals_the_books() -> Result<()> {
 /// A report against what the program says of itself; it is alone on its card.
 fn equals_the_books(report: &Value, truth: &Value) -> Result<()> {
     ensure!(report["schema"] == "oomph.watch/1", "schema {}", report["schema"]);
-    let on = |card: &&Value| card["processes"].as_array().is_some_and(|all| all.iter().any(|one| one["pid"] == truth["pid"]));
+    let on = |card: &&Value| {
+        card["processes"].as_array().is_some_and(|all| all.iter().any(|one| one["pid"] == truth["pid"]))
+    };
     let card = report["cards"].as_array().context("no cards")?.iter().find(on).context("the program is on no card")?;
     let process = &card["processes"][0];
     let framework = &process["framework"];

@@ -109,8 +109,13 @@ fn outlooks() {
     let of = |trend| {
         let date = trend == Trend::Leak || trend == Trend::GrowingInputs;
         let outlook = WatchedOutlook { trend, ..leak() };
-        outlook_words(&if date { outlook } else { WatchedOutlook { full_at_step: None, full_in_seconds: None, ..outlook } })
+        outlook_words(&if date {
+            outlook
+        } else {
+            WatchedOutlook { full_at_step: None, full_in_seconds: None, ..outlook }
+        })
     };
-    let all = [Trend::Unknown, Trend::Steady, Trend::Leak, Trend::GrowingInputs, Trend::Fragmentation, Trend::Fluctuating];
+    let all =
+        [Trend::Unknown, Trend::Steady, Trend::Leak, Trend::GrowingInputs, Trend::Fragmentation, Trend::Fluctuating];
     insta::assert_snapshot!("watch-outlooks", all.map(of).join("\n"));
 }
