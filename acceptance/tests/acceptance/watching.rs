@@ -18,9 +18,11 @@ use crate::run::{Run, TORCH_2_15};
 /// Names the interpreter of the suite by hand.
 const PYTHON: &str = "OOMPH_ANSWERS";
 
+type Test = fn() -> Result<()>;
+
 /// The tests.
 pub fn trials() -> Vec<Trial> {
-    let all: [(&str, fn() -> Result<()>); 3] = [
+    let all: [(&str, Test); 3] = [
         ("watching::once-equals-the-books", once_equals_the_books),
         ("watching::until-returns-when-memory-is-free", until_returns_when_memory_is_free),
         ("watching::a-leak-is-dated", a_leak_is_dated),
