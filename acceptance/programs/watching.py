@@ -39,7 +39,9 @@ def once():
     held = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
     spare = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     del spare
-    for step in train():
+    # Held, because what it trains goes with it.
+    steps = train()
+    for step in steps:
         # A record is written at most five times a second.
         time.sleep(0.3)
         if step == 4:

@@ -35,6 +35,8 @@ class Guard:
         self.resumed = None
         self.cards = {}
         """The identifiers of the cards that this process sees, by its own numbers for them."""
+        self.most = {}
+        """How many bytes the allocator may take of each, where there is a limit."""
         self.looks = {}
         """The signs of each card in use."""
         self.signs = []
@@ -70,6 +72,7 @@ class Guard:
         for device in range(self.torch._C._cuda_getDeviceCount()):
             free, total = cuda.mem_get_info(device)
             context = max(0, total - free)
+            self.most[device] = max(0, self.limit - context)
             cuda.set_per_process_memory_fraction(max(0.0, min(1.0, (self.limit - context) / total)), device)
 
     def _name_cards(self):

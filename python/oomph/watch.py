@@ -108,8 +108,9 @@ class Watcher:
         """What the allocator held when its peaks were read last, by device."""
         found, guard = [], self.record.guard
         cuda = self.torch.cuda
-        # What is free belongs to the same moment; a capture of a graph must not see other calls.
-        asks = moment == "step-end" and not cuda.is_current_stream_capturing()
+        # What is free belongs to the same moment. A capture of a graph must not see other calls, and where no card is in
+        # use the question itself would start CUDA.
+        asks = moment == "step-end" and self._held and not cuda.is_current_stream_capturing()
         for index, (allocated, reserved, stats) in sorted(self._held.items()):
             split = stats.get("inactive_split_bytes")
             found.append({
@@ -120,9 +121,15 @@ class Watcher:
                 # Free pieces of segments that also hold something: they cannot be given back to the card.
                 "fragments_bytes": split["all"]["current"] if split else None,
                 "retries": stats.get("num_alloc_retries"),
-                "free_bytes": cuda.mem_get_info(index)[0] if asks else None,
+                "free_bytes": self._left(index, reserved) if asks else None,
             })
         return found
+
+    def _left(self, index, reserved):
+        """What the allocator can still take of a card, in bytes."""
+        free = self.torch.cuda.mem_get_info(index)[0]
+        most = self.record.guard.most.get(index)
+        return free if most is None else max(0, min(free, most - reserved))
 
     def keep_across_resets(self):
         """Wrap the functions that make torch forget its peaks, so that they are remembered first."""

@@ -62,6 +62,17 @@ class Held(unittest.TestCase):
             "free_bytes": 100,
         }])
 
+    def test_a_limit_bounds_what_is_free(self):
+        self.record.guard = guard.Guard(self.torch, self.record, {"limit_bytes": 60})
+        self.record.guard.most[0] = 50
+        self.assertEqual(self.record.as_dict("step-end")["memory_now"]["devices"][0]["free_bytes"], 42)
+
+    def test_a_process_without_a_card_does_not_start_cuda(self):
+        self.record.guard = guard.Guard(self.torch, self.record, {})
+        self.torch.cuda._initialized = False
+        self.torch.cuda.is_current_stream_capturing = None
+        self.assertEqual(self.record.as_dict("step-end")["memory_now"]["devices"], [])
+
     def test_what_is_free_is_asked_at_step_ends_alone_and_never_in_a_capture(self):
         self.record.guard = guard.Guard(self.torch, self.record, {})
         for moment, capturing in (("refusal", False), ("start", False), ("step-end", True)):

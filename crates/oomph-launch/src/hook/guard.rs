@@ -97,6 +97,6 @@ pub struct HookHeld {
     pub fragments_bytes: Option<u64>,
     /// How often the allocator had to give its cache back before the card had room.
     pub retries: Option<u64>,
-    /// What was free on the card, as CUDA says; only at the end of a step.
+    /// What the allocator could still take, as CUDA and the limit say; only at the end of a step.
     pub free_bytes: Option<u64>,
 }

@@ -164,7 +164,6 @@ fn follow(
     interval: Duration,
     end: Option<Instant>,
 ) -> Result<ExitCode> {
-    let style = output::style();
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     let is_redrawn = args.format == Format::Text && std::io::stdout().is_terminal() && !is_dumb;
     let mut courses = Courses::default();
@@ -177,10 +176,7 @@ fn follow(
         let text = if args.format == Format::Json {
             document(&report, false)?
         } else if is_redrawn {
-            let text = render_watch(&report, style);
-            let back = if drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };
-            drawn = text.lines().count();
-            format!("{back}{text}")
+            redrawn(&report, &mut drawn)
         } else {
             lines.of(&report).into_iter().map(|line| line + "\n").collect()
         };
@@ -194,6 +190,17 @@ fn follow(
         let is_wanted = |card: &oomph_report::WatchedGpu| args.gpu.is_none_or(|gpu| gpu == card.place);
         report = WatchReport { cards: next.cards.into_iter().filter(is_wanted).collect(), ..next };
     }
+}
+
+/// The view in the place of the last one, of which `drawn` lines are on the terminal.
+fn redrawn(report: &WatchReport, drawn: &mut usize) -> String {
+    let rows = terminal_size::terminal_size_of(std::io::stdout()).map_or(usize::MAX, |(_, rows)| usize::from(rows.0));
+    let text = render_watch(report, output::style());
+    // Lines that have left the terminal cannot be drawn over.
+    let shown: Vec<&str> = text.lines().take(rows.saturating_sub(1).max(1)).collect();
+    let back = if *drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };
+    *drawn = shown.len();
+    format!("{back}{}\n", shown.join("\n"))
 }
 
 /// Writes to stdout; says whether anybody still reads it.
