@@ -86,7 +86,6 @@ class Guard:
 
     def stepped(self):
         """An optimizer has stepped; the trainer counts it after this."""
-        hook.guarded(self._look)
         trainer = self.trainer() if self.trainer is not None else None
         if trainer is None:
             return
@@ -97,30 +96,25 @@ class Guard:
             self.record.write()
         self.global_step = before + 1
 
-    def _look(self):
-        """See whether the run will die of memory, and say so once."""
-        for device in range(self.torch._C._cuda_getDeviceCount()):
-            stats = self.torch._C._cuda_memoryStats(device)
-            held = stats["allocated_bytes"]["all"]
-            if not held["peak"]:
-                continue
-            if device not in self.looks:
-                self.looks[device] = Signs()
-            signs = self.looks[device]
-            room = lambda: self._room(device, stats)
-            for sentence in signs.stepped(self.record.steps, held["current"], held["peak"], stats["num_alloc_retries"], room):
+    def look(self, held):
+        """See whether the run will die of memory, and say so once.
+
+        `held` has for each device what is allocated, what is reserved, and the allocator's statistics (`oomph.watch`).
+        """
+        for device, (allocated, reserved, stats) in held.items():
+            signs = self.looks.setdefault(device, Signs())
+            peak = stats["allocated_bytes"]["all"]["peak"]
+            room = lambda: self._room(device, allocated, reserved)
+            for sentence in signs.stepped(self.record.steps, allocated, peak, stats["num_alloc_retries"], room):
                 self.signs.append(sentence)
                 sys.stderr.write("oomph: %s\n" % sentence)
                 sys.stderr.flush()
                 self.record.write()
 
-    def _room(self, device, stats):
-        """What PyTorch can still take: what the card has left, or the limit leaves, and its own cache."""
-        free, total = self.torch.cuda.mem_get_info(device)
-        reserved = stats["reserved_bytes"]["all"]["current"]
-        if self.limit:
-            free = min(free, max(0, self.limit - (total - free)))
-        return free + reserved - stats["allocated_bytes"]["all"]["current"]
+    def _room(self, device, allocated, reserved):
+        """What PyTorch can still allocate: its cache, and what the card has left or the limit leaves."""
+        most = reserved + self.torch.cuda.mem_get_info(device)[0]
+        return min(most, self.most.get(device, most)) - allocated
 
     def _batch(self, trainer):
         """What the trainer takes at once, how often it accumulates, and on how many processes."""

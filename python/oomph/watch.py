@@ -428,6 +428,8 @@ class Watcher:
             if self.course is not None:
                 self.course.stepped()
             peaks = self.record.refresh_peaks()
+            if self.record.guard is not None:
+                hook.guarded(self.record.guard.look, self._held)
             reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
             if reason == "peak-stable" and self.course is not None:
                 reason = None if self.course.may_go_on() else "budget"

@@ -35,7 +35,8 @@ The journal, and a recording of each death, are in --keep (oomph-run/).
 
 Exit status: the program's own, or
   2    wrong usage, or something that is needed is missing
-  78   it died of GPU memory again, and no other remedy is left
+  78   it died of GPU memory with a remedy too, and no other is left, or
+       --attempts is used up
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// What `oomph run` takes.

@@ -227,7 +227,7 @@ impl Guarded<'_> {
                 return Ok(Vec::new());
             }
             _ => {
-                self.tell("the dry run gives no answer in time; the program starts");
+                self.tell("the dry run gives no answer; the program starts");
                 return Ok(Vec::new());
             }
         }
@@ -313,7 +313,7 @@ impl Guarded<'_> {
         let start = match from {
             Some(checkpoint) => format!("from {} (step {}{again})", checkpoint.path.display(), checkpoint.step),
             None if number > 1 => {
-                format!("from the beginning (there is no checkpoint that oomph can resume from{again})")
+                format!("from the beginning (no checkpoint to resume from{again})")
             }
             None => "from the beginning".to_owned(),
         };
