@@ -4,6 +4,7 @@ mod compare;
 mod dry_run;
 mod explain;
 mod fix;
+mod fleet;
 mod maintenance;
 mod plan;
 mod program;
@@ -20,6 +21,7 @@ pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
+pub use fleet::FleetArgs;
 pub use maintenance::{CacheArgs, CacheCommand, DoctorArgs};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
@@ -128,6 +130,12 @@ pub enum Command {
     /// Compare two recordings: what grew, by owner, module and stack
     #[command(after_help = compare::DIFF_HELP)]
     Diff(DiffArgs),
+    /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset
+    #[command(after_help = fleet::COLLECT_HELP, disable_help_flag = true, override_usage = fleet::COLLECT_USAGE)]
+    Collect(FleetArgs),
+    /// Ask a dataset of `oomph collect` in SQL, or one of the usual questions by its name
+    #[command(after_help = fleet::QUERY_HELP, disable_help_flag = true, override_usage = fleet::QUERY_USAGE)]
+    Query(FleetArgs),
     /// Hold a recording or the reports of dry runs against limits, for CI
     #[command(after_help = compare::CHECK_HELP)]
     Check(CheckArgs),
