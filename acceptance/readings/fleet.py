@@ -33,8 +33,7 @@ TICK = 2**32 / 1e6
 
 def messages():
     for path in sorted(MESSAGES.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            yield json.loads(line)["text"]
+        yield from filter(None, (json.loads(line).get("text") for line in path.read_text().splitlines()))
 
 
 def log(text, at, rng):

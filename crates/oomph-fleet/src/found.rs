@@ -196,10 +196,8 @@ mod tests {
         found.push(2, Failure { certainty: Some(f64::NAN), at: Some(5), ..Failure::default() });
         let mut gathered = Gathered::default();
         gathered.add(found);
-        let parts: Vec<_> = gathered
-            .into_parts()
-            .map(|(table, day, columns)| (table.name, day, columns.finish().unwrap()))
-            .collect();
+        let parts: Vec<_> =
+            gathered.into_parts().map(|(table, day, columns)| (table.name, day, columns.finish().unwrap())).collect();
         let names: Vec<_> = parts.iter().map(|(name, day, rows)| (*name, *day, rows.num_rows())).collect();
         assert_eq!(names, [("failures", 2, 1), ("facts", 1, 1), ("facts", 2, 1)]);
         assert!(parts[0].2.column_by_name("certainty").unwrap().is_null(0));

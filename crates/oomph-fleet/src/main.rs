@@ -49,9 +49,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether whoever reads the answer has seen enough.
+/// Whether whoever reads the answer has seen enough. Some writers keep only the words of the error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+    let of_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(of_pipe) || cause.to_string().contains("Broken pipe")
+    })
 }
 
 /// Says on stderr what went wrong: the chain of causes on one line, and advice where there is any.
@@ -75,9 +78,10 @@ fn report(error: &anyhow::Error) -> ExitCode {
 fn collect(args: &CollectArgs, quiet: bool) -> Result<()> {
     let largest_snapshot = size::parse(&args.snapshot_limit)?;
     let catalogue = Catalogue::builtin();
-    let gpu = args.gpu.as_deref().map(|name| {
-        catalogue.find(name).map_err(|error| hinted(error.to_string(), "`oomph gpus` lists the cards"))
-    });
+    let gpu = args
+        .gpu
+        .as_deref()
+        .map(|name| catalogue.find(name).map_err(|error| hinted(error.to_string(), "`oomph gpus` lists the cards")));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
     let cores = thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let options = collect::Options {
@@ -154,7 +158,10 @@ fn ask(args: &QueryArgs) -> Result<()> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     if let Some(path) = &args.html {
         let [dataset] = words[..] else {
-            return Err(hinted("--html answers all the usual questions", "give the dataset alone: oomph query --html FILE DIR"));
+            return Err(hinted(
+                "--html answers all the usual questions",
+                "give the dataset alone: oomph query --html FILE DIR",
+            ));
         };
         let page = query::page(&Engine::open(dataset)?, dataset)?;
         return fs::write(path, page).with_context(|| format!("cannot write {}", path.display()));
@@ -175,7 +182,10 @@ fn ask(args: &QueryArgs) -> Result<()> {
     };
     let stdout = io::stdout();
     if args.format == Format::Arrow && stdout.is_terminal() {
-        return Err(hinted("Arrow is not for a terminal", "send it to a file or a program: ... --format arrow > answer.arrows"));
+        return Err(hinted(
+            "Arrow is not for a terminal",
+            "send it to a file or a program: ... --format arrow > answer.arrows",
+        ));
     }
     let rows = Engine::open(dataset)?.ask(sql)?;
     let mut stdout = BufWriter::new(stdout.lock());

@@ -130,11 +130,21 @@ pub trait Row {
 }
 
 macro_rules! rust {
-    (Text) => { String };
-    (Int) => { i64 };
-    (Time) => { i64 };
-    (Real) => { f64 };
-    (Flag) => { bool };
+    (Text) => {
+        String
+    };
+    (Int) => {
+        i64
+    };
+    (Time) => {
+        i64
+    };
+    (Real) => {
+        f64
+    };
+    (Flag) => {
+        bool
+    };
 }
 
 macro_rules! tables {

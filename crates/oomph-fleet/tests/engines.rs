@@ -122,7 +122,8 @@ fn an_object_store_is_a_source_and_a_place_for_a_dataset() {
         assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
         serde_json::from_slice(&out.stdout).unwrap()
     };
-    let collecting = ["-q", "collect", "s3://jobs/november", "--into", "s3://fleet/oom", "--format", "json", "--batch-files", "15"];
+    let collecting =
+        ["-q", "collect", "s3://jobs/november", "--into", "s3://fleet/oom", "--format", "json", "--batch-files", "15"];
 
     // Killed on the way, then to its end, then once more.
     let mut child = with_keys(&collecting).stdout(Stdio::null()).spawn().unwrap();
@@ -132,7 +133,11 @@ fn an_object_store_is_a_source_and_a_place_for_a_dataset() {
     let summary = answer(&collecting);
     assert!(summary["bad"].as_u64().unwrap() <= BAD, "{summary}");
     let again = answer(&collecting);
-    assert_eq!((again["files"].as_u64(), again["bad"].as_u64(), again["rows"].as_u64()), (Some(0), Some(0), Some(0)), "{again}");
+    assert_eq!(
+        (again["files"].as_u64(), again["bad"].as_u64(), again["rows"].as_u64()),
+        (Some(0), Some(0), Some(0)),
+        "{again}"
+    );
 
     // The day of a file without a time stamp is that of its upload, so that rows are compared without it.
     let sql = "SELECT id, site_line, requested_bytes, cause FROM failures ORDER BY id";
@@ -140,7 +145,10 @@ fn an_object_store_is_a_source_and_a_place_for_a_dataset() {
     let here = rows(sql, &path("local"));
     assert_eq!(there["rows"].as_array().unwrap().len(), here.len());
     for (there, here) in there["rows"].as_array().unwrap().iter().zip(&here) {
-        assert_eq!([&there["id"], &there["site_line"], &there["requested_bytes"], &there["cause"]], here[..].iter().collect::<Vec<_>>()[..]);
+        assert_eq!(
+            [&there["id"], &there["site_line"], &there["requested_bytes"], &there["cause"]],
+            here[..].iter().collect::<Vec<_>>()[..]
+        );
     }
     let bad = answer(&["query", "SELECT count(*) AS n FROM bad_files", "s3://fleet/oom", "--format", "json"]);
     assert_eq!(bad["rows"][0]["n"], BAD);

@@ -36,11 +36,21 @@ fn a_fleet_is_collected_and_answers_for_each_kind_of_file() {
         dataset,
     );
     let capacity = 25_383_256_719_i64;
-    let row = vec![json!("/home/ada/train.py"), json!(10), json!(100 << 20), json!(capacity), json!("org/model-10"), json!("2026-11-01")];
+    let row = vec![
+        json!("/home/ada/train.py"),
+        json!(10),
+        json!(100 << 20),
+        json!(capacity),
+        json!("org/model-10"),
+        json!("2026-11-01"),
+    ];
     let close = |found: &[serde_json::Value]| (found[3].as_i64().unwrap() - capacity).abs() < 1 << 24;
     assert!(close(&first[0]), "{first:?}");
     assert_eq!((&first[0][..3], &first[0][4..]), (&row[..3], &row[4..]));
-    assert_eq!(number("SELECT number FROM facts WHERE name = 'requested_bytes' ORDER BY number DESC LIMIT 1", dataset), 149 << 20);
+    assert_eq!(
+        number("SELECT number FROM facts WHERE name = 'requested_bytes' ORDER BY number DESC LIMIT 1", dataset),
+        149 << 20
+    );
     assert!(number("SELECT count(*) FROM causes WHERE source = 'log'", dataset) >= 50);
     assert!(number("SELECT count(*) FROM what_if WHERE known_by = 'advised'", dataset) >= 50);
 
@@ -140,7 +150,8 @@ fn two_collects_into_one_folder_do_not_meet() {
     fs::write(folder.path().join("a.log"), log(1, 1, 1)).unwrap();
     let lock = fs::File::create(dataset.join("_lock")).unwrap();
     lock.lock().unwrap();
-    let words = ["collect", folder.path().join("a.log").to_str().unwrap(), "--into", dataset.to_str().unwrap()].map(str::to_owned);
+    let words = ["collect", folder.path().join("a.log").to_str().unwrap(), "--into", dataset.to_str().unwrap()]
+        .map(str::to_owned);
     let out = oomph_fleet(&words.each_ref().map(String::as_str)).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("another collect is writing to"), "{out:?}");
@@ -177,7 +188,8 @@ fn functions_and_forms_of_the_answer() {
     fleet(&folder.path().join("files"), 5);
     collect(&[&path("files")], &path("dataset"), &[]);
     let dataset = &path("dataset");
-    let sql = "SELECT gib(process_bytes), fits('rtx-3060', process_bytes), fits('rtx-4060', 9000000000), fits('none', 1)
+    let sql =
+        "SELECT gib(process_bytes), fits('rtx-3060', process_bytes), fits('rtx-4060', 9000000000), fits('none', 1)
                FROM reports WHERE source = 'dry-run'";
     assert_eq!(rows(sql, dataset), [[json!(9e9 / f64::from(1 << 30)), json!(true), json!(false), json!(null)]]);
     let has = |text: &str| number(&format!("SELECT count(*) FROM reports WHERE stack_has(id, '{text}')"), dataset);
@@ -187,9 +199,13 @@ fn functions_and_forms_of_the_answer() {
     assert_eq!(out(&["query", sql, dataset, "--format", "csv"]), "reserved_bytes,verdict\n8000000000,fits\n");
     assert_eq!(
         out(&["query", sql, dataset]),
-        "reserved_bytes  verdict\n--------------  -------\n7.45 GiB        fits\n".replace("7.45 GiB        fits", "      7.45 GiB  fits")
+        "reserved_bytes  verdict\n--------------  -------\n7.45 GiB        fits\n"
+            .replace("7.45 GiB        fits", "      7.45 GiB  fits")
     );
-    assert_eq!(out(&["query", "SELECT 1 AS a FROM files WHERE FALSE", dataset, "--format", "json"]), "{\"schema\":\"oomph.query/1\",\"columns\":[\"a\"],\"rows\":[]}\n");
+    assert_eq!(
+        out(&["query", "SELECT 1 AS a FROM files WHERE FALSE", dataset, "--format", "json"]),
+        "{\"schema\":\"oomph.query/1\",\"columns\":[\"a\"],\"rows\":[]}\n"
+    );
     assert_eq!(out(&["query", "SELECT 1 AS a FROM files WHERE FALSE", dataset, "--format", "csv"]), "a\n");
     let arrow = run(&["query", sql, dataset, "--format", "arrow"]).stdout;
     let reader = datafusion::arrow::ipc::reader::StreamReader::try_new(&arrow[..], None).unwrap();

@@ -145,7 +145,7 @@ fn publish(dataset: &Dataset, manifest: &Manifest, go_on: &dyn Fn(Step) -> bool)
             anyhow::bail!("stopped after a part was moved");
         }
     }
-    dataset.remove_empty(&format!("{STAGING}/{}", manifest.batch));
+    dataset.clear(&format!("{STAGING}/{}", manifest.batch));
     Ok(())
 }
 
@@ -174,9 +174,9 @@ pub fn recover(dataset: &Dataset) -> Result<u64> {
                     dataset.delete(path)?;
                 }
             }
-            dataset.remove_empty(&format!("{STAGING}/{batch}"));
         }
     }
+    dataset.clear(STAGING);
     Ok(completed)
 }
 
@@ -196,8 +196,9 @@ pub fn collected(dataset: &Dataset) -> Result<Collected> {
 }
 
 fn parsed(text: &[u8], name: &str) -> Result<Manifest> {
-    let manifest: Manifest = serde_json::from_slice(text)
-        .with_context(|| format!("the manifest of batch {name} cannot be read; remove it to collect its files again"))?;
+    let manifest: Manifest = serde_json::from_slice(text).with_context(|| {
+        format!("the manifest of batch {name} cannot be read; remove it to collect its files again")
+    })?;
     anyhow::ensure!(
         manifest.schema == SCHEMA,
         "the manifest of batch {name} is of version {:?}, and this program reads {SCHEMA:?}; use a newer oomph-fleet",
@@ -281,8 +282,7 @@ mod tests {
         assert_eq!(expected.len(), 4, "{expected:?}");
         assert!(whole.list(STAGING).unwrap().is_empty());
 
-        let steps: Vec<Step> =
-            (1..=4).map(Step::Staged).chain([Step::Listed]).chain((0..4).map(Step::Moved)).collect();
+        let steps: Vec<Step> = (1..=4).map(Step::Staged).chain([Step::Listed]).chain((0..4).map(Step::Moved)).collect();
         for (index, step) in steps.iter().enumerate() {
             let dataset = Dataset::open(folder.path().join(index.to_string()).to_str().unwrap()).unwrap();
             let lock = dataset.lock().unwrap();

@@ -30,9 +30,9 @@ pub fn is_url(name: &str) -> bool {
 /// # Errors
 /// When the URL is not one of S3, or the environment lacks what it needs.
 pub fn store_of(url: &str) -> Result<(Arc<dyn ObjectStore>, String, Path)> {
-    let rest = url
-        .strip_prefix("s3://")
-        .ok_or_else(|| hinted(format!("{url} is not a place that oomph-fleet knows"), "give a folder, or s3://BUCKET/PREFIX"))?;
+    let rest = url.strip_prefix("s3://").ok_or_else(|| {
+        hinted(format!("{url} is not a place that oomph-fleet knows"), "give a folder, or s3://BUCKET/PREFIX")
+    })?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let prefix = Path::parse(prefix.trim_matches('/')).with_context(|| format!("{url} is not a URL of S3"))?;
     Ok((s3(bucket)?, format!("s3://{bucket}/"), prefix))
@@ -73,7 +73,11 @@ impl Dataset {
     /// When the folder cannot be made, or the URL cannot be used.
     pub fn open(name: &str) -> Result<Self> {
         let runtime = Arc::new(
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("cannot start")?,
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .context("cannot start")?,
         );
         if is_url(name) {
             let (store, _, prefix) = store_of(name)?;
@@ -181,10 +185,11 @@ impl Dataset {
         deleted.with_context(|| format!("cannot delete {path} in {}", self.name))
     }
 
-    /// Removes a folder without files; an object store has none. That it stays is no harm.
-    pub fn remove_empty(&self, path: &str) {
+    /// Removes a folder with what a killed collect had half written in it; an object store has neither. That it stays is no
+    /// harm.
+    pub fn clear(&self, path: &str) {
         if let Some(folder) = &self.folder {
-            let _ = fs::remove_dir(folder.join(path));
+            let _ = fs::remove_dir_all(folder.join(path));
         }
     }
 

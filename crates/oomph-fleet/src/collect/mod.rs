@@ -84,6 +84,8 @@ struct Shared<'a> {
     summary: Mutex<Summary>,
     /// A batch could not be written: go no further.
     failed: AtomicBool,
+    /// Why, where it was not a worker's own.
+    failure: Mutex<Option<anyhow::Error>>,
     done: AtomicU64,
     done_bytes: AtomicU64,
 }
@@ -115,6 +117,7 @@ pub fn collect(dataset: &Dataset, options: &Options, progress: Progress) -> Resu
             ..Summary::default()
         }),
         failed: AtomicBool::new(false),
+        failure: Mutex::new(None),
         done: AtomicU64::new(0),
         done_bytes: AtomicU64::new(0),
     };
@@ -131,6 +134,9 @@ pub fn collect(dataset: &Dataset, options: &Options, progress: Progress) -> Resu
         }
         result
     })?;
+    if let Ok(Some(error)) = shared.failure.into_inner() {
+        return Err(error);
+    }
     let (batch, _) = shared.batch.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let rows = batch::commit(dataset, batch, &|_| true)?;
     let mut summary = shared.summary.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -164,24 +170,26 @@ fn name_of(item: &Item) -> Id {
     Id::of(format!("{}\0{}\0{}", item.path, item.size, item.modified_us).as_bytes())
 }
 
-/// Reads files until there are no more.
+/// Reads files until there are no more. After a failure what is still handed out is dropped: the lister must not wait for
+/// ever.
 fn work(shared: &Shared, receiver: &Mutex<Receiver<Item>>, progress: Progress) -> Result<()> {
+    let mut result = Ok(());
     loop {
         let item = match receiver.lock() {
             Ok(receiver) => receiver.recv(),
-            Err(_) => return Ok(()),
+            Err(_) => return result,
         };
-        let Ok(item) = item else { return Ok(()) };
-        let result = one(shared, item);
-        if result.is_err() {
-            // The other workers and the lister stop, and what is in the channel is dropped.
-            shared.failed.store(true, Ordering::Relaxed);
-            return result;
-        }
+        let Ok(item) = item else { return result };
         if shared.failed.load(Ordering::Relaxed) {
-            return Ok(());
+            continue;
         }
-        progress(shared.done.load(Ordering::Relaxed), shared.done_bytes.load(Ordering::Relaxed));
+        match one(shared, item) {
+            Ok(()) => progress(shared.done.load(Ordering::Relaxed), shared.done_bytes.load(Ordering::Relaxed)),
+            Err(error) => {
+                shared.failed.store(true, Ordering::Relaxed);
+                result = Err(error);
+            }
+        }
     }
 }
 
@@ -249,9 +257,11 @@ fn refuse(shared: &Shared, item: &Item, kind: Kind, reason: String) {
     if claim(shared, id) {
         count(shared, |summary| summary.bad += 1);
         let found = bad(item, id, kind, reason);
-        let result = add(shared, |batch| batch.add(found, vec![id], None));
-        if result.is_err() {
+        if let Err(error) = add(shared, |batch| batch.add(found, vec![id], None)) {
             shared.failed.store(true, Ordering::Relaxed);
+            if let Ok(mut failure) = shared.failure.lock() {
+                failure.get_or_insert(error);
+            }
         }
     }
 }

@@ -42,7 +42,10 @@ pub fn walk(source: &str, dataset: &Dataset, each: Each, unreadable: Unreadable)
     }
     let pattern = glob::glob(source).ok().filter(|_| source.contains(['*', '?', '[']));
     let Some(pattern) = pattern else {
-        return Err(hinted(format!("{source} does not exist"), "give files, folders, patterns such as 'logs/*.txt', or s3://BUCKET/PREFIX"));
+        return Err(hinted(
+            format!("{source} does not exist"),
+            "give files, folders, patterns such as 'logs/*.txt', or s3://BUCKET/PREFIX",
+        ));
     };
     for found in pattern {
         match found {

@@ -42,8 +42,9 @@ pub fn register(context: &SessionContext) {
         Volatility::Immutable,
         Arc::new(fits),
     ));
-    // A session of its own, without this function: the two would hold each other for ever.
-    let stacks = Stacks { context: Mutex::new(context.clone()), found: Mutex::default() };
+    // A session of its own, without this function: the two would keep each other alive.
+    let own = SessionContext::new_with_state(context.state());
+    let stacks = Stacks { context: own, found: Mutex::default() };
     context.register_udf(create_udf(
         "stack_has",
         vec![DataType::Utf8, DataType::Utf8],
@@ -72,7 +73,7 @@ fn fits(values: &[ColumnarValue]) -> Result<ColumnarValue> {
 
 /// The ids whose stacks hold a text, by text.
 struct Stacks {
-    context: Mutex<SessionContext>,
+    context: SessionContext,
     found: Mutex<HashMap<String, Arc<HashSet<String>>>>,
 }
 
@@ -93,19 +94,18 @@ impl Stacks {
 
     /// The ids whose stacks hold a text. The table is read once for each text.
     fn with(&self, text: &str) -> Result<Arc<HashSet<String>>> {
-        let poisoned = |_| DataFusionError::Execution("stack_has cannot go on after an error".to_owned());
-        let mut found = self.found.lock().map_err(|_| poisoned(()))?;
+        let poisoned = || DataFusionError::Execution("stack_has cannot go on after an error".to_owned());
+        let mut found = self.found.lock().map_err(|_| poisoned())?;
         if let Some(ids) = found.get(text) {
             return Ok(Arc::clone(ids));
         }
         if found.len() >= 64 {
             return exec_err!("stack_has takes one text for all rows, not another one for each");
         }
-        let context = self.context.lock().map_err(|_| poisoned(()))?.clone();
         let sql = format!("SELECT DISTINCT id FROM stacks WHERE strpos(name, '{}') > 0", text.replace('\'', "''"));
         // The engine's own runtime has several threads, so that waiting on one of them does not hold up the others.
         let batches = tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(async { context.sql(&sql).await?.collect().await })
+            tokio::runtime::Handle::current().block_on(async { self.context.sql(&sql).await?.collect().await })
         })?;
         let mut ids = HashSet::new();
         for batch in &batches {

@@ -117,9 +117,11 @@ pub(super) fn cells(rows: Rows, most: usize) -> Result<(Vec<Vec<String>>, bool)>
             if cells.len() == most {
                 return Ok((cells, true));
             }
-            let shown = batch.columns().iter().zip(batch.schema().fields()).map(|(column, field)| {
-                cell(field.name(), column.as_ref(), row)
-            });
+            let shown = batch
+                .columns()
+                .iter()
+                .zip(batch.schema().fields())
+                .map(|(column, field)| cell(field.name(), column.as_ref(), row));
             cells.push(shown.collect::<Result<Vec<String>>>()?);
         }
     }

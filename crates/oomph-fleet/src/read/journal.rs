@@ -7,7 +7,7 @@ use chrono::DateTime;
 use serde::Deserialize;
 
 use super::{Context, DAY_US, Outcome, day_of};
-use crate::found::{figure, Found};
+use crate::found::{Found, figure};
 use crate::input::Id;
 use crate::schema::{Attempt, Failure};
 use crate::stamp::model_of;
@@ -150,8 +150,11 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
         Event::Decision(decision) => {
             if let Some((attempt, _)) = &mut run.attempt {
                 let remedies = decision.remedies.join(",");
-                attempt.decision =
-                    Some(if remedies.is_empty() { decision.reason } else { format!("{remedies}: {}", decision.reason) });
+                attempt.decision = Some(if remedies.is_empty() {
+                    decision.reason
+                } else {
+                    format!("{remedies}: {}", decision.reason)
+                });
             }
         }
         Event::Other => {}

@@ -163,6 +163,11 @@ fn add_facts(facts: &Facts, id: Option<&str>, day: Day, found: &mut Found) {
         push("dtype", None, Some(dtype.clone()), line_of("dtype"));
     }
     for process in facts.other_processes.iter().take(MOST) {
-        push("other_process_bytes", process.bytes.and_then(figure), Some(process.pid.to_string()), figure(process.line));
+        push(
+            "other_process_bytes",
+            process.bytes.and_then(figure),
+            Some(process.pid.to_string()),
+            figure(process.line),
+        );
     }
 }

@@ -110,7 +110,8 @@ type Reason = String;
 /// Reads a file. Whatever is in it, there is an outcome. `seen` says whether a part was collected before.
 #[must_use]
 pub fn read(item: &Item, id: Id, reading: &Reading, seen: &dyn Fn(Id) -> bool) -> Outcome {
-    let mut outcome = Outcome { kind: Kind::Unknown, found: Found::default(), good: true, parts: Vec::new(), open: false };
+    let mut outcome =
+        Outcome { kind: Kind::Unknown, found: Found::default(), good: true, parts: Vec::new(), open: false };
     let context = Context { item, id: id.to_string(), reading };
     let mut notes = Vec::new();
     match rows(&context, &mut outcome, &mut notes, seen) {
@@ -240,7 +241,8 @@ fn kind_of_text(start: &[u8]) -> Result<Kind, Reason> {
             return Ok(Kind::Names);
         }
         if names(b"\"schema\":\"oomph.") || names(b"\"schema\": \"oomph.") {
-            return Err("an answer of oomph that is neither of a dry run nor a journal; give the log or the snapshot".to_owned());
+            return Err("an answer of oomph that is neither of a dry run nor a journal; give the log or the snapshot"
+                .to_owned());
         }
     }
     // A text in UTF-16 has a zero in every second byte, and one of these at its start.

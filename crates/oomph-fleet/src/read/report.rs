@@ -26,14 +26,15 @@ pub(super) fn read(context: &Context, text: &[u8], found: &mut Found) -> Result<
 fn add(context: &Context, report: &DryRunReport, device: &DeviceReport, found: &mut Found) {
     let id = context.part(device.index);
     let day = context.day();
-    let need = device.smallest_capacity.as_ref().map(|smallest| smallest.capacity_bytes).or_else(|| {
-        device.need().map(|peak| peak.process_bytes)
-    });
+    let need = device
+        .smallest_capacity
+        .as_ref()
+        .map(|smallest| smallest.capacity_bytes)
+        .or_else(|| device.need().map(|peak| peak.process_bytes));
     // The list has slices and laptops' cards in it as well, which are not sold by themselves.
     let smallest =
         report.smallest.iter().filter(|card| card.kind.is_card()).min_by_key(|card| (card.capacity_bytes, &card.gpu));
-    let model = model_of(&report.command)
-        .or_else(|| device.oom.as_ref().and_then(|oom| oom.model.clone()));
+    let model = model_of(&report.command).or_else(|| device.oom.as_ref().and_then(|oom| oom.model.clone()));
     found.push(
         day,
         Report {
@@ -45,7 +46,7 @@ fn add(context: &Context, report: &DryRunReport, device: &DeviceReport, found: &
             verdict: word(&report.verdict),
             model: model.clone(),
             program: program_of(&report.command),
-            gpu: Some(device.gpu.clone()),
+            gpu: Some(device.like.as_ref().unwrap_or(&device.gpu).clone()),
             device: Some(i64::from(device.index)),
             capacity_bytes: device.capacity_bytes.and_then(figure),
             process_bytes: figure(device.peak.process_bytes),
@@ -133,7 +134,7 @@ fn add_failure(
             is_gpu_oom: Some(true),
             certainty: Some(1.0),
             model,
-            gpu: Some(device.gpu.clone()),
+            gpu: Some(device.like.as_ref().unwrap_or(&device.gpu).clone()),
             device: Some(i64::from(device.index)),
             site_file: oom.site.as_ref().map(|site| site.file.clone()),
             site_line: oom.site.as_ref().and_then(|site| figure(site.line)),

@@ -32,7 +32,9 @@ pub(super) fn read(
     let reading = context.reading;
     if context.item.size > reading.largest_snapshot {
         let (size, limit) = (context.item.size >> 20, reading.largest_snapshot >> 20);
-        return Err(format!("the snapshot has {size} MiB, and {limit} MiB are allowed; pass --snapshot-limit to read it"));
+        return Err(format!(
+            "the snapshot has {size} MiB, and {limit} MiB are allowed; pass --snapshot-limit to read it"
+        ));
     }
     let options =
         ReadOptions { salvage: reading.salvage, memory_limit: reading.snapshot_memory, ..ReadOptions::default() };
@@ -71,7 +73,10 @@ fn names(context: &Context, notes: &mut Vec<String>) -> Option<Names> {
         0..=LARGEST_NAMES => std::fs::read(path),
         _ => Err(std::io::Error::other("the file of names is too large")),
     });
-    match text.map_err(|error| error.to_string()).and_then(|text| Names::parse(&text).map_err(|error| error.to_string())) {
+    match text
+        .map_err(|error| error.to_string())
+        .and_then(|text| Names::parse(&text).map_err(|error| error.to_string()))
+    {
         Ok(names) => Some(names),
         Err(error) => {
             notes.push(error);

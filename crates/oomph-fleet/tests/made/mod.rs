@@ -68,11 +68,21 @@ pub fn report() -> Value {
 pub fn journal(ended: bool) -> String {
     let head = r#""schema":"oomph.journal/1","run":"20261120-7""#;
     let mut lines = vec![
-        format!(r#"{{{head},"at":"2026-11-20T10:00:00.000Z","event":"start","command":["python","train.py","--model","org/model-7"],"gpu":"rtx-4090","rehearsal":false,"free_bytes":1}}"#),
-        format!(r#"{{{head},"at":"2026-11-20T10:00:01.000Z","event":"attempt","number":1,"remedies":[],"checkpoint":null,"step":null,"repeated_steps":0,"predicted_peak_bytes":20000000000}}"#),
-        format!(r#"{{{head},"at":"2026-11-20T11:00:01.000Z","event":"end","number":1,"exit_status":1,"seconds":3600.0,"reserved_peak_bytes":21000000000,"steps":90,"resumed_at_step":null,"effective_batch":32,"signs":[],"out_of_memory":{{"requested_bytes":1048576,"reserved_bytes":21000000000,"phase":"backward","step":90,"file":"train.py","line":7,"rank":null,"recording":null}}}}"#),
-        format!(r#"{{{head},"at":"2026-11-20T11:00:02.000Z","event":"decision","remedies":["gradient-checkpointing"],"reason":"the cheapest that fits","searched_seconds":9.0}}"#),
-        format!(r#"{{{head},"at":"2026-11-20T11:00:03.000Z","event":"attempt","number":2,"remedies":["gradient-checkpointing"],"checkpoint":"c","step":80,"repeated_steps":10,"predicted_peak_bytes":15000000000}}"#),
+        format!(
+            r#"{{{head},"at":"2026-11-20T10:00:00.000Z","event":"start","command":["python","train.py","--model","org/model-7"],"gpu":"rtx-4090","rehearsal":false,"free_bytes":1}}"#
+        ),
+        format!(
+            r#"{{{head},"at":"2026-11-20T10:00:01.000Z","event":"attempt","number":1,"remedies":[],"checkpoint":null,"step":null,"repeated_steps":0,"predicted_peak_bytes":20000000000}}"#
+        ),
+        format!(
+            r#"{{{head},"at":"2026-11-20T11:00:01.000Z","event":"end","number":1,"exit_status":1,"seconds":3600.0,"reserved_peak_bytes":21000000000,"steps":90,"resumed_at_step":null,"effective_batch":32,"signs":[],"out_of_memory":{{"requested_bytes":1048576,"reserved_bytes":21000000000,"phase":"backward","step":90,"file":"train.py","line":7,"rank":null,"recording":null}}}}"#
+        ),
+        format!(
+            r#"{{{head},"at":"2026-11-20T11:00:02.000Z","event":"decision","remedies":["gradient-checkpointing"],"reason":"the cheapest that fits","searched_seconds":9.0}}"#
+        ),
+        format!(
+            r#"{{{head},"at":"2026-11-20T11:00:03.000Z","event":"attempt","number":2,"remedies":["gradient-checkpointing"],"checkpoint":"c","step":80,"repeated_steps":10,"predicted_peak_bytes":15000000000}}"#
+        ),
     ];
     if ended {
         lines.push(format!(r#"{{{head},"at":"2026-11-20T12:00:01.000Z","event":"end","number":2,"exit_status":0,"seconds":3500.0,"reserved_peak_bytes":15000000000,"steps":900,"resumed_at_step":80,"effective_batch":32,"signs":[],"out_of_memory":null}}"#));
@@ -152,7 +162,8 @@ pub fn everything(dataset: &str) -> Vec<String> {
     let mut all = Vec::new();
     for table in oomph_fleet::schema::TABLES {
         let sql = format!("SELECT * FROM {}", table.name);
-        let mut found: Vec<String> = rows(&sql, dataset).into_iter().map(|row| format!("{} {row:?}", table.name)).collect();
+        let mut found: Vec<String> =
+            rows(&sql, dataset).into_iter().map(|row| format!("{} {row:?}", table.name)).collect();
         found.sort();
         all.extend(found);
     }

@@ -130,15 +130,15 @@ pub enum Command {
     /// Compare two recordings: what grew, by owner, module and stack
     #[command(after_help = compare::DIFF_HELP)]
     Diff(DiffArgs),
+    /// Hold a recording or the reports of dry runs against limits, for CI
+    #[command(after_help = compare::CHECK_HELP)]
+    Check(CheckArgs),
     /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset
     #[command(after_help = fleet::COLLECT_HELP, disable_help_flag = true, override_usage = fleet::COLLECT_USAGE)]
     Collect(FleetArgs),
     /// Ask a dataset of `oomph collect` in SQL, or one of the usual questions by its name
     #[command(after_help = fleet::QUERY_HELP, disable_help_flag = true, override_usage = fleet::QUERY_USAGE)]
     Query(FleetArgs),
-    /// Hold a recording or the reports of dry runs against limits, for CI
-    #[command(after_help = compare::CHECK_HELP)]
-    Check(CheckArgs),
     /// Tell what a model needs for a task, from its files or its name alone
     #[command(after_help = plan::HELP)]
     Plan(Box<PlanArgs>),
