@@ -185,6 +185,8 @@ pub fn word(value: &impl serde::Serialize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::Array;
+
     use super::*;
     use crate::schema::{Fact, Failure};
 

@@ -69,7 +69,7 @@ impl Seen {
 
     fn end_line(&mut self) {
         if let Some(time) = stamp(&self.line) {
-            if self.count % self.every == 0 {
+            if self.count.is_multiple_of(self.every) {
                 self.stamps.push((self.number, time));
             }
             self.count += 1;
@@ -144,11 +144,17 @@ fn time_at(text: &[u8]) -> Option<i64> {
     Some(time.timestamp_micros() - offset * 60_000_000)
 }
 
-static MODEL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(
-        r#"(?i)(?:--?model(?:[_-](?:name|path|id|name[_-]or[_-]path))?[= ]\s*|from_pretrained\(\s*|\bmodel(?:_id|_path|_name|_name_or_path)?['"]?\s*[:=]\s*|\bloading model\s+)['"]?([A-Za-z0-9~./][\w.\-/]{2,95})"#,
-    )
-    .ok()
+/// Where a name of a model stands, the surest place first.
+static MODEL: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    [
+        r#"from_pretrained\(\s*['"]([\w~./][\w.\-/]{2,95})"#,
+        r#"(?i)--?model(?:[_-](?:name|path|id|name[_-]or[_-]path))?[= ]\s*['"]?([\w~./][\w.\-/]{2,95})"#,
+        r#"(?i)\bmodel(?:_id|_path|_name|_name_or_path)?['"]?\s*[:=]\s*['"]?([\w~./][\w.\-/]{2,95})"#,
+        r#"(?i)\bloading model\s+['"]?([\w~./][\w.\-/]{2,95})"#,
+    ]
+    .iter()
+    .filter_map(|pattern| Regex::new(pattern).ok())
+    .collect()
 });
 
 /// The model that a line names: an argument, a setting, or what is loaded. A name has a slash, a dash or a digit in it;
@@ -156,15 +162,14 @@ static MODEL: LazyLock<Option<Regex>> = LazyLock::new(|| {
 #[must_use]
 pub fn model(line: &[u8]) -> Option<String> {
     memchr::memmem::find(line, b"odel").or_else(|| memchr::memmem::find(line, b"from_pretrained"))?;
-    let name = MODEL.as_ref()?.captures_iter(line).find_map(|found| {
+    MODEL.iter().flat_map(|pattern| pattern.captures_iter(line)).find_map(|found| {
         let name = std::str::from_utf8(found.get(1)?.as_bytes()).ok()?.trim_end_matches(['.', '/', '-']);
         let local = name.starts_with(['/', '.', '~']) || name.matches('/').count() > 1;
         let name = if local { name.rsplit('/').next()? } else { name };
         let named = name.bytes().any(|byte| byte == b'/' || byte == b'-' || byte.is_ascii_digit())
             && name.bytes().any(|byte| byte.is_ascii_alphabetic());
         named.then(|| name.to_owned())
-    })?;
-    Some(name)
+    })
 }
 
 /// The model that a command names.

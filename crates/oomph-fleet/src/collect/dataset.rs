@@ -146,8 +146,10 @@ impl Dataset {
     /// # Errors
     /// When it cannot be written.
     pub fn put(&self, path: &str, bytes: Vec<u8>) -> Result<()> {
-        let put = self.store.put(&self.path(path), bytes.into());
-        self.runtime.block_on(put).with_context(|| format!("cannot write {path} in {}", self.name))?;
+        let target = self.path(path);
+        self.runtime
+            .block_on(self.store.put(&target, bytes.into()))
+            .with_context(|| format!("cannot write {path} in {}", self.name))?;
         Ok(())
     }
 

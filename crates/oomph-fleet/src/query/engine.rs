@@ -57,8 +57,6 @@ impl Engine {
     pub fn open(dataset: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
         let mut config = SessionConfig::new().with_information_schema(true);
-        // The parts of a dataset are many and small; a footer costs a request of its own without this.
-        config.options_mut().execution.parquet.metadata_size_hint = Some(64 << 10);
         config.options_mut().execution.parquet.pushdown_filters = true;
         let context = SessionContext::new_with_config(config);
         let base = if is_url(dataset) {
@@ -127,8 +125,7 @@ fn register(context: &SessionContext, base: &Url, table: &'static Table, by_day:
     let day = if by_day { vec![("day".to_owned(), DataType::Date32)] } else { Vec::new() };
     let options = ListingOptions::new(Arc::new(ParquetFormat::default()))
         .with_file_extension(".parquet")
-        .with_table_partition_cols(day)
-        .with_target_partitions(context.state().config().target_partitions());
+        .with_table_partition_cols(day);
     let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(table.arrow());
     let listing = ListingTable::try_new(config).with_context(failed)?;
     context.register_table(table.name, Arc::new(listing)).with_context(failed)?;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
+use datafusion::arrow::array::{Array, AsArray, BooleanArray, Float64Array};
 use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
-use datafusion::common::{DataFusionError, Result, exec_err};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use oomph_gpu::Catalogue;
@@ -22,12 +22,6 @@ const GIB: f64 = (1u64 << 30) as f64;
 
 /// Makes the functions known.
 pub fn register(context: &SessionContext) {
-    let gib = |values: &[ColumnarValue]| {
-        let arrays = ColumnarValue::values_to_arrays(values)?;
-        let bytes = arrays[0].as_primitive::<Float64Type>();
-        let gib: Float64Array = bytes.iter().map(|bytes| bytes.map(|bytes| bytes / GIB)).collect();
-        Ok(ColumnarValue::Array(Arc::new(gib) as ArrayRef))
-    };
     context.register_udf(create_udf(
         "gib",
         vec![DataType::Float64],
@@ -52,6 +46,13 @@ pub fn register(context: &SessionContext) {
         Volatility::Stable,
         Arc::new(move |values: &[ColumnarValue]| stacks.have(values)),
     ));
+}
+
+fn gib(values: &[ColumnarValue]) -> Result<ColumnarValue> {
+    let arrays = ColumnarValue::values_to_arrays(values)?;
+    let bytes = arrays[0].as_primitive::<Float64Type>();
+    let gib: Float64Array = bytes.iter().map(|bytes| bytes.map(|bytes| bytes / GIB)).collect();
+    Ok(ColumnarValue::Array(Arc::new(gib)))
 }
 
 fn fits(values: &[ColumnarValue]) -> Result<ColumnarValue> {
@@ -100,7 +101,8 @@ impl Stacks {
             return Ok(Arc::clone(ids));
         }
         if found.len() >= 64 {
-            return exec_err!("stack_has takes one text for all rows, not another one for each");
+            let text = "stack_has takes one text for all rows, not another one for each";
+            return Err(DataFusionError::Execution(text.to_owned()));
         }
         let sql = format!("SELECT DISTINCT id FROM stacks WHERE strpos(name, '{}') > 0", text.replace('\'', "''"));
         // The engine's own runtime has several threads, so that waiting on one of them does not hold up the others.

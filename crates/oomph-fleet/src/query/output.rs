@@ -77,16 +77,12 @@ pub fn write(rows: Rows, format: Format, to: &mut dyn Write) -> Result<()> {
             let names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
             write!(to, "{{\"schema\":\"oomph.query/1\",\"columns\":{},\"rows\":", json!(names)).context(failed)?;
             let mut writer = JsonWriter::new().with_explicit_nulls(true).build::<_, JsonArray>(&mut *to);
-            let mut any = false;
             for batch in rows {
-                let batch = batch?;
-                any |= batch.num_rows() > 0;
-                writer.write(&batch).context(failed)?;
+                writer.write(&batch?).context(failed)?;
             }
             writer.finish().context(failed)?;
             drop(writer);
-            // The writer of arrays writes nothing where there is no row.
-            to.write_all(if any { b"}\n" } else { b"[]}\n" }).context(failed)
+            to.write_all(b"}\n").context(failed)
         }
     }
 }
