@@ -195,7 +195,7 @@ mod tests {
         let mut found = Found::default();
         found.push(1, Fact { id: Some("a".into()), number: Some(7), ..Fact::default() });
         found.push(2, Fact { id: Some("b".into()), text: Some("é".repeat(LONGEST)), ..Fact::default() });
-        found.push(2, Failure { certainty: Some(f64::NAN), at: Some(5), ..Failure::default() });
+        found.push(2, Failure { certainty: Some(f64::NAN), happened_at: Some(5), ..Failure::default() });
         let mut gathered = Gathered::default();
         gathered.add(found);
         let parts: Vec<_> =

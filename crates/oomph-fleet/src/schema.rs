@@ -192,9 +192,9 @@ tables! {
         /// Where the file was found.
         path: Text,
         /// When: the time stamp before it in the log, or the time when the file was last written.
-        at: Time,
-        /// Whether `at` is a time stamp of the log or recording.
-        at_is_recorded: Flag,
+        happened_at: Time,
+        /// Whether `happened_at` is a time stamp of the log or recording.
+        time_is_recorded: Flag,
         /// Whether a GPU's memory ran out.
         is_gpu_oom: Flag,
         /// How sure that is, 0 to 1.
@@ -392,7 +392,7 @@ tables! {
         /// Where the file was found.
         path: Text,
         /// When the file was last written.
-        at: Time,
+        written_at: Time,
         /// The answer: fits, oom, recovered, unsure, failed, no-gpu-use, no-oom.
         verdict: Text,
         /// The model, where the command names it.
@@ -442,7 +442,7 @@ tables! {
         /// The attempt's number, from 1.
         number: Int,
         /// When it began.
-        at: Time,
+        began_at: Time,
         /// The command.
         command: Text,
         /// The model, where the command names it.
@@ -488,7 +488,7 @@ tables! {
         /// Its size in bytes.
         bytes: Int,
         /// When it was last written.
-        at: Time,
+        written_at: Time,
         /// How many failures it holds.
         failures: Int,
         /// What the reader noted, separated by semicolons.
@@ -506,7 +506,7 @@ tables! {
         /// Its size in bytes.
         bytes: Int,
         /// When it was last written.
-        at: Time,
+        written_at: Time,
         /// Why it could not be read.
         reason: Text,
     }

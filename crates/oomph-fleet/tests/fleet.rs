@@ -29,7 +29,10 @@ fn a_fleet_is_collected_and_answers_for_each_kind_of_file() {
 
     // Logs: the day is that of the time stamp before the failure, and the figures are those of the message.
     assert_eq!(number("SELECT count(*) FROM failures WHERE source = 'log'", dataset), 50);
-    assert_eq!(number("SELECT count(DISTINCT day) FROM failures WHERE source = 'log' AND at_is_recorded", dataset), 20);
+    assert_eq!(
+        number("SELECT count(DISTINCT day) FROM failures WHERE source = 'log' AND time_is_recorded", dataset),
+        20
+    );
     let first = rows(
         "SELECT site_file, site_line, requested_bytes, capacity_bytes, model, day FROM failures
          WHERE source = 'log' ORDER BY requested_bytes LIMIT 1",

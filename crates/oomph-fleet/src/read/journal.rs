@@ -119,7 +119,7 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
                 path: Some(context.item.path.clone()),
                 run: Some(line.run),
                 number: figure(begun.number),
-                at: context.plausible(at).or(Some(context.item.modified_us)),
+                began_at: context.plausible(at).or(Some(context.item.modified_us)),
                 model: model_of(&run.start.command),
                 command: (!command.is_empty()).then_some(command),
                 gpu: Some(run.start.gpu.clone()).filter(|gpu| !gpu.is_empty()),
@@ -172,7 +172,7 @@ fn finish(context: &Context, run: &mut Run, outcome: &mut Outcome, seen: &dyn Fn
     outcome.parts.push(hash);
     let id = Some(hash.to_string());
     attempt.id = id.clone();
-    let at = attempt.at.unwrap_or(context.item.modified_us);
+    let at = attempt.began_at.unwrap_or(context.item.modified_us);
     if let Some(death) = death {
         add_failure(context, &attempt, death, hash, at, &mut outcome.found);
     }
@@ -187,8 +187,8 @@ fn add_failure(context: &Context, attempt: &Attempt, death: Death, hash: Id, at:
             file_id: Some(context.id.clone()),
             source: Some("journal".to_owned()),
             path: Some(context.item.path.clone()),
-            at: Some(at),
-            at_is_recorded: Some(true),
+            happened_at: Some(at),
+            time_is_recorded: Some(true),
             is_gpu_oom: Some(true),
             certainty: Some(1.0),
             model: attempt.model.clone(),

@@ -126,7 +126,7 @@ pub fn read(item: &Item, id: Id, reading: &Reading, seen: &dyn Fn(Id) -> bool) -
                     kind: Some(outcome.kind.word().to_owned()),
                     path: Some(item.path.clone()),
                     bytes: i64::try_from(item.size).ok(),
-                    at: Some(item.modified_us),
+                    written_at: Some(item.modified_us),
                     failures: i64::try_from(failures).ok(),
                     notes: (!notes.is_empty()).then(|| notes.join("; ")),
                 },
@@ -151,7 +151,7 @@ pub fn bad(item: &Item, id: Id, kind: Kind, reason: String) -> Found {
             kind: Some(kind.word().to_owned()),
             path: Some(item.path.clone()),
             bytes: i64::try_from(item.size).ok(),
-            at: Some(item.modified_us),
+            written_at: Some(item.modified_us),
             reason: Some(reason),
         },
     );
