@@ -114,7 +114,7 @@ impl Id {
     }
 
     fn from_hash(hash: &[u8]) -> Self {
-        Self(hash.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)))
+        Self(hash.iter().take(16).fold(0, |number, byte| (number << 8) | u128::from(*byte)))
     }
 
     /// The hash that a text of [`Id::to_string`] is of.

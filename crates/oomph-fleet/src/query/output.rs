@@ -109,6 +109,7 @@ pub(super) fn cells(rows: Rows, most: usize) -> Result<(Vec<Vec<String>>, bool)>
     let mut cells = Vec::new();
     for batch in rows {
         let batch = batch?;
+        let schema = batch.schema();
         for row in 0..batch.num_rows() {
             if cells.len() == most {
                 return Ok((cells, true));
@@ -116,7 +117,7 @@ pub(super) fn cells(rows: Rows, most: usize) -> Result<(Vec<Vec<String>>, bool)>
             let shown = batch
                 .columns()
                 .iter()
-                .zip(batch.schema().fields())
+                .zip(schema.fields())
                 .map(|(column, field)| cell(field.name(), column.as_ref(), row));
             cells.push(shown.collect::<Result<Vec<String>>>()?);
         }
