@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::{Format, HelpArgs};
 use crate::failure::{hinted, status};
-use crate::{cli, handover, output};
+use crate::{cli, output};
 
 /// The command line as a document, `oomph.help/1`.
 #[derive(Debug, Serialize)]
@@ -105,12 +105,6 @@ pub struct ValueHelp {
 /// # Errors
 /// When there is no such command, or stdout cannot be written.
 pub fn run(args: &HelpArgs) -> Result<ExitCode> {
-    if let ([name], Format::Text) = (args.command.as_slice(), args.format)
-        && matches!(name.as_str(), "collect" | "query")
-        && handover::has_fleet()
-    {
-        return handover::fleet(name, &["--help".into()], false);
-    }
     let mut whole = cli::definition();
     whole.build();
     let mut command = &mut whole;

@@ -31,7 +31,6 @@ mod followed;
 mod fork_runner;
 mod gpus;
 mod grown;
-mod handover;
 mod help;
 mod html;
 #[cfg(feature = "mcp")]
@@ -80,8 +79,6 @@ fn main() -> ExitCode {
         Command::Watch(args) => watch::run(&args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::View(args) => view::run(&args, cli.quiet),
-        Command::Collect(args) => handover::fleet("collect", &args.words, cli.quiet),
-        Command::Query(args) => handover::fleet("query", &args.words, cli.quiet),
         Command::Diff(args) => compare::diff(&args),
         Command::Check(args) => compare::check(&args),
         Command::Plan(args) => plan::run(&args, cli.quiet),

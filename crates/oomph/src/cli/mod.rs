@@ -4,7 +4,6 @@ mod compare;
 mod dry_run;
 mod explain;
 mod fix;
-mod fleet;
 mod maintenance;
 mod plan;
 mod program;
@@ -21,7 +20,6 @@ pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
-pub use fleet::FleetArgs;
 pub use maintenance::{CacheArgs, CacheCommand, DoctorArgs};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
@@ -133,12 +131,6 @@ pub enum Command {
     /// Hold a recording or the reports of dry runs against limits, for CI
     #[command(after_help = compare::CHECK_HELP)]
     Check(CheckArgs),
-    /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset
-    #[command(after_help = fleet::COLLECT_HELP, disable_help_flag = true, override_usage = fleet::COLLECT_USAGE)]
-    Collect(FleetArgs),
-    /// Ask a dataset of `oomph collect` in SQL, or one of the usual questions by its name
-    #[command(after_help = fleet::QUERY_HELP, disable_help_flag = true, override_usage = fleet::QUERY_USAGE)]
-    Query(FleetArgs),
     /// Tell what a model needs for a task, from its files or its name alone
     #[command(after_help = plan::HELP)]
     Plan(Box<PlanArgs>),
