@@ -366,11 +366,11 @@ def _install_weights():
 
 
 def _torch_imported(torch):
-    from oomph import record, watch
+    from oomph import record, watcher
 
     rec = record.current()
     # Before what else wraps the same functions of torch.
-    guarded(watch.install, torch, rec, config)
+    guarded(watcher.install, torch, rec, config)
     if not config["allow_writes"]:
         from oomph import savers
 

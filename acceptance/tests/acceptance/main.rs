@@ -17,6 +17,8 @@ mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod by_hand;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod calibrating;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod calls;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod check;
@@ -38,6 +40,8 @@ mod guarded;
 mod harm;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod leaks;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod library;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -100,6 +104,8 @@ fn trials() -> Vec<Trial> {
     trials.extend(leaks::trials());
     trials.extend(guarded::trials());
     trials.extend(watching::trials());
+    trials.extend(calibrating::trials());
+    trials.extend(library::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());
     trials

@@ -14,6 +14,7 @@ pub mod activity;
 mod batches;
 mod brief;
 mod cache;
+mod calibrate;
 mod clean;
 mod compare;
 mod doctor;
@@ -33,6 +34,7 @@ mod worst;
 pub use batches::{BatchPeak, BatchRange, Batches};
 pub use brief::{BRIEF_BYTES, Brief, BriefFix, BriefPlace, BriefSchema, InBrief};
 pub use cache::{CacheEntry, CacheKind, CacheReport, CacheSchema};
+pub use calibrate::{CalibrateReport, CalibrateSchema, CardCorrection, CardReadings, ProgramReading};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use doctor::{Check, CheckState, DoctorReport, DoctorSchema};
@@ -54,9 +56,9 @@ pub use plan::{
     PlannedTerm, Verified,
 };
 pub use text::{
-    Style, github_annotations, github_summary, junit, outlook_words, render_cache, render_check, render_diff,
-    render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan, render_review,
-    render_tune, render_watch, sarif,
+    Style, github_annotations, github_summary, junit, outlook_words, render_cache, render_calibrate, render_check,
+    render_diff, render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan,
+    render_review, render_tune, render_watch, sarif,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
 pub use watch::{

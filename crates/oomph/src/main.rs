@@ -16,6 +16,7 @@ mod architectures;
 mod assemble;
 mod built;
 mod cache;
+mod calibrate;
 mod cards;
 mod cli;
 mod compare;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(*args, cli.quiet),
         Command::Run(args) => run::run(*args, cli.quiet),
         Command::Watch(args) => watch::run(&args, cli.quiet),
+        Command::Calibrate(args) => calibrate::run(&args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),

@@ -4,6 +4,7 @@ mod activity;
 mod bar;
 mod batches;
 mod cache;
+mod calibrate;
 mod compare;
 mod doctor;
 mod doubt;
@@ -25,6 +26,7 @@ mod watch;
 use oomph_gpu::Kind;
 
 pub use cache::render_cache;
+pub use calibrate::render_calibrate;
 pub use compare::{render_check, render_diff};
 pub use doctor::render_doctor;
 pub use dry_run::render_dry_run;
