@@ -15,6 +15,12 @@ _MOST = 2000
 _NOT_OWN = ("site-packages", "dist-packages", "__pycache__", ".git")
 """Folders whose files are not the program's own."""
 
+_LIBRARIES = tuple(
+    os.path.join(os.path.abspath(folder), "") for folder in
+    (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), sys.prefix, sys.base_prefix)
+)
+"""The hook's own files, and an environment that lies in the program's folder."""
+
 _seen = {}
 _root = None
 
@@ -46,7 +52,7 @@ def _heard(event, arguments):
 def _note(path):
     path = os.path.abspath(path)
     if path.startswith(_root) and path not in _seen and len(_seen) < _MOST:
-        if not any(name in _NOT_OWN for name in path.split(os.sep)):
+        if not path.startswith(_LIBRARIES) and not any(name in _NOT_OWN for name in path.split(os.sep)):
             _seen[path] = True
 
 
