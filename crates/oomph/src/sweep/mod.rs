@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -156,9 +156,17 @@ impl Sweep {
                     progress.tell(&format!("{number} of {}: {}", left.len(), cell.words(&self.file.axes)));
                     true
                 },
-                done: &|_, record, report| {
-                    self.store.add(&record, Some(report))?;
+                apart: Some(&|cell| {
+                    self.run_apart(cell)?;
                     let mut state = locked();
+                    let record = self.store.take_over_one(&cell.id)?;
+                    state.1.insert(record.cell.id.clone());
+                    state.0.insert(record.cell.id.clone(), record);
+                    Ok(())
+                }),
+                done: &|_, record, report| {
+                    let mut state = locked();
+                    self.store.add(&record, Some(report))?;
                     state.1.insert(record.cell.id.clone());
                     state.0.insert(record.cell.id.clone(), record);
                     Ok(())
@@ -215,10 +223,26 @@ impl Sweep {
                 output::tell(&format!("oomph: cell {}: {}", cell.index, cell.words(&self.file.axes)), quiet);
                 true
             },
+            apart: None,
             done: &|_, record, report| self.store.leave(&record, report),
         }
         .all(&left)?;
         Ok(performed.interrupted.map_or_else(|| ExitCode::from(status::DONE), interrupted))
+    }
+
+    /// Runs a cell by an oomph of its own, which leaves the answer.
+    fn run_apart(&self, cell: &Cell) -> Result<()> {
+        let oomph = std::env::current_exe().context("cannot tell where oomph is")?;
+        let mut command = Command::new(oomph);
+        command.args(["--quiet", "--ends-with-parent", "sweep", "--fresh", "--matrix", &matrix_name(&self.cells)]);
+        command.args(["--cell", &cell.index.to_string()]).arg(&self.path).stdin(Stdio::null()).stdout(Stdio::null());
+        let output = command.output().context("cannot start oomph")?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let told = String::from_utf8_lossy(&output.stderr);
+        let line = told.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it said nothing");
+        Err(anyhow::anyhow!("cell {} was not run ({}): {}", cell.index, output.status, clean(line)))
     }
 
     /// The records that still hold: of the same files, in the same environment.

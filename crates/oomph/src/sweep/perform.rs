@@ -1,10 +1,11 @@
 //! Running cells: those of a program, an environment and a kind of card share one fork server, which forks one at a time per
-//! core.
+//! core. What cannot be forked is run by an oomph of its own for each cell.
 //!
 //! Groups come one after another, because each has a server of its own and a signal goes to the server that runs. A cell is
 //! begun only where the host has memory for it.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,6 +66,9 @@ pub struct Running<'a> {
     pub quiet: bool,
     /// Asked before a cell is run, and told as it begins: whether it is still wanted.
     pub begin: &'a (dyn Fn(&Cell) -> bool + Sync),
+    /// Runs a cell by a process of its own and keeps its answer; `None` where cells that cannot be forked run here, one
+    /// at a time.
+    pub apart: Option<&'a (dyn Fn(&Cell) -> Result<()> + Sync)>,
     /// Told what became of a cell. Its error ends the sweep.
     pub done: &'a (dyn Fn(&Cell, Record, &DryRunReport) -> Result<()> + Sync),
 }
@@ -104,6 +108,10 @@ impl Running<'_> {
             runner.prepare(&first.program.cards);
         }
         let runner: &dyn Runner = if several { &runner } else { &stage };
+        // The launcher watches over one program at a time, so that others have launchers of their own.
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let wanted = self.jobs.unwrap_or_else(cores);
+        let apart = self.apart.filter(|_| several && runner.jobs() == 1 && wanted > 1);
         let queue = Mutex::new(cells.iter().copied().collect::<VecDeque<&Cell>>());
         let (busy, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let ended: Mutex<(Option<i32>, Option<anyhow::Error>)> = Mutex::default();
@@ -115,7 +123,10 @@ impl Running<'_> {
                     continue;
                 }
                 busy.fetch_add(1, Ordering::Relaxed);
-                let result = self.one(&stage, runner, cell);
+                let result = match apart {
+                    Some(apart) => apart(cell).map(|()| None),
+                    None => self.one(&stage, runner, cell),
+                };
                 busy.fetch_sub(1, Ordering::Relaxed);
                 match result {
                     Ok(None) => {}
@@ -130,14 +141,14 @@ impl Running<'_> {
                 }
             }
         };
-        let jobs = runner.jobs().min(cells.len());
+        let jobs = if apart.is_some() { wanted } else { runner.jobs() }.min(cells.len());
         std::thread::scope(|scope| {
             for _ in 1..jobs {
                 scope.spawn(work);
             }
             work();
         });
-        performed.forked |= jobs > 1 || (several && runner.jobs() > 1);
+        performed.forked |= several && runner.jobs() > 1;
         let (interrupted, failed) = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         performed.interrupted = interrupted;
         // A signal is why the other runs failed.

@@ -173,6 +173,19 @@ impl Store {
         Ok(())
     }
 
+    /// Takes over what the task of one cell has left.
+    ///
+    /// # Errors
+    /// When it has left nothing, or the disk is full.
+    pub fn take_over_one(&self, id: &str) -> Result<Record> {
+        let path = self.arrived().join(format!("{id}.json"));
+        let context = || format!("cannot read {}", path.display());
+        let record = serde_json::from_slice(&fs::read(&path).with_context(context)?).with_context(context)?;
+        self.add(&record, None)?;
+        fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        Ok(record)
+    }
+
     fn write_report(&self, id: &str, report: &DryRunReport) -> Result<()> {
         let path = self.report(id);
         let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
