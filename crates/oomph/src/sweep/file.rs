@@ -283,7 +283,7 @@ impl SweepFile {
                 return Err(match node {
                     Some(node) => node.wrong(
                         format_args!("{{{name}}} is not an axis"),
-                        format!("{hint}; write {{{{{name}}}}} for the word in braces itself"),
+                        format!("{hint} (for the word in braces itself write {{{{{name}}}}})"),
                     ),
                     None => hinted(format!("{}: {{{name}}} is not an axis", program.text.path.display()), hint),
                 });

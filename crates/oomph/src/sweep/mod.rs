@@ -61,8 +61,8 @@ pub fn run(args: &SweepArgs, quiet: bool) -> Result<ExitCode> {
     if let Some(signal) = signal {
         return Ok(interrupted(signal));
     }
-    let unanswered = |cell: &SweepCell| cell.verdict.is_none() && cell.pending != Some(Pending::Larger);
-    Ok(ExitCode::from(if report.cells.iter().any(unanswered) {
+    let is_missing = |cell: &SweepCell| cell.verdict.is_none() && cell.pending != Some(Pending::Larger);
+    Ok(ExitCode::from(if report.cells.iter().any(is_missing) {
         status::OUT_OF_TIME
     } else if report.cells.iter().any(|cell| cell.verdict == Some(Verdict::Failed)) {
         status::PROGRAM_FAILED
@@ -140,7 +140,7 @@ impl Sweep {
             if !args.fresh {
                 records = self.known(quiet)?;
             }
-            let left: Vec<&Cell> = self.cells.iter().filter(|cell| !records.contains_key(&cell.id)).collect();
+            let left = unanswered(self.cells.iter(), &records);
             let progress = Progress::new(quiet);
             let state = Mutex::new((records, ran));
             let locked = || state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +215,7 @@ impl Sweep {
             );
         }
         let wanted = numbers.filter_map(|number| self.cells.get(number));
-        let left: Vec<&Cell> = wanted.filter(|cell| !records.contains_key(&cell.id)).collect();
+        let left = unanswered(wanted, &records);
         let performed = Running {
             jobs: Some(args.jobs.unwrap_or(1)),
             quiet,
@@ -247,11 +247,11 @@ impl Sweep {
 
     /// The records that still hold: of the same files, in the same environment.
     fn known(&self, quiet: bool) -> Result<BTreeMap<String, Record>> {
-        let mut records = self.store.records()?;
+        let records = self.store.records()?;
         let mut environments: BTreeMap<(Vec<u8>, Vec<String>, PathBuf), Option<Option<String>>> = BTreeMap::new();
         let mut known = BTreeMap::new();
         for cell in &self.cells {
-            let Some(record) = records.remove(&cell.id).filter(|record| still(record, cell)) else { continue };
+            let Some(record) = records.get(&cell.id).filter(|record| still(record, cell)) else { continue };
             let first = cell.program.command.first().map(|word| word.as_encoded_bytes().to_vec()).unwrap_or_default();
             let place = (first, cell.program.with.clone(), cell.directory.clone());
             // Where the program cannot run, as on a login node, what was said elsewhere stands.
@@ -260,7 +260,7 @@ impl Sweep {
                 stage.ok().map(|stage| stage.environment())
             });
             if here.as_ref().is_none_or(|here| *here == record.environment) {
-                known.insert(cell.id.clone(), record);
+                known.insert(cell.id.clone(), record.clone());
             }
         }
         Ok(known)
@@ -278,6 +278,12 @@ impl Sweep {
                 && records.get(&other.id).is_some_and(|record| record.cell.verdict == Some(Verdict::Oom))
         })
     }
+}
+
+/// The cells that have no record, each once: two commits may be the same, and two settings may make the same command.
+fn unanswered<'a>(cells: impl Iterator<Item = &'a Cell>, records: &BTreeMap<String, Record>) -> Vec<&'a Cell> {
+    let mut seen = BTreeSet::new();
+    cells.filter(|cell| !records.contains_key(&cell.id) && seen.insert(&cell.id)).collect()
 }
 
 /// Whether a record is of the cell's program as it is now.
