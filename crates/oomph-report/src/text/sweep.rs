@@ -167,9 +167,11 @@ fn arranged<'a>(report: &'a SweepReport, without: Option<&str>) -> (Vec<&'a Swee
 struct Table {
     /// Names and values of the axes that go down; right-aligned.
     heads: Vec<Vec<String>>,
-    /// The columns: their two lines of heading and their cells.
-    columns: Vec<(String, String, Vec<(Ink, String)>)>,
+    columns: Vec<Column>,
 }
+
+/// A column: its two lines of heading and its cells.
+struct Column(String, String, Vec<(Ink, String)>);
 
 impl Table {
     fn of(
@@ -196,15 +198,15 @@ impl Table {
             }
             cell(&values)
         };
-        let columns: Vec<(String, String, Vec<(Ink, String)>)> = match across {
+        let columns: Vec<Column> = match across {
             Some(axis) => {
                 let one = |value: &String| {
                     let cells = rows.iter().map(|row| text(row, Some(value))).collect();
-                    (name(value), capacity(report, axis, value), cells)
+                    Column(name(value), capacity(report, axis, value), cells)
                 };
                 axis.values.iter().map(one).collect()
             }
-            None => vec![(String::new(), String::new(), rows.iter().map(|row| text(row, None)).collect())],
+            None => vec![Column(String::new(), String::new(), rows.iter().map(|row| text(row, None)).collect())],
         };
         let head = |axis: &&SweepAxis| -> Vec<String> {
             [name(&axis.name)].into_iter().chain(rows.iter().map(|row| name(&row[&axis.name]))).collect()
@@ -216,7 +218,7 @@ impl Table {
     fn write(&self, page: &mut Page) {
         let widths: Vec<usize> = self.heads.iter().map(|head| widest(head.iter())).collect();
         let heads: usize = widths.iter().map(|width| width + 2).sum();
-        let column = |(first, second, cells): &(String, String, Vec<(Ink, String)>)| {
+        let column = |Column(first, second, cells): &Column| {
             widest([first, second].into_iter().chain(cells.iter().map(|(_, text)| text)))
         };
         let mut left: &[_] = &self.columns;
@@ -231,7 +233,7 @@ impl Table {
             let (block, rest) = left.split_at(fits.count().max(1));
             left = rest;
             let sizes: Vec<usize> = block.iter().map(&column).collect();
-            let has_second = block.iter().any(|(_, second, _)| !second.is_empty());
+            let has_second = block.iter().any(|Column(_, second, _)| !second.is_empty());
             let blank: String = widths.iter().map(|width| " ".repeat(width + 2)).collect();
             let names: String =
                 self.heads.iter().zip(&widths).map(|(head, width)| right(&head[0], *width) + "  ").collect();
@@ -239,15 +241,15 @@ impl Table {
                 let line: String = texts.iter().zip(&sizes).map(|(text, size)| right(text, *size) + "  ").collect();
                 format!("{lead}{line}").trim_end().to_owned()
             };
-            let firsts = block.iter().map(|(first, ..)| first).collect();
-            let seconds = block.iter().map(|(_, second, _)| second).collect();
+            let firsts = block.iter().map(|Column(first, ..)| first).collect();
+            let seconds = block.iter().map(|Column(_, second, _)| second).collect();
             if has_second {
                 page.line(0, &[(Ink::Strong, &heading(&blank, firsts))]);
                 page.line(0, &[(Ink::Faint, &heading(&names, seconds))]);
             } else {
                 page.line(0, &[(Ink::Strong, &heading(&names, firsts))]);
             }
-            let rows = block.first().map_or(0, |(_, _, cells)| cells.len());
+            let rows = block.first().map_or(0, |Column(_, _, cells)| cells.len());
             for row in 0..rows {
                 let lead: String =
                     self.heads.iter().zip(&widths).map(|(head, width)| right(&head[row + 1], *width) + "  ").collect();
@@ -256,7 +258,7 @@ impl Table {
                     .iter()
                     .zip(&sizes)
                     .enumerate()
-                    .map(|(at, ((_, _, cells), size))| {
+                    .map(|(at, (Column(_, _, cells), size))| {
                         let (ink, text) = &cells[row];
                         (*ink, right(text, *size) + if at == last { "" } else { "  " })
                     })

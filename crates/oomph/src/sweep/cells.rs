@@ -10,7 +10,7 @@ use oomph_report::{SweepAxis, clean};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::file::{COMMITS, SweepFile};
+use super::file::{COMMITS, Rule, SweepFile};
 use crate::cli::ProgramArgs;
 use crate::failure::hinted;
 use crate::program::Program;
@@ -80,9 +80,8 @@ pub fn expand(file: &SweepFile, places: &Places<'_>) -> Result<Vec<Cell>> {
             left /= axis.values.len();
         }
         let value = |place: usize| file.axes[place].values[chosen[place]].as_str();
-        let is_excluded = |rule: &Vec<(usize, Vec<String>)>| {
-            rule.iter().all(|(place, values)| values.iter().any(|excluded| excluded == value(*place)))
-        };
+        let is_excluded =
+            |rule: &Rule| rule.iter().all(|(place, values)| values.iter().any(|excluded| excluded == value(*place)));
         if file.exclude.iter().any(is_excluded) {
             continue;
         }

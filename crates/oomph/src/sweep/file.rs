@@ -59,10 +59,13 @@ pub struct SweepFile {
     /// Variables of the program's environment.
     pub env: Vec<(String, Template)>,
     /// Combinations that are left out: the values, by the places of their axes.
-    pub exclude: Vec<Vec<(usize, Vec<String>)>>,
+    pub exclude: Vec<Rule>,
     /// Options of `oomph dry-run`: the word and its value, if it takes one.
     pub options: Vec<(String, Option<Template>)>,
 }
+
+/// What is left out: some values of some axes, which are known by their places.
+pub type Rule = Vec<(usize, Vec<String>)>;
 
 /// A value of the file, and its line.
 struct Node<'a> {
@@ -292,12 +295,12 @@ impl SweepFile {
         Ok(())
     }
 
-    fn excluded(&self, node: &Node<'_>) -> Result<Vec<Vec<(usize, Vec<String>)>>> {
+    fn excluded(&self, node: &Node<'_>) -> Result<Vec<Rule>> {
         const HINT: &str = "write `exclude: [{gpu: t4, batch: 16}]`";
         let YamlData::Sequence(rules) = &node.node.data else {
             return Err(node.wrong("exclude is not a list", HINT));
         };
-        let rule = |rule: &MarkedYaml<'_>| -> Result<Vec<(usize, Vec<String>)>> {
+        let rule = |rule: &MarkedYaml<'_>| -> Result<Rule> {
             let rule = Node { node: rule, text: node.text };
             let entries = rule.entries("what is excluded", HINT)?;
             if entries.is_empty() {

@@ -248,7 +248,7 @@ impl Sweep {
     /// The records that still hold: of the same files, in the same environment.
     fn known(&self, quiet: bool) -> Result<BTreeMap<String, Record>> {
         let records = self.store.records()?;
-        let mut environments: BTreeMap<(Vec<u8>, Vec<String>, PathBuf), Option<Option<String>>> = BTreeMap::new();
+        let mut environments = BTreeMap::new();
         let mut known = BTreeMap::new();
         for cell in &self.cells {
             let Some(record) = records.get(&cell.id).filter(|record| still(record, cell)) else { continue };

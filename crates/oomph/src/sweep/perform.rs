@@ -58,6 +58,9 @@ const BEFORE_PYTHON: [&str; 24] = [
     "HF_",
 ];
 
+/// What runs a cell by a process of its own.
+pub type Apart<'a> = dyn Fn(&Cell) -> Result<()> + Sync + 'a;
+
 /// How cells are run.
 pub struct Running<'a> {
     /// How many at a time; `None` is one per core.
@@ -68,7 +71,7 @@ pub struct Running<'a> {
     pub begin: &'a (dyn Fn(&Cell) -> bool + Sync),
     /// Runs a cell by a process of its own and keeps its answer; `None` where cells that cannot be forked run here, one
     /// at a time.
-    pub apart: Option<&'a (dyn Fn(&Cell) -> Result<()> + Sync)>,
+    pub apart: Option<&'a Apart<'a>>,
     /// Told what became of a cell. Its error ends the sweep.
     pub done: &'a (dyn Fn(&Cell, Record, &DryRunReport) -> Result<()> + Sync),
 }
