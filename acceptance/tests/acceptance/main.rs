@@ -63,6 +63,8 @@ mod scenarios;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod serving;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod sweeping;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod watching;
@@ -86,6 +88,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
     trials.extend(explanations::trials());
+    trials.extend(sweeping::trials());
     trials.extend(tune::trials());
     trials.extend(fix::trials());
     trials.extend(by_hand::trials());

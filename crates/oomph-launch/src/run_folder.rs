@@ -460,6 +460,7 @@ pub(crate) mod tests {
             batches: Default::default(),
             unknown_sizes: Default::default(),
             guard: None,
+            reads: false,
         }
     }
 

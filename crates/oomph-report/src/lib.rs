@@ -26,6 +26,8 @@ mod followed;
 mod gpus;
 mod plan;
 pub mod review;
+mod sweep;
+mod sweep_picture;
 mod text;
 mod tune;
 mod watch;
@@ -55,10 +57,12 @@ pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
     PlannedTerm, Verified,
 };
+pub use sweep::{Largest, Pending, SweepAxis, SweepCell, SweepReport, SweepSchema};
+pub use sweep_picture::{picture_axis, sweep_picture};
 pub use text::{
     Style, github_annotations, github_summary, junit, outlook_words, render_cache, render_calibrate, render_check,
     render_diff, render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan,
-    render_review, render_tune, render_watch, sarif,
+    render_review, render_sweep, render_tune, render_watch, sarif,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
 pub use watch::{

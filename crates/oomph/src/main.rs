@@ -47,6 +47,7 @@ mod review;
 mod run;
 mod shell;
 mod stage;
+mod sweep;
 mod trial;
 mod tune;
 mod unsure;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
+        Command::Sweep(args) => sweep::run(&args, cli.quiet),
         Command::Run(args) => run::run(*args, cli.quiet),
         Command::Watch(args) => watch::run(&args, cli.quiet),
         Command::Calibrate(args) => calibrate::run(&args, cli.quiet),

@@ -20,6 +20,7 @@ mod peak;
 mod plan;
 mod review;
 mod site;
+mod sweep;
 mod tune;
 mod watch;
 
@@ -37,6 +38,7 @@ pub use gpus::{render_gpu, render_gpus};
 pub use page::Style;
 pub use plan::render_plan;
 pub use review::{github_annotations, github_summary, junit, render_review, sarif};
+pub use sweep::render_sweep;
 pub use tune::render_tune;
 pub use watch::{outlook_words, render_watch};
 

@@ -105,6 +105,7 @@ impl Stage {
             batches: Batches::Seen,
             unknown_sizes: UnknownSizes::Most,
             guard: Some(guard.clone()),
+            reads: false,
         })?;
         let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared);
