@@ -1,0 +1,120 @@
+//! Attachments to real interpreters. `OOMPH_ATTACH_PYTHONS=PATH:PATH...` names them (`python3` without it), and
+//! `OOMPH_ATTACHMENTS=N` says how often each program is attached to.
+#![cfg(target_os = "linux")]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use oomph_attach::{AttachError, Errand, Ladder, Rung, Target};
+
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs.py");
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Takes the order and answers with the number of the thread that it ran in.
+const SCRIPT: &str = r#"
+def run():
+    import os, threading
+    try:
+        os.rename(FOLDER + "/order.json", FOLDER + "/taken.json")
+    except OSError:
+        return
+    with open(FOLDER + "/answer.part", "w") as file:
+        file.write("main" if threading.current_thread() is threading.main_thread() else "other")
+    os.rename(FOLDER + "/answer.part", FOLDER + "/answer.json")
+run()
+"#;
+
+struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(python: &str, kind: &str, seconds: f64) -> Self {
+        let mut words = python.split(' ');
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
+            .args([PROGRAMS, kind, &seconds.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, stdout }
+    }
+
+    fn attach(&self) -> Result<(String, Rung), AttachError> {
+        let target = Target::look(self.child.id())?;
+        let ladder = Ladder::of(&target);
+        let errand = Errand::create(&target, SCRIPT, &[], b"{}")?;
+        let rung = ladder.send(&target, &errand, LIMIT)?;
+        let answer = errand.wait(Instant::now() + LIMIT)?.expect("an answer");
+        Ok((String::from_utf8(answer).unwrap(), rung))
+    }
+
+    /// The program's own verdict on what it computed.
+    fn end(mut self) {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(line.starts_with("right") && status.success(), "{status}: {line}");
+    }
+}
+
+fn pythons() -> Vec<String> {
+    match std::env::var("OOMPH_ATTACH_PYTHONS") {
+        Ok(list) => list.split(':').map(str::to_owned).collect(),
+        Err(_) => vec!["python3".to_owned()],
+    }
+}
+
+fn times() -> usize {
+    std::env::var("OOMPH_ATTACHMENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(8)
+}
+
+#[test]
+fn programs_compute_what_they_would() {
+    for python in pythons() {
+        for kind in ["alone", "reals", "threads", "joins"] {
+            let program = Program::start(&python, kind, 2.0 + times() as f64 * 0.02);
+            let mut rungs = Vec::new();
+            let mut took = Vec::new();
+            for _ in 0..times() {
+                let start = Instant::now();
+                let (answer, rung) = program.attach().unwrap_or_else(|error| panic!("{python} {kind}: {error}"));
+                assert_eq!(answer, "main", "{python} {kind}");
+                took.push(start.elapsed());
+                rungs.push(rung);
+            }
+            took.sort_unstable();
+            println!(
+                "{python} {kind}: {} by {}, {:?} in the middle, {:?} at most",
+                rungs.len(),
+                rungs[0].id(),
+                took[took.len() / 2],
+                took.last().unwrap()
+            );
+            program.end();
+        }
+    }
+}
+
+#[test]
+fn a_script_that_comes_too_late_does_not_run() {
+    for python in pythons() {
+        let program = Program::start(&python, "sleeps", 2.5);
+        let target = Target::look(program.child.id()).unwrap();
+        let errand = Errand::create(&target, SCRIPT, &[], b"{}").unwrap();
+        match Ladder::of(&target).send(&target, &errand, Duration::from_millis(500)) {
+            Err(error @ AttachError::TimedOut { .. }) => assert!(error.to_string().contains("sleeps"), "{error}"),
+            // Some interpreters run scripts in the middle of a sleep.
+            other => drop(other.unwrap()),
+        }
+        let taken = errand.is_taken();
+        program.end();
+        assert_eq!(errand.is_taken(), taken);
+    }
+}
