@@ -112,7 +112,7 @@ impl Errand {
             if self.is_taken() {
                 return true;
             }
-            if Instant::now() >= end || !process::folder(self.pid).exists() {
+            if Instant::now() >= end || !process::is_alive(self.pid) {
                 return false;
             }
             std::thread::sleep(LOOK);
@@ -129,7 +129,7 @@ impl Errand {
             if let Some(answer) = read_answer(&path) {
                 return Ok(Some(answer));
             }
-            if !is_alive(self.pid) {
+            if !process::is_alive(self.pid) {
                 return Err(AttachError::NoProcess(self.pid));
             }
             if Instant::now() >= end {
@@ -159,10 +159,6 @@ fn read_answer(path: &Path) -> Option<Vec<u8>> {
     let mut answer = Vec::new();
     file.take(ANSWER_LIMIT).read_to_end(&mut answer).ok()?;
     Some(answer)
-}
-
-fn is_alive(pid: u32) -> bool {
-    process::Status::read(&process::folder(pid)).is_some_and(|status| status.state() != 'Z')
 }
 
 fn fill(

@@ -93,6 +93,10 @@ impl Ladder {
         self.checked.iter().find(|checked| checked.closed.is_none()).map(|checked| checked.rung)
     }
 
+    fn is_open(&self, rung: Rung) -> bool {
+        self.checked.iter().any(|checked| checked.rung == rung && checked.closed.is_none())
+    }
+
     /// Why no way is open.
     pub fn refusal(&self, target: &Target) -> AttachError {
         if let Some(denied) = &self.denied {
@@ -113,26 +117,42 @@ impl Ladder {
         let end = Instant::now() + limit;
         let _lock = lock(target.pid, end)?;
         let script = errand.script();
-        match rung {
-            Rung::Door => door::send(target, &script, end)?,
-            Rung::RemoteDebug => remote_debug::send(target, &script, end)?,
-            Rung::Inject => inject::send(target, &script, end)?,
-        }
+        let sent = match rung {
+            Rung::Door => door::send(target, &script, end),
+            Rung::RemoteDebug => remote_debug::send(target, &script),
+            Rung::Inject => inject::send(target, &script, end),
+        };
+        // What a process that has just ended refuses has no other reason.
+        let alive = |error| if process::is_alive(target.pid) { error } else { AttachError::NoProcess(target.pid) };
+        sent.map_err(alive)?;
+        let mut used = rung;
         loop {
             if errand.wait_taken(end.min(Instant::now() + WAKE)) {
-                return Ok(rung);
+                if used != rung {
+                    remote_debug::cancel(target);
+                }
+                return Ok(used);
             }
-            if Instant::now() >= end || !process::folder(target.pid).exists() {
+            if Instant::now() >= end || !process::is_alive(target.pid) {
                 break;
             }
-            if rung != Rung::Door {
+            if used == Rung::RemoteDebug && inject::waits_for_lock(target.pid) && self.is_open(Rung::Inject) {
+                // CPython looks for a script between two instructions, and for pending calls also while it waits for a
+                // lock.
+                if inject::send(target, &script, end).is_ok() {
+                    used = Rung::Inject;
+                }
+            } else if used == Rung::Inject {
                 inject::wake(target.pid);
             }
         }
-        if !errand.cancel() {
-            return Ok(rung);
+        if rung == Rung::RemoteDebug {
+            remote_debug::cancel(target);
         }
-        if !process::folder(target.pid).exists() {
+        if !errand.cancel() {
+            return Ok(used);
+        }
+        if !process::is_alive(target.pid) {
             return Err(AttachError::NoProcess(target.pid));
         }
         let reason = inject::describe(target.pid);

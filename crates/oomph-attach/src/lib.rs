@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`Rung::Door`] | the hook, in a program under `oomph run` or `oomph dry-run` | the same user |
 //! | [`Rung::RemoteDebug`] | CPython 3.14 and later | the kernel's permission to trace |
-//! | [`Rung::Inject`] | nobody: CPython 3.9 to 3.13 on x86-64 | the kernel's permission to trace |
+//! | [`Rung::Inject`] | nobody: CPython 3.9 to 3.14 on x86-64 | the kernel's permission to trace |
 //!
 //! [`Errand`] is what the script is sent in: a folder that the target can read, with an order that is taken once, and
 //! an answer that comes back. An order that was given up on, or that outlives whoever sent it, does nothing.

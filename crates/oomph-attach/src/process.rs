@@ -34,6 +34,11 @@ pub(crate) fn folder(pid: u32) -> PathBuf {
     Path::new("/proc").join(pid.to_string())
 }
 
+/// Whether a process is there and has not ended; one whose parent does not look has a folder all the same.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    Status::read(&folder(pid)).is_some_and(|status| !matches!(status.state(), 'Z' | 'X'))
+}
+
 /// Reads the mappings of a process.
 ///
 /// # Errors

@@ -4,8 +4,6 @@
 //! into the state of the main thread, and a bit that makes it look; nothing is stopped and no code runs before the
 //! interpreter itself looks.
 
-use std::time::Instant;
-
 use crate::elf::Module;
 use crate::error::AttachError;
 use crate::memory::Memory;
@@ -114,7 +112,7 @@ fn plan(target: &Target) -> Result<Plan, String> {
 ///
 /// # Errors
 /// When the interpreter takes none, or its memory cannot be written.
-pub(crate) fn send(target: &Target, script: &str, _end: Instant) -> Result<(), AttachError> {
+pub(crate) fn send(target: &Target, script: &str) -> Result<(), AttachError> {
     let no_way = |reason: String| AttachError::NoWay { pid: target.pid, reason };
     let plan = plan(target).map_err(no_way)?;
     let mut path = script.as_bytes().to_vec();
@@ -135,4 +133,11 @@ pub(crate) fn send(target: &Target, script: &str, _end: Instant) -> Result<(), A
         .read(plan.eval_breaker, &mut breaker)
         .map_err(|error| AttachError::io(format!("read the memory of process {}", target.pid), error))?;
     write(plan.eval_breaker, &[breaker[0] | PLEASE_STOP])
+}
+
+/// Takes back a script that has not been looked at: its file will be gone.
+pub(crate) fn cancel(target: &Target) {
+    if let Ok(plan) = plan(target) {
+        let _ = plan.memory.write(plan.pending_call, &0i32.to_le_bytes());
+    }
 }

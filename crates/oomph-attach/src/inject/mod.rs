@@ -1,4 +1,4 @@
-//! A script sent into CPython 3.9 to 3.13 through `ptrace`, without a debugger, a breakpoint or a patch.
+//! A script sent into CPython 3.9 to 3.14 through `ptrace`, without a debugger, a breakpoint or a patch.
 //!
 //! One thread of the target is stopped for some microseconds and its instruction pointer is set to a short routine,
 //! which saves every register, calls `Py_AddPendingCall`, restores every register and jumps back by itself. CPython
@@ -35,7 +35,7 @@ use crate::memory::Memory;
 use crate::process::{self, Mapping, Status};
 use crate::target::{self, Target};
 
-pub(crate) use thread::{describe, wake};
+pub(crate) use thread::{describe, waits_for_lock, wake};
 
 /// How long a thread in a fit state is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -61,10 +61,13 @@ pub(crate) fn check(target: &Target) -> Result<(), String> {
         return Err("ptrace is used on x86-64 only; CPython 3.14 and later need none".to_owned());
     }
     match target.python.map(|python| python.minor) {
-        Some(9..=13) => {}
-        Some(14..) => return Err("CPython 3.14 and later have a way of their own".to_owned()),
+        Some(9..=14) => {}
+        Some(minor @ 15..) => return Err(format!("CPython 3.{minor} is newer than this oomph")),
         Some(0) | None => return Err("the version of its Python is not known".to_owned()),
         Some(minor) => return Err(format!("CPython 3.{minor} is too old; 3.9 and later are known")),
+    }
+    if target.forbids_remote_debug {
+        return Err("it was started with remote debugging off (PYTHON_DISABLE_REMOTE_DEBUG)".to_owned());
     }
     plan(target).map(|_| ())
 }
@@ -105,14 +108,14 @@ fn is_initialized(memory: &Memory, runtime: u64, minor: u8) -> bool {
             && head < 1 << 20
             && memory.word(runtime.wrapping_add(head)).is_ok_and(|interpreter| interpreter != 0);
     }
-    // Four flags, one after the other: preinitializing, preinitialized, core initialized, initialized. Since 3.10 there
+    // Four flags, one after the other: preinitializing, preinitialized, core initialized, initialized. Since 3.11 there
     // is one before them, of the structure itself.
     let flags: Vec<u32> = memory
         .read_some(runtime, 20)
         .chunks_exact(4)
         .map(|flag| u32::from_le_bytes([flag[0], flag[1], flag[2], flag[3]]))
         .collect();
-    let own: &[u32] = if minor >= 10 { &[1, 0, 1, 1, 1] } else { &[0, 1, 1, 1] };
+    let own: &[u32] = if minor >= 11 { &[1, 0, 1, 1, 1] } else { &[0, 1, 1, 1] };
     flags.starts_with(own)
 }
 

@@ -77,7 +77,8 @@ pub(crate) fn describe(pid: u32) -> String {
         ('T' | 't', _) => "it is stopped".to_owned(),
         (_, Some(FUTEX)) => "its main thread waits for a lock or another thread".to_owned(),
         (_, Some(35 | 230)) => "its main thread sleeps".to_owned(),
-        (_, Some(7 | 23 | 232 | 270 | 271 | 281)) => "its main thread waits for input".to_owned(),
+        // Up to CPython 3.10 `time.sleep` is `select`.
+        (_, Some(7 | 23 | 232 | 270 | 271 | 281)) => "its main thread sleeps or waits for input".to_owned(),
         (_, Some(61 | 247)) => "its main thread waits for another process".to_owned(),
         (_, Some(16)) => "its main thread waits for a device".to_owned(),
         (_, Some(call)) => format!("its main thread is in system call {call}"),
@@ -85,9 +86,14 @@ pub(crate) fn describe(pid: u32) -> String {
     }
 }
 
+/// Whether the main thread waits for a lock or for another thread.
+pub(crate) fn waits_for_lock(pid: u32) -> bool {
+    waits_in(pid, pid) == Some(FUTEX)
+}
+
 /// Ends the main thread's wait for a lock with EINTR, after which CPython looks for calls and waits on.
 pub(crate) fn wake(pid: u32) {
-    if !cfg!(target_arch = "x86_64") || waits_in(pid, pid) != Some(FUTEX) {
+    if !cfg!(target_arch = "x86_64") || !waits_for_lock(pid) {
         return;
     }
     let work = || {
