@@ -87,11 +87,11 @@ pub(super) fn routine(add_pending_call: u64, run_string: u64, text: &[u8]) -> Ve
     code
 }
 
-/// The Python text that the pending call runs. It leaves no name behind, raises nothing, and hands a Ctrl-C on that
+/// The Python text that the pending call runs. It leaves no name and no open file behind, raises nothing, and hands a Ctrl-C on that
 /// arrives meanwhile.
 pub(super) fn text(script: &str) -> Vec<u8> {
     format!(
-        "try:\n exec(__import__('io').open({script:?}).read(),{{}})\nexcept KeyboardInterrupt:\n \
+        "try:\n exec((lambda f:(f.read(),f.close())[0])(__import__('io').open({script:?})),{{}})\nexcept KeyboardInterrupt:\n \
          __import__('_thread').interrupt_main()\nexcept BaseException:\n pass\n"
     )
     .into_bytes()

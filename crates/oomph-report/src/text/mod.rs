@@ -1,6 +1,7 @@
 //! How answers look in a terminal.
 
 mod activity;
+mod attach;
 mod bar;
 mod batches;
 mod cache;
@@ -24,6 +25,7 @@ mod watch;
 
 use oomph_gpu::Kind;
 
+pub use attach::render_attach;
 pub use cache::render_cache;
 pub use compare::{render_check, render_diff};
 pub use doctor::render_doctor;

@@ -1,5 +1,6 @@
 //! What was typed. Nothing is interpreted here; the command of each name says what it means.
 
+mod attach;
 mod compare;
 mod dry_run;
 mod explain;
@@ -16,6 +17,7 @@ mod watch;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+pub use attach::AttachArgs;
 pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
@@ -119,6 +121,10 @@ pub enum Command {
     /// Show who holds the memory of the cards and where it is heading, or wait until one has room
     #[command(after_help = watch::HELP)]
     Watch(WatchArgs),
+    /// See what a running program holds on the GPU and whose it is: a snapshot, some recorded steps, a watch for its death
+    #[cfg(target_os = "linux")]
+    #[command(after_help = attach::HELP, override_usage = "oomph attach [OPTIONS] PID...")]
+    Attach(AttachArgs),
     /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),
