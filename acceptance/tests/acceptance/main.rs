@@ -13,6 +13,8 @@ mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod answers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod attaching;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod by_hand;
@@ -99,6 +101,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
     trials.extend(guarded::trials());
+    trials.extend(attaching::trials());
     trials.extend(watching::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());

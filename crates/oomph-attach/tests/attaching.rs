@@ -133,3 +133,45 @@ fn a_script_that_comes_too_late_does_not_run() {
         assert_eq!(errand.is_taken(), taken);
     }
 }
+
+/// Says of an attacher's process which target it is for; the next test is that process then.
+const KILLED: &str = "OOMPH_ATTACH_KILLED";
+
+/// Attaches until it is killed. Without the variable there is nothing to do.
+#[test]
+fn the_attacher_that_is_killed() {
+    let Some(pid) = std::env::var(KILLED).ok().and_then(|pid| pid.parse().ok()) else { return };
+    loop {
+        let target = Target::look(pid).unwrap();
+        let errand = Errand::create(&target, SCRIPT, &[], b"{}").unwrap();
+        Ladder::of(&target).send(&target, &errand, LIMIT).unwrap();
+    }
+}
+
+/// Killed at any point, the attacher leaves a program that goes on and computes what it would, and that the next one can
+/// attach to.
+#[test]
+fn a_killed_attacher_harms_nobody() {
+    let kills = std::env::var("OOMPH_ATTACH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    for python in pythons() {
+        for kind in ["alone", "reals", "threads"] {
+            let program = Program::start(&python, kind);
+            for kill in 0..kills {
+                let mut attacher = Command::new(std::env::current_exe().unwrap())
+                    .args(["--exact", "the_attacher_that_is_killed"])
+                    .env(KILLED, program.child.id().to_string())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                // From before its first system call to after some whole attachments.
+                std::thread::sleep(Duration::from_micros(500 + (kill * 7919) % 150_000));
+                attacher.kill().unwrap();
+                attacher.wait().unwrap();
+            }
+            let (answer, _) = program.attach().unwrap_or_else(|error| panic!("{python} {kind}: {error}"));
+            assert_eq!(answer, "main", "{python} {kind}");
+            program.end();
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::process::Mapping;
 
 /// How many bytes are needed.
-pub(super) const NEEDED: usize = 480;
+pub(super) const NEEDED: usize = 528;
 /// The unit that the kernel maps.
 const PAGE: u64 = 4096;
 /// Begins the place, so that the next attacher finds it again.
