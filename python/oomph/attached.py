@@ -339,6 +339,11 @@ def stop(torch, folder, order, answer, action):
     answer["devices"] = answer["devices"] or devices(torch)
     answer["dumps"] = session.dumps
     session.close()
+    try:
+        # Its folder may be removed now.
+        os.unlink(os.path.join(session.folder, "in-use"))
+    except OSError:
+        pass
     if session.dump is not None:
         answer["notes"].append("PyTorch keeps the observer of out-of-memory errors; it does nothing any more")
     answer["again"] = not session.remove()
