@@ -186,7 +186,8 @@ impl Facts {
                 return Denied::NotDumpable;
             }
         }
-        if self.is_same_namespace == Some(false) {
+        // A capability of this process that the kernel does not count is one of another namespace.
+        if self.is_same_namespace == Some(false) || is_capable && self.is_same_namespace.is_none() {
             return Denied::Namespace;
         }
         let lacking = self.their_capabilities & !self.our_capabilities;
@@ -294,6 +295,8 @@ mod tests {
             Denied::Capabilities(4)
         );
         assert_eq!(Facts { is_same_namespace: Some(false), ..ordinary() }.reason(), Denied::Namespace);
+        let contained = Facts { is_same_namespace: None, our_capabilities: 1 << CAP_SYS_PTRACE, ..ordinary() };
+        assert_eq!(contained.reason(), Denied::Namespace);
         let traced = Facts { tracer: Some((5, "strace".into())), yama: Some(1), ..ordinary() };
         assert_eq!(traced.reason().to_string(), "process 5 (strace) traces it already");
         let filtered = Facts { is_filtered: true, ..ordinary() };

@@ -61,7 +61,7 @@ impl Target {
         let command = process::command(pid).unwrap_or_else(|| name.clone());
         let python = match process::mappings(pid) {
             // Kernels show an empty list to those who may not look.
-            Ok(mappings) if !mappings.is_empty() => {
+            Ok(mappings) if !mappings.is_empty() && shows_executable(pid) => {
                 Some(python(pid, &mappings).ok_or(AttachError::NotPython(pid, name))?)
             }
             _ => None,
@@ -84,6 +84,11 @@ impl Target {
             command,
         })
     }
+}
+
+/// Whether the kernel says which file a process runs; without it a static interpreter cannot be told from others.
+fn shows_executable(pid: u32) -> bool {
+    std::fs::read_link(process::folder(pid).join("exe")).is_ok()
 }
 
 /// The Python among what a process has mapped: its version by the names of its files.

@@ -43,32 +43,32 @@ fn write_process(page: &mut Page, process: &AttachedProcess, action: &str) {
     if action == "check" {
         for way in &process.ways {
             match &way.closed {
-                None => page.paragraph(2, 4, &[(Ink::Good, "open   "), (Ink::Plain, &way.name)]),
+                None => page.paragraph(2, 4, &[(Ink::Good, "open:"), (Ink::Plain, &format!(" {}", way.name))]),
                 Some(reason) => page.paragraph(
                     2,
                     4,
-                    &[(Ink::Care, "closed "), (Ink::Plain, &format!("{}: {}", way.name, clean(reason)))],
+                    &[(Ink::Care, "closed:"), (Ink::Plain, &format!(" {}: {}", way.name, clean(reason)))],
                 ),
             }
         }
     } else if let Some(way) = process.ways.iter().find(|way| Some(way.id) == process.way) {
         let pause =
             process.seconds.map_or_else(String::new, |seconds| format!("; it paused for {:.0} ms", seconds * 1e3));
-        page.paragraph(2, 4, &[(Ink::Faint, "attached by "), (Ink::Plain, &format!("{}{pause}", way.name))]);
+        page.paragraph(2, 4, &[(Ink::Faint, "attached by"), (Ink::Plain, &format!(" {}{pause}", way.name))]);
     }
     if let Some(reason) = &process.reason {
-        let (word, ink) = if process.failed { ("not attached: ", Ink::Bad) } else { ("nothing to see: ", Ink::Care) };
-        page.paragraph(2, 4, &[(ink, word), (Ink::Plain, &clean(reason))]);
+        let (word, ink) = if process.failed { ("not attached:", Ink::Bad) } else { ("nothing to see:", Ink::Care) };
+        page.paragraph(2, 4, &[(ink, word), (Ink::Plain, &format!(" {}", clean(reason)))]);
     }
     if let Some(hint) = &process.hint {
-        page.paragraph(2, 4, &[(Ink::Faint, "hint: "), (Ink::Plain, &clean(hint))]);
+        page.paragraph(2, 4, &[(Ink::Faint, "hint:"), (Ink::Plain, &format!(" {}", clean(hint)))]);
     }
     for device in &process.devices {
         write_device(page, device);
     }
     write_recording(page, process);
     for note in &process.notes {
-        page.paragraph(2, 4, &[(Ink::Faint, "note: "), (Ink::Plain, &clean(note))]);
+        page.paragraph(2, 4, &[(Ink::Faint, "note:"), (Ink::Plain, &format!(" {}", clean(note)))]);
     }
     let used = |device: &&oomph_explain::snapshot::DeviceExplanation| device.peak_reserved_bytes > 0;
     for device in process.explanation.iter().filter(used) {
@@ -126,6 +126,28 @@ fn write_recording(page: &mut Page, process: &AttachedProcess) {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("end that with oomph attach --stop {}", process.pid))]);
     }
     if let Some(snapshot) = &process.snapshot {
-        page.paragraph(2, 4, &[(Ink::Faint, "snapshot: "), (Ink::Plain, &clean(snapshot))]);
+        page.paragraph(2, 4, &[(Ink::Faint, "snapshot:"), (Ink::Plain, &format!(" {}", clean(snapshot)))]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{AttachSchema, WayIn};
+
+    #[test]
+    fn a_check_says_which_way_is_open_and_why_not() {
+        let way =
+            |id, closed: Option<&str>| WayIn { id, name: id.to_owned(), closed: closed.map(str::to_owned), hint: None };
+        let process = AttachedProcess {
+            pid: 7,
+            command: Some("python \u{1b}[31mtrain.py".into()),
+            ways: vec![way("door", Some("it does not run under oomph")), way("ptrace", None)],
+            ..AttachedProcess::default()
+        };
+        let report = AttachReport { schema: AttachSchema, action: "check", processes: vec![process] };
+        let text = render_attach(&report, Style::default());
+        assert!(text.starts_with("process 7 python ") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("closed: door: it does not run under oomph") && text.contains("open: ptrace"), "{text}");
     }
 }
