@@ -404,6 +404,14 @@ def _install_guard(torch, rec):
     from oomph import guard
 
     guard.install(torch, rec, config)
+    if config["guard"] is not None:
+        guarded(_open_door)
+
+
+def _open_door():
+    from oomph import door
+
+    door.install(run_folder())
 
 
 def _settle_vllm():

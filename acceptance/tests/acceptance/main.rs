@@ -13,6 +13,8 @@ mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod answers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod attaching;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod by_hand;
@@ -106,6 +108,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
     trials.extend(guarded::trials());
+    trials.extend(attaching::trials());
     trials.extend(watching::trials());
     trials.extend(calibrating::trials());
     trials.extend(library::trials());

@@ -14,6 +14,8 @@
 mod activity;
 mod architectures;
 mod assemble;
+#[cfg(target_os = "linux")]
+mod attach;
 mod built;
 mod cache;
 mod calibrate;
@@ -81,6 +83,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(*args, cli.quiet),
         Command::Watch(args) => watch::run(&args, cli.quiet),
         Command::Calibrate(args) => calibrate::run(&args, cli.quiet),
+        #[cfg(target_os = "linux")]
+        Command::Attach(args) => attach::run(&args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),

@@ -1,6 +1,7 @@
 //! How answers look in a terminal.
 
 mod activity;
+mod attach;
 mod bar;
 mod batches;
 mod cache;
@@ -26,6 +27,7 @@ mod watch;
 
 use oomph_gpu::Kind;
 
+pub use attach::render_attach;
 pub use cache::render_cache;
 pub use calibrate::render_calibrate;
 pub use compare::{render_check, render_diff};

@@ -1,5 +1,6 @@
 //! What was typed. Nothing is interpreted here; the command of each name says what it means.
 
+mod attach;
 mod calibrate;
 mod compare;
 mod dry_run;
@@ -18,6 +19,7 @@ mod watch;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+pub use attach::AttachArgs;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
@@ -129,6 +131,10 @@ pub enum Command {
     /// Show who holds the memory of the cards and where it is heading, or wait until one has room
     #[command(after_help = watch::HELP)]
     Watch(WatchArgs),
+    /// See what a running program holds on the GPU and whose it is: a snapshot, some recorded steps, a watch for its death
+    #[cfg(target_os = "linux")]
+    #[command(after_help = attach::HELP, override_usage = "oomph attach [OPTIONS] PID...")]
+    Attach(AttachArgs),
     /// Compare this machine's GPU with its virtual twin, and keep what differs for later dry runs
     #[command(after_help = calibrate::HELP)]
     Calibrate(CalibrateArgs),
