@@ -25,6 +25,8 @@ class Guard:
         self.record = record
         self.resume = wanted.get("resume")
         self.limit = wanted.get("limit_bytes")
+        self.quiet = bool(wanted.get("quiet"))
+        """Whether signs are kept to the record."""
         self.trainer = None
         """What knows the step of the whole training, as a weak reference, and how to ask it."""
         self.kind = None
@@ -41,6 +43,9 @@ class Guard:
         """The signs of each card in use."""
         self.signs = []
         """What was told of them."""
+        self.leaving = False
+        """Whether the next checkpoint is the last thing that this process does."""
+        self.left = False
 
     def attach(self):
         """Wait for the trainers, and for the cards."""
@@ -58,6 +63,7 @@ class Guard:
             "batch": self.batch,
             "resumed": self.resumed,
             "signs": list(self.signs),
+            "left": self.left,
             "checkpoints": list(self.checkpoints),
         }
 
@@ -87,6 +93,11 @@ class Guard:
     def stepped(self):
         """An optimizer has stepped; the trainer counts it after this."""
         trainer = self.trainer() if self.trainer is not None else None
+        if not self.leaving and self._is_asked():
+            self.leaving = True
+            if self.kind == "transformers" and trainer is not None and not trainer.args.save_only_model:
+                # It saves at the end of the step; the others go on to their own next checkpoint.
+                trainer.control.should_save = True
         if trainer is None:
             return
         before = int(trainer.state.global_step if self.kind == "transformers" else trainer.global_step)
@@ -99,7 +110,7 @@ class Guard:
     def look(self, held):
         """See whether the run will die of memory, and say so once.
 
-        `held` has for each device what is allocated, what is reserved, and the allocator's statistics (`oomph.watch`).
+        `held` has for each device what is allocated, what is reserved, and the allocator's statistics (`oomph.watcher`).
         """
         for device, (allocated, reserved, stats) in held.items():
             signs = self.looks.setdefault(device, Signs())
@@ -107,8 +118,9 @@ class Guard:
             room = lambda: self._room(device, allocated, reserved)
             for sentence in signs.stepped(self.record.steps, allocated, peak, stats["num_alloc_retries"], room):
                 self.signs.append(sentence)
-                sys.stderr.write("oomph: %s\n" % sentence)
-                sys.stderr.flush()
+                if not self.quiet:
+                    sys.stderr.write("oomph: %s\n" % sentence)
+                    sys.stderr.flush()
                 self.record.write()
 
     def _room(self, device, allocated, reserved):
@@ -125,6 +137,35 @@ class Guard:
             "accumulation": int(trainer.args.gradient_accumulation_steps),
             "processes": int(trainer.args.world_size),
         }
+
+    # -- leaving for a remedy ----------------------------------------------------------------------------------
+
+    def _is_asked(self):
+        """Whether `oomph run --act` has a remedy and asks the program to save and end."""
+        folder = self.record.folder
+        asked = os.path.exists(os.path.join(folder, "leave"))
+        distributed = sys.modules.get("torch.distributed")
+        if not asked or distributed is None or not distributed.is_initialized() or distributed.get_world_size() == 1:
+            return asked
+        # All ranks save at the same step: no rank is more than one step before another.
+        path = os.path.join(folder, "leave-at")
+        if not os.path.exists(path):
+            if distributed.get_rank() == 0:
+                with open(path + ".new", "w") as file:
+                    file.write(str(self.record.steps + 2))
+                os.replace(path + ".new", path)
+            return False
+        with open(path) as file:
+            return self.record.steps >= int(file.read())
+
+    def _leave(self):
+        """End this process after its checkpoint: all ranks have written theirs then."""
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_initialized():
+            distributed.barrier()
+        self.left = True
+        self.record.write()
+        raise SystemExit(0)
 
     # -- checkpoints -------------------------------------------------------------------------------------------
 
@@ -156,6 +197,8 @@ class Guard:
         def saved(trainer, model, trial=None, *args, **kwargs):
             result = save(trainer, model, trial, *args, **kwargs)
             hook.guarded(guard._saved_transformers, trainer, trial)
+            if guard.leaving and not trainer.args.save_only_model:
+                guard._leave()
             return result
 
         trainer_class.train, trainer_class._save_checkpoint = trained, saved
@@ -207,8 +250,8 @@ class Guard:
         @functools.wraps(save)
         def saved(trainer, filepath, weights_only=False, *args, **kwargs):
             result = save(trainer, filepath, weights_only, *args, **kwargs)
-            if not weights_only:
-                hook.guarded(guard._saved_lightning, trainer, filepath)
+            if not weights_only and hook.guarded(guard._saved_lightning, trainer, filepath) and guard.leaving:
+                guard._leave()
             return result
 
         trainer_class.fit, trainer_class.save_checkpoint = fitted, saved
@@ -225,8 +268,10 @@ class Guard:
         # of the epoch would see other samples. One that is written in the background is not finished here.
         ended = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
         writer = type(trainer.strategy.checkpoint_io).__name__
-        if ended and "Async" not in writer:
+        whole = ended and "Async" not in writer
+        if whole:
             self._finished("lightning", filepath, trainer.global_step)
+        return whole
 
     # -- Accelerate --------------------------------------------------------------------------------------------
 
@@ -238,6 +283,8 @@ class Guard:
         def saved(accelerator, *args, **kwargs):
             folder = save(accelerator, *args, **kwargs)
             hook.guarded(guard._saved_accelerate, folder)
+            if guard.leaving and guard.kind == "accelerate":
+                guard._leave()
             return folder
 
         @functools.wraps(load)

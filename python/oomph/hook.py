@@ -25,6 +25,7 @@ _DEFAULTS = {
     "unknown_sizes": "most",
     "batches": "longest",
     "guard": None,
+    "reads": False,
 }
 
 config = dict(_DEFAULTS)
@@ -227,6 +228,8 @@ def install():
         return
     _installed = True
     config = _read_config(folder)
+    if config["reads"]:
+        guarded(_install_reads)
     if config["edited"]:
         guarded(_install_edited)
     # Before the overlay: ranks tell each other things in files of their own.
@@ -245,6 +248,12 @@ def install():
     on_import("vllm", _vllm_imported)
     if config["random_weights"]:
         guarded(_install_weights)
+
+
+def _install_reads():
+    from oomph import reads
+
+    reads.install(config["program_root"])
 
 
 def _install_edited():
@@ -282,6 +291,8 @@ def begin_again():
     config.clear()
     config.update(_read_config(folder))
     record.current().folder = folder
+    if config["reads"]:
+        guarded(_install_reads)
     if config["edited"]:
         guarded(_begin_edited)
     for callback in _new_run:
@@ -366,11 +377,11 @@ def _install_weights():
 
 
 def _torch_imported(torch):
-    from oomph import record, watch
+    from oomph import record, watcher
 
     rec = record.current()
     # Before what else wraps the same functions of torch.
-    guarded(watch.install, torch, rec, config)
+    guarded(watcher.install, torch, rec, config)
     if not config["allow_writes"]:
         from oomph import savers
 
@@ -393,6 +404,14 @@ def _install_guard(torch, rec):
     from oomph import guard
 
     guard.install(torch, rec, config)
+    if config["guard"] is not None:
+        guarded(_open_door)
+
+
+def _open_door():
+    from oomph import door
+
+    door.install(run_folder())
 
 
 def _settle_vllm():

@@ -1,6 +1,7 @@
-"""Where the program `oomph` is that was installed with this package."""
+"""Where the program `oomph` is."""
 
 import os
+import shutil
 import sys
 import sysconfig
 
@@ -8,7 +9,7 @@ NAME = "oomph.exe" if os.name == "nt" else "oomph"
 
 
 def program():
-    """The path of the program where an installer of packages put it; None where none did."""
+    """The program that was installed with this package; None where none was."""
     user = sysconfig.get_preferred_scheme("user") if hasattr(sysconfig, "get_preferred_scheme") else os.name + "_user"
     # `pip install --target FOLDER` puts programs next to the packages.
     beside_packages = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin")
@@ -18,3 +19,11 @@ def program():
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return None
+
+
+def find():
+    """The program `oomph`: the one that was named, the one of this Python, or one on PATH; None where there is none."""
+    named = os.environ.get("OOMPH_BIN")
+    if named and os.access(named, os.X_OK):
+        return named
+    return program() or shutil.which(NAME)

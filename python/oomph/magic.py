@@ -52,7 +52,7 @@ def dry_run(shell, failed, line, cell):
         return
     needed = "--needed" in words
     options = [word for word in words if word != "--needed"]
-    program = find_program()
+    program = installed.find()
     if program is None:
         print("error: the program oomph was not found; install it with `pip install oomph`", file=sys.stderr)
         return
@@ -112,14 +112,6 @@ def run(command):
             process.terminate()
             process.wait()
         process.stdout.close()
-
-
-def find_program():
-    """The program `oomph`: the one that was named, the one of this Python, or one on PATH; None where there is none."""
-    named = os.environ.get("OOMPH_BIN")
-    if named and os.access(named, os.X_OK):
-        return named
-    return installed.program() or shutil.which(installed.NAME)
 
 
 def earlier_cells(history, failed):

@@ -257,6 +257,7 @@ class Record:
                 "unreached": _listed(self.unreached) + list(self.left_out),
                 "fallback": self.fallback,
                 "failure": self.failure,
+                "reads": self._reads(),
                 "progress": self._progress(),
                 "memory_now": self._memory_now(moment),
             }
@@ -268,6 +269,13 @@ class Record:
         if self.preallocates:
             found["preallocates"] = True
         return found
+
+    def _reads(self):
+        reads = sys.modules.get("oomph.reads")
+        try:
+            return reads.as_list() if reads is not None else None
+        except Exception:
+            return None
 
     def _batches(self):
         try:

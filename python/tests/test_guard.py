@@ -9,7 +9,7 @@ import support
 
 sys.path.insert(0, support.PYTHON)
 
-from oomph import guard, record, watch
+from oomph import guard, record, watcher
 
 TRAINER = """
     import os, sys
@@ -47,7 +47,7 @@ class Held(unittest.TestCase):
         self.torch = types.SimpleNamespace(cuda=cuda, _C=native)
         self.record = record.Record("unused")
         config = {"stop": {"mode": "exit"}}
-        self.watcher = watch.Watcher(self.torch, self.record, config)
+        self.watcher = watcher.Watcher(self.torch, self.record, config)
         self.record.current_memory = self.watcher.peaks
         self.record.memory_now = self.watcher.held
 

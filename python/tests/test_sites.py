@@ -11,7 +11,7 @@ import unittest.mock
 import weakref
 
 import support  # noqa: F401  (puts the package on the path)
-from oomph import module_path, record, sites, stop, watch
+from oomph import module_path, record, sites, stop, watcher
 
 LIBRARY = os.path.join(os.path.dirname(os.__file__), "site-packages", "torch", "nn", "modules", "module.py")
 
@@ -265,9 +265,9 @@ class Stopping(unittest.TestCase):
         self.assertEqual(counter.steps, 10)
 
     def test_cudnn_versions(self):
-        self.assertEqual(watch.format_cudnn(92600), "9.26.0")
-        self.assertEqual(watch.format_cudnn(90100), "9.1.0")
-        self.assertEqual(watch.format_cudnn(8902), "8.9.2")
+        self.assertEqual(watcher.format_cudnn(92600), "9.26.0")
+        self.assertEqual(watcher.format_cudnn(90100), "9.1.0")
+        self.assertEqual(watcher.format_cudnn(8902), "8.9.2")
 
 
 class FakeTorch(types.SimpleNamespace):
@@ -288,16 +288,16 @@ class FakeTorch(types.SimpleNamespace):
 
 
 class Watching(support.RunCase):
-    def watcher(self):
+    def observer(self):
         torch = FakeTorch()
         rec = record.Record(self.run_folder)
-        watcher = watch.Watcher(torch, rec, {"stop": {"mode": "exit", "steps": 3}})
-        rec.current_memory = watcher.peaks
-        return torch, rec, watcher
+        observer = watcher.Watcher(torch, rec, {"stop": {"mode": "exit", "steps": 3}})
+        rec.current_memory = observer.peaks
+        return torch, rec, observer
 
     def test_peaks_survive_a_reset(self):
-        torch, rec, watcher = self.watcher()
-        watcher.keep_across_resets()
+        torch, rec, observer = self.observer()
+        observer.keep_across_resets()
         torch.reserved, torch.allocated = 100, 90
         torch._C._cuda_resetPeakMemoryStats(0)
         torch.reserved, torch.allocated = 40, 30
@@ -305,31 +305,31 @@ class Watching(support.RunCase):
         self.assertEqual(self.records()[0]["devices"], [{"index": 0, "reserved_peak_bytes": 100, "allocated_peak_bytes": 90}])
 
     def test_caught_then_fatal(self):
-        torch, rec, watcher = self.watcher()
-        watcher.out_of_memory(0, 1 << 30, 10, 3)
+        torch, rec, observer = self.observer()
+        observer.out_of_memory(0, 1 << 30, 10, 3)
         first = self.records()[0]
         self.assertEqual((first["oom"]["fatal"], first["oom"]["allocated_bytes"], first["oom"]["reserved_bytes"]), (False, 5, 7))
         self.assertEqual(len(first["warnings"]), 1)
         self.assertIn("1.00 GiB", first["warnings"][0])
         self.assertEqual(first["oom"]["site"]["file"], os.path.abspath(__file__))
         rec.steps = 1
-        watcher.leaving(1)
+        observer.leaving(1)
         self.assertFalse(rec.oom["fatal"])
-        watcher.out_of_memory(0, 2 << 30, 10, 3)
-        watcher.leaving(0)
+        observer.out_of_memory(0, 2 << 30, 10, 3)
+        observer.leaving(0)
         self.assertFalse(rec.oom["fatal"])
-        watcher.leaving(1)
+        observer.leaving(1)
         last = self.records()[0]
         self.assertTrue(last["oom"]["fatal"])
         self.assertEqual((last["oom"]["step"], len(last["warnings"])), (2, 1))
 
     def test_error_outside_the_allocator(self):
-        torch, rec, watcher = self.watcher()
+        torch, rec, observer = self.observer()
         torch.cuda.current_device, torch.cuda.mem_get_info = (lambda: 0), (lambda device: (11, 12))
         try:
             raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
         except RuntimeError as error:
-            watcher.failed(error)
+            observer.failed(error)
         self.assertTrue(rec.oom["fatal"])
         self.assertEqual((rec.oom["free_bytes"], rec.oom["site"]["function"]), (11, "test_error_outside_the_allocator"))
 
@@ -350,17 +350,17 @@ class Watching(support.RunCase):
             gc.enable()
 
     def test_a_refusal_that_no_error_tells_of_was_passed_over_by_torch_itself(self):
-        torch, rec, watcher = self.watcher()
+        torch, rec, observer = self.observer()
         torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
-        watcher.hear_errors()
-        watcher.out_of_memory(0, 5 << 30, 0, 0)
+        observer.hear_errors()
+        observer.out_of_memory(0, 5 << 30, 0, 0)
         # It is written, in case that the process dies now, and forgotten when it has not.
         self.assertEqual(self.written(rec)["oom"]["requested_bytes"], 5 << 30)
         rec.write()
         self.assertIsNone(self.written(rec)["oom"])
         self.assertEqual(rec.warnings, [])
 
-        watcher.out_of_memory(0, 6 << 30, 0, 0)
+        observer.out_of_memory(0, 6 << 30, 0, 0)
         try:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         except torch.OutOfMemoryError:
@@ -370,18 +370,18 @@ class Watching(support.RunCase):
         self.assertEqual((written["oom"]["requested_bytes"], written["oom"]["fatal"]), (6 << 30, False))
         self.assertIn("caught an out-of-memory error", written["warnings"][0])
 
-        watcher.out_of_memory(0, 7 << 30, 0, 0)
+        observer.out_of_memory(0, 7 << 30, 0, 0)
         error = torch.OutOfMemoryError("CUDA out of memory.")
-        watcher.failed(error)
+        observer.failed(error)
         written = self.written(rec)
         self.assertEqual((written["oom"]["requested_bytes"], written["oom"]["fatal"]), (7 << 30, True))
 
     def test_without_an_observer_the_errors_themselves_are_noted(self):
-        torch, rec, watcher = self.watcher()
+        torch, rec, observer = self.observer()
         torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
         torch.cuda.current_device, torch.cuda.mem_get_info = (lambda: 0), (lambda device: (11, 12))
-        watcher._observes = False
-        watcher.hear_errors()
+        observer._observes = False
+        observer.hear_errors()
         torch.OutOfMemoryError("Currently allocated     : 1.75 GiB\nRequested               : 256.00 MiB")
         found = self.written(rec)["oom"]
         self.assertEqual((found["requested_bytes"], found["free_bytes"], found["fatal"]), (256 << 20, 11, False))

@@ -21,10 +21,7 @@ use serde_json::Value;
 use crate::again::tried;
 use crate::binary;
 use crate::check;
-use crate::run::{Finished, Run, TORCH_2_15, Turn};
-
-/// Names the interpreter of the suite by hand.
-const PYTHON: &str = "OOMPH_ANSWERS";
+use crate::run::{Finished, PYTHON_BY_HAND, Run, TORCH_2_15, Turn, python_by_hand};
 
 /// Names the file that readings are added to.
 const READINGS: &str = "OOMPH_ANSWERS_READINGS";
@@ -89,7 +86,7 @@ struct Answer {
 pub fn trials() -> Vec<Trial> {
     let all: Programs =
         toml::from_str(include_str!("../../answers/programs.toml")).expect("programs.toml lists programs");
-    let python = std::env::var(PYTHON).ok();
+    let python = python_by_hand();
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         all.program.into_iter().partition(|program| python.is_some() || program.ci);
     if !elsewhere.is_empty() {
@@ -97,7 +94,7 @@ pub fn trials() -> Vec<Trial> {
             elsewhere.iter().flat_map(|program| &program.packages).map(String::as_str).collect();
         let packages = packages.into_iter().collect::<Vec<_>>().join(", ");
         eprintln!(
-            "acceptance: the answers for {} programs are not asked for; {PYTHON}=PYTHON does so, with {packages} installed",
+            "acceptance: the answers for {} programs are not asked for; {PYTHON_BY_HAND}=PYTHON does so, with {packages} installed",
             elsewhere.len()
         );
     }

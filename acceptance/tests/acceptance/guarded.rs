@@ -15,10 +15,7 @@ use serde_json::Value;
 
 use crate::again::tried;
 use crate::binary;
-use crate::run::{Finished, Run, TORCH_2_15, processes_with, tree};
-
-/// Names the interpreter of the suite by hand.
-const PYTHON: &str = "OOMPH_ANSWERS";
+use crate::run::{Finished, Run, TORCH_2_15, processes_with, python_by_hand, tree};
 
 /// The card, with the memory that a row says.
 const CARD: &str = "rtx-3060";
@@ -70,7 +67,7 @@ enum Order {
 pub fn trials() -> Vec<Trial> {
     let all: Programs =
         toml::from_str(include_str!("../../programs/guarded/programs.toml")).expect("programs.toml lists programs");
-    let python = std::env::var(PYTHON).ok();
+    let python = python_by_hand();
     let here = all.program.into_iter().filter(|program| python.is_some() || program.ci && program.packages.is_empty());
     let mut trials: Vec<Trial> = here
         .map(|program| {

@@ -17,10 +17,7 @@ use serde_json::Value;
 use crate::again::tried;
 use crate::binary;
 use crate::patches::apply;
-use crate::run::{Finished, Run, TORCH_2_15};
-
-/// Names the interpreter of the suite by hand.
-const PYTHON: &str = "OOMPH_ANSWERS";
+use crate::run::{Finished, Run, TORCH_2_15, python_by_hand};
 
 /// Names the file that readings are added to.
 const READINGS: &str = "OOMPH_LEAKS_READINGS";
@@ -60,7 +57,7 @@ struct Program {
 pub fn trials() -> Vec<Trial> {
     let all: Programs =
         toml::from_str(include_str!("../../programs/leaks/programs.toml")).expect("programs.toml lists programs");
-    let python = std::env::var(PYTHON).ok();
+    let python = python_by_hand();
     let here = all.program.into_iter().filter(|program| python.is_some() || program.ci && program.packages.is_empty());
     here.map(|program| {
         let (name, python) = (format!("leaks::{}", program.program.trim_end_matches(".py")), python.clone());

@@ -13,9 +13,13 @@ mod allocator;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod answers;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod attaching;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod binary;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod by_hand;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod calibrating;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod calls;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -39,6 +43,8 @@ mod harm;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod leaks;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod library;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod needs;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod owners;
@@ -58,6 +64,8 @@ mod rust_frameworks;
 mod scenarios;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod serving;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod sweeping;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
@@ -82,6 +90,7 @@ fn trials() -> Vec<Trial> {
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
     trials.extend(explanations::trials());
+    trials.extend(sweeping::trials());
     trials.extend(tune::trials());
     trials.extend(fix::trials());
     trials.extend(by_hand::trials());
@@ -99,7 +108,10 @@ fn trials() -> Vec<Trial> {
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
     trials.extend(guarded::trials());
+    trials.extend(attaching::trials());
     trials.extend(watching::trials());
+    trials.extend(calibrating::trials());
+    trials.extend(library::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());
     trials

@@ -18,10 +18,7 @@ use serde_json::Value;
 use crate::again::tried;
 use crate::answers;
 use crate::binary;
-use crate::run::{Finished, Run, TORCH_2_15};
-
-/// Names the interpreter of the suite by hand.
-const PYTHON: &str = "OOMPH_ANSWERS";
+use crate::run::{Finished, Run, TORCH_2_15, python_by_hand};
 
 /// A machine that is shared needs longer; the bound on time is measured elsewhere.
 const MAX_TIME: &str = "400s";
@@ -74,7 +71,7 @@ fn usual_card() -> String {
 pub fn trials() -> Vec<Trial> {
     let all: Programs =
         toml::from_str(include_str!("../../patches/programs.toml")).expect("programs.toml lists programs");
-    let python = std::env::var(PYTHON).ok();
+    let python = python_by_hand();
     let here = all.program.into_iter().filter(|program| python.is_some() || program.ci && program.packages.is_empty());
     here.map(|program| {
         let (name, python) = (format!("patches::{}", program.name), python.clone());

@@ -73,6 +73,14 @@ pub const TENSORFLOW: Torch =
 pub const ONNXRUNTIME: Torch =
     Torch { name: "onnxruntime-1.31", requirements: include_str!("../../requirements/onnxruntime-1.31.txt") };
 
+/// Names an interpreter whose environment has all that the suites by hand import.
+pub const PYTHON_BY_HAND: &str = "OOMPH_ANSWERS";
+
+/// The interpreter of the suites by hand, where one was named.
+pub fn python_by_hand() -> Option<String> {
+    std::env::var(PYTHON_BY_HAND).ok()
+}
+
 /// What is to be run.
 #[derive(Debug)]
 pub struct Run {

@@ -13,10 +13,7 @@ use serde_json::Value;
 
 use crate::again::tried;
 use crate::binary;
-use crate::run::{Run, TORCH_2_15};
-
-/// Names the interpreter of the suite by hand.
-const PYTHON: &str = "OOMPH_ANSWERS";
+use crate::run::{Run, TORCH_2_15, python_by_hand};
 
 type Test = fn() -> Result<()>;
 
@@ -38,9 +35,9 @@ fn rehearsed(mode: &str, options: &[&str]) -> Result<Run> {
     let run = Run::command("run")?.args(["--rehearse", "rtx-3060", "--no-check", "--attempts", "1", "--record", "off"]);
     let run = run.args(options).env("OOMPH", oomph);
     let program = binary::programs().join("watching.py");
-    let run = match std::env::var(PYTHON) {
-        Ok(python) => run.args(["--", &python]),
-        Err(_) => run.with(TORCH_2_15).args(["--", "python"]),
+    let run = match python_by_hand() {
+        Some(python) => run.args(["--", &python]),
+        None => run.with(TORCH_2_15).args(["--", "python"]),
     };
     Ok(run.args([program]).args([mode]))
 }

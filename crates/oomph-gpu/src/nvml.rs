@@ -82,6 +82,11 @@ pub fn installed() -> Result<Vec<InstalledGpu>, InstalledError> {
     (0..count).map(|index| read(&nvml, index).map_err(|source| InstalledError::Card { index, source })).collect()
 }
 
+/// The version of the installed driver, for example `580.95.05`; `None` where there is no driver.
+pub fn driver_version() -> Option<String> {
+    Nvml::init().ok()?.sys_driver_version().ok()
+}
+
 /// Whether a problem at the start means that there is nothing to list, rather than that something is broken.
 fn is_absence(problem: &NvmlError) -> bool {
     matches!(

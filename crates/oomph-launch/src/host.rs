@@ -7,13 +7,23 @@ pub fn host_memory_bytes() -> Option<u64> {
     total(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
+/// How much memory programs can still take of the host without it swapping, in bytes; `None` where the system does not
+/// tell.
+pub fn available_host_memory_bytes() -> Option<u64> {
+    figure(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
 /// How many processes the kernel has killed to get memory since the system started; 0 where it does not tell.
 pub(crate) fn kills() -> u64 {
     fs::read_to_string("/proc/vmstat").ok().as_deref().and_then(killed).unwrap_or(0)
 }
 
 fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    figure(meminfo, "MemTotal:")
+}
+
+fn figure(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 

@@ -69,7 +69,7 @@ pub use hook::{
     HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales, Network, Routing, Stop,
     StopMode, UnknownSizes, Values,
 };
-pub use host::host_memory_bytes;
+pub use host::{available_host_memory_bytes, host_memory_bytes};
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::{InstallerOutput, installer_of};
 pub use newer_cudnn::nearest_cudnn;

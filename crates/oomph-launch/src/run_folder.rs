@@ -174,6 +174,15 @@ impl RunFolder {
         make_private(&path).map_err(|source| LaunchError::run_folder(&path, source))
     }
 
+    /// Asks the programs of a guarded run to save a checkpoint and end (`python/oomph/guard.py`).
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn ask_to_leave(&self) -> Result<(), LaunchError> {
+        let path = self.main.path.join("leave");
+        fs::write(&path, b"").map_err(|source| LaunchError::run_folder(&path, source))
+    }
+
     /// What there is for the explanation, by process: what the hook left, or else the virtual GPU's log. A process that
     /// died too early left nothing.
     pub fn histories(&self) -> Vec<HookHistory> {
@@ -451,6 +460,7 @@ pub(crate) mod tests {
             batches: Default::default(),
             unknown_sizes: Default::default(),
             guard: None,
+            reads: false,
         }
     }
 

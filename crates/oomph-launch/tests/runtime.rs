@@ -66,6 +66,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
             batches: Default::default(),
             unknown_sizes: Default::default(),
             guard: None,
+            reads: false,
         };
         let run = RunFolder::create(&config).unwrap();
         let outcome = Launch::new("/usr/bin/env")

@@ -222,6 +222,9 @@ pub struct DeviceReport {
     /// The card that this one is like: its rank of the job was not run but answered for.
     #[serde(default)]
     pub as_device: Option<u32>,
+    /// What of the card's figures was measured here by `oomph calibrate` and differs from the catalogue.
+    #[serde(default)]
+    pub correction: Option<crate::CardCorrection>,
     /// How many processes had a context on this card.
     #[serde(default)]
     pub processes: u32,
@@ -593,6 +596,7 @@ mod tests {
                 gpu_name: String::new(),
                 like: None,
                 as_device: None,
+                correction: None,
                 processes: 1,
                 needed: None,
                 smallest_capacity: None,

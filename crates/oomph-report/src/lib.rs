@@ -11,9 +11,11 @@
 #![forbid(unsafe_code)]
 
 pub mod activity;
+mod attach;
 mod batches;
 mod brief;
 mod cache;
+mod calibrate;
 mod clean;
 mod compare;
 mod doctor;
@@ -25,14 +27,18 @@ mod followed;
 mod gpus;
 mod plan;
 pub mod review;
+mod sweep;
+mod sweep_picture;
 mod text;
 mod tune;
 mod watch;
 mod worst;
 
+pub use attach::{AttachReport, AttachSchema, AttachedDevice, AttachedProcess, Recorded, WayIn};
 pub use batches::{BatchPeak, BatchRange, Batches};
 pub use brief::{BRIEF_BYTES, Brief, BriefFix, BriefPlace, BriefSchema, InBrief};
 pub use cache::{CacheEntry, CacheKind, CacheReport, CacheSchema};
+pub use calibrate::{CalibrateReport, CalibrateSchema, CardCorrection, CardReadings, ProgramReading};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
 pub use doctor::{Check, CheckState, DoctorReport, DoctorSchema};
@@ -53,10 +59,12 @@ pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
     PlannedTerm, Verified,
 };
+pub use sweep::{Largest, Pending, SweepAxis, SweepCell, SweepReport, SweepSchema};
+pub use sweep_picture::{picture_axis, sweep_picture};
 pub use text::{
-    Style, github_annotations, github_summary, junit, outlook_words, render_cache, render_check, render_diff,
-    render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus, render_plan, render_review,
-    render_tune, render_watch, sarif,
+    Style, github_annotations, github_summary, junit, outlook_words, render_attach, render_cache, render_calibrate,
+    render_check, render_diff, render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus,
+    render_plan, render_review, render_sweep, render_tune, render_watch, sarif,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
 pub use watch::{

@@ -109,6 +109,7 @@ mod tests {
             gpu_name: String::new(),
             like: None,
             as_device: None,
+            correction: None,
             processes: u32::from(held > 0),
             needed: None,
             smallest_capacity: None,

@@ -41,6 +41,7 @@ fn device(index: u32, peak: Peak) -> DeviceReport {
         gpu_name: "NVIDIA GeForce RTX 3060".into(),
         like: None,
         as_device: None,
+        correction: None,
         processes: 1,
         needed: None,
         smallest_capacity: None,

@@ -1,10 +1,12 @@
 //! The cards that a command line names.
 
 use anyhow::{Context, Result};
-use oomph_gpu::nvml::InstalledGpu;
+use oomph_gpu::nvml::{self, InstalledGpu};
 use oomph_gpu::{Catalogue, Gpu, size};
 use oomph_ledger::{DeviceDescription, MAX_DEVICES, UNBOUNDED_CAPACITY};
+use oomph_report::CardCorrection;
 
+use crate::calibrate::correction;
 use crate::failure::hinted;
 
 /// The card whose properties a card without a name has: every CUDA build of the supported frameworks has code for its
@@ -22,6 +24,8 @@ pub struct Card {
     pub gpu: Gpu,
     /// Whether it has no limit.
     pub unbounded: bool,
+    /// What of its figures was measured on this machine and differs from the catalogue's.
+    pub correction: Option<CardCorrection>,
 }
 
 impl Card {
@@ -33,9 +37,29 @@ impl Card {
                 like: Some(gpu.id.clone()),
                 gpu: gpu.with_capacity(bytes),
                 unbounded: false,
+                correction: None,
             },
-            None => Self { label: gpu.id.clone(), like: None, gpu: gpu.clone(), unbounded: false },
+            None => Self { label: gpu.id.clone(), like: None, gpu: gpu.clone(), unbounded: false, correction: None },
         }
+    }
+
+    /// The card with this machine's figures for it, where `oomph calibrate` kept some.
+    fn as_measured_here(gpu: &Gpu, vram: Option<u64>) -> Self {
+        match correction::kept(&gpu.id) {
+            Some(kept) => Self { correction: Some(kept.clone()), ..Self::of(&correction::applied(gpu, &kept), vram) },
+            None => Self::of(gpu, vram),
+        }
+    }
+
+    /// The card as the catalogue has it.
+    pub fn of_catalogue(gpu: &Gpu) -> Self {
+        Self::of(gpu, None)
+    }
+
+    /// The same card with a context that is so much larger, in bytes.
+    pub fn with_larger_context(mut self, bytes: u64) -> Self {
+        self.gpu.context.expected_bytes += bytes;
+        self
     }
 
     /// What CUDA reports as its total, in bytes; `None` for a card without a limit.
@@ -97,7 +121,7 @@ pub fn cards(
     for name in names {
         let (gpu, count) = named(catalogue, name)?;
         // The count is bounded before anything is made of it.
-        cards.extend(std::iter::repeat_n(Card::of(gpu, vram), count.min(MAX_DEVICES + 1)));
+        cards.extend(std::iter::repeat_n(Card::as_measured_here(gpu, vram), count.min(MAX_DEVICES + 1)));
     }
     if names.is_empty() {
         // A card that cannot be read must not keep anybody from a dry run.
@@ -148,7 +172,28 @@ pub fn find<'a>(catalogue: &'a Catalogue, name: &str) -> Result<&'a Gpu> {
 
 /// The virtual twin of an installed card. A card that the catalogue does not know is not guessed at.
 fn real(catalogue: &Catalogue, found: &InstalledGpu) -> Option<Card> {
-    found.entry(catalogue).map(|gpu| Card::of(gpu, None))
+    found.entry(catalogue).map(|gpu| Card::as_measured_here(gpu, None))
+}
+
+/// The cards that the program will see. CUDA numbers equal cards as NVML does; of different ones it puts the fastest
+/// first, unless CUDA_DEVICE_ORDER says otherwise.
+pub fn visible_here() -> Result<Vec<InstalledGpu>> {
+    let all = nvml::installed()?;
+    Ok(match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(list) => visible(all, &list),
+        Err(_) => all,
+    })
+}
+
+/// The cards that a list of CUDA_VISIBLE_DEVICES names, up to the first word that names none.
+fn visible(all: Vec<InstalledGpu>, list: &str) -> Vec<InstalledGpu> {
+    let named = |word: &str| {
+        let by_number = |found: &&InstalledGpu| word.parse::<u32>() == Ok(found.index);
+        let by_uuid = |found: &&InstalledGpu| found.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word));
+        let is_uuid = word.starts_with("GPU-");
+        all.iter().find(|found| if is_uuid { by_uuid(found) } else { by_number(found) }).cloned()
+    };
+    list.split(',').map(|word| named(word.trim())).map_while(|found| found).collect()
 }
 
 /// The card that is used when nobody named one.
@@ -186,7 +231,29 @@ pub fn capacity(text: &str) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use oomph_gpu::nvml::InstalledMemory;
+
     use super::*;
+
+    fn installed(index: u32, uuid: &str) -> InstalledGpu {
+        InstalledGpu {
+            index,
+            name: "NVIDIA GeForce RTX 4090".into(),
+            uuid: Some(uuid.into()),
+            compute_capability: None,
+            memory: Ok(InstalledMemory { total_bytes: 24 << 30, used_bytes: 4 << 30, free_bytes: 20 << 30 }),
+        }
+    }
+
+    #[test]
+    fn cards_are_chosen_as_cuda_chooses_them() {
+        let all = || vec![installed(0, "GPU-aa11"), installed(1, "GPU-bb22")];
+        let indices = |list: &str| visible(all(), list).iter().map(|found| found.index).collect::<Vec<_>>();
+        assert_eq!(indices("1,0"), [1, 0]);
+        assert_eq!(indices("GPU-bb"), [1]);
+        assert_eq!(indices("0,7,1"), [0]);
+        assert_eq!(indices(""), [] as [u32; 0]);
+    }
 
     #[test]
     fn a_card_of_another_size_no_longer_has_the_name() {

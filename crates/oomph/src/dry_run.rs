@@ -11,7 +11,7 @@ use oomph_gpu::Catalogue;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
-use crate::assemble::{assemble, used_a_gpu, worst};
+use crate::assemble::{Observation, assemble, used_a_gpu, worst};
 use crate::cli::{DryRunArgs, Form};
 use crate::failure::status;
 use crate::html::{self, Shown, Writing};
@@ -84,26 +84,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
             Err(Stop::Failed(error)) => return Err(error),
         }
     }
-    recovered::tell(&mut report, &first);
-    grown::tell(&mut report, &first);
-    for device in &mut report.devices {
-        device.whose = whose::owners(device, &first);
-    }
-    report.worst = worst(&report.devices, &first);
-    report.activity = activity::tell(&first.activities, !report.frameworks.is_empty());
-    report.command = program.shown();
-    report.next = next_steps(program, probed, &report);
-    for device in &mut report.devices {
-        let ooms = device.oom.iter_mut().chain(&mut device.caught_ooms);
-        for site in ooms.flat_map(|oom| oom.site.iter_mut().chain(&mut oom.library_site)) {
-            place(site, &stage.directory);
-        }
-    }
-    for growth in report.loops.iter_mut().filter_map(|one| one.growth.as_mut()) {
-        if let Some(site) = &mut growth.site {
-            place(site, &stage.directory);
-        }
-    }
+    complete(&mut report, &first, program, &stage.directory, probed);
     if args.verbose {
         output::say(&floor(&report));
     }
@@ -128,6 +109,30 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         Verdict::Failed if report.fault.is_some() => status::USAGE,
         Verdict::Failed => status::PROGRAM_FAILED,
     }))
+}
+
+/// Adds to an answer what is known beside the verdict and the need: causes, owners, places, and what to do next.
+pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program, directory: &Path, probed: bool) {
+    recovered::tell(report, run);
+    grown::tell(report, run);
+    for device in &mut report.devices {
+        device.whose = whose::owners(device, run);
+    }
+    report.worst = worst(&report.devices, run);
+    report.activity = activity::tell(&run.activities, !report.frameworks.is_empty());
+    report.command = program.shown();
+    report.next = next_steps(program, probed, report);
+    for device in &mut report.devices {
+        let ooms = device.oom.iter_mut().chain(&mut device.caught_ooms);
+        for site in ooms.flat_map(|oom| oom.site.iter_mut().chain(&mut oom.library_site)) {
+            place(site, directory);
+        }
+    }
+    for growth in report.loops.iter_mut().filter_map(|one| one.growth.as_mut()) {
+        if let Some(site) = &mut growth.site {
+            place(site, directory);
+        }
+    }
 }
 
 /// What keeps the program's writes away from the user's files on this machine.

@@ -31,6 +31,11 @@ impl Hinted {
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into() }
     }
+
+    /// The advice.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
 }
 
 impl fmt::Display for Hinted {

@@ -16,6 +16,8 @@ use crate::trial::{Changes, Runner};
 pub struct ForkRunner<'a> {
     stage: &'a Stage,
     jobs: usize,
+    /// Variables that the server itself is started with.
+    env: Vec<(String, String)>,
     state: Mutex<State>,
 }
 
@@ -39,7 +41,12 @@ impl<'a> ForkRunner<'a> {
     /// `jobs` trials at most go on at a time; by default one per core of this machine.
     pub fn new(stage: &'a Stage, jobs: Option<usize>) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { stage, jobs: jobs.unwrap_or_else(cores).max(1), state: Mutex::new(State::New) }
+        Self { stage, jobs: jobs.unwrap_or_else(cores).max(1), env: Vec::new(), state: Mutex::new(State::New) }
+    }
+
+    /// The same with variables that libraries read while they are imported, which a child would set too late.
+    pub fn with_env(self, env: Vec<(String, String)>) -> Self {
+        Self { env, ..self }
     }
 
     /// Whether trials share their imports, as far as it is known.
@@ -68,7 +75,7 @@ impl<'a> ForkRunner<'a> {
         if self.stage.program.device_log || !matches!(self.stage.kind(), ProgramKind::Python { .. }) {
             return None;
         }
-        let changes = Changes::none(&self.stage.program.command);
+        let changes = Changes { env: self.env.clone(), ..Changes::none(&self.stage.program.command) };
         let scene = Scene {
             changes: &changes,
             cards,

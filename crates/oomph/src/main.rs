@@ -14,8 +14,11 @@
 mod activity;
 mod architectures;
 mod assemble;
+#[cfg(target_os = "linux")]
+mod attach;
 mod built;
 mod cache;
+mod calibrate;
 mod cards;
 mod cli;
 mod compare;
@@ -46,6 +49,7 @@ mod review;
 mod run;
 mod shell;
 mod stage;
+mod sweep;
 mod trial;
 mod tune;
 mod unsure;
@@ -75,8 +79,12 @@ fn main() -> ExitCode {
         Command::DryRun(args) => dry_run::run(*args, cli.quiet),
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
+        Command::Sweep(args) => sweep::run(&args, cli.quiet),
         Command::Run(args) => run::run(*args, cli.quiet),
         Command::Watch(args) => watch::run(&args, cli.quiet),
+        Command::Calibrate(args) => calibrate::run(&args, cli.quiet),
+        #[cfg(target_os = "linux")]
+        Command::Attach(args) => attach::run(&args, cli.quiet),
         Command::Explain(args) => explain::run(&args, cli.quiet),
         Command::View(args) => view::run(&args, cli.quiet),
         Command::Diff(args) => compare::diff(&args),

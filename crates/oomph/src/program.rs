@@ -48,6 +48,8 @@ pub struct Program {
     pub history: bool,
     /// Whether the virtual GPU logs what each process takes of it, for those that leave no recording of their own.
     pub device_log: bool,
+    /// Whether the hook lists which files of its own the program reads.
+    pub reads: bool,
 }
 
 impl Program {
@@ -119,6 +121,7 @@ impl Program {
             network,
             history: true,
             device_log: false,
+            reads: false,
         })
     }
 

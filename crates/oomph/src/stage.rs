@@ -22,7 +22,7 @@ use crate::{built, elsewhere, embedded, output, whose};
 
 mod real;
 
-pub use real::{RealOutcome, RealRun, Recording};
+pub use real::{Beside, Ending, RealOutcome, RealRun, Recording};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
@@ -80,7 +80,16 @@ impl Stage {
     /// # Errors
     /// When something that is needed is missing: the platform, the program, a torch that can use the virtual GPU.
     pub fn set(program: Program, quiet: bool) -> Result<Self> {
-        let (stage, problem) = Self::set_for_real(program, quiet)?;
+        let directory = std::env::current_dir().context("cannot tell the current folder")?;
+        Self::set_in(directory, program, quiet)
+    }
+
+    /// As [`Self::set`], for a program that runs in another folder than this process.
+    ///
+    /// # Errors
+    /// As of [`Self::set`].
+    pub fn set_in(directory: PathBuf, program: Program, quiet: bool) -> Result<Self> {
+        let (stage, problem) = Self::made_ready(directory, program, quiet)?;
         match problem {
             Some(problem) => Err(anyhow::anyhow!("{problem}")),
             None => Ok(stage),
@@ -92,11 +101,15 @@ impl Stage {
     /// # Errors
     /// When something that is needed is missing: the platform, the program.
     pub fn set_for_real(program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
+        let directory = std::env::current_dir().context("cannot tell the current folder")?;
+        Self::made_ready(directory, program, quiet)
+    }
+
+    fn made_ready(directory: PathBuf, program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
         let Some(files) = embedded::runtime() else {
             return Err(elsewhere::refusal());
         };
         handle_signals()?;
-        let directory = std::env::current_dir().context("cannot tell the current folder")?;
         let cache = CacheDir::locate()?;
         let hold = cache.hold();
         let prepared = prepare(&Request {
@@ -116,6 +129,13 @@ impl Stage {
     /// What kind of program it is.
     pub fn kind(&self) -> &ProgramKind {
         &self.prepared.kind
+    }
+
+    /// The versions of its Python and of what its Python has for GPUs, in words; `None` where it is no Python program.
+    pub fn environment(&self) -> Option<String> {
+        let python = self.prepared.python.as_ref()?;
+        let torch = python.torch.as_ref().map(|torch| format!(", torch {}", torch.version)).unwrap_or_default();
+        Some(format!("Python {}{torch}", python.version))
     }
 
     /// Runs the program as it was typed on these cards and reads what it left. The recordings are copied to `keep`.
@@ -163,6 +183,7 @@ impl Stage {
             batches: program.batches,
             unknown_sizes: changes.unknown_sizes,
             guard: None,
+            reads: program.reads,
         })?;
         if program.device_log {
             folder.log_devices()?;

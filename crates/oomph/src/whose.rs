@@ -95,7 +95,7 @@ pub fn export(memory: &[ProcessMemory], path: &Path) -> Result<()> {
 }
 
 /// Where the recordings go: the first under the name itself, the others with a word of their own in it.
-fn targets(path: &Path, words: impl Iterator<Item = String>) -> impl Iterator<Item = PathBuf> {
+pub fn targets(path: &Path, words: impl Iterator<Item = String>) -> impl Iterator<Item = PathBuf> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     words.enumerate().map(move |(place, word)| {
         if place == 0 {

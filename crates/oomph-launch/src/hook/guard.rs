@@ -44,6 +44,8 @@ pub struct HookProgress {
     pub resumed: Option<PathBuf>,
     /// What was noticed before a death, a sentence each.
     pub signs: Vec<String>,
+    /// Whether it saved a checkpoint and ended because it was asked to (`RunFolder::ask_to_leave`).
+    pub left: bool,
     /// Those that it finished, the oldest first.
     pub checkpoints: Vec<HookCheckpoint>,
 }

@@ -69,6 +69,9 @@ pub struct HookConfig {
     /// What a run that counts is to do beside; `None` in a dry run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
+    /// Whether the hook lists which files of its own the program reads.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub reads: bool,
 }
 
 /// Which batches of a training loader are seen, where they differ in size.
@@ -109,6 +112,10 @@ impl Network {
 
 fn yes() -> bool {
     true
+}
+
+fn is_no(value: &bool) -> bool {
+    !*value
 }
 
 fn is_yes(value: &bool) -> bool {
@@ -272,6 +279,8 @@ pub struct HookReport {
     pub fallback: Option<String>,
     /// The exception that ended the program.
     pub failure: Option<HookFailure>,
+    /// The files below the program's folder that it read, where that was asked for.
+    pub reads: Option<Vec<PathBuf>>,
     /// What one optimizer step computes and moves; `None` where fewer than two steps were made.
     pub work: Option<Counted>,
     /// How far the program's trainer is; `None` in a dry run.
@@ -470,6 +479,7 @@ mod tests {
             batches: Batches::Longest,
             unknown_sizes: UnknownSizes::Most,
             guard: None,
+            reads: false,
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),

@@ -274,6 +274,9 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
     }
     let title: Vec<(Ink, &str)> = title.iter().map(|(ink, text)| (*ink, text.as_str())).collect();
     page.paragraph(0, 2, &title);
+    if let Some(correction) = &device.correction {
+        page.paragraph(2, 4, &[(Ink::Faint, &super::calibrate::corrected(correction))]);
+    }
     if device.processes == 0 {
         return;
     }

@@ -1,9 +1,11 @@
 //! How answers look in a terminal.
 
 mod activity;
+mod attach;
 mod bar;
 mod batches;
 mod cache;
+mod calibrate;
 mod compare;
 mod doctor;
 mod doubt;
@@ -19,12 +21,15 @@ mod peak;
 mod plan;
 mod review;
 mod site;
+mod sweep;
 mod tune;
 mod watch;
 
 use oomph_gpu::Kind;
 
+pub use attach::render_attach;
 pub use cache::render_cache;
+pub use calibrate::render_calibrate;
 pub use compare::{render_check, render_diff};
 pub use doctor::render_doctor;
 pub use dry_run::render_dry_run;
@@ -35,6 +40,7 @@ pub use gpus::{render_gpu, render_gpus};
 pub use page::Style;
 pub use plan::render_plan;
 pub use review::{github_annotations, github_summary, junit, render_review, sarif};
+pub use sweep::render_sweep;
 pub use tune::render_tune;
 pub use watch::{outlook_words, render_watch};
 

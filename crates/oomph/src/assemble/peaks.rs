@@ -119,6 +119,7 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         gpu_name: card.gpu.name.clone(),
         like: card.like.clone(),
         as_device: None,
+        correction: card.correction.clone(),
         processes,
         needed: None,
         smallest_capacity: None,

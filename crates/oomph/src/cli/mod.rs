@@ -1,5 +1,7 @@
 //! What was typed. Nothing is interpreted here; the command of each name says what it means.
 
+mod attach;
+mod calibrate;
 mod compare;
 mod dry_run;
 mod explain;
@@ -9,6 +11,7 @@ mod plan;
 mod program;
 mod run;
 mod shell;
+mod sweep;
 mod tune;
 mod view;
 mod watch;
@@ -16,6 +19,8 @@ mod watch;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+pub use attach::AttachArgs;
+pub use calibrate::CalibrateArgs;
 pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
@@ -25,6 +30,7 @@ pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionAr
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
 pub use run::{Record, RunArgs};
 pub use shell::{CompletionsArgs, ManArgs};
+pub use sweep::{SweepArgs, SweepFormat};
 pub use tune::TuneArgs;
 pub use view::{PageArgs, ViewArgs};
 pub use watch::WatchArgs;
@@ -48,6 +54,9 @@ Examples:
       oomph fix --gpu rtx-3060 -- python train.py --batch-size 16
       oomph tune --gpu rtx-3060 --vary batch=1..512 -- python train.py --batch-size {batch}
 
+  Which of many cards, batches and lengths fit?
+      oomph sweep sweep.yaml --by batch
+
   What does a model need that there is no script for yet?
       oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090
 
@@ -61,7 +70,7 @@ Exit status:
   1    it does not fit, it fits only by catching an error, or what decides is not known
   2    wrong usage, something that is needed is missing or cannot be read, or oomph could not run it
   3    the program failed for another reason, or the CPU did its work
-  4    a search ended with its time, before it had an answer
+  4    a search ended with its time before it had an answer, or cells of a sweep have none yet
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// Runs CUDA programs on a virtual GPU, and says whether they fit.
@@ -113,12 +122,22 @@ pub enum Command {
     /// Find the largest batch, length or resolution that fits, with both sides of the boundary run
     #[command(after_help = tune::HELP, override_usage = "oomph tune --vary NAME=LOW..HIGH [OPTIONS] -- CMD... {NAME}")]
     Tune(Box<TuneArgs>),
+    /// Run a matrix of dry runs (cards, batches, lengths, settings, commits), here or as a job of Slurm, Kubernetes or Ray
+    #[command(after_help = sweep::HELP)]
+    Sweep(Box<SweepArgs>),
     /// Run a program on this machine's GPU, and start it again with a verified change where it dies of GPU memory
     #[command(after_help = run::HELP, override_usage = "oomph run [OPTIONS] -- CMD...")]
     Run(Box<RunArgs>),
     /// Show who holds the memory of the cards and where it is heading, or wait until one has room
     #[command(after_help = watch::HELP)]
     Watch(WatchArgs),
+    /// See what a running program holds on the GPU and whose it is: a snapshot, some recorded steps, a watch for its death
+    #[cfg(target_os = "linux")]
+    #[command(after_help = attach::HELP, override_usage = "oomph attach [OPTIONS] PID...")]
+    Attach(AttachArgs),
+    /// Compare this machine's GPU with its virtual twin, and keep what differs for later dry runs
+    #[command(after_help = calibrate::HELP)]
+    Calibrate(CalibrateArgs),
     /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),

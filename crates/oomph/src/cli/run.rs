@@ -55,6 +55,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
     pub attempts: usize,
 
+    /// Do not wait for the death: where memory grows or runs short, look for a remedy while the program runs, let its
+    /// trainer save a checkpoint, and start it again from there
+    #[arg(long)]
+    pub act: bool,
+
     /// Use these remedies too, though they change the result: ids of `oomph fix --list`
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub allow: Vec<String>,

@@ -103,6 +103,7 @@ pub fn run(
             recording: Recording::Off,
             guard: &Guard::default(),
             keep: None,
+            beside: None,
         };
         let outcome = stage.perform_for_real(&run)?;
         return Ok(match outcome.interrupted {

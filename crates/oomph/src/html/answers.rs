@@ -2,8 +2,9 @@
 
 use oomph_explain::snapshot::OwnerRow;
 use oomph_report::{
-    DiffReport, DryRunReport, ExplainReport, FixReport, FixVerdict, PlanReport, Style, TuneReport, TuneVerdict,
-    Verdict, render_diff, render_dry_run, render_explain, render_fix, render_plan, render_tune,
+    DiffReport, DryRunReport, ExplainReport, FixReport, FixVerdict, PlanReport, Style, SweepCell, SweepReport,
+    TuneReport, TuneVerdict, Verdict, render_diff, render_dry_run, render_explain, render_fix, render_plan,
+    render_sweep, render_tune,
 };
 use oomph_view::{Answer, Row, Section, Tone};
 
@@ -207,6 +208,47 @@ pub fn tune(report: &TuneReport) -> Answer {
         vec![Section { title: format!("{} on {}", report.varied, report.gpu), limit, rows, ..Section::default() }];
     sections.extend(commands(report.next.iter().map(|step| (step.why.as_str(), step.command.as_str()))));
     answer(|style| render_tune(report, style), tone, sections)
+}
+
+/// Of a sweep: a section per card, with a bar for each cell.
+pub fn sweep(report: &SweepReport, by: Option<&str>) -> Answer {
+    const CARDS: &str = "gpu";
+    let cards: Vec<Option<&String>> =
+        report.axis(CARDS).map_or_else(|| vec![None], |axis| axis.values.iter().map(Some).collect());
+    let row = |cell: &SweepCell| {
+        let others = report.axes.iter().filter(|axis| axis.name != CARDS || report.axes.len() == 1);
+        let named = others.filter_map(|axis| Some(format!("{}={}", axis.name, cell.values.get(&axis.name)?)));
+        let word = |value: serde_json::Result<serde_json::Value>| Some(value.ok()?.as_str()?.replace('-', " "));
+        let phase = cell.phase.filter(|_| cell.verdict == Some(Verdict::Oom));
+        let note = [
+            cell.verdict.filter(|_| !cell.fits()).and_then(|verdict| word(serde_json::to_value(verdict))),
+            phase.and_then(|phase| word(serde_json::to_value(phase))),
+            cell.pending.and_then(|pending| word(serde_json::to_value(pending))),
+            cell.message.clone(),
+        ];
+        Row {
+            name: named.collect::<Vec<_>>().join(", "),
+            bytes: cell.peak_bytes.filter(|_| cell.fits()),
+            note: note.into_iter().flatten().collect::<Vec<_>>().join("; "),
+            tone: match (cell.fits(), cell.verdict) {
+                (true, _) => Tone::Good,
+                (false, Some(_)) => Tone::Bad,
+                (false, None) => Tone::Plain,
+            },
+            code: None,
+        }
+    };
+    let section = |card: &Option<&String>| {
+        let own: Vec<&SweepCell> =
+            report.cells.iter().filter(|cell| card.is_none_or(|card| cell.values.get(CARDS) == Some(card))).collect();
+        Section {
+            title: card.map_or_else(|| "Cells".to_owned(), |card| (*card).clone()),
+            limit: own.iter().find_map(|cell| cell.capacity_bytes),
+            rows: own.into_iter().map(row).collect(),
+            ..Section::default()
+        }
+    };
+    answer(|style| render_sweep(report, by, style), Tone::Plain, cards.iter().map(section).collect())
 }
 
 /// Of a plan: owners, and what would change it.

@@ -13,7 +13,7 @@ use oomph_view::{Answer, Page, Recording};
 use crate::cli::PageArgs;
 use crate::output;
 
-pub use answers::{WHOLE, diff, dry_run, explain, fix, plan, tune};
+pub use answers::{WHOLE, diff, dry_run, explain, fix, plan, sweep, tune};
 
 /// A recording that a page shows.
 pub struct Shown {

@@ -12,6 +12,8 @@ use crate::stage::RealOutcome;
 pub struct Attempt {
     /// The out-of-memory error that ended it.
     pub death: Option<Death>,
+    /// Whether it saved a checkpoint and ended because it was asked to.
+    pub left: bool,
     /// What its trainer finished.
     pub checkpoints: Vec<HookCheckpoint>,
     /// The optimizer steps of the whole training, where the trainer counts them; else those of this start.
@@ -56,6 +58,7 @@ impl Attempt {
                 rank: hook.world_size.is_some_and(|size| size > 1).then_some(hook.rank).flatten(),
                 recording: kept,
             }),
+            left: progress.iter().any(|one| one.left),
             steps: of_trainer.and_then(|one| one.step).unwrap_or(counted),
             effective_batch: progress.iter().find_map(|one| one.batch).map(|batch| batch.effective()),
             reserved_peak_bytes: hooks

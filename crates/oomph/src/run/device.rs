@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use oomph_gpu::nvml::{self, InstalledGpu};
+use oomph_gpu::nvml::InstalledGpu;
 use oomph_gpu::{Catalogue, size};
 
-use crate::cards::{self, Card};
+use crate::cards::{self, Card, visible_here};
 use crate::failure::hinted;
 
 /// How long the memory of a program that has ended may take to become free.
@@ -40,7 +40,7 @@ impl Devices {
             // The virtual card is as small as that by itself.
             return Ok(Self { stand_in: Some(stand_in), limit_bytes: None, before: Vec::new() });
         }
-        let found = installed()?;
+        let found = visible_here()?;
         if found.is_empty() {
             return Err(hinted(
                 "this machine has no NVIDIA GPU to run on",
@@ -66,7 +66,7 @@ impl Devices {
             let cards = cards::cards(&names, Some(bytes), || Ok(Vec::new()))?;
             cards.into_iter().next().ok_or_else(|| anyhow::anyhow!("{} has no virtual twin", found.name))
         };
-        installed()?.iter().map(twin).collect()
+        visible_here()?.iter().map(twin).collect()
     }
 
     /// Waits until the memory of a program that has ended is free again: the driver takes it back after the process is
@@ -75,7 +75,7 @@ impl Devices {
         let start = Instant::now();
         let mut last = Vec::new();
         while self.stand_in.is_none() && start.elapsed() < UNTIL_FREE {
-            let Ok(found) = installed() else { return };
+            let Ok(found) = visible_here() else { return };
             let now: Vec<u64> = found.iter().map(free).collect();
             let is_back = now.iter().zip(&self.before).all(|(now, before)| now.saturating_add(SETTLED) >= *before);
             if is_back && now == last {
@@ -91,7 +91,7 @@ impl Devices {
         match &self.stand_in {
             Some(cards) => cards.iter().map(|card| card.gpu.name.clone()).collect::<Vec<_>>().join(", "),
             None => {
-                let found = installed().unwrap_or_default();
+                let found = visible_here().unwrap_or_default();
                 let card = |found: &InstalledGpu| format!("{} ({} free)", found.name, size::format(free(found)));
                 found.iter().map(card).collect::<Vec<_>>().join(", ")
             }
@@ -99,56 +99,7 @@ impl Devices {
     }
 }
 
-/// The cards that the program will see. CUDA numbers equal cards as NVML does; of different ones it puts the fastest
-/// first, unless CUDA_DEVICE_ORDER says otherwise.
-fn installed() -> Result<Vec<InstalledGpu>> {
-    let all = nvml::installed()?;
-    Ok(match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(list) => visible(all, &list),
-        Err(_) => all,
-    })
-}
-
-/// The cards that a list of CUDA_VISIBLE_DEVICES names, up to the first word that names none.
-fn visible(all: Vec<InstalledGpu>, list: &str) -> Vec<InstalledGpu> {
-    let named = |word: &str| {
-        let by_number = |found: &&InstalledGpu| word.parse::<u32>() == Ok(found.index);
-        let by_uuid = |found: &&InstalledGpu| found.uuid.as_ref().is_some_and(|uuid| uuid.starts_with(word));
-        let is_uuid = word.starts_with("GPU-");
-        all.iter().find(|found| if is_uuid { by_uuid(found) } else { by_number(found) }).cloned()
-    };
-    list.split(',').map(|word| named(word.trim())).map_while(|found| found).collect()
-}
-
 /// What is free on a card, in bytes; 0 where that cannot be read.
 fn free(found: &InstalledGpu) -> u64 {
     found.memory.as_ref().map_or(0, |memory| memory.free_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use oomph_gpu::nvml::InstalledMemory;
-
-    use super::*;
-
-    fn card(index: u32, uuid: &str) -> InstalledGpu {
-        InstalledGpu {
-            index,
-            name: "NVIDIA GeForce RTX 4090".into(),
-            uuid: Some(uuid.into()),
-            compute_capability: None,
-            memory: Ok(InstalledMemory { total_bytes: 24 << 30, used_bytes: 4 << 30, free_bytes: 20 << 30 }),
-        }
-    }
-
-    #[test]
-    fn cards_are_chosen_as_cuda_chooses_them() {
-        let all = || vec![card(0, "GPU-aa11"), card(1, "GPU-bb22")];
-        let indices = |list: &str| visible(all(), list).iter().map(|found| found.index).collect::<Vec<_>>();
-        assert_eq!(indices("1,0"), [1, 0]);
-        assert_eq!(indices("GPU-bb"), [1]);
-        assert_eq!(indices("0,7,1"), [0]);
-        assert_eq!(indices(""), [] as [u32; 0]);
-        assert_eq!(free(&card(0, "GPU-aa11")), 20 << 30);
-    }
 }

@@ -2,8 +2,9 @@
 //!
 //! The loop is [`Guarded::go`]: an attempt ([`Stage::perform_for_real`]), what became of it ([`attempt`]), and, where it
 //! died of GPU memory, what comes next ([`remedy`]) and from where ([`checkpoint`]). Each turn leaves lines in the
-//! [`journal`]. No configuration is started twice, and no other failure is retried.
+//! [`journal`]. With `--act` a remedy is looked for while the program still runs ([`act`]). No configuration is started twice, and no other failure is retried.
 
+mod act;
 mod attempt;
 mod checkpoint;
 mod device;
@@ -11,11 +12,13 @@ mod journal;
 mod remedy;
 
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
 use oomph_gpu::size;
-use oomph_launch::{Guard, HookCheckpoint, Output, Stop as LaunchStop, StopMode};
+use oomph_launch::{Guard, HookCheckpoint, Output, RunFolder, Stop as LaunchStop, StopMode};
 use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
@@ -26,9 +29,10 @@ use crate::fix::{self, list};
 use crate::output;
 use crate::program::{self, Program};
 use crate::progress::Progress;
-use crate::stage::{Ended, RealOutcome, RealRun, Recording, Stage};
+use crate::stage::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, Stage};
 use crate::trial::{Changes, Runner, Stop};
 
+use act::Found;
 use attempt::Attempt;
 use device::Devices;
 use journal::{Event, Journal};
@@ -83,6 +87,7 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
         margin,
         recording,
         attempts: args.attempts,
+        act: args.act,
         quiet,
         journal,
         untried: problem.map(|problem| format!("no remedy can be tried: {problem}")),
@@ -124,6 +129,8 @@ struct Guarded<'a> {
     recording: Recording,
     /// How often the program is started at most.
     attempts: usize,
+    /// Whether a sign of a death is acted on before it.
+    act: bool,
     quiet: bool,
     journal: Journal,
     /// Why the program cannot run on the virtual GPU, if so.
@@ -168,9 +175,21 @@ impl Guarded<'_> {
             }
         }
         for number in 1.. {
-            let (outcome, attempt) = self.attempt(number, &configuration)?;
+            let (outcome, attempt, found) = self.attempt(number, &configuration)?;
             if let Some(signal) = outcome.interrupted {
                 return Ok(interrupted(signal));
+            }
+            if !found.fixes.is_empty() {
+                spare = found.fixes;
+            }
+            if attempt.left {
+                self.died.push(configuration.clone());
+                self.devices.wait_until_free();
+                if let Some(next) = self.lower(&configuration, &mut spare) {
+                    self.decided(&next.remedies, "a sign that memory would run out (--act)", found.seconds);
+                    configuration = next;
+                    continue;
+                }
             }
             let own = ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX));
             let Some(death) = &attempt.death else { return Ok(own) };
@@ -183,7 +202,8 @@ impl Guarded<'_> {
                 }
                 self.devices.wait_until_free();
                 // The death may lie beyond what a dry run with shortened loops reaches.
-                self.decide(&configuration, &attempt, death.requested_bytes, &mut spare)
+                let cards = self.cards().map_err(Stop::Failed)?;
+                self.decide(&configuration, attempt.steps, &cards, death.requested_bytes, &Arc::default(), &mut spare)
             });
             let decision = match decision {
                 Ok(decision) => decision,
@@ -232,7 +252,7 @@ impl Guarded<'_> {
             }
         }
         output::say("oomph: the dry run does not fit; looking for a fix before the start");
-        match self.search(self.stage, &cards)? {
+        match self.search(self.stage, &cards, &Arc::default())? {
             Next::Fixes(fixes) => Ok(fixes),
             Next::Fits { .. } => Ok(Vec::new()),
             Next::Nothing(reason) => {
@@ -243,7 +263,7 @@ impl Guarded<'_> {
     }
 
     /// Starts the program once.
-    fn attempt(&mut self, number: usize, configuration: &Configuration) -> Result<(RealOutcome, Attempt)> {
+    fn attempt(&mut self, number: usize, configuration: &Configuration) -> Result<(RealOutcome, Attempt, Found)> {
         let resume = checkpoint::newest_whole(&self.checkpoints).cloned();
         let mut changes = configuration.changes.clone();
         let mut from = resume.clone();
@@ -270,6 +290,9 @@ impl Guarded<'_> {
         }
         let recording = self.journal.recording(number);
         let guard = Guard { resume: from.clone(), limit_bytes: self.devices.limit_bytes };
+        let found = Mutex::new(Found::default());
+        let look = |folder: &RunFolder, ending: &Ending| self.act_on_signs(configuration, folder, ending, &found);
+        let acts = self.act && self.untried.is_none() && number < self.attempts;
         let outcome = self.stage.perform_for_real(&RealRun {
             changes: &changes,
             output: Output::Inherit,
@@ -277,7 +300,9 @@ impl Guarded<'_> {
             recording: self.recording,
             guard: &guard,
             keep: Some(&recording),
+            beside: acts.then_some(&look as Beside<'_>),
         })?;
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let attempt = Attempt::of(&outcome, &recording, from.as_ref());
         for warning in &attempt.warnings {
             output::say(&format!("oomph: warning: {warning}"));
@@ -295,7 +320,7 @@ impl Guarded<'_> {
             signs: attempt.signs.clone(),
             out_of_memory: attempt.death.clone(),
         });
-        Ok((outcome, attempt))
+        Ok((outcome, attempt, found))
     }
 
     /// How many steps are made again.
@@ -326,8 +351,10 @@ impl Guarded<'_> {
     fn decide(
         &self,
         died: &Configuration,
-        attempt: &Attempt,
+        steps: u64,
+        cards: &[Card],
         requested_bytes: u64,
+        given_up: &Arc<AtomicBool>,
         spare: &mut Vec<Configuration>,
     ) -> Result<Decision, Stop> {
         if let Some(reason) = &self.untried {
@@ -336,23 +363,20 @@ impl Guarded<'_> {
         if let Some(next) = self.lower(died, spare) {
             return Ok(Decision::Again(next));
         }
-        let mut cards = self.cards().map_err(Stop::Failed)?;
+        let mut cards = cards.to_vec();
         if let Some(peak) = died.peak_bytes {
             // What was promised of it did not hold on this card.
             cards = remedy::below(&cards, peak, requested_bytes);
         }
         output::say("oomph: looking for what makes it fit");
-        let mut found = self.search(self.stage, &cards)?;
-        if let (Next::Fits { .. }, Some(stage)) = (&found, self.as_far_as(attempt).map_err(Stop::Failed)?) {
-            self.tell(&format!(
-                "the dry run fits, the real run did not: following the program to step {}",
-                attempt.steps + 1
-            ));
-            found = self.search(&stage, &cards)?;
+        let mut found = self.search(self.stage, &cards, given_up)?;
+        if let (Next::Fits { .. }, Some(stage)) = (&found, self.as_far_as(steps).map_err(Stop::Failed)?) {
+            self.tell(&format!("the dry run fits, the real run did not: following the program to step {}", steps + 1));
+            found = self.search(&stage, &cards, given_up)?;
         }
         if let Next::Fits { peak_bytes: Some(peak) } = found {
             self.tell(&format!("the dry run fits ({}): looking for what needs less than that", size::format(peak)));
-            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes))?;
+            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes), given_up)?;
         }
         Ok(match found {
             Next::Fixes(fixes) => {
@@ -379,17 +403,17 @@ impl Guarded<'_> {
     }
 
     /// The program with dry runs that go on to the step of a death, where that is not far.
-    fn as_far_as(&self, attempt: &Attempt) -> Result<Option<Stage>> {
-        let steps = u32::try_from(attempt.steps).ok().filter(|steps| *steps <= FARTHEST);
+    fn as_far_as(&self, steps: u64) -> Result<Option<Stage>> {
+        let steps = u32::try_from(steps).ok().filter(|steps| *steps <= FARTHEST);
         let Some(steps) = steps else { return Ok(None) };
         // One more than died, because an evaluation comes after the step.
         let stop = LaunchStop { mode: StopMode::Steps, steps: steps + 2, budget_seconds: None };
         Stage::set(Program { stop, ..self.stage.program.clone() }, true).map(Some)
     }
 
-    fn search(&self, stage: &Stage, cards: &[Card]) -> Result<Next, Stop> {
+    fn search(&self, stage: &Stage, cards: &[Card], given_up: &Arc<AtomicBool>) -> Result<Next, Stop> {
         let progress = Progress::new(self.quiet);
-        let found = remedy::search(stage, cards, &self.rules, &|what| progress.tell(what));
+        let found = remedy::search(stage, cards, &self.rules, given_up, &|what| progress.tell(what));
         progress.finish();
         found
     }

@@ -1,6 +1,8 @@
 //! What a program is started with next: the cheapest fix that a dry run has shown to fit what is free on the card.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -68,11 +70,17 @@ pub enum Next {
     Nothing(String),
 }
 
-/// Searches for what fits the cards.
+/// Searches for what fits the cards, until `given_up` is true.
 ///
 /// # Errors
 /// When a dry run cannot be set up, or a signal ends the search.
-pub fn search(stage: &Stage, cards: &[Card], rules: &Rules, tell: &(dyn Fn(&str) + Sync)) -> Result<Next, Stop> {
+pub fn search(
+    stage: &Stage,
+    cards: &[Card],
+    rules: &Rules,
+    given_up: &Arc<AtomicBool>,
+    tell: &(dyn Fn(&str) + Sync),
+) -> Result<Next, Stop> {
     let catalogue = Catalogue::builtin();
     let changing = catalogue.remedies().iter().filter(|remedy| remedy.sameness > Sameness::Equivalent);
     let changing = changing.map(|remedy| remedy.id.clone()).filter(|id| !rules.allow.contains(id));
@@ -86,6 +94,7 @@ pub fn search(stage: &Stage, cards: &[Card], rules: &Rules, tell: &(dyn Fn(&str)
         fixes: FIXES,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         max_time: rules.max_time,
+        given_up: Arc::clone(given_up),
         accept_recovered: false,
         options: Vec::new(),
     };

@@ -1,6 +1,8 @@
 //! Runs that count: on this machine's own GPU, or on a virtual one that stands in for it.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -47,6 +49,20 @@ pub struct RealRun<'a> {
     pub guard: &'a Guard,
     /// Where the recordings are copied to, if it dies.
     pub keep: Option<&'a Path>,
+    /// What is done beside it in a thread of its own.
+    pub beside: Option<Beside<'a>>,
+}
+
+/// Work that goes on while a program runs, with the run's folder. The run is over when both have ended.
+pub type Beside<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
+
+/// Whether a program that runs has ended, for the work beside it.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// It has ended.
+    pub has_ended: AtomicBool,
+    /// It has ended well, or by a signal to oomph: the work is not needed.
+    pub needs_nothing: Arc<AtomicBool>,
 }
 
 /// What became of a run that counts.
@@ -70,7 +86,7 @@ impl Stage {
     /// # Errors
     /// When the run cannot be set up.
     pub fn perform_for_real(&self, run: &RealRun<'_>) -> Result<RealOutcome> {
-        let RealRun { changes, output, stand_in, recording, guard, keep } = *run;
+        let RealRun { changes, output, stand_in, recording, guard, keep, beside } = *run;
         let folder = RunFolder::create(&HookConfig {
             stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
             follow: false,
@@ -89,6 +105,7 @@ impl Stage {
             batches: Batches::Seen,
             unknown_sizes: UnknownSizes::Most,
             guard: Some(guard.clone()),
+            reads: false,
         })?;
         let prepared = self.prepared_with(changes, &folder)?;
         let mut launch = Launch::prepared(&prepared);
@@ -112,7 +129,17 @@ impl Stage {
         for (name, value) in &changes.env {
             launch = launch.env(name, value);
         }
-        let outcome = launch.run()?;
+        let ending = Ending::default();
+        let outcome = std::thread::scope(|scope| {
+            if let Some(beside) = beside {
+                scope.spawn(|| beside(&folder, &ending));
+            }
+            let outcome = launch.run();
+            let died = outcome.as_ref().is_ok_and(|one| one.interrupted.is_none() && one.exit.shell_status() != 0);
+            ending.needs_nothing.store(!died, Ordering::Relaxed);
+            ending.has_ended.store(true, Ordering::Relaxed);
+            outcome
+        })?;
         let hooks = folder.reports();
         let histories = folder.histories();
         let kept = match keep {

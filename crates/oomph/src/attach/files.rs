@@ -1,0 +1,59 @@
+//! The Python files that go along with an errand: a part of the hook, under a name that is nobody else's.
+//!
+//! A program under `oomph run` has the hook itself, of its own version, as the package `oomph`.
+
+/// The package inside the target.
+const PACKAGE: &str = "_oomph_attached";
+/// The files of the hook that the script needs.
+const NEEDED: [&str; 5] =
+    ["oomph/__init__.py", "oomph/attached.py", "oomph/history.py", "oomph/looking.py", "oomph/quiet.py"];
+
+/// The script and its files.
+pub struct Files {
+    /// The text that is executed.
+    pub script: String,
+    /// What it imports.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// The files, renamed.
+pub fn files() -> Files {
+    let renamed = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes)
+            .replace("from oomph", &format!("from {PACKAGE}"))
+            .replace("== \"oomph\"", &format!("== {PACKAGE:?}"))
+    };
+    let (mut script, mut files) = (String::new(), Vec::new());
+    for (name, bytes) in oomph_hook::FILES {
+        if *name == "oomph/errand.py" {
+            script = renamed(bytes);
+        } else if NEEDED.contains(name) || name.starts_with("oomph/owners/") {
+            files.push((name.replacen("oomph", PACKAGE, 1), renamed(bytes).into_bytes()));
+        }
+    }
+    Files { script, files }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the files import of ours is among them.
+    #[test]
+    fn nothing_is_missing() {
+        let Files { script, files } = files();
+        assert!(script.contains("from _oomph_attached import attached") && script.ends_with("# noqa: F821\n"));
+        let has = |module: &str| {
+            let path = module.replace('.', "/");
+            files.iter().any(|(name, _)| *name == format!("{path}.py") || *name == format!("{path}/__init__.py"))
+        };
+        for (name, bytes) in &files {
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            for line in text.lines().map(str::trim).filter(|line| line.starts_with("from _oomph_attached")) {
+                let module = line.split(' ').nth(1).unwrap();
+                assert!(has(module), "{name}: {line}");
+            }
+            assert!(!text.contains("from oomph") && !text.contains("import oomph"), "{name}");
+        }
+    }
+}

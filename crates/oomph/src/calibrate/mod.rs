@@ -1,0 +1,175 @@
+//! `oomph calibrate`: the same small programs on this machine's card and on its virtual twin, and what differs.
+
+pub mod correction;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use chrono::Utc;
+use oomph_gpu::{Catalogue, Gpu, size};
+use oomph_launch::{Guard, Output};
+use oomph_report::{CalibrateReport, CalibrateSchema, CardReadings, clean_json, render_calibrate};
+
+use crate::cards::{self, Card};
+use crate::cli::{self, CalibrateArgs, Format};
+use crate::failure::{hinted, status};
+use crate::output;
+use crate::program::Program;
+use crate::stage::{RealRun, Recording, Stage};
+use crate::trial::Changes;
+
+/// The programs, and what reads their figures.
+const PROBE: &str = include_str!("probe.py");
+
+/// Runs the programs on both cards and compares.
+///
+/// # Errors
+/// When there is no card, no PyTorch, or a file cannot be written.
+pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
+    if args.forget {
+        let forgotten = correction::forget()?;
+        let what = if forgotten.is_empty() { "nothing was kept".into() } else { forgotten.join(", ") };
+        output::tell(&format!("oomph: forgotten: {what}"), quiet);
+        return Ok(ExitCode::from(status::DONE));
+    }
+    let gpu = gpu(args.rehearse.as_deref())?;
+    let twin = Card::of_catalogue(gpu);
+    let stand_in = match &args.rehearse {
+        None => None,
+        Some(_) => {
+            let more = args.rehearse_context.as_deref().map_or(Ok(0), cards::capacity)?;
+            Some(vec![twin.clone().with_larger_context(more)])
+        }
+    };
+    let folder = tempfile::tempdir().context("cannot make a folder for temporary files")?;
+    let probe = folder.path().join("probe.py");
+    fs::write(&probe, PROBE).with_context(|| format!("cannot write {}", probe.display()))?;
+    let bench = Bench::new(args, &probe, quiet)?;
+
+    output::tell(&format!("oomph: the programs run on {}", gpu.name), quiet);
+    let Some(card) = bench.readings(stand_in.as_deref(), &folder.path().join("card.json"))? else {
+        return failed("on the card");
+    };
+    output::tell("oomph: the programs run on its virtual twin", quiet);
+    let Some(twin) = bench.readings(Some(&[twin]), &folder.path().join("twin.json"))? else {
+        return failed("on the virtual card");
+    };
+
+    let taken_on = Utc::now().format("%Y-%m-%d").to_string();
+    let found = correction::of(gpu, &taken_on, &card, &twin);
+    if args.rehearse.is_none() || args.keep {
+        correction::keep(gpu, found.as_ref())?;
+        if let Some(found) = &found {
+            output::tell(&format!("oomph: {}", correction::announced(found)), quiet);
+        }
+    }
+    let report = CalibrateReport {
+        schema: CalibrateSchema,
+        gpu: gpu.id.clone(),
+        taken_on,
+        rehearsal: args.rehearse.is_some(),
+        correction: found,
+        card,
+        twin,
+    };
+    output::data(&match args.format {
+        Format::Text => render_calibrate(&report, output::style()),
+        Format::Json => {
+            let document = serde_json::to_string_pretty(&report).context("cannot write the answer as JSON")?;
+            clean_json(&document).into_owned() + "\n"
+        }
+    })?;
+    if let Some(path) = &args.share {
+        share(&report, path)?;
+        output::tell(&format!("oomph: the readings are in {}", path.display()), quiet);
+    }
+    Ok(ExitCode::from(status::DONE))
+}
+
+/// The card to be compared: the one that stands in, else the first that CUDA sees here.
+fn gpu(rehearse: Option<&str>) -> Result<&'static Gpu> {
+    let catalogue = Catalogue::builtin();
+    if let Some(name) = rehearse {
+        return cards::find(catalogue, name);
+    }
+    let Some(found) = cards::visible_here()?.into_iter().next() else {
+        return Err(hinted(
+            "this machine has no NVIDIA GPU to compare with",
+            "see what it does with a virtual one: oomph calibrate --rehearse rtx-4090",
+        ));
+    };
+    found.entry(catalogue).ok_or_else(|| {
+        let memory = found.memory.map_or_else(|reason| reason, |memory| size::format(memory.total_bytes));
+        hinted(
+            format!("the catalogue has no card `{}` ({memory})", oomph_report::clean(&found.name)),
+            "please report its name; `oomph gpus` lists those that are known",
+        )
+    })
+}
+
+/// What runs the programs.
+struct Bench {
+    stage: Stage,
+    probe: OsString,
+    python: OsString,
+}
+
+impl Bench {
+    fn new(args: &CalibrateArgs, probe: &Path, quiet: bool) -> Result<Self> {
+        let python: OsString = "python".into();
+        let program = Program::new(cli::ProgramArgs {
+            gpu: args.rehearse.iter().cloned().collect(),
+            vram: None,
+            with: args.with.clone(),
+            steps: None,
+            until_exit: true,
+            budget: None,
+            timeout: None,
+            values: cli::Values::Small,
+            routing: cli::Routing::Balanced,
+            batches: cli::Batches::Seen,
+            random_weights: false,
+            ranks: None,
+            allow_writes: true,
+            network: None,
+            command: vec![python.clone(), probe.into()],
+        })?;
+        let stage = Stage::set(program, quiet)?;
+        Ok(Self { stage, probe: probe.into(), python })
+    }
+
+    /// The programs' figures on these virtual cards, or on the real one; `None` where they could not run.
+    fn readings(&self, virtual_cards: Option<&[Card]>, into: &Path) -> Result<Option<CardReadings>> {
+        let changes = Changes::none(&[self.python.clone(), self.probe.clone(), into.into()]);
+        let outcome = self.stage.perform_for_real(&RealRun {
+            changes: &changes,
+            output: Output::StdoutToStderr,
+            stand_in: virtual_cards,
+            recording: Recording::Off,
+            guard: &Guard::default(),
+            keep: None,
+            beside: None,
+        })?;
+        if outcome.exit_status != 0 {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(into).context("the programs left no readings")?;
+        Ok(Some(serde_json::from_str(&text).context("the programs' readings cannot be understood")?))
+    }
+}
+
+fn failed(place: &str) -> Result<ExitCode> {
+    output::say(&format!("error: the programs could not run {place}; what Python said is above"));
+    Ok(ExitCode::from(status::PROGRAM_FAILED))
+}
+
+/// Writes the readings as they are sent to the catalogue.
+fn share(report: &CalibrateReport, path: &Path) -> Result<()> {
+    let head = "# Readings of `oomph calibrate --share`. [card] is the real card, [twin] the virtual one; sizes are in bytes.\n";
+    let text = toml::to_string(report).context("cannot write the readings as TOML")?;
+    fs::write(path, format!("{head}# oomph {}\n\n{text}", env!("CARGO_PKG_VERSION")))
+        .with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,350 @@
+"""What `oomph attach` does inside a program: look, record some steps, keep watch for an out-of-memory error, stop.
+
+Only the standard library and a torch that the program has imported are used. Nothing is imported for the program,
+nothing is allocated on a card, and nothing stays behind but what was asked for: while a recording goes on or a watch is
+kept, `sys._oomph_attached` holds it.
+"""
+
+import json
+import os
+import platform
+import sys
+import threading
+import time
+
+from io import open as _open
+
+from oomph.history import History, write_whole
+from oomph.owners.graph import Graph
+from oomph.owners.modules import Modules
+from oomph.owners.notes import Notes
+from oomph.owners.optimizers import Optimizers
+from oomph.owners.share import Share
+from oomph.owners.survey import survey
+from oomph.owners.tensors import Tensors
+from oomph.owners.workspaces import see_workspaces
+from oomph.quiet import Quiet
+
+KEPT = "_oomph_attached"
+"""The attribute of `sys` that holds what goes on."""
+
+MOST_DUMPS = 10
+"""How many out-of-memory errors are written out by one watch; a program that looks for its batch size has many."""
+
+
+class Warnings:
+    """What the history wants to say, kept for the answer."""
+
+    def __init__(self):
+        self.texts = []
+
+    def warn(self, text):
+        self.texts.append(text)
+
+
+def carry_out(folder, write):
+    """Carry out the order in a folder. Give the answer as text, or None where it is written later with `write`."""
+    began = time.perf_counter()
+    with _open(os.path.join(folder, "taken.json"), "rb") as file:
+        order = json.loads(file.read().decode("utf-8"))
+    answer = {"pid": os.getpid(), "python": platform.python_version(), "torch": None, "devices": [], "notes": []}
+    answer["in_main_thread"] = threading.current_thread() is threading.main_thread()
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "__version__") or not hasattr(torch, "cuda"):
+        answer["why"] = "it has not imported PyTorch" if torch is None else "it is importing PyTorch now"
+        return json.dumps(answer)
+    answer["torch"] = str(torch.__version__)
+    if not torch.cuda.is_initialized():
+        answer["why"] = "PyTorch has not used CUDA in it yet"
+        return json.dumps(answer)
+    action = order["action"]
+    if action == "look":
+        look(torch, folder, order, answer)
+    elif action == "record":
+        return record(torch, folder, order, answer, write)
+    elif action == "watch":
+        watch(torch, folder, order, answer)
+    elif action in ("finish", "stop"):
+        stop(torch, folder, order, answer, action)
+    answer["seconds"] = time.perf_counter() - began
+    return json.dumps(answer)
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+def look(torch, folder, order, answer, history=None):
+    """The allocator's figures, a snapshot, and names for its blocks."""
+    answer["devices"] = devices(torch)
+    kept = getattr(sys, KEPT, None)
+    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    answer["recording"] = "ours" if kept is not None else "theirs" if enabled is not None and enabled() else "off"
+    if order.get("snapshot", True):
+        write_files(torch, os.path.join(folder, "snapshot"), answer, history)
+
+
+def devices(torch):
+    """The figures of each card that PyTorch has memory of, and of the current one."""
+    found = []
+    current = torch.cuda.current_device()
+    capturing = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)()
+    for index in range(torch._C._cuda_getDeviceCount()):
+        stats = torch._C._cuda_memoryStats(index)
+        bytes_of = lambda name, part="current": stats[name]["all"][part]  # noqa: E731
+        if index != current and not bytes_of("reserved_bytes", "peak"):
+            # To ask the driver about a card that the program does not use would begin to use it.
+            continue
+        properties = torch.cuda.get_device_properties(index)
+        free = total = None
+        if not capturing:
+            free, total = torch.cuda.mem_get_info(index)
+        found.append({
+            "index": index,
+            "name": properties.name,
+            "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
+            "total_bytes": total if total is not None else properties.total_memory,
+            "free_bytes": free,
+            "allocated_bytes": bytes_of("allocated_bytes"),
+            "reserved_bytes": bytes_of("reserved_bytes"),
+            "allocated_peak_bytes": bytes_of("allocated_bytes", "peak"),
+            "reserved_peak_bytes": bytes_of("reserved_bytes", "peak"),
+            "allocations": stats["allocation"]["all"]["current"],
+            "retries": stats.get("num_alloc_retries", 0),
+            "refusals": stats.get("num_ooms", 0),
+        })
+    return found
+
+
+def write_files(torch, base, answer, history=None):
+    """Write a snapshot and the names of its blocks, as the hook does (ARCHITECTURE.md)."""
+    if history is None:
+        history = History(torch, Warnings(), 1)
+    tensors, notes, share, quiet = Tensors(torch), Notes(torch._C._cuda_memoryStats), Share(), Quiet(torch)
+    for device in range(torch._C._cuda_getDeviceCount()):
+        notes.starts[device] = notes.count(device)
+    modules = Modules(torch, tensors, notes, share, quiet)
+    graph = Graph(torch, tensors, quiet)
+    # A walk through the graph of autograd can run what the program hung on it, like a checkpoint's recomputation.
+    graph._blocked = True
+    moment = notes.moment()
+    try:
+        survey(torch, tensors, modules, Optimizers(tensors, modules), graph, moment)
+    except Exception as error:
+        answer["notes"].append("not all blocks were named: %s: %s" % (type(error).__name__, error))
+    snapshot = history.snapshot()
+    try:
+        see_workspaces(torch, snapshot, notes)
+    except Exception:
+        pass
+    names = json.dumps(notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
+    before = os.umask(0o077)
+    try:
+        write_whole(base + ".names.json", lambda file: file.write(names))
+        write_whole(base + ".pickle", lambda file: history.save(snapshot, file))
+    finally:
+        os.umask(before)
+    answer["snapshot"] = True
+
+
+# -- recording -----------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """A recording or a watch that goes on in this program."""
+
+    def __init__(self, torch, folder, entries):
+        self.torch = torch
+        self.folder = folder
+        self.warnings = Warnings()
+        self.history = History(torch, self.warnings, entries)
+        self.handle = None
+        self.steps = {}
+        self.wanted = None
+        self.began = time.time()
+        self.on = True
+        self.finish = None
+        self.dump = None
+        self.dumps = 0
+
+    def start(self):
+        """Begin to record, unless the program does so itself."""
+        self.history.start()
+        setattr(sys, KEPT, self)
+
+    def seen(self):
+        """How many steps the optimizer that made most has made."""
+        return max(self.steps.values(), default=0)
+
+    def count(self):
+        """Have optimizers say when they have made a step. False where this torch cannot, or is doing one now."""
+        module = sys.modules.get("torch.optim.optimizer")
+        register = getattr(module, "register_optimizer_step_post_hook", None)
+        if register is None:
+            return None
+        if is_stepping(module):
+            return False
+        self.handle = register(self.stepped)
+        return True
+
+    def stepped(self, optimizer, args, kwargs):
+        """An optimizer has made a step. The table of hooks is being gone through, and stays as it is."""
+        if not self.on or self.wanted is None:
+            return
+        try:
+            self.steps[id(optimizer)] = self.steps.get(id(optimizer), 0) + 1
+            if not is_waited_for(self.folder):
+                self.close()
+            elif self.seen() >= self.wanted:
+                self.finish()
+        except Exception:
+            self.close()
+
+    def close(self):
+        """Stop the recording; what hangs on optimizers and on the allocator does nothing from now on."""
+        self.on = False
+        if self.history.on:
+            self.history.stop()
+
+    def remove(self):
+        """Take the hook off. False where an optimizer is going through the hooks now."""
+        if self.handle is not None:
+            if is_stepping(sys.modules.get("torch.optim.optimizer")):
+                return False
+            self.handle.remove()
+            self.handle = None
+        if getattr(sys, KEPT, None) is self:
+            delattr(sys, KEPT)
+        return True
+
+
+def is_stepping(module):
+    """Whether some thread is in a step of an optimizer, which goes through the table of hooks."""
+    path = getattr(module, "__file__", None)
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code.co_filename == path and frame.f_code.co_name == "wrapper":
+                return True
+            frame = frame.f_back
+    return False
+
+
+def is_waited_for(folder):
+    """Whether `oomph attach` lives, by the lock that it holds."""
+    import fcntl
+
+    try:
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+
+
+def record(torch, folder, order, answer, write):
+    """Record some steps; the answer is written at the end of the last one, in the thread that makes it."""
+    kept = getattr(sys, KEPT, None)
+    if kept is not None and not discard(kept):
+        return json.dumps({**answer, "busy": "another oomph attach records or watches it; end that with --stop"})
+    session = Session(torch, folder, order["entries"])
+    counted = session.count()
+    if counted is False:
+        return json.dumps({**answer, "again": True})
+    session.wanted = order["steps"]
+
+    def finish():
+        began = time.perf_counter()
+        describe(session, answer)
+        look(torch, folder, order, answer, session.history)
+        session.close()
+        answer["seconds"] = time.perf_counter() - began
+        write(json.dumps(answer))
+
+    session.finish = finish
+    session.start()
+    started = {"counts_steps": counted is not None, "theirs": session.history.aside}
+    with _open(os.path.join(folder, "started.json"), "w") as file:
+        file.write(json.dumps(started))
+    return None
+
+
+def describe(session, answer):
+    """What a recording has seen so far."""
+    answer["recorded"] = {
+        "steps": session.seen(),
+        "seconds": time.time() - session.began,
+        "entries": session.history.entries,
+        "theirs": session.history.aside,
+    }
+
+
+def discard(session):
+    """End a session that nobody waits for any more. False where somebody does."""
+    if session.on and (session.dump is not None or is_waited_for(session.folder)):
+        return False
+    session.close()
+    return session.remove()
+
+
+def watch(torch, folder, order, answer):
+    """Leave a recording running, and write it out when memory runs out."""
+    kept = getattr(sys, KEPT, None)
+    if kept is not None and not discard(kept):
+        answer["busy"] = "another oomph attach records or watches it; end that with --stop"
+        return
+    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if attach is None:
+        answer["busy"] = "this PyTorch cannot say that memory ran out"
+        return
+    session = Session(torch, folder, order["entries"])
+    session.dump = order["dump"]
+    # Now rather than when it is too late.
+    with _open(session.dump + ".part", "wb"):
+        pass
+    os.unlink(session.dump + ".part")
+
+    def out_of_memory(device, requested, allocated, free):
+        if not session.on or session.dumps >= MOST_DUMPS:
+            return
+        session.dumps += 1
+        try:
+            base = session.dump[: -len(".pickle")] if session.dump.endswith(".pickle") else session.dump
+            write_files(torch, base, {"notes": []}, session.history)
+            if base == session.dump:
+                os.replace(base + ".pickle", session.dump)
+        except Exception:
+            pass
+
+    attach(out_of_memory)
+    session.start()
+    answer["devices"] = devices(torch)
+    answer["watching"] = {"dump": session.dump, "entries": session.history.entries, "theirs": session.history.aside}
+
+
+def stop(torch, folder, order, answer, action):
+    """End what goes on. A recording whose steps did not come is written out as far as it went."""
+    session = getattr(sys, KEPT, None)
+    if session is None:
+        answer["stopped"] = False
+        if action == "finish":
+            look(torch, folder, order, answer)
+        return
+    describe(session, answer)
+    if action == "finish" and session.on:
+        look(torch, folder, order, answer, session.history)
+    answer["devices"] = answer["devices"] or devices(torch)
+    answer["dumps"] = session.dumps
+    session.close()
+    try:
+        # Its folder may be removed now.
+        os.unlink(os.path.join(session.folder, "in-use"))
+    except OSError:
+        pass
+    if session.dump is not None:
+        answer["notes"].append("PyTorch keeps the observer of out-of-memory errors; it does nothing any more")
+    answer["again"] = not session.remove()
+    answer["stopped"] = True
