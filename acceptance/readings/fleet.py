@@ -1,8 +1,8 @@
 """A made fleet, and what it takes to collect and ask it.
 
     fleet.py make FOLDER REAL [LOGS SNAPSHOTS]   writes the fleet; REAL holds snapshots and reports of real dry runs
-    fleet.py collect OOMPH FOLDER DATASET        collects it, killed twice on the way; rate, memory, nothing lost or doubled
-    fleet.py ask OOMPH DATASET                   the ten usual questions, by DataFusion and by DuckDB, with their times
+    fleet.py collect OOMPH-FLEET FOLDER DATASET        collects it, killed twice on the way; rate, memory, nothing lost or doubled
+    fleet.py ask OOMPH-FLEET DATASET                   the ten usual questions, by DataFusion and by DuckDB, with their times
 
 Rows of readings go to stdout as CSV. `ask` needs duckdb; nothing here needs a GPU. Logs are varied from the messages in
 crates/oomph-explain/tests/public. Snapshots are copies of the real ones with other paths and other days, written into the
@@ -52,9 +52,10 @@ def log(text, at, rng):
 
 def moved(pickle, rng, ago):
     """A snapshot with another path and other days, in as many bytes."""
-    path = max(set(re.findall(rb"/[\w./-]+/job\.py", pickle)), key=len, default=None)
-    if path:
-        word = b"/home/u%d/jobs/train_%02d.py" % (rng.randrange(9), rng.randrange(40))
+    paths = [path for path in re.findall(rb"/[\w./-]+\.py", pickle) if b"-packages" not in path and b"/lib/python" not in path]
+    if paths:
+        path = max(sorted(set(paths)), key=paths.count)
+        word = b"/home/u%02d/jobs/train_%02d.py" % (rng.randrange(50), rng.randrange(40))
         pickle = pickle.replace(path, word.rjust(len(path), b"/")[-len(path):])
     back = int(ago.total_seconds() / TICK)
     found = re.search(rb"\x8a\x07.{4}(.{2}\x06)", pickle, re.S)

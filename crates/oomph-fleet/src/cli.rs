@@ -6,16 +6,16 @@ use oomph_fleet::query::Format;
 const COLLECT_HELP: &str = "\
 Examples:
   The logs and snapshots of a folder, into a dataset:
-      oomph collect /var/log/train --into fleet
+      oomph-fleet collect /var/log/train --into fleet
 
   Again every night; what has been collected is skipped:
-      oomph collect 'runs/*/logs' archive-2026-11.tar.gz --into fleet
+      oomph-fleet collect 'runs/*/logs' archive-2026-11.tar.gz --into fleet
 
   From and to an object store (AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL, ...):
-      oomph collect s3://jobs/logs --into s3://fleet/oom
+      oomph-fleet collect s3://jobs/logs --into s3://fleet/oom
 
   Then ask it:
-      oomph query top_lines fleet
+      oomph-fleet query top_lines fleet
 
 What is collected: logs; memory snapshots (pickle) and profiler traces, also
 gzip or zstd; the reports of `oomph dry-run --format json`; the journals of
@@ -32,29 +32,29 @@ Exit status:
 const QUERY_HELP: &str = "\
 Examples:
   Which lines of programs run out of memory most often?
-      oomph query top_lines fleet
+      oomph-fleet query top_lines fleet
 
   The ten usual questions, the tables, the columns:
-      oomph query --list
-      oomph query --schema
+      oomph-fleet query --list
+      oomph-fleet query --schema
 
   A question of your own:
-      oomph query \"SELECT model, count(*) AS deaths FROM failures
+      oomph-fleet query \"SELECT model, count(*) AS deaths FROM failures
                    WHERE is_gpu_oom AND day >= '2026-11-01'
                    GROUP BY model ORDER BY deaths DESC\" fleet
 
   With functions for what SQL is clumsy at:
-      oomph query \"SELECT path, gib(needed_bytes) FROM reports
+      oomph-fleet query \"SELECT path, gib(needed_bytes) FROM reports
                    WHERE fits('rtx-4090', needed_bytes)
                      AND stack_has(id, 'attention')\" fleet
 
   For a program, for a spreadsheet, for pandas:
-      oomph query causes fleet --format json
-      oomph query causes fleet --format csv > causes.csv
-      oomph query 'SELECT * FROM failures' fleet --format arrow > failures.arrows
+      oomph-fleet query top_causes fleet --format json
+      oomph-fleet query top_causes fleet --format csv > top_causes.csv
+      oomph-fleet query 'SELECT * FROM failures' fleet --format arrow > failures.arrows
 
   As a page for the browser:
-      oomph query --html fleet.html fleet
+      oomph-fleet query --html fleet.html fleet
 
 The dataset is plain Parquet: DuckDB, Spark, Trino, pandas and Polars read the
 same files (docs/fleet.md shows how).
@@ -65,7 +65,7 @@ Exit status:
 
 /// Collects the out-of-memory failures of many machines, and answers questions about them.
 #[derive(Debug, Parser)]
-#[command(name = "oomph", bin_name = "oomph", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "oomph-fleet", bin_name = "oomph-fleet", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -82,12 +82,12 @@ pub enum Command {
     /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset
     #[command(after_help = COLLECT_HELP)]
     Collect(CollectArgs),
-    /// Ask a dataset of `oomph collect` in SQL, or one of the usual questions by its name
-    #[command(after_help = QUERY_HELP, override_usage = "oomph query [OPTIONS] QUERY DIR\n       oomph query --html FILE DIR")]
+    /// Ask a dataset of `oomph-fleet collect` in SQL, or one of the usual questions by its name
+    #[command(after_help = QUERY_HELP, override_usage = "oomph-fleet query [OPTIONS] QUERY DIR\n       oomph-fleet query --html FILE DIR")]
     Query(QueryArgs),
 }
 
-/// What `oomph collect` takes.
+/// What `oomph-fleet collect` takes.
 #[derive(Debug, Args)]
 pub struct CollectArgs {
     /// Files, folders, patterns, tar files, s3://BUCKET/PREFIX
@@ -140,7 +140,7 @@ pub enum Summary {
     Json,
 }
 
-/// What `oomph query` takes.
+/// What `oomph-fleet query` takes.
 #[derive(Debug, Args)]
 pub struct QueryArgs {
     /// SQL or the name of a usual question; then the dataset, a folder or s3://BUCKET/PREFIX

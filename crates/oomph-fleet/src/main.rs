@@ -1,5 +1,4 @@
-//! The commands `oomph collect` and `oomph query`, which `oomph` hands over to this program: most users never need it, and
-//! it takes longer to build than all the rest.
+//! The commands `oomph-fleet collect` and `oomph-fleet query`.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -140,7 +139,7 @@ fn told(summary: &collect::Summary) -> String {
     }
     if summary.bad > 0 {
         text.push_str(&format!(
-            "{} files could not be read; next: oomph query \"SELECT reason, count(*) FROM bad_files GROUP BY reason\" {}\n",
+            "{} files could not be read; next: oomph-fleet query \"SELECT reason, count(*) FROM bad_files GROUP BY reason\" {}\n",
             summary.bad,
             clean(&summary.dataset),
         ));
@@ -160,7 +159,7 @@ fn ask(args: &QueryArgs) -> Result<()> {
         let [dataset] = words[..] else {
             return Err(hinted(
                 "--html answers all the usual questions",
-                "give the dataset alone: oomph query --html FILE DIR",
+                "give the dataset alone: oomph-fleet query --html FILE DIR",
             ));
         };
         let page = query::page(&Engine::open(dataset)?, dataset)?;
@@ -169,13 +168,14 @@ fn ask(args: &QueryArgs) -> Result<()> {
     let [sql, dataset] = words[..] else {
         return Err(hinted(
             "a query needs a question and a dataset",
-            "for example: oomph query top_lines DIR; `oomph query --list` lists the usual questions",
+            "for example: oomph-fleet query top_lines DIR; `oomph-fleet query --list` lists the usual questions",
         ));
     };
     let sql = match query::find(sql) {
         Some(usual) => usual.file,
         None if !sql.trim().contains(char::is_whitespace) => {
-            let hint = "`oomph query --list` lists the usual questions; anything else is SQL: SELECT ... FROM failures";
+            let hint =
+                "`oomph-fleet query --list` lists the usual questions; anything else is SQL: SELECT ... FROM failures";
             return Err(hinted(format!("{sql} is not the name of a question"), hint));
         }
         None => sql,
@@ -197,7 +197,9 @@ fn list(name: Option<&str>) -> Result<()> {
     match name {
         Some(name) => match query::find(name) {
             Some(usual) => say(usual.file),
-            None => Err(hinted(format!("{name} is not the name of a question"), "`oomph query --list` lists them")),
+            None => {
+                Err(hinted(format!("{name} is not the name of a question"), "`oomph-fleet query --list` lists them"))
+            }
         },
         None => {
             let line = |usual: &query::Usual| format!("{:<15} {}\n", usual.name, usual.asks());

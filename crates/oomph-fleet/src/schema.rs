@@ -1,7 +1,7 @@
 //! The tables of a dataset: every table and column is declared here once, with what it means.
 //!
 //! The declaration makes the types of the rows, the Arrow schema of the files, the tables that queries see and the
-//! description that `oomph query --schema` prints. A change of meaning, name or type needs another [`VERSION`], under
+//! description that `oomph-fleet query --schema` prints. A change of meaning, name or type needs another [`VERSION`], under
 //! which files lie in folders of their own; a new column needs none, and is null in older files.
 
 use std::sync::Arc;

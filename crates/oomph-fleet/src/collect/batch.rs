@@ -224,7 +224,9 @@ pub fn write_gpus(dataset: &Dataset) -> Result<()> {
         ]);
     }
     let bytes = encoded(&columns.finish().context("cannot gather the catalogue")?)?;
-    dataset.put(&format!("{}/v={VERSION}/catalogue.parquet", GPUS.name), bytes)
+    let path = format!("{}/v={VERSION}/catalogue.parquet", GPUS.name);
+    // Written only where it changes: this file alone is not staged, and a collect that is killed must leave no half of it.
+    if dataset.get(&path)?.is_some_and(|there| there == bytes) { Ok(()) } else { dataset.put(&path, bytes) }
 }
 
 /// Rows as Parquet: every column as a dictionary while that is smaller, then zstd.

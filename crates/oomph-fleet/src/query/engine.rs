@@ -71,7 +71,7 @@ impl Engine {
             if !is_dataset(&folder) {
                 return Err(hinted(
                     format!("{dataset} is not a dataset"),
-                    format!("make one: oomph collect SOURCE... --into {dataset}"),
+                    format!("make one: oomph-fleet collect SOURCE... --into {dataset}"),
                 ));
             }
             Ok(Url::from_directory_path(&folder)
@@ -107,7 +107,7 @@ impl Engine {
             Ok(stream) => Ok(Rows { stream, runtime: Arc::clone(&self.runtime) }),
             Err(error) => Err(hinted(
                 format!("the query cannot be answered: {}", error.strip_backtrace()),
-                "`oomph query --schema` prints the tables and functions, `oomph query --list` the usual questions",
+                "`oomph-fleet query --schema` prints the tables and functions, `oomph-fleet query --list` the usual questions",
             )),
         }
     }
@@ -115,7 +115,7 @@ impl Engine {
 
 /// Whether a folder holds a dataset.
 fn is_dataset(folder: &Path) -> bool {
-    folder.join("_collected").is_dir() || TABLES.iter().any(|table| folder.join(table.name).is_dir())
+    folder.join("_collected").is_dir() || TABLES.iter().chain([&GPUS]).any(|table| folder.join(table.name).is_dir())
 }
 
 fn register(context: &SessionContext, base: &Url, table: &'static Table, by_day: bool) -> Result<()> {

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use oomph_gpu::Catalogue;
 
-/// The functions, as `oomph query --schema` prints them.
+/// The functions, as `oomph-fleet query --schema` prints them.
 pub const FUNCTIONS: [(&str, &str); 3] = [
     ("gib(bytes)", "the bytes in GiB"),
     ("fits(gpu, bytes)", "whether a card of the catalogue has so many bytes; null for a card that is not in it"),

@@ -201,9 +201,7 @@ fn rows(
         return Err("the file is empty".to_owned());
     }
     // A report of a dry run has keys that recordings have as well.
-    let is_of_oomph = start.trim_ascii_start().starts_with(b"{")
-        && memchr::memmem::find(&start[..start.len().min(256)], b"\"oomph.").is_some();
-    if !is_of_oomph && oomph_trace::is_recording(start) {
+    if schema(start).is_none() && oomph_trace::is_recording(start) {
         outcome.kind = Kind::Snapshot;
         return snapshot::read(context, reader, &mut outcome.found, notes);
     }
@@ -228,25 +226,30 @@ fn filled<R: Read>(reader: &mut BufReader<R>) -> io::Result<&[u8]> {
     reader.fill_buf()
 }
 
+/// The name in the schema of a JSON document of oomph, such as `dry-run` in `"schema": "oomph.dry-run/1"`, where the
+/// beginning of the document has it. A log that quotes a document has a backslash before each quote.
+fn schema(start: &[u8]) -> Option<&[u8]> {
+    const KEY: &[u8] = b"\"schema\"";
+    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+    text.first().filter(|first| **first == b'{')?;
+    memchr::memmem::find_iter(text, KEY).find_map(|at| {
+        let rest = text[at + KEY.len()..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let name = rest.strip_prefix(b"\"oomph.")?;
+        name.split(|byte| *byte == b'/' || *byte == b'"').next()
+    })
+}
+
 /// What a text is, by its beginning.
 fn kind_of_text(start: &[u8]) -> Result<Kind, Reason> {
-    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
-    if text.first() == Some(&b'{') {
-        let head = &text[..text.len().min(256)];
-        let names = |schema: &[u8]| memchr::memmem::find(head, schema).is_some();
-        if names(b"\"oomph.dry-run/") {
-            return Ok(Kind::DryRun);
-        }
-        if names(b"\"oomph.journal/") {
-            return Ok(Kind::Journal);
-        }
-        if names(b"\"oomph.names/") {
-            return Ok(Kind::Names);
-        }
-        if names(b"\"schema\":\"oomph.") || names(b"\"schema\": \"oomph.") {
+    match schema(start) {
+        Some(b"dry-run") => return Ok(Kind::DryRun),
+        Some(b"journal") => return Ok(Kind::Journal),
+        Some(b"names") => return Ok(Kind::Names),
+        Some(_) => {
             return Err("an answer of oomph that is neither of a dry run nor a journal; give the log or the snapshot"
                 .to_owned());
         }
+        None => {}
     }
     // A text in UTF-16 has a zero in every second byte, and one of these at its start.
     let wide = start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]);
@@ -281,6 +284,8 @@ mod tests {
         assert_eq!(kind_of_text(b"{\n  \"schema\": \"oomph.journal/1\""), Ok(Kind::Journal));
         assert_eq!(kind_of_text(b"Traceback (most recent call last):"), Ok(Kind::Log));
         assert_eq!(kind_of_text(b"\xff\xfeT\0r\0a\0c\0"), Ok(Kind::Log));
+        assert_eq!(kind_of_text(b"{\"devices\":[{\"index\":0}],\"schema\" : \"oomph.dry-run/1\"}"), Ok(Kind::DryRun));
+        assert_eq!(kind_of_text(br#"{"message":"{\"schema\":\"oomph.dry-run/1\"}"}"#), Ok(Kind::Log));
         assert!(kind_of_text(b"{\"schema\":\"oomph.fix/1\"").unwrap_err().contains("neither of a dry run"));
         assert!(kind_of_text(b"\x7fELF\x02\x01\x01\0\0\0\0\x01\x03\x3e\x07\x02\x09").is_err());
     }

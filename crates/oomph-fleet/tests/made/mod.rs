@@ -15,14 +15,15 @@ use serde_json::Value;
 use crate::recording::programs::{fragmented, training};
 use crate::recording::{MIB, Recording};
 
-/// A log of a job that died on line `line` of `train.py`, with so much requested.
+/// A log of a job that died on line `line` of `train.py`, with so much requested; each day it reserves a little more.
 pub fn log(day: u32, line: u32, mib: u32) -> String {
     format!(
         "$ python train.py --model org/model-{line}\n2026-11-{day:02} 10:00:00 INFO step 1\nTraceback (most recent call last):\n  \
          File \"/home/ada/train.py\", line {line}, in <module>\n    loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. \
          Tried to allocate {mib}.00 MiB. GPU 0 has a total capacity of 23.64 GiB of which 7.00 MiB is free. Process 7 has 23.62 \
-         GiB memory in use. Of the allocated memory 22.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but \
-         unallocated.\n"
+         GiB memory in use. Of the allocated memory 21.{:02} GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but \
+         unallocated.\n",
+        day * 4
     )
 }
 
