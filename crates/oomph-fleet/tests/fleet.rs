@@ -80,6 +80,17 @@ fn a_fleet_is_collected_and_answers_for_each_kind_of_file() {
         [[json!("org/model-7"), json!(1), json!(2), json!(1), json!(1.0), json!(10), json!("gradient-checkpointing")]]
     );
     assert_eq!(number("SELECT count(*) FROM failures WHERE source = 'journal'", dataset), 1);
+    assert_eq!(
+        rows("SELECT number, gpu, exit_status, seconds, out_of_memory FROM attempts ORDER BY number", dataset),
+        [
+            [json!(1), json!("rtx-4090"), json!(1), json!(3600.0), json!(true)],
+            [json!(2), json!("rtx-4090"), json!(0), json!(3500.0), json!(false)],
+        ]
+    );
+    assert_eq!(
+        rows("SELECT notes FROM files WHERE kind = 'journal'", dataset),
+        [[json!("lines that cannot be read: 1")]]
+    );
 
     // What cannot be read has its reason.
     let bad = rows("SELECT path, reason FROM bad_files ORDER BY path", dataset);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::DateTime;
+use oomph_gpu::Catalogue;
 use serde::Deserialize;
 
 use super::{Context, DAY_US, Outcome, day_of};
@@ -89,13 +90,26 @@ struct Run {
     death: Option<Death>,
 }
 
-/// Reads a journal. A line that cannot be read is noted and left out: a full disk cuts lines short.
-pub(super) fn read(context: &Context, text: &[u8], outcome: &mut Outcome, seen: &dyn Fn(Id) -> bool) {
+/// Reads a journal. A line that cannot be read is left out and noted: a full disk cuts lines short.
+pub(super) fn read(
+    context: &Context,
+    text: &[u8],
+    outcome: &mut Outcome,
+    notes: &mut Vec<String>,
+    seen: &dyn Fn(Id) -> bool,
+) {
+    let mut unreadable = 0;
     let mut runs: BTreeMap<String, Run> = BTreeMap::new();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        let Ok(parsed) = serde_json::from_slice::<Line>(line) else { continue };
+        let Ok(parsed) = serde_json::from_slice::<Line>(line) else {
+            unreadable += 1;
+            continue;
+        };
         let run = runs.entry(parsed.run.clone()).or_default();
         take(context, parsed, &String::from_utf8_lossy(line), run, outcome, seen);
+    }
+    if unreadable > 0 {
+        notes.push(format!("lines that cannot be read: {unreadable}"));
     }
     // What has not ended may end yet; after a day it will not.
     let settled = context.reading.now_us - context.item.modified_us > DAY_US;
@@ -122,7 +136,7 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
                 began_at: context.plausible(at).or(Some(context.item.modified_us)),
                 model: model_of(&run.start.command),
                 command: (!command.is_empty()).then_some(command),
-                gpu: Some(run.start.gpu.clone()).filter(|gpu| !gpu.is_empty()),
+                gpu: Some(card(&run.start.gpu)).filter(|gpu| !gpu.is_empty()),
                 rehearsal: Some(run.start.rehearsal),
                 remedies: Some(begun.remedies.join(",")),
                 resumed_from_step: begun.step.and_then(figure),
@@ -159,6 +173,11 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
         }
         Event::Other => {}
     }
+}
+
+/// The catalogue's name of a card, as the other tables have it; a journal has the driver's.
+fn card(name: &str) -> String {
+    Catalogue::builtin().find(name).map_or_else(|_| name.to_owned(), |gpu| gpu.id.clone())
 }
 
 /// Adds an attempt of which no more follows.

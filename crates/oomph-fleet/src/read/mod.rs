@@ -213,7 +213,7 @@ fn rows(
         Kind::DryRun => report::read(context, &whole(reader)?, &mut outcome.found),
         Kind::Journal => {
             let text = whole(reader)?;
-            journal::read(context, &text, outcome, seen);
+            journal::read(context, &text, outcome, notes, seen);
             Ok(())
         }
         Kind::Names => Ok(()),

@@ -70,7 +70,7 @@ pub fn journal(ended: bool) -> String {
     let head = r#""schema":"oomph.journal/1","run":"20261120-7""#;
     let mut lines = vec![
         format!(
-            r#"{{{head},"at":"2026-11-20T10:00:00.000Z","event":"start","command":["python","train.py","--model","org/model-7"],"gpu":"rtx-4090","rehearsal":false,"free_bytes":1}}"#
+            r#"{{{head},"at":"2026-11-20T10:00:00.000Z","event":"start","command":["python","train.py","--model","org/model-7"],"gpu":"NVIDIA GeForce RTX 4090","rehearsal":false,"free_bytes":1}}"#
         ),
         format!(
             r#"{{{head},"at":"2026-11-20T10:00:01.000Z","event":"attempt","number":1,"remedies":[],"checkpoint":null,"step":null,"repeated_steps":0,"predicted_peak_bytes":20000000000}}"#
@@ -112,7 +112,8 @@ pub fn fleet(folder: &Path, logs: u32) {
     fs::write(folder.join("leak.pickle"), leaking(8)).unwrap();
     fs::write(folder.join("fragmented.pickle"), pickled(&fragmented(0))).unwrap();
     fs::write(folder.join("report.json"), report().to_string()).unwrap();
-    fs::write(folder.join("journal.jsonl"), journal(true)).unwrap();
+    // With a line that a full disk cut short.
+    fs::write(folder.join("journal.jsonl"), journal(true) + "{\"schema\":\"oomph.jou\n").unwrap();
     fs::write(folder.join("quiet.log"), "epoch 1\nepoch 2\ndone\n").unwrap();
     let cut = leaking(9);
     fs::write(folder.join("cut.pickle"), &cut[..cut.len() / 2]).unwrap();
