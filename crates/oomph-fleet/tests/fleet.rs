@@ -39,7 +39,7 @@ fn a_fleet_is_collected_and_answers_for_each_kind_of_file() {
         dataset,
     );
     let capacity = 25_383_256_719_i64;
-    let row = vec![
+    let row = [
         json!("/home/ada/train.py"),
         json!(10),
         json!(100 << 20),

@@ -254,7 +254,11 @@ fn kind_of_text(start: &[u8]) -> Result<Kind, Reason> {
     // A text in UTF-16 has a zero in every second byte, and one of these at its start.
     let wide = start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]);
     let zeros = memchr::memchr_iter(0, start).count();
-    if !wide && zeros * 16 > start.len() && zeros * 3 < start.len() || !wide && zeros * 10 > start.len() * 9 {
+    let sparse = zeros * 16 > start.len() && zeros * 3 < start.len() || zeros * 10 > start.len() * 9;
+    // Terminals are moved by tabs, returns, backspaces and escapes; of the other control characters a text has next to none.
+    let is_control = |byte: &&u8| matches!(byte, 1..=7 | 11 | 14..=26 | 28..=31 | 127);
+    let controls = start.iter().filter(is_control).count();
+    if !wide && (sparse || controls * 20 > start.len()) {
         return Err("neither a text nor a recording of memory".to_owned());
     }
     Ok(Kind::Log)
@@ -287,6 +291,10 @@ mod tests {
         assert_eq!(kind_of_text(b"{\"devices\":[{\"index\":0}],\"schema\" : \"oomph.dry-run/1\"}"), Ok(Kind::DryRun));
         assert_eq!(kind_of_text(br#"{"message":"{\"schema\":\"oomph.dry-run/1\"}"}"#), Ok(Kind::Log));
         assert!(kind_of_text(b"{\"schema\":\"oomph.fix/1\"").unwrap_err().contains("neither of a dry run"));
+        assert_eq!(kind_of_text(b"\x1b[32mstep 1\x1b[0m\r\x08\tloss"), Ok(Kind::Log));
+        // A program whose bytes are packed has few zeros.
+        let packed: Vec<u8> = (0..4096_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        assert!(kind_of_text(&packed).is_err());
         assert!(kind_of_text(b"\x7fELF\x02\x01\x01\0\0\0\0\x01\x03\x3e\x07\x02\x09").is_err());
     }
 }
