@@ -3,14 +3,17 @@
     fleet.py make FOLDER REAL [LOGS SNAPSHOTS]   writes the fleet; REAL holds snapshots and reports of real dry runs
     fleet.py collect OOMPH-FLEET FOLDER DATASET        collects it, killed twice on the way; rate, memory, nothing lost or doubled
     fleet.py ask OOMPH-FLEET DATASET                   the ten usual questions, by DataFusion and by DuckDB, with their times
+    fleet.py check FOLDER DATASET                counts and sums of the files themselves, next to those of the dataset
+    fleet.py enlarge DATASET TIMES ENLARGED      a dataset with so many copies of each row, under other ids and paths
 
-Rows of readings go to stdout as CSV. `ask` needs duckdb; nothing here needs a GPU. Logs are varied from the messages in
+Rows of readings go to stdout as CSV. `ask`, `check` and `enlarge` need duckdb; nothing here needs a GPU. Logs are varied from the messages in
 crates/oomph-explain/tests/public. Snapshots are copies of the real ones with other paths and other days, written into the
 bytes of the pickle, so that their structure stays PyTorch's own.
 """
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -244,6 +247,47 @@ def ask(oomph, dataset):
             print(f"# {name}: {len(rows)} and {len(others)} rows; first difference {differ[:1]}")
 
 
+def check(folder, dataset):
+    """What the files say, read without oomph, and what the dataset says."""
+    connection = duck(dataset)
+    one = lambda sql: connection.execute(sql).fetchone()
+    digest = lambda content: hashlib.sha256(content).hexdigest()[:32]
+    loose = [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.endswith(".tar.gz")]
+    contents = {digest(path.read_bytes()) for path in loose}
+    for path in Path(folder).glob("*.tar.gz"):
+        with tarfile.open(path) as archive:
+            contents |= {digest(archive.extractfile(member).read()) for member in archive}
+    known = {row[0] for row in connection.execute("SELECT file_id FROM files UNION ALL SELECT file_id FROM bad_files").fetchall()}
+    print("contents: in the files, in the dataset, in one of them only:", len(contents), len(known), len(contents ^ known))
+    reports = {text: json.loads(text) for text in (path.read_text() for path in Path(folder, "reports").glob("*.json"))}
+    devices = [device for report in reports.values() for device in report["devices"]]
+    owners = sum(owner["bytes"] for device in devices if device.get("whose") for owner in device["whose"]["owners"])
+    print("reports, bytes reserved:", (len(devices), sum(device["peak"]["reserved_bytes"] or 0 for device in devices)),
+        one("SELECT count(*), sum(reserved_bytes) FROM reports WHERE source = 'dry-run'"))
+    print("failures of dry runs:", sum(bool(device["oom"]) + len(device["caught_ooms"]) for device in devices),
+        one("SELECT count(*) FROM failures WHERE source = 'dry-run'"))
+    print("bytes of owners:", owners, one("SELECT sum(bytes) FROM owners WHERE source = 'dry-run'"))
+    events = [json.loads(line) for path in Path(folder, "journals").glob("*") for line in path.read_text().splitlines()]
+    ends = [event for event in events if event["event"] == "end"]
+    print("attempts, deaths, seconds:", (sum(event["event"] == "attempt" for event in events), sum(bool(end["out_of_memory"]) for end in ends), sum(end["seconds"] for end in ends)),
+        one("SELECT count(*), sum(CASE WHEN out_of_memory THEN 1 ELSE 0 END), sum(seconds) FROM attempts"))
+
+
+def enlarge(dataset, times, enlarged):
+    connection = duck(dataset)
+    for table in sorted(path.name for path in Path(dataset).iterdir() if (path / "v=1").is_dir()):
+        columns = {row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
+        out = Path(enlarged, table, "v=1")
+        out.mkdir(parents=True)
+        if "day" not in columns:
+            connection.execute(f"COPY {table} TO '{out}/catalogue.parquet' (FORMAT parquet)")
+            continue
+        changed = {"id": "md5(id || n)", "file_id": "md5(file_id || n)", "path": "path || n", "site_file": "site_file || (n % 100)"}
+        replace = ", ".join(f"{sql} AS {name}" for name, sql in changed.items() if name in columns)
+        connection.execute(f"COPY (SELECT rows.* REPLACE ({replace}) FROM {table} AS rows CROSS JOIN range({times}) AS copies(n))"
+            f" TO '{out}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (day))")
+
+
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["make", folder, real, *numbers]:
@@ -253,5 +297,9 @@ if __name__ == "__main__":
             collect(oomph, folder, dataset, *options)
         case ["ask", oomph, dataset]:
             ask(oomph, dataset)
+        case ["check", folder, dataset]:
+            check(folder, dataset)
+        case ["enlarge", dataset, times, enlarged]:
+            enlarge(dataset, int(times), enlarged)
         case _:
             sys.exit(__doc__)
