@@ -56,5 +56,5 @@ again = 0
 for number in range(1, steps + 1):
     again = (again * 31 + number) % 1000000007
 ours = [name for name in sys.modules if "oomph_attached" in name]
-print("right:", again == total and len(held) == 1 and not hasattr(sys, "_oomph_attached") and not ours)
-print("hooks:", len(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks))
+print("right=%s" % (again == total and len(held) == 1 and not hasattr(sys, "_oomph_attached") and not ours))
+print("hooks=%s" % len(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks))

@@ -14,10 +14,7 @@ use serde_json::Value;
 
 use crate::again::tried;
 use crate::binary;
-use crate::run::{Run, TORCH_2_15};
-
-/// Names the interpreter of the suite by hand.
-const PYTHON: &str = "OOMPH_ANSWERS";
+use crate::run::{Run, TORCH_2_15, python_by_hand};
 
 /// The tests.
 pub fn trials() -> Vec<Trial> {
@@ -45,9 +42,9 @@ fn seen_as_it_is() -> Result<()> {
     let run = Run::command("run")?.args(["--rehearse", "rtx-3060", "--no-check", "--attempts", "1", "--record", "off"]);
     let run = run.env("OOMPH", oomph);
     let program = binary::programs().join("attaching.py");
-    let mut run = match std::env::var(PYTHON) {
-        Ok(python) => run.args(["--", &python]),
-        Err(_) => run.with(TORCH_2_15).args(["--", "python"]),
+    let run = match python_by_hand() {
+        Some(python) => run.args(["--", &python]),
+        None => run.with(TORCH_2_15).args(["--", "python"]),
     };
     let folder = run.folder().to_owned();
     let mut run = run.args([program]).args([&folder]);

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::again::tried;
 use crate::binary;
-use crate::run::{Finished, Run, TORCH_2_15, processes_with, python_by_hand, tree};
+use crate::run::{Finished, Run, TORCH_2_15, processes_with, python_by_hand, send, tree};
 
 /// The card, with the memory that a row says.
 const CARD: &str = "rtx-3060";
@@ -78,6 +78,10 @@ pub fn trials() -> Vec<Trial> {
         })
         .collect();
     trials.push(tried("guarded::another-failure-is-not-retried", || other_failure().map_err(failed)));
+    // It takes minutes.
+    if python_by_hand().is_some() {
+        trials.push(tried("guarded::a-sign-is-acted-on-before-the-death", || acted_on().map_err(failed)));
+    }
     trials.push(tried("guarded::nothing-is-left-of-a-killed-run", || killed().map_err(failed)));
     trials
 }
@@ -210,6 +214,38 @@ fn ends(program: &Program, python: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// With `--act` a program that fills the card step by step is saved before it dies, and ends with the steps and the samples of a
+/// run that never did; no step is made again.
+fn acted_on() -> Result<()> {
+    let python = python_by_hand();
+    let start = |vram: &str, options: &[&str]| -> Result<(Finished, Seen, Vec<Value>)> {
+        let run = guarded(vram, None, &[&["--no-check"], options].concat())?;
+        let folder = run.folder().to_owned();
+        let run = match &python {
+            Some(python) => run.args(["--", python]),
+            None => run.with(TORCH_2_15).args(["--", "python"]),
+        };
+        let mut run = run.args(["trainer_keeping.py"]);
+        let finished = run.finish()?;
+        let seen = Seen::read(&folder.join("seen.txt")).with_context(|| finished.story())?;
+        let journal = fs::read_to_string(folder.join("oomph-run/journal.jsonl"))?;
+        Ok((finished, seen, journal.lines().map(serde_json::from_str).collect::<Result<_, _>>()?))
+    };
+    let (large, whole, _) = start(LARGE, &[])?;
+    large.ensure(large.status.success() && whole.starts == 1, "the program does not run on a large card")?;
+    let (small, last, journal) = start("5GiB", &["--act"])?;
+    small.ensure(small.status.success() && last.starts == 2, format!("{} starts", last.starts))?;
+    small.ensure(last.steps == whole.steps, format!("steps: {:?}, not {:?}", last.steps, whole.steps))?;
+    let story = || format!("{journal:#?}");
+    let of = |event: &str| journal.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    let (attempts, ends) = (of("attempt"), of("end"));
+    small.ensure(ends.iter().all(|end| end["out_of_memory"].is_null()), story())?;
+    small.ensure(attempts[1]["repeated_steps"] == 0 && ends[0]["steps"] == attempts[1]["step"], story())?;
+    let step = attempts[1]["step"].as_u64().with_context(story)?;
+    let rest = whole.samples.get(usize::try_from(step * 8)?..).with_context(story)?;
+    small.ensure(rest == last.samples, format!("other samples after step {step}\n{whole:?}\n{last:?}"))
+}
+
 /// A program that fails for another reason is started once, and has its own exit status. Its weights are drawn: leaving them
 /// at zero is for dry runs.
 fn other_failure() -> Result<()> {
@@ -234,12 +270,21 @@ fn killed() -> Result<()> {
     let seed = u64::from(std::process::id());
     for number in 0..moments {
         let delay = Duration::from_millis(500 + (seed + number).wrapping_mul(2_654_435_761) % LONGEST_DELAY);
-        killed_after(delay).with_context(|| format!("killed after {} ms", delay.as_millis()))?;
+        let victim = if number % 2 == 0 { Victim::Oomph } else { Victim::Program };
+        killed_after(delay, victim).with_context(|| format!("{victim:?} killed after {} ms", delay.as_millis()))?;
     }
     Ok(())
 }
 
-fn killed_after(delay: Duration) -> Result<()> {
+/// Whom a SIGKILL meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Oomph,
+    /// Any process of the program's, of a dry run's as well, where there is one at that moment.
+    Program,
+}
+
+fn killed_after(delay: Duration, victim: Victim) -> Result<()> {
     let mark = format!("guarded-{}-{}", std::process::id(), delay.as_millis());
     let run = guarded("4GiB", None, &["--no-check"])?.with(TORCH_2_15).env("OOMPH_ACCEPTANCE_MARKER", &mark);
     let folder = run.folder().to_owned();
@@ -253,13 +298,24 @@ fn killed_after(delay: Duration) -> Result<()> {
     let before = programs()?;
     let started = run.start()?;
     std::thread::sleep(delay);
-    started.signal(libc::SIGKILL);
+    match victim {
+        Victim::Oomph => started.signal(libc::SIGKILL),
+        Victim::Program => {
+            let of_program = |line: &String| line.contains("trainer_longest_batch.py") && !line.contains("oomph run");
+            let pid = processes_with(&mark).into_iter().find(of_program);
+            match pid.and_then(|line| line.split([':', '/']).nth(2)?.parse::<i32>().ok()) {
+                Some(pid) => send(pid, libc::SIGKILL),
+                None => started.signal(libc::SIGKILL),
+            }
+        }
+    }
+    // Where the program was killed, oomph ends by itself.
+    started.finish()?;
     let since = Instant::now();
     while !processes_with(&mark).is_empty() {
         ensure!(since.elapsed() < Duration::from_secs(20), "left: {:?}", processes_with(&mark));
         std::thread::sleep(Duration::from_millis(100));
     }
-    started.finish()?;
     ensure!(programs()? == before, "a file of the program has changed");
     let journal = fs::read_to_string(folder.join("oomph-run/journal.jsonl")).unwrap_or_default();
     let batches = fs::read_to_string(folder.join("seen.txt")).unwrap_or_default().lines().count() as u64;

@@ -90,7 +90,6 @@ fn trials() -> Vec<Trial> {
     trials.extend(programs::trials());
     trials.extend(allocator::trials());
     trials.extend(explanations::trials());
-    trials.extend(sweeping::trials());
     trials.extend(tune::trials());
     trials.extend(fix::trials());
     trials.extend(by_hand::trials());
@@ -108,10 +107,14 @@ fn trials() -> Vec<Trial> {
     trials.extend(patches::trials());
     trials.extend(leaks::trials());
     trials.extend(guarded::trials());
-    trials.extend(attaching::trials());
     trials.extend(watching::trials());
     trials.extend(calibrating::trials());
-    trials.extend(library::trials());
+    // By hand, until they have passed in the environment of every run.
+    if run::python_by_hand().is_some() {
+        trials.extend(library::trials());
+        trials.extend(attaching::trials());
+        trials.extend(sweeping::trials());
+    }
     trials.extend(agents::trials());
     trials.extend(review::trials());
     trials

@@ -25,6 +25,7 @@ pub mod activity;
 mod cache;
 mod cached;
 mod cleanup;
+mod companion;
 mod elf;
 pub mod environment;
 mod error;
@@ -58,6 +59,7 @@ mod watchdog;
 
 pub use cache::CacheDir;
 pub use cached::{Cached, CachedKind, Hold};
+pub use companion::Companion;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use group::{Ending, end_group, end_with_parent};

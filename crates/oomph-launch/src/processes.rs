@@ -30,6 +30,7 @@ fn helpers() -> MutexGuard<'static, BTreeSet<i32>> {
 }
 
 /// A child that a run's clean-up must leave alone, until this value is dropped.
+#[derive(Debug)]
 pub(crate) struct Helper(i32);
 
 impl Drop for Helper {

@@ -21,7 +21,7 @@ const CONTEXT: u64 = 135 * MIB;
 
 fn card(name: &str) -> Card {
     let gpu = Catalogue::builtin().get(name).expect("the card is in the catalogue").clone();
-    Card { label: gpu.id.clone(), like: None, gpu, unbounded: false }
+    Card { label: gpu.id.clone(), like: None, gpu, unbounded: false, correction: None }
 }
 
 /// A ledger as processes would leave it: `(pid, card, peak, refusals)`, in MiB, contexts included.

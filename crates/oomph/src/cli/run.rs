@@ -93,6 +93,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME[:COUNT]")]
     pub rehearse: Option<String>,
 
+    /// Only search, for a program that has made so many steps, and write what was found (`--act` starts it so)
+    #[arg(long, value_name = "STEPS", requires = "rehearse", hide = true)]
+    pub search_beside: Option<u64>,
+
     /// Run in an environment with this package (any pip requirement; repeatable)
     #[arg(long, value_name = "PKG")]
     pub with: Vec<String>,

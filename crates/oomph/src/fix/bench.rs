@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -338,8 +337,6 @@ pub struct VirtualBench<'a> {
     pub deadline: Instant,
     /// The signal that asked oomph to end: nothing new is begun then, and what was found is told.
     pub stopped: OnceLock<i32>,
-    /// Whether nobody needs an answer any more.
-    pub given_up: &'a AtomicBool,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
     /// What of the program was not run without any change either, by what [`oomph_report::Unreached::phase`] calls it.
@@ -541,7 +538,7 @@ impl Bench for VirtualBench<'_> {
     }
 
     fn has_time(&self) -> bool {
-        self.stopped.get().is_none() && !self.given_up.load(Ordering::Relaxed) && Instant::now() < self.deadline
+        self.stopped.get().is_none() && Instant::now() < self.deadline
     }
 }
 

@@ -15,8 +15,7 @@ mod situation;
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -67,8 +66,6 @@ pub struct Wanted {
     pub jobs: usize,
     /// How long it is searched, once it is known what the program needs, where that was said.
     pub max_time: Option<Duration>,
-    /// Once this is true, nobody needs an answer any more, and nothing new is begun.
-    pub given_up: Arc<AtomicBool>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,
     /// The options that say what fits, as typed, ready for a shell.
@@ -108,7 +105,6 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
             .max(write.as_ref().map_or(0, |(number, _)| *number)),
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
-        given_up: Arc::default(),
         accept_recovered: args.accept_recovered,
         options: [("--target", &args.target), ("--margin", &args.margin)]
             .into_iter()
@@ -305,7 +301,6 @@ fn search<'a>(
         // The program itself may take long, and is no part of the search.
         deadline: Instant::now() + wanted.max_time.unwrap_or_else(|| (probe.elapsed * RUNS).max(LEAST_TIME)),
         stopped: OnceLock::new(),
-        given_up: &wanted.given_up,
         accept_recovered,
         unreached: needed.unreached.iter().map(|part| part.phase.clone()).collect(),
         before: &full,

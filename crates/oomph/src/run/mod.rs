@@ -11,9 +11,9 @@ mod device;
 mod journal;
 mod remedy;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -57,6 +57,7 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
         allow: list::allowed(catalogue, &args.allow)?,
         forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
         max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
+        only: None,
     };
     let devices = Devices::new(args.rehearse.as_deref(), args.vram.as_deref())?;
     let program = Program { cards: devices.twins()?, ..program_of(&args)? };
@@ -82,6 +83,7 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     };
     let guarded = Guarded {
         stage: &stage,
+        search_arguments: act::search_arguments(&args, &stage.program.cards),
         devices,
         rules,
         margin,
@@ -95,7 +97,10 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
         steps: 0,
         died: Vec::new(),
     };
-    guarded.go(check)
+    match args.search_beside {
+        Some(steps) => act::look(&guarded, steps),
+        None => guarded.go(check),
+    }
 }
 
 /// The program as dry runs see it.
@@ -123,6 +128,8 @@ fn program_of(args: &RunArgs) -> Result<Program> {
 /// A program under guard.
 struct Guarded<'a> {
     stage: &'a Stage,
+    /// What a search beside the running program is told.
+    search_arguments: Vec<OsString>,
     devices: Devices,
     rules: Rules,
     margin: Option<String>,
@@ -179,17 +186,13 @@ impl Guarded<'_> {
             if let Some(signal) = outcome.interrupted {
                 return Ok(interrupted(signal));
             }
-            if !found.fixes.is_empty() {
-                spare = found.fixes;
-            }
             if attempt.left {
-                self.died.push(configuration.clone());
-                self.devices.wait_until_free();
-                if let Some(next) = self.lower(&configuration, &mut spare) {
-                    self.decided(&next.remedies, "a sign that memory would run out (--act)", found.seconds);
-                    configuration = next;
-                    continue;
+                match self.after_leaving(&configuration, attempt.steps, &found) {
+                    Ok(next) => configuration = next,
+                    Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+                    Err(Stop::Failed(error)) => return Err(error),
                 }
+                continue;
             }
             let own = ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX));
             let Some(death) = &attempt.death else { return Ok(own) };
@@ -203,7 +206,7 @@ impl Guarded<'_> {
                 self.devices.wait_until_free();
                 // The death may lie beyond what a dry run with shortened loops reaches.
                 let cards = self.cards().map_err(Stop::Failed)?;
-                self.decide(&configuration, attempt.steps, &cards, death.requested_bytes, &Arc::default(), &mut spare)
+                self.decide(&configuration, attempt.steps, &cards, death.requested_bytes, &mut spare)
             });
             let decision = match decision {
                 Ok(decision) => decision,
@@ -252,7 +255,7 @@ impl Guarded<'_> {
             }
         }
         output::say("oomph: the dry run does not fit; looking for a fix before the start");
-        match self.search(self.stage, &cards, &Arc::default())? {
+        match self.search(self.stage, &cards)? {
             Next::Fixes(fixes) => Ok(fixes),
             Next::Fits { .. } => Ok(Vec::new()),
             Next::Nothing(reason) => {
@@ -291,8 +294,9 @@ impl Guarded<'_> {
         let recording = self.journal.recording(number);
         let guard = Guard { resume: from.clone(), limit_bytes: self.devices.limit_bytes };
         let found = Mutex::new(Found::default());
-        let look = |folder: &RunFolder, ending: &Ending| self.act_on_signs(configuration, folder, ending, &found);
-        let acts = self.act && self.untried.is_none() && number < self.attempts;
+        let look = |folder: &RunFolder, ending: &Ending| self.act_on_signs(folder, ending, &found);
+        // A search for a program that is changed already would not know what died.
+        let acts = self.act && self.untried.is_none() && number < self.attempts && configuration.remedies.is_empty();
         let outcome = self.stage.perform_for_real(&RealRun {
             changes: &changes,
             output: Output::Inherit,
@@ -347,6 +351,30 @@ impl Guarded<'_> {
         format!("start {number} of at most {}, {start}, with: {with}{peak}", self.attempts)
     }
 
+    /// What comes after the program saved and left for a remedy: the remedy, or where it no longer holds the program as it
+    /// was, which has lost nothing but time.
+    fn after_leaving(&mut self, left: &Configuration, steps: u64, found: &Found) -> Result<Configuration, Stop> {
+        self.devices.wait_until_free();
+        let cards = self.cards().map_err(Stop::Failed)?;
+        self.rules.only = Some(remedy::ids(&found.remedies));
+        let (decision, seconds) = remedy::timed(|| self.decide(left, steps, &cards, 0, &mut Vec::new()));
+        self.rules.only = None;
+        self.act = false;
+        match decision? {
+            Decision::Again(next) => {
+                self.died.push(left.clone());
+                self.decided(&next.remedies, "a sign that memory would run out (--act)", seconds);
+                Ok(next)
+            }
+            Decision::End(reason) => {
+                let reason = format!("it goes on as it was: {reason}");
+                output::say(&format!("oomph: {reason}"));
+                self.decided(&left.remedies, &reason, seconds);
+                Ok(left.clone())
+            }
+        }
+    }
+
     /// What comes after a death. `spare` are fixes that an earlier search found.
     fn decide(
         &self,
@@ -354,7 +382,6 @@ impl Guarded<'_> {
         steps: u64,
         cards: &[Card],
         requested_bytes: u64,
-        given_up: &Arc<AtomicBool>,
         spare: &mut Vec<Configuration>,
     ) -> Result<Decision, Stop> {
         if let Some(reason) = &self.untried {
@@ -369,14 +396,14 @@ impl Guarded<'_> {
             cards = remedy::below(&cards, peak, requested_bytes);
         }
         output::say("oomph: looking for what makes it fit");
-        let mut found = self.search(self.stage, &cards, given_up)?;
+        let mut found = self.search(self.stage, &cards)?;
         if let (Next::Fits { .. }, Some(stage)) = (&found, self.as_far_as(steps).map_err(Stop::Failed)?) {
             self.tell(&format!("the dry run fits, the real run did not: following the program to step {}", steps + 1));
-            found = self.search(&stage, &cards, given_up)?;
+            found = self.search(&stage, &cards)?;
         }
         if let Next::Fits { peak_bytes: Some(peak) } = found {
             self.tell(&format!("the dry run fits ({}): looking for what needs less than that", size::format(peak)));
-            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes), given_up)?;
+            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes))?;
         }
         Ok(match found {
             Next::Fixes(fixes) => {
@@ -411,9 +438,9 @@ impl Guarded<'_> {
         Stage::set(Program { stop, ..self.stage.program.clone() }, true).map(Some)
     }
 
-    fn search(&self, stage: &Stage, cards: &[Card], given_up: &Arc<AtomicBool>) -> Result<Next, Stop> {
+    fn search(&self, stage: &Stage, cards: &[Card]) -> Result<Next, Stop> {
         let progress = Progress::new(self.quiet);
-        let found = remedy::search(stage, cards, &self.rules, given_up, &|what| progress.tell(what));
+        let found = remedy::search(stage, cards, &self.rules, &|what| progress.tell(what));
         progress.finish();
         found
     }

@@ -1,8 +1,6 @@
 //! What a program is started with next: the cheapest fix that a dry run has shown to fit what is free on the card.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -55,6 +53,13 @@ pub struct Rules {
     pub forbid: BTreeSet<String>,
     /// How long a search may take, where that was said.
     pub max_time: Option<Duration>,
+    /// The ids of the only remedies that may be used, where they were found before.
+    pub only: Option<BTreeSet<String>>,
+}
+
+/// The ids of remedies that are told with their amounts.
+pub fn ids(remedies: &[String]) -> BTreeSet<String> {
+    remedies.iter().filter_map(|name| name.split('/').next()).map(str::to_owned).collect()
 }
 
 /// What a search came to.
@@ -70,31 +75,26 @@ pub enum Next {
     Nothing(String),
 }
 
-/// Searches for what fits the cards, until `given_up` is true.
+/// Searches for what fits the cards.
 ///
 /// # Errors
 /// When a dry run cannot be set up, or a signal ends the search.
-pub fn search(
-    stage: &Stage,
-    cards: &[Card],
-    rules: &Rules,
-    given_up: &Arc<AtomicBool>,
-    tell: &(dyn Fn(&str) + Sync),
-) -> Result<Next, Stop> {
+pub fn search(stage: &Stage, cards: &[Card], rules: &Rules, tell: &(dyn Fn(&str) + Sync)) -> Result<Next, Stop> {
     let catalogue = Catalogue::builtin();
     let changing = catalogue.remedies().iter().filter(|remedy| remedy.sameness > Sameness::Equivalent);
     let changing = changing.map(|remedy| remedy.id.clone()).filter(|id| !rules.allow.contains(id));
+    let is_other = |id: &&String| rules.only.as_ref().is_some_and(|only| !only.contains(*id));
+    let others = catalogue.remedies().iter().map(|remedy| &remedy.id).filter(is_other).cloned();
     let wanted = Wanted {
         cards: cards.to_vec(),
         wishes: Wishes {
             prefer: Prefer::Quality,
             allow: BTreeSet::new(),
-            forbid: changing.chain(rules.forbid.iter().cloned()).collect(),
+            forbid: changing.chain(rules.forbid.iter().cloned()).chain(others).collect(),
         },
         fixes: FIXES,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
         max_time: rules.max_time,
-        given_up: Arc::clone(given_up),
         accept_recovered: false,
         options: Vec::new(),
     };

@@ -1,7 +1,6 @@
 //! Runs that count: on this machine's own GPU, or on a virtual one that stands in for it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -61,8 +60,6 @@ pub type Beside<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
 pub struct Ending {
     /// It has ended.
     pub has_ended: AtomicBool,
-    /// It has ended well, or by a signal to oomph: the work is not needed.
-    pub needs_nothing: Arc<AtomicBool>,
 }
 
 /// What became of a run that counts.
@@ -135,8 +132,6 @@ impl Stage {
                 scope.spawn(|| beside(&folder, &ending));
             }
             let outcome = launch.run();
-            let died = outcome.as_ref().is_ok_and(|one| one.interrupted.is_none() && one.exit.shell_status() != 0);
-            ending.needs_nothing.store(!died, Ordering::Relaxed);
             ending.has_ended.store(true, Ordering::Relaxed);
             outcome
         })?;
