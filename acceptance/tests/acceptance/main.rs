@@ -109,12 +109,9 @@ fn trials() -> Vec<Trial> {
     trials.extend(guarded::trials());
     trials.extend(watching::trials());
     trials.extend(calibrating::trials());
-    // By hand, until they have passed in the environment of every run.
-    if run::python_by_hand().is_some() {
-        trials.extend(library::trials());
-        trials.extend(attaching::trials());
-        trials.extend(sweeping::trials());
-    }
+    trials.extend(library::trials());
+    trials.extend(attaching::trials());
+    trials.extend(sweeping::trials());
     trials.extend(agents::trials());
     trials.extend(review::trials());
     trials

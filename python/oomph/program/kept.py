@@ -102,7 +102,7 @@ class Search:
                 self._modules(name, value, whose, depth)
         elif issubclass(kind, self.torch.optim.Optimizer):
             return
-        elif issubclass(kind, _CONTAINERS) or kind.__name__ == "deque":
+        elif _is_container(value):
             self._members(name, value, whose, depth, home, owner)
         elif depth > 0 and _file_of(kind):
             self._attributes(name, value, whose, depth)
@@ -158,9 +158,18 @@ class Search:
 
     def _attributes(self, name, value, whose, depth, skip_private=False):
         home = _file_of(type(value))
-        for key, member in list(getattr(value, "__dict__", {}).items()):
+        shared = {}
+        for kind in reversed(type(value).__mro__):
+            # A list in the body of a class belongs to all its objects; those of libraries are not looked into.
+            if _file_of(kind):
+                shared.update((key, one) for key, one in vars(kind).items() if _is_container(one) and key[:2] != "__")
+        for key, member in list({**shared, **getattr(value, "__dict__", {})}.items()):
             if not (skip_private and (key.startswith("_") or key == "training")):
                 self._look("%s.%s" % (name, key), member, whose, depth - 1, home, value)
+
+
+def _is_container(value):
+    return isinstance(value, _CONTAINERS) or type(value).__name__ == "deque"
 
 
 def _file_of(kind):
