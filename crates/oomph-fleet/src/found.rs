@@ -40,7 +40,7 @@ impl Found {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -1,22 +1,9 @@
 //! What `oomph attach` saw inside running processes, as a document, `oomph.attach/1`.
 
 use oomph_explain::snapshot::DeviceExplanation;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version. It is written as `"oomph.attach/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttachSchema;
-
-impl AttachSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.attach/1";
-}
-
-impl Serialize for AttachSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(AttachSchema, "oomph.attach/1");
 
 /// The processes that were attached to, or that were only checked.
 #[derive(Clone, Debug, Serialize)]

@@ -1,21 +1,8 @@
 //! What is in the cache, and what was removed from it: `oomph.cache/1`.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version. It is written as `"oomph.cache/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheSchema;
-
-impl CacheSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.cache/1";
-}
-
-impl Serialize for CacheSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(CacheSchema, "oomph.cache/1");
 
 /// The cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

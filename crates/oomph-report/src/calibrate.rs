@@ -2,20 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The document's name and version. It is written as `"oomph.calibrate/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CalibrateSchema;
-
-impl CalibrateSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.calibrate/1";
-}
-
-impl Serialize for CalibrateSchema {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(CalibrateSchema, "oomph.calibrate/1");
 
 /// What two runs of the same small programs showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,36 +1,11 @@
 //! The answers of `oomph diff` and `oomph check`, `oomph.diff/1` and `oomph.check/1`.
 
 use oomph_explain::snapshot::{CheckResult, Diff};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-macro_rules! schema {
-    ($(#[$doc:meta])* $name:ident $text:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name;
+crate::schema::schema!(DiffSchema, "oomph.diff/1");
 
-        impl $name {
-            /// The name and version as they are written.
-            pub const NAME: &str = $text;
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(Self::NAME)
-            }
-        }
-    };
-}
-
-schema! {
-    /// Name and version of a comparison.
-    DiffSchema "oomph.diff/1"
-}
-
-schema! {
-    /// Name and version of a check's outcome.
-    CheckSchema "oomph.check/1"
-}
+crate::schema::schema!(CheckSchema, "oomph.check/1");
 
 /// What changed from one recording to another, at the peak of each.
 #[derive(Clone, Debug, Serialize)]

@@ -1,21 +1,8 @@
 //! What works on a machine: `oomph.doctor/1`.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version. It is written as `"oomph.doctor/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DoctorSchema;
-
-impl DoctorSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.doctor/1";
-}
-
-impl Serialize for DoctorSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(DoctorSchema, "oomph.doctor/1");
 
 /// What was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

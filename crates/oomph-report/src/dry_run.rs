@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use oomph_explain::snapshot::{Group, OwnerRow};
 use oomph_gpu::Kind;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::activity::Activity;
 use crate::batches::Batches;
@@ -19,31 +18,7 @@ pub const UNBOUNDED: &str = "unbounded";
 /// The `gpu` of a device that was given a capacity and no name.
 pub const CUSTOM: &str = "custom";
 
-/// The document's name and version. It is written as `"oomph.dry-run/1"`, and reading anything else is an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DryRunSchema;
-
-impl DryRunSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.dry-run/1";
-}
-
-impl Serialize for DryRunSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
-
-impl<'de> Deserialize<'de> for DryRunSchema {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if name == Self::NAME {
-            Ok(Self)
-        } else {
-            Err(D::Error::custom(format_args!("the document is {name:?}, not {:?}", Self::NAME)))
-        }
-    }
-}
+crate::schema::schema!(DryRunSchema, "oomph.dry-run/1");
 
 /// Whether a program fits, what it needs, and where it died if it did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

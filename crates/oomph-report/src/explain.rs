@@ -2,22 +2,9 @@
 
 use oomph_explain::log::{Failure, RunSettings};
 use oomph_explain::snapshot::{DeviceExplanation, PinnedHost, RankComparison};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version. It is written as `"oomph.explain/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExplainSchema;
-
-impl ExplainSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.explain/1";
-}
-
-impl Serialize for ExplainSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(ExplainSchema, "oomph.explain/1");
 
 /// Why memory ran out, from what a crash left behind.
 ///

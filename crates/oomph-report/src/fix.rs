@@ -1,36 +1,11 @@
 //! The answer of `oomph fix`, `oomph.fix/1`.
 
 use oomph_explain::snapshot::OwnerRow;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::dry_run::{NextStep, Oom, Verdict};
 
-/// The document's name and version. It is written as `"oomph.fix/1"`, and reading anything else is an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FixSchema;
-
-impl FixSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.fix/1";
-}
-
-impl Serialize for FixSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
-
-impl<'de> Deserialize<'de> for FixSchema {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if name == Self::NAME {
-            Ok(Self)
-        } else {
-            Err(D::Error::custom(format_args!("the document is {name:?}, not {:?}", Self::NAME)))
-        }
-    }
-}
+crate::schema::schema!(FixSchema, "oomph.fix/1");
 
 /// The changes with which a program fits, each of them tried, cheapest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,22 +1,9 @@
 //! The catalogue as a document, `oomph.gpus/1`.
 
 use oomph_gpu::Gpu;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version. It is written as `"oomph.gpus/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GpusSchema;
-
-impl GpusSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.gpus/1";
-}
-
-impl Serialize for GpusSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(GpusSchema, "oomph.gpus/1");
 
 /// Cards of the catalogue.
 ///

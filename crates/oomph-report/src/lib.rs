@@ -27,6 +27,7 @@ mod followed;
 mod gpus;
 mod plan;
 pub mod review;
+mod schema;
 mod sweep;
 mod sweep_picture;
 mod text;

@@ -2,22 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlanSchema;
-
-impl PlanSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.plan/1";
-}
-
-impl Serialize for PlanSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(PlanSchema, "oomph.plan/1");
 
 /// What a workload on a model needs, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

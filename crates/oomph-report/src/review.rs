@@ -2,53 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::compare::CheckReport;
 use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Site, Verdict};
 use crate::text::owner_name;
 
-/// The document's name and version. It is written as `"oomph.review/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReviewSchema;
+crate::schema::schema!(ReviewSchema, "oomph.review/1");
 
-impl ReviewSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.review/1";
-}
-
-impl Serialize for ReviewSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
-
-/// The document's name and version. It is written as `"oomph.baseline/1"`, and reading anything else is an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BaselineSchema;
-
-impl BaselineSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.baseline/1";
-}
-
-impl Serialize for BaselineSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
-
-impl<'de> Deserialize<'de> for BaselineSchema {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if name == Self::NAME {
-            Ok(Self)
-        } else {
-            Err(D::Error::custom(format_args!("the document is {name:?}, not {:?}", Self::NAME)))
-        }
-    }
-}
+crate::schema::schema!(BaselineSchema, "oomph.baseline/1");
 
 /// What a program needed on some cards, small enough to lie in its repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

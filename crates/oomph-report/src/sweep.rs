@@ -2,36 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::dry_run::{Phase, Verdict};
 
-/// The document's name and version. It is written as `"oomph.sweep/1"`, and reading anything else is an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SweepSchema;
-
-impl SweepSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.sweep/1";
-}
-
-impl Serialize for SweepSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
-
-impl<'de> Deserialize<'de> for SweepSchema {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if name == Self::NAME {
-            Ok(Self)
-        } else {
-            Err(D::Error::custom(format_args!("the document is {name:?}, not {:?}", Self::NAME)))
-        }
-    }
-}
+crate::schema::schema!(SweepSchema, "oomph.sweep/1");
 
 /// A matrix of dry runs and what each of them showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,22 +3,9 @@
 //! Three layers lie side by side: the card and each process as the driver counts them, and what the process's own
 //! framework says. A figure that is not to be had is `null`, and the field beside it that ends in `_reason` says why.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// The document's name and version. It is written as `"oomph.watch/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WatchSchema;
-
-impl WatchSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.watch/1";
-}
-
-impl Serialize for WatchSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(WatchSchema, "oomph.watch/1");
 
 /// One look at the cards.
 #[derive(Clone, Debug, PartialEq, Serialize)]

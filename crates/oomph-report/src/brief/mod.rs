@@ -7,7 +7,7 @@ mod short;
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::clean_json;
 use crate::dry_run::NextStep;
@@ -26,20 +26,7 @@ const MOST_NAME: usize = 80;
 /// The most of anything that comes in a list.
 const MOST_ROWS: usize = 3;
 
-/// The document's name and version. It is written as `"oomph.brief/1"`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BriefSchema;
-
-impl BriefSchema {
-    /// The name and version as they are written.
-    pub const NAME: &str = "oomph.brief/1";
-}
-
-impl Serialize for BriefSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Self::NAME)
-    }
-}
+crate::schema::schema!(BriefSchema, "oomph.brief/1");
 
 /// An answer in short. What is not known, or has nothing to say, is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
