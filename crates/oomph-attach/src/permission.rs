@@ -35,6 +35,8 @@ pub enum Denied {
     Capabilities(u64),
     /// It is in a container with users of its own, where this process has no rights.
     Namespace,
+    /// The kernel hides its namespaces, too, from a process that has the capability: another namespace, or a policy.
+    Hidden,
     /// Yama's scope 1: only ancestors.
     Ancestors,
     /// Yama's scope 2: only with the capability.
@@ -61,6 +63,10 @@ impl fmt::Display for Denied {
             Self::NotDumpable => formatter.write_str("it is not dumpable: it has changed users or asked for privacy"),
             Self::Capabilities(mask) => write!(formatter, "it has capabilities that this process lacks ({mask:#x})"),
             Self::Namespace => formatter.write_str("it is in another user namespace, where this process has no rights"),
+            Self::Hidden => formatter.write_str(
+                "the kernel hides it from this process although it has CAP_SYS_PTRACE: it is in another user namespace, or \
+                 a security module forbids it",
+            ),
             Self::Ancestors => {
                 formatter.write_str("Yama's ptrace_scope is 1, which allows only the processes that started it")
             }
@@ -90,7 +96,9 @@ impl Denied {
             }
             Self::Group => format!("run oomph attach with the same groups as the process, or {capable}"),
             Self::NotDumpable | Self::Capabilities(_) => capable.to_owned(),
-            Self::Namespace => "run oomph attach inside that container, or as root of the host".to_owned(),
+            Self::Namespace | Self::Hidden => {
+                "run oomph attach inside that container, or as root of the host".to_owned()
+            }
             Self::Ancestors => format!(
                 "as root: sudo oomph attach, or sysctl kernel.yama.ptrace_scope=0 until the next boot; in a container \
                  --cap-add=SYS_PTRACE; next time {prepared}"
@@ -186,9 +194,11 @@ impl Facts {
                 return Denied::NotDumpable;
             }
         }
-        // A capability of this process that the kernel does not count is one of another namespace.
-        if self.is_same_namespace == Some(false) || is_capable && self.is_same_namespace.is_none() {
+        if self.is_same_namespace == Some(false) {
             return Denied::Namespace;
+        }
+        if is_capable && self.is_same_namespace.is_none() {
+            return Denied::Hidden;
         }
         let lacking = self.their_capabilities & !self.our_capabilities;
         if !is_capable && lacking != 0 {
@@ -296,7 +306,7 @@ mod tests {
         );
         assert_eq!(Facts { is_same_namespace: Some(false), ..ordinary() }.reason(), Denied::Namespace);
         let contained = Facts { is_same_namespace: None, our_capabilities: 1 << CAP_SYS_PTRACE, ..ordinary() };
-        assert_eq!(contained.reason(), Denied::Namespace);
+        assert_eq!(contained.reason(), Denied::Hidden);
         let traced = Facts { tracer: Some((5, "strace".into())), yama: Some(1), ..ordinary() };
         assert_eq!(traced.reason().to_string(), "process 5 (strace) traces it already");
         let filtered = Facts { is_filtered: true, ..ordinary() };
