@@ -10,7 +10,7 @@ use crate::errand::Errand;
 use crate::error::AttachError;
 use crate::permission::{self, Denied};
 use crate::target::Target;
-use crate::{door, inject, process, remote_debug};
+use crate::{door, inject, process, remote_debug, waits};
 
 /// How often the main thread's wait is interrupted, so that it looks for the call.
 const WAKE: Duration = Duration::from_millis(250);
@@ -136,7 +136,7 @@ impl Ladder {
             if Instant::now() >= end || !process::is_alive(target.pid) {
                 break;
             }
-            if used == Rung::RemoteDebug && inject::waits_for_lock(target.pid) && self.is_open(Rung::Inject) {
+            if used == Rung::RemoteDebug && waits::waits_for_lock(target.pid) && self.is_open(Rung::Inject) {
                 // CPython looks for a script between two instructions, and for pending calls also while it waits for a
                 // lock.
                 if inject::send(target, &script, end).is_ok() {
@@ -155,7 +155,7 @@ impl Ladder {
         if !process::is_alive(target.pid) {
             return Err(AttachError::NoProcess(target.pid));
         }
-        let reason = inject::describe(target.pid);
+        let reason = waits::describe(target.pid);
         Err(AttachError::TimedOut { pid: target.pid, seconds: limit.as_secs(), reason })
     }
 }

@@ -18,11 +18,13 @@
 //! - Everything has a time limit.
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "some readers serve only the routine for x86-64"))]
 
 mod door;
 mod elf;
 mod errand;
 mod error;
+#[cfg_attr(not(target_arch = "x86_64"), path = "inject/elsewhere.rs")]
 mod inject;
 mod ladder;
 mod memory;
@@ -30,6 +32,7 @@ pub mod permission;
 mod process;
 mod remote_debug;
 mod target;
+mod waits;
 
 pub use errand::{Errand, ErrandFile};
 pub use error::AttachError;

@@ -33,6 +33,7 @@ impl Hinted {
     }
 
     /// The advice.
+    #[cfg(target_os = "linux")]
     pub fn hint(&self) -> &str {
         &self.hint
     }

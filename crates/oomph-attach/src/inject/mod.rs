@@ -35,7 +35,7 @@ use crate::memory::Memory;
 use crate::process::{self, Mapping, Status};
 use crate::target::{self, Target};
 
-pub(crate) use thread::{describe, waits_for_lock, wake};
+pub(crate) use thread::wake;
 
 /// How long a thread in a fit state is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -57,9 +57,6 @@ struct Plan {
 /// # Errors
 /// The reason why not, one clause.
 pub(crate) fn check(target: &Target) -> Result<(), String> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err("ptrace is used on x86-64 only; CPython 3.14 and later need none".to_owned());
-    }
     match target.python.map(|python| python.minor) {
         Some(9..=14) => {}
         Some(minor @ 15..) => return Err(format!("CPython 3.{minor} is newer than this oomph")),

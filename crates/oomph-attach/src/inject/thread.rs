@@ -1,10 +1,9 @@
 //! The thread that is redirected: which may be, and how it is stopped and let go.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::libc::user_regs_struct;
+use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -14,6 +13,7 @@ use super::Plan;
 use super::stub::{FRAME, RED_ZONE, STACK};
 use crate::memory::{Memory, nix_pid};
 use crate::process::{self, Mapping};
+use crate::waits::{waits_for_lock, waits_in};
 
 /// How long one thread may take to stop. One that waits for a device takes any time.
 const STOPPING: Duration = Duration::from_millis(300);
@@ -24,7 +24,7 @@ const ROUND: Duration = Duration::from_millis(3);
 /// How much of a stack is searched for the frame of a signal handler.
 const SEARCHED: usize = 128 << 10;
 
-const FUTEX: u64 = 202;
+const FUTEX: u64 = libc::SYS_futex.cast_unsigned();
 const RESTART_SYSCALL: u64 = 219;
 /// System calls that fail with EINTR when they are stopped, although no signal arrived: programs that are not Python
 /// do not always expect that. (epoll_wait, epoll_pwait, epoll_pwait2, semop, semtimedop, msgsnd, msgrcv,
@@ -70,30 +70,9 @@ pub(super) fn redirect(pid: u32, plan: &Plan, end: Instant) -> Result<(), String
     }
 }
 
-/// What the main thread of a process is doing, one clause: a pending call has to wait for it.
-pub(crate) fn describe(pid: u32) -> String {
-    let status = process::Status::read(&process::folder(pid)).unwrap_or_default();
-    match (status.state(), waits_in(pid, pid)) {
-        ('T' | 't', _) => "it is stopped".to_owned(),
-        (_, Some(FUTEX)) => "its main thread waits for a lock or another thread".to_owned(),
-        (_, Some(35 | 230)) => "its main thread sleeps".to_owned(),
-        // Up to CPython 3.10 `time.sleep` is `select`.
-        (_, Some(7 | 23 | 232 | 270 | 271 | 281)) => "its main thread sleeps or waits for input".to_owned(),
-        (_, Some(61 | 247)) => "its main thread waits for another process".to_owned(),
-        (_, Some(16)) => "its main thread waits for a device".to_owned(),
-        (_, Some(call)) => format!("its main thread is in system call {call}"),
-        (_, None) => "its main thread computes outside of Python".to_owned(),
-    }
-}
-
-/// Whether the main thread waits for a lock or for another thread.
-pub(crate) fn waits_for_lock(pid: u32) -> bool {
-    waits_in(pid, pid) == Some(FUTEX)
-}
-
 /// Ends the main thread's wait for a lock with EINTR, after which CPython looks for calls and waits on.
 pub(crate) fn wake(pid: u32) {
-    if !cfg!(target_arch = "x86_64") || !waits_for_lock(pid) {
+    if !waits_for_lock(pid) {
         return;
     }
     let work = || {
@@ -124,12 +103,6 @@ fn candidates(pid: u32, any: bool) -> Vec<(u32, Option<u64>)> {
     // A program with hundreds of threads has hundreds that wait alike.
     found.truncate(16);
     found
-}
-
-/// The number of the system call that a thread waits in.
-pub(super) fn waits_in(pid: u32, thread: u32) -> Option<u64> {
-    let path = process::folder(pid).join("task").join(thread.to_string()).join("syscall");
-    fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// A stopped thread. It is let go when this is dropped.

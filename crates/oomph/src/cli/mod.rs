@@ -1,5 +1,6 @@
 //! What was typed. Nothing is interpreted here; the command of each name says what it means.
 
+#[cfg(target_os = "linux")]
 mod attach;
 mod calibrate;
 mod compare;
@@ -19,6 +20,7 @@ mod watch;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+#[cfg(target_os = "linux")]
 pub use attach::AttachArgs;
 pub use calibrate::CalibrateArgs;
 pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
