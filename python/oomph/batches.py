@@ -20,7 +20,7 @@ _SCAN_FIRST = 32
 _STEPS_BEFORE = 2
 """Optimizer steps before the batch: by then the optimizer's state is there, and the usual peak is known."""
 _MOST_LEAVES = 256
-_PADDING_SAMPLERS = ("BatchSampler", "BatchSamplerShard")
+PADDING_SAMPLERS = ("BatchSampler", "BatchSamplerShard")
 
 
 class Batches:
@@ -35,6 +35,8 @@ class Batches:
         """The least and the most elements of a batch, and their unit."""
         self.longest = None
         self.usual = None
+        self.coming = None
+        """In a run that counts: what is known of the batches that are still to come (`oomph.ahead.Ahead`)."""
         self._delivered = 0
 
     def attach(self):
@@ -76,9 +78,11 @@ class Batches:
         self._delivered += 1
         if self.record.work is not None:
             self.record.work.delivered(samples_of(self.torch, batch))
-        size, unit, _ = measured(self.torch, batch)
+        size, unit, shape = measured(self.torch, batch)
         if not size:
             return None
+        if self.record.guard is not None and unit == "tokens":
+            hook.guarded(self._look_ahead, loader, shape)
         if self.seen is None:
             self.seen = {"min": size, "max": size, "unit": unit}
         self.seen["min"], self.seen["max"] = min(self.seen["min"], size), max(self.seen["max"], size)
@@ -119,6 +123,13 @@ class Batches:
             return None
         return {"seen": self.seen, "longest": self.longest, "usual": self.usual}
 
+    def _look_ahead(self, loader, shape):
+        from oomph import ahead
+
+        if self.coming is None or not self.coming.is_of(loader):
+            self.coming = ahead.Ahead(self.torch, loader)
+        self.coming.delivered(shape)
+
     # -- the longest samples -----------------------------------------------------------------------------------
 
     def longest_batch(self, loader):
@@ -126,12 +137,12 @@ class Batches:
         sampler = getattr(loader, "batch_sampler", None)
         size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
         # A sampler that fits its batches to the lengths would never put the longest together.
-        if type(sampler).__name__ not in _PADDING_SAMPLERS or not size:
+        if type(sampler).__name__ not in PADDING_SAMPLERS or not size:
             return None
         dataset = loader.dataset
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             return None
-        indices = _allowed(loader, sampler, len(dataset))
+        indices = allowed(loader, sampler, len(dataset))
         longest = self.longest_samples(dataset, indices, int(size))
         if longest is None:
             return None
@@ -169,7 +180,7 @@ def _runs_ahead(frame):
     return frame.f_code.co_filename.replace("\\", "/").endswith("/accelerate/data_loader.py")
 
 
-def _allowed(loader, sampler, length):
+def allowed(loader, sampler, length):
     """The samples that a loader draws from: those of its sampler, where that names them."""
     while hasattr(sampler, "batch_sampler"):
         sampler = sampler.batch_sampler

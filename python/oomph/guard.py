@@ -112,11 +112,15 @@ class Guard:
 
         `held` has for each device what is allocated, what is reserved, and the allocator's statistics (`oomph.watcher`).
         """
+        batches = self.record.batches
+        tokens = batches.coming.tokens() if batches is not None and batches.coming is not None else None
         for device, (allocated, reserved, stats) in held.items():
             signs = self.looks.setdefault(device, Signs())
             peak = stats["allocated_bytes"]["all"]["peak"]
             room = lambda: self._room(device, allocated, reserved)
-            for sentence in signs.stepped(self.record.steps, allocated, peak, stats["num_alloc_retries"], room):
+            for sentence in signs.stepped(
+                self.record.steps, allocated, peak, stats["num_alloc_retries"], room, tokens
+            ):
                 self.signs.append(sentence)
                 if not self.quiet:
                     sys.stderr.write("oomph: %s\n" % sentence)

@@ -1,4 +1,5 @@
-"""Signs that a run will die of GPU memory: the allocator gives its cache back again and again, or what is held grows.
+"""Signs that a run will die of GPU memory: the allocator gives its cache back again and again, what is held grows, or a batch
+that is larger than all before is still to come.
 
 Figures are taken at the ends of optimizer steps, where a program that does not leak holds the same as a step before. A forecast
 is made only where the growth is steady; what fluctuates gets no date.
@@ -13,21 +14,30 @@ _LEAST = 1 << 20
 _STEADY = 0.25
 """The two halves of those steps may differ in their growth by this part of it."""
 
+_SETTLED = 3
+"""Steps before this one say nothing of a batch's price: the optimizer's state is not there, libraries are loaded."""
+
+_WIDER = 1.1
+"""Two batches tell what a token takes if one is larger by this factor."""
+
 
 class Signs:
     """What is noticed of one card, step by step."""
 
     def __init__(self):
         self._held = []
+        self._batches = []
+        """The tokens of the largest batch so far and the peak with it, whenever there was a larger one."""
         self._retries = None
         self._retried = 0
         self._told = set()
 
-    def stepped(self, step, held, peak, retries, room):
+    def stepped(self, step, held, peak, retries, room, tokens=None):
         """A step has ended: give the sentences to tell now.
 
         `held` and `peak` are what is allocated now and was at most, in bytes, `retries` is how often the allocator has given
-        its cache back so far, and `room()` says how many bytes can still be allocated.
+        its cache back so far, and `room()` says how many bytes can still be allocated. `tokens` are those of the largest
+        batch so far and of the largest that may still come (`oomph.ahead`).
         """
         told = []
         retried = self._retries is not None and retries > self._retries
@@ -48,7 +58,23 @@ class Signs:
                 "%s more are held after each step: the card is full in about %d steps (step %d)"
                 % (size(growth), left, step + left)
             )
+        if tokens is not None and step >= _SETTLED:
+            needed, most = self._largest(peak, *tokens), held + room()
+            if needed is not None and needed > most and self._once("batch"):
+                told.append(
+                    "batches of up to %d tokens are still to come, the largest so far had %d: one takes about %s, and PyTorch "
+                    "can have %s" % (tokens[1], tokens[0], size(needed), size(most))
+                )
         return told
+
+    def _largest(self, peak, seen, coming):
+        """The peak of the largest batch to come: what a token took more, times its tokens. None where that is not known."""
+        if not self._batches or seen > self._batches[-1][0]:
+            self._batches.append((seen, peak))
+        (least, low), (most, high) = self._batches[0], self._batches[-1]
+        if most < _WIDER * least or high <= low:
+            return None
+        return int(high + (high - low) * (coming - most) / (most - least))
 
     def _once(self, what):
         new = what not in self._told

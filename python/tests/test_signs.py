@@ -58,6 +58,25 @@ class Forecasts(unittest.TestCase):
         _, sentences = told([MIB] * 40, 1 << 40, retries=lambda step: step // 5)
         self.assertEqual(sentences, [])
 
+    def test_a_larger_batch_that_is_still_to_come(self):
+        def sentences(capacity, lengths, coming, per_token=1000):
+            signs, told, most, peak = Signs(), [], 0, 0
+            for step, length in enumerate(lengths, 1):
+                most, peak = max(most, 8 * length), max(peak, 100 * MIB + per_token * 8 * length)
+                tokens = None if coming is None else (most, coming)
+                told += signs.stepped(step, 100 * MIB, peak, 0, lambda: capacity - 100 * MIB, tokens)
+            return told
+
+        lengths = [500, 400, 510, 700, 600, 900, 300]
+        (told,) = sentences(130 * MIB, lengths, 8 * 8192)
+        self.assertIn("up to 65536 tokens are still to come, the largest so far had 5600: one takes about 162.50 MiB", told)
+        self.assertIn("can have 130.00 MiB", told)
+        self.assertEqual(sentences(170 * MIB, lengths, 8 * 8192), [])
+        self.assertEqual(sentences(130 * MIB, lengths, None), [])
+        # What a token takes is not known where all batches were alike.
+        self.assertEqual(sentences(130 * MIB, [500] * 7, 8 * 8192), [])
+        self.assertEqual(sentences(130 * MIB, lengths, 8 * 8192, per_token=0), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,90 @@
+"""The longest batch that is still to come, from lengths that are there to be read.
+
+A run that counts is not disturbed: no sample is made, so that a dataset that draws random numbers, counts its calls or reads
+from a disk notices nothing. Lengths are read of `datasets.Dataset`, from its columns, and of lists of samples.
+"""
+
+import bisect
+import weakref
+
+from oomph.batches import PADDING_SAMPLERS, allowed
+from oomph.looking import is_mapping
+
+_NAME = "input_ids"
+
+_MISSED = 5
+"""Longer samples than any seen are not believed in once so many should have come: the program cuts them, or leaves them out."""
+
+
+class Ahead:
+    """What is known of the batches of one loader: full ones, padded to their longest sample. Others are not judged."""
+
+    def __init__(self, torch, loader):
+        self._loader = weakref.ref(loader)
+        self._size, self._lengths = _lengths_drawn(torch, loader)
+        self._seen = 0
+        """The length of the longest batch so far."""
+        self._drawn = 0
+        """The samples of all batches so far."""
+
+    def is_of(self, loader):
+        """Say whether this is about that loader."""
+        return self._loader() is loader
+
+    def delivered(self, shape):
+        """A batch of this shape was given."""
+        if shape is None or len(shape) != 2 or shape[0] > self._size:
+            self._lengths = None
+            return
+        self._drawn += shape[0]
+        if shape[0] == self._size:
+            self._seen = max(self._seen, shape[1])
+
+    def tokens(self):
+        """The tokens of the longest batch so far, and of the longest that may come; None where that is not known."""
+        if not self._lengths or not self._seen or self._lengths[-1] <= self._seen:
+            return None
+        longer = len(self._lengths) - bisect.bisect_right(self._lengths, self._seen)
+        if longer * self._drawn > _MISSED * len(self._lengths):
+            return None
+        return self._size * self._seen, self._size * self._lengths[-1]
+
+
+def _lengths_drawn(torch, loader):
+    """The size of a batch, and the sorted lengths of the samples that a loader draws from; 0 and None where not known."""
+    sampler = getattr(loader, "batch_sampler", None)
+    size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+    if type(sampler).__name__ not in PADDING_SAMPLERS or not size:
+        return 0, None
+    lengths = lengths_of(torch, loader.dataset)
+    if not lengths:
+        return 0, None
+    return int(size), sorted(lengths[index] for index in allowed(loader, sampler, len(lengths)))
+
+
+def lengths_of(torch, dataset):
+    """The tokens of each sample, or None where they are to be had from the program's own code alone."""
+    if type(dataset) is torch.utils.data.Subset:
+        lengths = lengths_of(torch, dataset.dataset)
+        return None if lengths is None else [lengths[index] for index in dataset.indices]
+    if type(dataset) in (list, tuple):
+        lengths = [_length(torch, sample) for sample in dataset]
+        return None if None in lengths else lengths
+    # `datasets.Dataset`, by what it can do.
+    if _NAME not in (getattr(dataset, "column_names", None) or ()) or not hasattr(dataset, "with_format"):
+        return None
+    import pyarrow
+    import pyarrow.compute
+
+    column = dataset.with_format("arrow").select_columns([_NAME])[:].column(_NAME)
+    if not (pyarrow.types.is_list(column.type) or pyarrow.types.is_large_list(column.type)):
+        return None
+    return pyarrow.compute.fill_null(pyarrow.compute.list_value_length(column), 0).to_pylist()
+
+
+def _length(torch, sample):
+    if is_mapping(sample):
+        sample = sample.get(_NAME)
+    if type(sample) is torch.Tensor:
+        return int(sample.numel()) if sample.dim() == 1 and not sample.is_floating_point() else None
+    return len(sample) if type(sample) is list else None
