@@ -13,6 +13,51 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use crate::memory::nix_pid;
 use crate::process::{self, Status};
 
+/// The names of capabilities, by their bits (`linux/capability.h`).
+const NAMES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
 /// The capability to trace any process.
 const CAP_SYS_PTRACE: u32 = 19;
 
@@ -61,7 +106,9 @@ impl fmt::Display for Denied {
             }
             Self::Group => formatter.write_str("it runs as another group than this user's"),
             Self::NotDumpable => formatter.write_str("it is not dumpable: it has changed users or asked for privacy"),
-            Self::Capabilities(mask) => write!(formatter, "it has capabilities that this process lacks ({mask:#x})"),
+            Self::Capabilities(mask) => {
+                write!(formatter, "it has capabilities that this process lacks ({})", names(*mask))
+            }
             Self::Namespace => formatter.write_str("it is in another user namespace, where this process has no rights"),
             Self::Hidden => formatter.write_str(
                 "the kernel hides it from this process although it has CAP_SYS_PTRACE: it is in another user namespace, or \
@@ -261,6 +308,17 @@ pub fn check(pid: u32) -> Result<(), Denied> {
     }
 }
 
+/// The capabilities of a mask by name: the first two, and how many more there are.
+fn names(mask: u64) -> String {
+    let bits = (0..64).filter(|bit| mask >> bit & 1 == 1);
+    let named: Vec<String> =
+        bits.map(|bit| NAMES.get(bit).map_or_else(|| format!("bit {bit}"), |name| format!("CAP_{name}"))).collect();
+    match &named[..] {
+        [first, second, _, ..] => format!("{first}, {second} and {} more", named.len() - 2),
+        few => few.join(" and "),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,6 +362,10 @@ mod tests {
             Facts { their_capabilities: 6, our_capabilities: 2, ..ordinary() }.reason(),
             Denied::Capabilities(4)
         );
+        let lacking = |mask| Denied::Capabilities(mask).to_string();
+        assert_eq!(lacking(1 << 19), "it has capabilities that this process lacks (CAP_SYS_PTRACE)");
+        assert_eq!(lacking(7), "it has capabilities that this process lacks (CAP_CHOWN, CAP_DAC_OVERRIDE and 1 more)");
+        assert_eq!(lacking(1 << 63), "it has capabilities that this process lacks (bit 63)");
         assert_eq!(Facts { is_same_namespace: Some(false), ..ordinary() }.reason(), Denied::Namespace);
         let contained = Facts { is_same_namespace: None, our_capabilities: 1 << CAP_SYS_PTRACE, ..ordinary() };
         assert_eq!(contained.reason(), Denied::Hidden);
