@@ -262,15 +262,15 @@ fn other_failure() -> Result<()> {
     finished.ensure(started == 1 && journal.lines().count() == 3, journal)
 }
 
-/// After a SIGKILL to oomph at any moment (the program runs, remedies are searched, it runs again) no process of the run is
+/// After a SIGKILL to oomph, to the program or to one of two ranks at any moment (the program runs, remedies are searched, it runs again) no process of the run is
 /// left, no file of the program has changed, and the journal claims no step that was not made.
 fn killed() -> Result<()> {
-    let moments: u64 = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let moments: u64 = std::env::var(KILLS).ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     // A different sequence in each process, and one that a failure names.
     let seed = u64::from(std::process::id());
     for number in 0..moments {
         let delay = Duration::from_millis(500 + (seed + number).wrapping_mul(2_654_435_761) % LONGEST_DELAY);
-        let victim = if number % 2 == 0 { Victim::Oomph } else { Victim::Program };
+        let victim = [Victim::Oomph, Victim::Program, Victim::Rank][usize::try_from(number % 3)?];
         killed_after(delay, victim).with_context(|| format!("{victim:?} killed after {} ms", delay.as_millis()))?;
     }
     Ok(())
@@ -282,13 +282,30 @@ enum Victim {
     Oomph,
     /// Any process of the program's, of a dry run's as well, where there is one at that moment.
     Program,
+    /// One of two ranks.
+    Rank,
+}
+
+impl Victim {
+    /// The program that is killed, or whose oomph is.
+    fn program(self) -> &'static str {
+        if self == Self::Rank { "ranks.py" } else { "trainer_longest_batch.py" }
+    }
+
+    /// A guarded run of it, on cards that are too small.
+    fn run(self) -> Result<Run> {
+        if self == Self::Rank {
+            let run = guarded("800MiB", Some(2), &["--no-check"])?.with(TORCH_2_15);
+            return Ok(run.args(["--", "torchrun", "--nproc-per-node", "2", self.program()]));
+        }
+        Ok(guarded("4GiB", None, &["--no-check"])?.with(TORCH_2_15).args(["--", "python", self.program()]))
+    }
 }
 
 fn killed_after(delay: Duration, victim: Victim) -> Result<()> {
     let mark = format!("guarded-{}-{}", std::process::id(), delay.as_millis());
-    let run = guarded("4GiB", None, &["--no-check"])?.with(TORCH_2_15).env("OOMPH_ACCEPTANCE_MARKER", &mark);
+    let mut run = victim.run()?.env("OOMPH_ACCEPTANCE_MARKER", &mark);
     let folder = run.folder().to_owned();
-    let mut run = run.args(["--", "python", "trainer_longest_batch.py"]);
     let programs = || -> Result<Vec<_>> {
         let files = tree(&folder)?.into_iter();
         Ok(files
@@ -300,8 +317,10 @@ fn killed_after(delay: Duration, victim: Victim) -> Result<()> {
     std::thread::sleep(delay);
     match victim {
         Victim::Oomph => started.signal(libc::SIGKILL),
-        Victim::Program => {
-            let of_program = |line: &String| line.contains("trainer_longest_batch.py") && !line.contains("oomph run");
+        Victim::Program | Victim::Rank => {
+            let of_program = |line: &String| {
+                line.contains(victim.program()) && !line.contains("oomph run") && !line.contains("torchrun")
+            };
             let pid = processes_with(&mark).into_iter().find(of_program);
             match pid.and_then(|line| line.split([':', '/']).nth(2)?.parse::<i32>().ok()) {
                 Some(pid) => send(pid, libc::SIGKILL),
