@@ -1,6 +1,7 @@
 //! What was typed.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use oomph_fleet::name::{is_called_oomph, spelt};
 use oomph_fleet::query::Format;
 
 const COLLECT_HELP: &str = "\
@@ -63,6 +64,8 @@ Exit status:
   0    answered
   2    wrong usage, the query is not understood, or there is no dataset";
 
+const QUERY_USAGE: &str = "oomph-fleet query [OPTIONS] QUERY DIR\n       oomph-fleet query --html FILE DIR";
+
 /// Collects the out-of-memory failures of many machines, and answers questions about them.
 #[derive(Debug, Parser)]
 #[command(name = "oomph-fleet", bin_name = "oomph-fleet", version, arg_required_else_help = true, max_term_width = 100)]
@@ -76,6 +79,27 @@ pub struct Cli {
     pub quiet: bool,
 }
 
+impl Cli {
+    /// Reads the command line of this process.
+    ///
+    /// # Errors
+    /// When it is not understood, or asks for help.
+    pub fn parsed() -> Result<Self, clap::Error> {
+        let mut definition = Self::command();
+        if is_called_oomph() {
+            let named = |help: &str| spelt(help).into_owned();
+            definition = definition
+                .bin_name("oomph")
+                .mut_subcommand("collect", |collect| collect.after_help(named(COLLECT_HELP)))
+                .mut_subcommand("query", |query| {
+                    query.after_help(named(QUERY_HELP)).override_usage(named(QUERY_USAGE))
+                });
+        }
+        let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -83,7 +107,7 @@ pub enum Command {
     #[command(after_help = COLLECT_HELP)]
     Collect(CollectArgs),
     /// Ask a dataset of `oomph-fleet collect` in SQL, or one of the usual questions by its name
-    #[command(after_help = QUERY_HELP, override_usage = "oomph-fleet query [OPTIONS] QUERY DIR\n       oomph-fleet query --html FILE DIR")]
+    #[command(after_help = QUERY_HELP, override_usage = QUERY_USAGE)]
     Query(QueryArgs),
 }
 

@@ -15,6 +15,7 @@ pub mod collect;
 mod found;
 pub mod hint;
 mod input;
+pub mod name;
 pub mod query;
 pub mod read;
 pub mod schema;

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use oomph_fleet::collect::{self, Dataset};
 use oomph_fleet::hint::{Hinted, hinted};
+use oomph_fleet::name::spelt;
 use oomph_fleet::query::{self, Engine, Format, USUAL};
 use oomph_fleet::read::{Reading, ladder};
 use oomph_gpu::{Catalogue, size};
@@ -29,7 +29,7 @@ const BATCH_TIME: Duration = Duration::from_secs(30);
 const SNAPSHOT_MEMORY: u64 = 2;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parsed() {
         Ok(cli) => cli,
         Err(error) => {
             let status = u8::try_from(error.exit_code()).unwrap_or(2);
@@ -67,9 +67,9 @@ fn report(error: &anyhow::Error) -> ExitCode {
         }
     }
     let mut stderr = io::stderr().lock();
-    let _ = writeln!(stderr, "error: {}", clean(&line));
+    let _ = writeln!(stderr, "error: {}", clean(&spelt(&line)));
     if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
-        let _ = writeln!(stderr, "hint: {}", clean(&hinted.hint));
+        let _ = writeln!(stderr, "hint: {}", clean(&spelt(&hinted.hint)));
     }
     ExitCode::from(2)
 }
@@ -113,7 +113,7 @@ fn collect(args: &CollectArgs, quiet: bool) -> Result<()> {
     let summary = summary?;
     match args.format {
         Summary::Json => say(&format!("{}\n", serde_json::to_string(&summary)?)),
-        Summary::Text => say(&told(&summary)),
+        Summary::Text => say(&spelt(&told(&summary))),
     }
 }
 

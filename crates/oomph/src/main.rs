@@ -30,6 +30,7 @@ mod explain;
 mod export;
 mod failure;
 mod fix;
+mod fleet;
 mod followed;
 mod fork_runner;
 mod gpus;
@@ -80,6 +81,8 @@ fn main() -> ExitCode {
         Command::Fix(args) => fix::run(*args, cli.quiet),
         Command::Tune(args) => tune::run(*args, cli.quiet),
         Command::Sweep(args) => sweep::run(&args, cli.quiet),
+        Command::Collect(args) => fleet::hand_over("collect", &args, cli.quiet),
+        Command::Query(args) => fleet::hand_over("query", &args, cli.quiet),
         Command::Run(args) => run::run(*args, cli.quiet),
         Command::Watch(args) => watch::run(&args, cli.quiet),
         Command::Calibrate(args) => calibrate::run(&args, cli.quiet),

@@ -52,7 +52,7 @@ pub fn write(rows: Rows, format: Format, to: &mut dyn Write) -> Result<()> {
             if more {
                 let _ = writeln!(
                     std::io::stderr(),
-                    "oomph-fleet: only the first {MOST_ROWS} rows are shown; --format csv writes all of them"
+                    "note: only the first {MOST_ROWS} rows are shown; --format csv writes all of them"
                 );
             }
             Ok(())

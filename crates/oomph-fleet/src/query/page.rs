@@ -6,6 +6,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use super::engine::Engine;
 use super::output::{cells, is_number};
 use super::usual::USUAL;
+use crate::name::spelt;
 
 /// Rows of a question that the page shows.
 const MOST_ROWS: usize = 50;
@@ -57,7 +58,7 @@ pub fn page(engine: &Engine, dataset: &str) -> Result<String> {
         }
         body.push_str(&table(&schema, &rows));
         let more = if more { " The page shows the first rows." } else { "" };
-        body.push_str(&format!("<p class=faint><code>oomph-fleet query {} DIR</code>{more}</p>", usual.name));
+        body.push_str(&spelt(&format!("<p class=faint><code>oomph-fleet query {} DIR</code>{more}</p>", usual.name)));
     }
     Ok(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\

@@ -7,6 +7,7 @@ mod compare;
 mod dry_run;
 mod explain;
 mod fix;
+mod fleet;
 mod maintenance;
 mod plan;
 mod program;
@@ -27,6 +28,7 @@ pub use compare::{CheckArgs, DiffArgs, ReviewFormat};
 pub use dry_run::DryRunArgs;
 pub use explain::{ExplainArgs, ReadingArgs};
 pub use fix::{FixArgs, Prefer};
+pub use fleet::FleetArgs;
 pub use maintenance::{CacheArgs, CacheCommand, DoctorArgs};
 pub use plan::{CacheArg, ConfigArg, MethodArg, OffloadArg, PlanArgs, PrecisionArg, TaskArg};
 pub use program::{Batches, Network, ProgramArgs, Routing, Values};
@@ -127,6 +129,12 @@ pub enum Command {
     /// Run a matrix of dry runs (cards, batches, lengths, settings, commits), here or as a job of Slurm, Kubernetes or Ray
     #[command(after_help = sweep::HELP)]
     Sweep(Box<SweepArgs>),
+    /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset (by oomph-fleet)
+    #[command(after_help = fleet::COLLECT_HELP, override_usage = "oomph collect [OPTIONS] SOURCE... --into DIR")]
+    Collect(FleetArgs),
+    /// Ask such a dataset in SQL, or one of the usual questions by its name (by oomph-fleet)
+    #[command(after_help = fleet::QUERY_HELP, override_usage = "oomph query [OPTIONS] QUERY DIR")]
+    Query(FleetArgs),
     /// Run a program on this machine's GPU, and start it again with a verified change where it dies of GPU memory
     #[command(after_help = run::HELP, override_usage = "oomph run [OPTIONS] -- CMD...")]
     Run(Box<RunArgs>),
