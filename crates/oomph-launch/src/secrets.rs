@@ -73,7 +73,20 @@ pub fn masked_text(text: &str) -> String {
     without_tokens(&without_password(text))
 }
 
+/// The last words of environment variables whose value is secret: `MY_TOKEN=...`, `REGISTRY_KEY=...`.
+const SECRET_VARIABLES: [&str; 6] = ["TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"];
+
+/// Whether a name is that of an environment variable with a secret. Names in lower case may be settings (`eos_token=</s>`).
+fn is_secret_variable(name: &str) -> bool {
+    let is_variable =
+        name.bytes().all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == b'_');
+    is_variable && name.rsplit('_').next().is_some_and(|last| SECRET_VARIABLES.contains(&last))
+}
+
 fn is_secret_name(name: &str) -> bool {
+    if is_secret_variable(name) {
+        return true;
+    }
     let name = name.trim_start_matches(['-', '+']).rsplit('.').next().unwrap_or_default();
     let name = name.to_ascii_lowercase().replace('_', "-");
     name == "token" || SECRET_NAMES.iter().any(|end| name.strip_suffix(end).is_some_and(ends_a_word))
@@ -140,6 +153,10 @@ mod tests {
         assert_eq!(words("train.py --token abc --lr 1e-4"), "train.py --token *** --lr 1e-4");
         assert_eq!(words("train.py --hub_token=abc hub.api_key=x"), "train.py --hub_token=*** hub.api_key=***");
         assert_eq!(words("HF_TOKEN=abc --push"), "HF_TOKEN=*** --push");
+        assert_eq!(
+            words("env MY_TOKEN=abc REGISTRY_KEY=x python a.py"),
+            "env MY_TOKEN=*** REGISTRY_KEY=*** python a.py"
+        );
         assert_eq!(words("--token --push"), "--token --push");
         let token = format!("hf_{}", "a1".repeat(17));
         assert_eq!(words(&format!("login {token}, then")), "login hf_***, then");
@@ -150,6 +167,7 @@ mod tests {
     fn what_is_none_stays() {
         for line in [
             "--max-tokens 5 --tokenizer gpt2 --eos-token </s> --num_tokens=7 --tokens 5",
+            "OMP_NUM_THREADS=4 TOKENIZERS_PARALLELISM=false eos_token=x MONKEY=x",
             "--model hf_model --path a/sk-1 --monkey=x --secretary y",
             "git+ssh://git@github.com/a/b https://host/a@b http://host",
         ] {
