@@ -4,6 +4,7 @@ import http.server
 import importlib.util
 import os
 import threading
+import time
 import unittest
 
 import support
@@ -139,6 +140,10 @@ class Free(Network):
 
     def test_only_reading_goes_out(self):
         self.passes(_PROGRAMS["http"].replace("--network all", ""), self.url)
+        # The program waits for no answer, so the service may see what it sent only after its end.
+        end = time.monotonic() + 20
+        while "PUT" not in _Service.seen and time.monotonic() < end:
+            time.sleep(0.05)
         self.assertIn("PUT", _Service.seen)
 
     test_the_answers_are_empty = None
