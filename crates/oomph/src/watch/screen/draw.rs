@@ -35,8 +35,8 @@ const ASCII: bar::Set<'_> = bar::Set {
 
 /// What the keys do, and what two words of the legend mean.
 const HELP: [&str; 4] = [
-    "q, Esc: end    Ctrl-C: end with status 130    ?: hide this",
-    "Up, Down, Tab: select a process    PgUp, PgDn, Home, End: go further",
+    "q or Esc: end; Ctrl-C: end with status 130; ?: hide this",
+    "Up, Down or Tab: select a process; PgUp, PgDn, Home, End: go further",
     "outside: what a process holds on the card less what its framework reserved",
     "other: processes without framework figures, and memory that belongs to no process",
 ];
@@ -119,7 +119,10 @@ pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
         let course = view.courses.get(&card.place);
         let legend = if matches!(plan.detail, Detail::Full(_)) { legends[at].clone() } else { Vec::new() };
         let legend_rows = rows(legends.iter().map(Vec::len).max().unwrap_or(0));
-        let area = cut(&mut area, plan.detail.rows(legend_rows));
+        // A card of which nothing can be drawn leaves its rows to the others.
+        let blind = wrapped(&memory_reason(card), width, 0).len() + 1;
+        let needed = if figures[at].is_some() { u16::MAX } else { rows(blind) };
+        let area = cut(&mut area, plan.detail.rows(legend_rows).min(needed));
         draw_card(frame, area, card, figures[at].as_ref(), legend, course, plan.detail, paint);
     }
     text(frame, cut(&mut area, plan.legend), legend(None, width, paint));
@@ -167,8 +170,7 @@ fn draw_card(
     let heading = sides(&watched_card_words(card), &used, rule, width, paint.unicode);
     text(frame, cut(&mut area, 1), vec![Line::styled(heading, paint.strong())]);
     let Some(figures) = figures else {
-        let reason = clean(card.memory_reason.as_deref().unwrap_or("its memory is not known")).into_owned();
-        let lines = wrapped(&reason, width, 0).into_iter();
+        let lines = wrapped(&memory_reason(card), width, 0).into_iter();
         text(frame, area, lines.map(|line| Line::styled(line, paint.colour(Color::Yellow))).collect());
         return;
     };
@@ -202,8 +204,7 @@ fn draw_course(frame: &mut Frame<'_>, area: Rect, course: &Course, total: u64, p
 fn card_line(card: &WatchedGpu, figures: Option<&[u64; 5]>, width: usize, paint: Paint) -> Line<'static> {
     let name = format!("GPU {} ", card.place);
     let (Some(figures), Some(used), Some(total)) = (figures, card.used_bytes, card.total_bytes) else {
-        let reason = clean(card.memory_reason.as_deref().unwrap_or("its memory is not known"));
-        return Line::raw(shortened(&format!("{name}{reason}"), width, paint.unicode));
+        return Line::raw(shortened(&format!("{name}{}", memory_reason(card)), width, paint.unicode));
     };
     let figure = format!(" {} / {} GiB", table::gib(used), table::gib(total));
     let room = width.saturating_sub(name.len() + figure.len());
@@ -216,6 +217,11 @@ fn card_line(card: &WatchedGpu, figures: Option<&[u64; 5]>, width: usize, paint:
     line.spans.insert(0, Span::styled(name, paint.strong()));
     line.spans.push(Span::raw(figure));
     line
+}
+
+/// Why the memory of a card is not known.
+fn memory_reason(card: &WatchedGpu) -> String {
+    clean(card.memory_reason.as_deref().unwrap_or("its memory is not known")).into_owned()
 }
 
 fn bar_of(figures: &[u64; 5], columns: usize, paint: Paint) -> Line<'static> {

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use oomph_report::{Style, WatchReport};
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
 
 use crate::failure::status;
 use view::View;
@@ -121,6 +123,8 @@ fn has_keys() -> bool {
 /// Gives the terminal back. There is nobody to tell when that fails: it is gone.
 fn restore() {
     let _ = ratatui::try_restore();
+    // Drawing hides the cursor, and shows it again only where the terminal's owner is dropped.
+    let _ = execute!(io::stdout(), Show);
 }
 
 /// What a key asks for, if anything.

@@ -105,14 +105,13 @@ pub fn plan(asked: &Asked) -> Plan {
     };
     let choices = [Detail::Full(CURVE), Detail::Brief(1), Detail::Brief(0)];
     let found = choices.into_iter().find(|choice| fits(*choice, details)).map(|choice| (choice, details));
-    // In a low terminal with one or two cards the bar is worth more than words about a process.
-    let found = found.or_else(|| fits(Detail::Brief(0), 0).then_some((Detail::Brief(0), 0)));
-    let (mut detail, details) = found.unwrap_or((Detail::Line, 0));
-    let details = details.max(if detail == Detail::Line { details_beside(asked, room, cards, details) } else { 0 });
+    // With many cards a line for each is enough, where the selected process can be explained below them.
+    let beside = room.saturating_sub(cards).saturating_sub(1);
+    let (mut detail, details) = found.unwrap_or((Detail::Line, details.min(beside)));
     let wanted = if asked.processes == 0 { 0 } else { 2_u16.saturating_add(rows(asked.process_rows)) };
     let mut spare = room.saturating_sub(of(detail)).saturating_sub(details);
     if let (Detail::Full(curve), true) = (detail, cards > 0) {
-        let most = if asked.height < 30 { 3 } else { 10 };
+        let most = (asked.height / 4).max(curve);
         let more = (spare.saturating_sub(wanted.saturating_sub(least)) / cards).min(most - curve);
         detail = Detail::Full(curve + more);
         spare = spare.saturating_sub(more.saturating_mul(cards));
@@ -139,12 +138,6 @@ pub fn plan(asked: &Asked) -> Plan {
         help,
         footer,
     }
-}
-
-/// What lines of cards leave for words about the selected process.
-fn details_beside(asked: &Asked, room: u16, cards: u16, least: u16) -> u16 {
-    let spare = room.saturating_sub(cards).saturating_sub(1);
-    if asked.height >= DETAILS { asked.details.min(spare) } else { least }
 }
 
 fn rows(count: usize) -> u16 {

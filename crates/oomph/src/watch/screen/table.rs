@@ -98,10 +98,7 @@ impl Column {
         match self {
             Self::Gpu => card.place.to_string(),
             Self::Pid => process.pid.to_string(),
-            Self::Command => {
-                let command = process.command.as_deref().map_or_else(|| "-".into(), clean);
-                format!("{command}{}", watched_role_words(process))
-            }
+            Self::Command => process.command.as_deref().map_or_else(|| "-".to_owned(), |line| clean(line).into_owned()),
             Self::Total => figure(process.driver_bytes),
             Self::Allocated => figure(framework.map(|framework| framework.allocated_bytes)),
             Self::Cached => figure(framework.map(|framework| framework.cached_bytes)),
@@ -144,12 +141,15 @@ pub fn columns(width: usize, cards: usize) -> Vec<(Column, usize)> {
 
 /// The titles.
 pub fn titles(columns: &[(Column, usize)], unicode: bool) -> String {
-    joined(columns, unicode, |column| column.title().to_owned())
+    joined(columns, unicode, |column| (column.title().to_owned(), String::new()))
 }
 
 /// The row of a process.
 pub fn row(columns: &[(Column, usize)], card: &WatchedGpu, process: &WatchedProcess, unicode: bool) -> String {
-    joined(columns, unicode, |column| column.of(card, process))
+    joined(columns, unicode, |column| {
+        let role = if column == Column::Command { watched_role_words(process) } else { String::new() };
+        (column.of(card, process), role)
+    })
 }
 
 /// Where a process is heading, in words.
@@ -157,9 +157,12 @@ pub fn trend(process: &WatchedProcess) -> Option<String> {
     process.framework.as_ref()?.outlook.as_ref().map(outlook_words)
 }
 
-fn joined(columns: &[(Column, usize)], unicode: bool, text: impl Fn(Column) -> String) -> String {
+/// Cells of a text and an end that stays where the text is cut, as long as some of the text does.
+fn joined(columns: &[(Column, usize)], unicode: bool, of: impl Fn(Column) -> (String, String)) -> String {
     let cell = |(column, width): &(Column, usize)| {
-        let text = shortened(&text(*column), *width, unicode);
+        let (text, end) = of(*column);
+        let end = if end.len() + 4 <= *width { end } else { String::new() };
+        let text = shortened(&text, width - end.len(), unicode) + &end;
         let blank = " ".repeat(width.saturating_sub(Span::raw(text.as_str()).width()));
         if column.is_text() { format!("{text}{blank}") } else { format!("{blank}{text}") }
     };

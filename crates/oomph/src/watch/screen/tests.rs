@@ -107,7 +107,8 @@ fn drawn(view: &mut View, width: u16, height: u16) -> String {
     terminal.draw(|frame| draw(frame, view)).unwrap();
     let buffer = terminal.backend().buffer();
     assert!(view.style.colour || buffer.content.iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
-    terminal.backend().to_string()
+    // The backend cannot write a screen without columns.
+    if width == 0 { String::new() } else { terminal.backend().to_string() }
 }
 
 fn unavailable() -> Vec<WatchedGpu> {
@@ -131,7 +132,13 @@ fn twelve() -> Vec<WatchedGpu> {
     processes[4].rank = Some(4);
     processes.push(foreign(9_001));
     processes.push(foreign(9_002));
-    vec![card(0, processes)]
+    vec![WatchedGpu {
+        name: "NVIDIA H100 80GB HBM3".into(),
+        total_bytes: Some(81_559 * MIB),
+        used_bytes: Some(76_800 * MIB),
+        free_bytes: Some(4_759 * MIB),
+        ..card(0, processes)
+    }]
 }
 
 #[test]
