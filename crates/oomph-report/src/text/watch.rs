@@ -201,4 +201,15 @@ mod tests {
         let times = [0.2, 40.0, 2400.0, 7200.0, 400_000.0].map(time_words);
         assert_eq!(times, ["1 second", "40 seconds", "40 minutes", "2 hours", "5 days"]);
     }
+
+    #[test]
+    fn roles_and_reasons_are_named() {
+        let mut process = WatchedProcess { rank: Some(3), mps: Some(MpsRole::Client), ..WatchedProcess::default() };
+        assert_eq!(watched_role_words(&process), " (rank 3) (MPS client)");
+        process.driver_reason = Some("it is WSL2".into());
+        process.outside_reason = Some("it is WSL2".into());
+        assert_eq!(watched_reasons(&process), ["bytes on the card: it is WSL2"], "a reason is given once");
+        (process.rank, process.mps) = (Some(0), None);
+        assert_eq!(watched_role_words(&process), "");
+    }
 }
