@@ -63,12 +63,13 @@ pub use plan::{
 pub use sweep::{Largest, Pending, SweepAxis, SweepCell, SweepReport, SweepSchema};
 pub use sweep_picture::{picture_axis, sweep_picture};
 pub use text::{
-    Style, github_annotations, github_summary, junit, outlook_words, render_attach, render_cache, render_calibrate,
-    render_check, render_diff, render_doctor, render_dry_run, render_explain, render_fix, render_gpu, render_gpus,
-    render_plan, render_review, render_sweep, render_tune, render_watch, sarif,
+    Style, bar_cells, github_annotations, github_summary, junit, outlook_words, render_attach, render_cache,
+    render_calibrate, render_check, render_diff, render_doctor, render_dry_run, render_explain, render_fix, render_gpu,
+    render_gpus, render_plan, render_review, render_sweep, render_tune, render_watch, sarif, shortened, time_words,
+    watch_cost_words, watched_card_words, watched_moment_words, watched_reasons, watched_role_words,
 };
 pub use tune::{TriedValue, TuneReport, TuneRow, TuneSchema, TuneVerdict};
 pub use watch::{
-    Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess,
+    MpsRole, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess,
 };
 pub use worst::WorstCard;

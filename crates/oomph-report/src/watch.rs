@@ -67,6 +67,8 @@ pub struct WatchedProcess {
     pub command: Option<String>,
     /// Its rank in a distributed run.
     pub rank: Option<u32>,
+    /// Its part in NVIDIA's Multi-Process Service (MPS), where it has one.
+    pub mps: Option<MpsRole>,
     /// What it holds of the card, as the driver counts.
     pub driver_bytes: Option<u64>,
     /// Why that is not known.
@@ -79,6 +81,16 @@ pub struct WatchedProcess {
     pub outside_bytes: Option<u64>,
     /// Why that is not known.
     pub outside_reason: Option<String>,
+}
+
+/// The part of a process in NVIDIA's Multi-Process Service (MPS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MpsRole {
+    /// It computes through the service.
+    Client,
+    /// It is `nvidia-cuda-mps-server`, through which clients reach the card.
+    Server,
 }
 
 /// What a framework's allocator holds of a card.

@@ -43,6 +43,8 @@ pub struct GpuProcess {
     pub pid: u32,
     /// What it holds, in bytes, or a clause that says why that is not known.
     pub used_bytes: Result<u64, String>,
+    /// Whether it computes as a client of the Multi-Process Service.
+    pub is_mps_client: bool,
 }
 
 /// What the looks cost.
@@ -137,14 +139,22 @@ impl Monitor {
             let listed = device.running_compute_processes().map_err(|problem| unlisted(&problem))?;
             Ok(listed.iter().map(|one| process(one, total)).collect())
         });
-        let read = read.map(|mut found: Vec<GpuProcess>| {
-            let known: Vec<u32> = found.iter().map(|process| process.pid).collect();
-            found.extend(self.drawing(place, total).into_iter().filter(|process| !known.contains(&process.pid)));
-            found.sort_by_key(|process| process.pid);
-            found
+        let read = read.map(|found| {
+            let clients = self.mps_clients(place, total);
+            joined(found, clients, self.drawing(place, total))
         });
         remember(&mut self.processes, place, read.clone());
         read
+    }
+
+    /// Clients of the Multi-Process Service. NVML lists them apart from other processes that compute, and before Volta
+    /// not among those. A driver that does not know the list has none.
+    fn mps_clients(&mut self, place: usize, total: u64) -> Vec<GpuProcess> {
+        let read = self.asked(place, 2, |device| {
+            let listed = device.mps_running_compute_processes().map_err(|problem| unlisted(&problem))?;
+            Ok(listed.iter().map(|one| mps_client(one, total)).collect())
+        });
+        read.unwrap_or_default()
     }
 
     /// Processes that draw on the card, such as a desktop. A card that cannot tell has none.
@@ -213,7 +223,30 @@ fn process(one: &ProcessInfo, total: u64) -> GpuProcess {
         UsedGpuMemory::Used(bytes) if bytes <= total => Ok(bytes),
         UsedGpuMemory::Used(_) | UsedGpuMemory::Unavailable => Err(unavailable(&kernel())),
     };
-    GpuProcess { pid: one.pid, used_bytes }
+    GpuProcess { pid: one.pid, used_bytes, is_mps_client: false }
+}
+
+fn mps_client(one: &ProcessInfo, total: u64) -> GpuProcess {
+    GpuProcess { is_mps_client: true, ..process(one, total) }
+}
+
+/// The three lists as one, by id. A client of the Multi-Process Service may be in two of them.
+fn joined(compute: Vec<GpuProcess>, clients: Vec<GpuProcess>, drawing: Vec<GpuProcess>) -> Vec<GpuProcess> {
+    let mut found = compute;
+    for other in clients.into_iter().chain(drawing) {
+        match found.iter_mut().find(|known| known.pid == other.pid) {
+            Some(known) => {
+                known.is_mps_client |= other.is_mps_client;
+                // A process that draws as well has one figure, in each list. Where a list lacks it, another may have it.
+                if known.used_bytes.is_err() && other.used_bytes.is_ok() {
+                    known.used_bytes = other.used_bytes;
+                }
+            }
+            None => found.push(other),
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    found
 }
 
 /// Why the memory of a process is not known, by the kernel's name for itself.
@@ -270,8 +303,26 @@ mod tests {
         assert_eq!(process(&info(UsedGpuMemory::Used(5)), 10).used_bytes, Ok(5));
         assert!(process(&info(UsedGpuMemory::Used(u64::MAX - 1)), 10).used_bytes.is_err());
         assert!(process(&info(UsedGpuMemory::Unavailable), 10).used_bytes.unwrap_err().contains("does not report"));
+        assert!(mps_client(&info(UsedGpuMemory::Used(5)), 10).is_mps_client);
         assert!(unavailable("5.15.153.1-microsoft-standard-WSL2").contains("WSL2"));
         assert!(unlisted(&NvmlError::NotSupported).contains("does not list"));
         assert!(unlisted(&NvmlError::NoPermission).contains("not allowed"));
+    }
+
+    #[test]
+    fn a_client_of_mps_is_listed_once() {
+        let process = |pid, used: Option<u64>, is_mps_client| GpuProcess {
+            pid,
+            used_bytes: used.ok_or_else(|| "unknown".to_owned()),
+            is_mps_client,
+        };
+        // As on Volta and later: the server and the clients compute, and the clients are listed a second time.
+        let (server, client) = (process(10, Some(30), false), process(12, Some(456), false));
+        let listed = joined(vec![client, server.clone()], vec![process(12, Some(456), true)], vec![]);
+        assert_eq!(listed, [server.clone(), process(12, Some(456), true)]);
+        // A client that only the second list has, one whose figure only the second list has, and one that draws.
+        let clients = vec![process(3, Some(5), true), process(12, Some(7), true)];
+        let listed = joined(vec![server.clone(), process(12, None, false)], clients, vec![process(3, Some(5), false)]);
+        assert_eq!(listed, [process(3, Some(5), true), server, process(12, Some(7), true)]);
     }
 }

@@ -42,7 +42,8 @@ impl Part {
 
 /// Shares `cells` among `values` in proportion, giving every value that is not zero at least one cell while there are
 /// enough. The cells used are exactly `cells` where any value is not zero.
-pub(crate) fn share(values: &[u64], cells: usize) -> Vec<usize> {
+#[must_use]
+pub fn share(values: &[u64], cells: usize) -> Vec<usize> {
     let total: u128 = values.iter().map(|value| u128::from(*value)).sum();
     if total == 0 {
         return vec![0; values.len()];

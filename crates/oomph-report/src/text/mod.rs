@@ -28,6 +28,7 @@ mod watch;
 use oomph_gpu::Kind;
 
 pub use attach::render_attach;
+pub use bar::share as bar_cells;
 pub use cache::render_cache;
 pub use calibrate::render_calibrate;
 pub use compare::{render_check, render_diff};
@@ -37,12 +38,15 @@ pub use explain::render_explain;
 pub(crate) use explain_snapshot::owner_name;
 pub use fix::render_fix;
 pub use gpus::{render_gpu, render_gpus};
-pub use page::Style;
+pub use page::{Style, shortened};
 pub use plan::render_plan;
 pub use review::{github_annotations, github_summary, junit, render_review, sarif};
 pub use sweep::render_sweep;
 pub use tune::render_tune;
-pub use watch::{outlook_words, render_watch};
+pub use watch::{
+    outlook_words, render_watch, time_words, watch_cost_words, watched_card_words, watched_moment_words,
+    watched_reasons, watched_role_words,
+};
 
 /// A card in a sentence: by its identifier, or by its size where it was given one.
 fn card(gpu: &str, capacity_bytes: Option<u64>) -> String {

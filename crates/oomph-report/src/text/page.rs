@@ -176,7 +176,8 @@ impl Page {
 }
 
 /// Cuts a text at `room` columns, showing that it was cut.
-pub(crate) fn shortened(text: &str, room: usize, unicode: bool) -> String {
+#[must_use]
+pub fn shortened(text: &str, room: usize, unicode: bool) -> String {
     if text.width() <= room {
         return text.to_owned();
     }

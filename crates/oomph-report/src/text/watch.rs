@@ -5,7 +5,7 @@ use oomph_gpu::size::format as size;
 use super::batches::grouped;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::watch::{Trend, WatchReport, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess};
+use crate::watch::{MpsRole, Trend, WatchReport, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess};
 
 /// A command line is cut at this many columns.
 const COMMAND: usize = 60;
@@ -21,12 +21,19 @@ pub fn render_watch(report: &WatchReport, style: Style) -> String {
         write_card(&mut page, card);
     }
     page.gap();
-    let cost = format!("inside the driver: {} calls, {:.1} ms", report.driver.calls, report.driver.seconds * 1e3);
-    page.paragraph(0, 2, &[(Ink::Faint, &cost)]);
+    page.paragraph(0, 2, &[(Ink::Faint, &watch_cost_words(report))]);
     page.finish()
 }
 
-fn write_card(page: &mut Page, card: &WatchedGpu) {
+/// The time that the looks spent inside the driver, in words.
+#[must_use]
+pub fn watch_cost_words(report: &WatchReport) -> String {
+    format!("inside the driver: {} calls, {:.1} ms", report.driver.calls, report.driver.seconds * 1e3)
+}
+
+/// The number and the name of a card.
+#[must_use]
+pub fn watched_card_words(card: &WatchedGpu) -> String {
     let mut name = format!("GPU {}: {}", card.place, clean(&card.name));
     if let Some(mig) = card.mig {
         name = format!("{name}, MIG device {mig} of card {}", card.index);
@@ -34,6 +41,11 @@ fn write_card(page: &mut Page, card: &WatchedGpu) {
     if let Some(launcher) = card.rehearsal {
         name = format!("{name} (virtual, rehearsal {launcher})");
     }
+    name
+}
+
+fn write_card(page: &mut Page, card: &WatchedGpu) {
+    let name = watched_card_words(card);
     match (card.used_bytes, card.total_bytes, card.free_bytes) {
         (Some(used), Some(total), Some(free)) => {
             let memory = format!(": {} of {} used, {} free", size(used), size(total), size(free));
@@ -61,8 +73,7 @@ fn write_process(page: &mut Page, process: &WatchedProcess) {
         .command
         .as_deref()
         .map_or_else(String::new, |command| format!(" {}", shortened(&clean(command), COMMAND, page.unicode())));
-    let rank = process.rank.filter(|rank| *rank > 0).map_or_else(String::new, |rank| format!(" (rank {rank})"));
-    let head = format!("{}{command}{rank}", process.pid);
+    let head = format!("{}{command}{}", process.pid, watched_role_words(process));
     let total = process.driver_bytes.map_or_else(String::new, |bytes| format!(": {}", size(bytes)));
     page.paragraph(2, 4, &[(Ink::Plain, &head), (Ink::Strong, &total)]);
     if let Some(framework) = &process.framework {
@@ -75,7 +86,7 @@ fn write_process(page: &mut Page, process: &WatchedProcess) {
             items.push(vec![(Ink::Faint, "outside the framework ".to_owned()), (Ink::Plain, size(outside))]);
         }
         page.items(4, &items);
-        page.paragraph(4, 6, &[(Ink::Faint, &at(framework))]);
+        page.paragraph(4, 6, &[(Ink::Faint, &watched_moment_words(framework))]);
         if let Some(outlook) = &framework.outlook {
             let ink = match outlook.trend {
                 Trend::Leak | Trend::GrowingInputs => Ink::Bad,
@@ -85,19 +96,43 @@ fn write_process(page: &mut Page, process: &WatchedProcess) {
             page.paragraph(4, 6, &[(ink, &outlook_words(outlook))]);
         }
     }
-    for (what, reason) in [("bytes on the card", &process.driver_reason), ("framework", &process.framework_reason)] {
-        if let Some(reason) = reason {
-            page.paragraph(4, 6, &[(Ink::Faint, &format!("{what}: {}", clean(reason)))]);
-        }
-    }
-    // The reason is one of those two, unless both figures are there.
-    if let (Some(reason), Some(_), Some(_)) = (&process.outside_reason, process.driver_bytes, &process.framework) {
-        page.paragraph(4, 6, &[(Ink::Faint, &format!("outside the framework: {}", clean(reason)))]);
+    for reason in watched_reasons(process) {
+        page.paragraph(4, 6, &[(Ink::Faint, &reason)]);
     }
 }
 
+/// The rank of a process and its part in the Multi-Process Service, in parentheses behind its command line. Empty for a
+/// process that has neither.
+#[must_use]
+pub fn watched_role_words(process: &WatchedProcess) -> String {
+    let rank = process.rank.filter(|rank| *rank > 0).map_or_else(String::new, |rank| format!(" (rank {rank})"));
+    let mps = match process.mps {
+        Some(MpsRole::Client) => " (MPS client)",
+        Some(MpsRole::Server) => " (MPS server)",
+        None => "",
+    };
+    format!("{rank}{mps}")
+}
+
+/// Why figures of a process are not known, a line for each.
+#[must_use]
+pub fn watched_reasons(process: &WatchedProcess) -> Vec<String> {
+    // What is outside the framework lacks one of the other two, and that reason is given already, unless both are there.
+    let outside =
+        process.outside_reason.as_ref().filter(|_| process.driver_bytes.is_some() && process.framework.is_some());
+    [
+        ("bytes on the card", process.driver_reason.as_ref()),
+        ("framework", process.framework_reason.as_ref()),
+        ("outside the framework", outside),
+    ]
+    .into_iter()
+    .filter_map(|(what, reason)| Some(format!("{what}: {}", clean(reason?))))
+    .collect()
+}
+
 /// The moment of a framework's figures, and its peaks.
-fn at(framework: &WatchedFramework) -> String {
+#[must_use]
+pub fn watched_moment_words(framework: &WatchedFramework) -> String {
     let step = grouped(framework.step);
     let moment = match framework.moment.as_str() {
         "start" => "before the first step".to_owned(),
@@ -106,8 +141,11 @@ fn at(framework: &WatchedFramework) -> String {
         _ if framework.step == 0 => "before the first step's end".to_owned(),
         _ => format!("after step {step}"),
     };
-    let old =
-        if framework.age_seconds > OLD { format!(", {} ago", time(framework.age_seconds)) } else { String::new() };
+    let old = if framework.age_seconds > OLD {
+        format!(", {} ago", time_words(framework.age_seconds))
+    } else {
+        String::new()
+    };
     let reserved = framework.reserved_peak_bytes.map_or_else(String::new, |peak| format!(", reserved {}", size(peak)));
     format!("{moment}{old}; peak allocated {}{reserved}", size(framework.allocated_peak_bytes))
 }
@@ -122,7 +160,7 @@ pub fn outlook_words(outlook: &WatchedOutlook) -> String {
         format!(" by {} a step", size(bytes))
     });
     let full = match (outlook.full_at_step, outlook.full_in_seconds) {
-        (Some(step), Some(seconds)) => format!("; full in about {}, step {}", time(seconds), grouped(step)),
+        (Some(step), Some(seconds)) => format!("; full in about {}, step {}", time_words(seconds), grouped(step)),
         (Some(step), None) => format!("; full at about step {}", grouped(step)),
         _ => String::new(),
     };
@@ -143,7 +181,8 @@ pub fn outlook_words(outlook: &WatchedOutlook) -> String {
 }
 
 /// A time in the unit that suits it.
-fn time(seconds: f64) -> String {
+#[must_use]
+pub fn time_words(seconds: f64) -> String {
     match seconds {
         short if short < 1.5 => "1 second".into(),
         short if short < 90.0 => format!("{short:.0} seconds"),
@@ -159,7 +198,18 @@ mod tests {
 
     #[test]
     fn times_read_well() {
-        let times = [0.2, 40.0, 2400.0, 7200.0, 400_000.0].map(time);
+        let times = [0.2, 40.0, 2400.0, 7200.0, 400_000.0].map(time_words);
         assert_eq!(times, ["1 second", "40 seconds", "40 minutes", "2 hours", "5 days"]);
+    }
+
+    #[test]
+    fn roles_and_reasons_are_named() {
+        let mut process = WatchedProcess { rank: Some(3), mps: Some(MpsRole::Client), ..WatchedProcess::default() };
+        assert_eq!(watched_role_words(&process), " (rank 3) (MPS client)");
+        process.driver_reason = Some("it is WSL2".into());
+        process.outside_reason = Some("it is WSL2".into());
+        assert_eq!(watched_reasons(&process), ["bytes on the card: it is WSL2"], "a reason is given once");
+        (process.rank, process.mps) = (Some(0), None);
+        assert_eq!(watched_role_words(&process), "");
     }
 }

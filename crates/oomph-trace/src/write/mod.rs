@@ -14,7 +14,7 @@ pub use parquet::parquet;
 pub use perfetto::perfetto;
 pub use pickle::{StackSharing, snapshot};
 pub use speedscope::{Holding, speedscope};
-pub use tensorboard::tensorboard;
+pub use tensorboard::{EventWriter, tensorboard};
 
 use crate::{Device, DeviceKind};
 

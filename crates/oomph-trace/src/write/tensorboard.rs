@@ -11,6 +11,63 @@ use crate::Trace;
 /// A bucket of a curve is its highest sample: TensorBoard itself shows a thousand points.
 const POINTS: usize = 10_000;
 
+/// Writes scalars of TensorBoard to one event file, a record each.
+///
+/// Its directory is a run, and TensorBoard finds the file where its name contains `tfevents`. A step may come twice only
+/// for different tags: of two values for one tag and one step, TensorBoard shows the later.
+///
+/// ```
+/// use oomph_trace::write::EventWriter;
+///
+/// let mut file = EventWriter::new(Vec::new(), 1_700_000_000.0)?;
+/// file.scalar("memory/allocated GiB", 1_700_000_012.5, 3, 5.86)?;
+/// file.flush()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EventWriter<W: Write> {
+    out: W,
+}
+
+impl<W: Write> EventWriter<W> {
+    /// Begins a file with the record that every event file begins with. `seconds` is the moment, since 1970.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn new(mut out: W, seconds: f64) -> io::Result<Self> {
+        let mut version = Message::default();
+        version.double(1, seconds);
+        version.bytes(3, b"brain.Event:2");
+        frame(&mut out, &version)?;
+        Ok(Self { out })
+    }
+
+    /// Writes the value of `tag` at a step and a moment, in seconds since 1970.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn scalar(&mut self, tag: &str, seconds: f64, step: u64, number: f64) -> io::Result<()> {
+        let mut value = Message::default();
+        value.bytes(1, tag.as_bytes());
+        value.float(2, number as f32);
+        let mut summary = Message::default();
+        summary.bytes(1, &value.0);
+        let mut event = Message::default();
+        event.double(1, seconds);
+        event.integer(2, step);
+        event.bytes(5, &summary.0);
+        frame(&mut self.out, &event)
+    }
+
+    /// Hands over what is buffered, so that TensorBoard reads whole records.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// Writes allocated and reserved memory of each device in GiB, and any further series of (microseconds, value).
 /// Steps are microseconds since the first point.
 ///
@@ -31,23 +88,11 @@ pub fn tensorboard(trace: &Trace, series: &[(String, Vec<(i64, f64)>)], out: imp
     let all = || curves.iter().chain(series).flat_map(|(tag, points)| points.iter().map(move |point| (tag, point)));
     let start = all().map(|(_, &(time, _))| time).min().unwrap_or(0);
 
-    let mut version = Message::default();
-    version.double(1, seconds(start));
-    version.bytes(3, b"brain.Event:2");
-    frame(&mut out, &version)?;
+    let mut file = EventWriter::new(&mut out, seconds(start))?;
     for (tag, &(time, number)) in all() {
-        let mut value = Message::default();
-        value.bytes(1, tag.as_bytes());
-        value.float(2, number as f32);
-        let mut summary = Message::default();
-        summary.bytes(1, &value.0);
-        let mut event = Message::default();
-        event.double(1, seconds(time));
-        event.integer(2, time.saturating_sub(start) as u64);
-        event.bytes(5, &summary.0);
-        frame(&mut out, &event)?;
+        file.scalar(tag, seconds(time), time.saturating_sub(start) as u64, number)?;
     }
-    out.flush()
+    file.flush()
 }
 
 fn seconds(time_us: i64) -> f64 {

@@ -1,5 +1,7 @@
 //! `oomph watch`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::Format;
@@ -22,8 +24,16 @@ Examples:
   One line whenever a card has less than 2 GiB left, or enough again:
       oomph watch --alert 'free<2GiB' >> cards.log
 
+  Curves of memory over the steps of training, for TensorBoard:
+      oomph watch --tensorboard runs/memory
+      tensorboard --logdir runs
+
   For Prometheus, on this machine only:
       oomph watch --metrics 127.0.0.1:9400
+
+In a terminal watch draws bars, curves and a table. Keys: q or Esc ends, Up and
+Down or Tab select a process, ? shows them all. With TERM=dumb, or when stdout is
+not a terminal, it writes a line when something changes.
 
 NVML reports the memory of cards and processes. Programs under `oomph run` report
 what PyTorch has allocated and reserved. If a figure is not available, watch
@@ -34,7 +44,7 @@ allocated at the ends of steps. If that does not grow in a straight line, watch
 calls it fluctuating and gives no date.
 
 Exit status:
-  0    done; with --until: a card satisfies it
+  0    done, or ended by q; with --until: a card satisfies it
   2    wrong usage, or this machine has no card to watch
   4    --until: the time is over (--timeout)
   130  ended by Ctrl-C (143: by SIGTERM)";
@@ -43,11 +53,11 @@ Exit status:
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     /// Print what is on the cards now, and end
-    #[arg(long, conflicts_with_all = ["until", "alert", "metrics", "timeout"])]
+    #[arg(long, conflicts_with_all = ["until", "alert", "metrics", "tensorboard", "timeout"])]
     pub once: bool,
 
     /// Wait until a card satisfies this twice in a row: free>SIZE, used<SIZE, free>20%. Prints the card's identifier
-    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["alert", "metrics"])]
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["alert", "metrics", "tensorboard"])]
     pub until: Option<String>,
 
     /// Watch this card only: its number in `oomph watch --once`
@@ -69,6 +79,11 @@ pub struct WatchArgs {
     /// Serve the figures as OpenMetrics at this loopback address
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
+
+    /// Write TensorBoard's event files to this folder: used memory of each card over time, and allocated, reserved and peak
+    /// memory of each process over its steps
+    #[arg(long, value_name = "DIR")]
+    pub tensorboard: Option<PathBuf>,
 
     /// How the answer is written; json writes one document a line, except with --once and --until
     #[arg(long, value_enum, default_value_t = Format::Text)]

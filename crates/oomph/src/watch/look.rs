@@ -8,7 +8,7 @@ use anyhow::Result;
 use oomph_gpu::nvml::{GpuProcess, Monitor, WatchedCard};
 use oomph_launch::{HookHeld, HookMemoryNow, HookReport, Running, running};
 use oomph_ledger::{Ledger, RUN_FOLDER_VARIABLE};
-use oomph_report::{WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedProcess};
+use oomph_report::{MpsRole, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedProcess};
 
 /// What looks at the cards again and again.
 #[derive(Debug)]
@@ -112,9 +112,11 @@ fn of_driver(monitor: &mut Monitor, place: usize, reports: &[HookReport], time: 
     for process in &listed {
         let framework = told.remove(&process.pid);
         let known = reports.iter().find(|report| report.pid == process.pid);
-        card.processes.push(beside(process.pid, process.used_bytes.clone(), framework, known, time));
+        let mut seen = beside(process.pid, process.used_bytes.clone(), framework, known, time);
+        join_mps(&mut seen, process.is_mps_client);
+        card.processes.push(seen);
     }
-    let unlisted = card.processes_reason.clone().unwrap_or_else(|| not_listed(&listed));
+    let unlisted = card.processes_reason.clone().unwrap_or_else(|| not_listed(&listed, &card.processes));
     for (pid, framework) in told {
         let known = Some(framework.0.report);
         card.processes.push(beside(pid, Err(unlisted.clone()), Some(framework), known, time));
@@ -123,10 +125,36 @@ fn of_driver(monitor: &mut Monitor, place: usize, reports: &[HookReport], time: 
     card
 }
 
+/// Writes into a process what it has to do with the Multi-Process Service.
+fn join_mps(process: &mut WatchedProcess, is_client: bool) {
+    /// The executable of the service, which each user of the card has one process of.
+    const SERVER: &str = "nvidia-cuda-mps-server";
+    let program = process.command.as_deref().and_then(|command| command.split(' ').next());
+    let is_server = program.and_then(|program| program.rsplit('/').next()) == Some(SERVER);
+    if is_server {
+        process.mps = Some(MpsRole::Server);
+        if process.framework.is_none() {
+            let reason = "it is the MPS server; the frameworks are in its clients".to_owned();
+            if process.outside_reason == process.framework_reason {
+                process.outside_reason = Some(reason.clone());
+            }
+            process.framework_reason = Some(reason);
+        }
+    } else if is_client {
+        process.mps = Some(MpsRole::Client);
+    }
+}
+
 /// Why the driver does not list a process that says it is on the card.
-fn not_listed(listed: &[GpuProcess]) -> String {
+fn not_listed(listed: &[GpuProcess], processes: &[WatchedProcess]) -> String {
     if listed.iter().any(|process| !exists(process.pid)) {
         "NVML counts processes as the host does, and this container counts its own; --pid=host makes both equal".into()
+    } else if let Some(server) = processes.iter().find(|process| process.mps == Some(MpsRole::Server)) {
+        // From Volta on each client has an address space of its own; before, all clients share the server's.
+        format!(
+            "NVML does not list this process; before Volta, MPS counts its clients' memory as its server's ({})",
+            server.pid
+        )
     } else {
         "NVML does not list this process".into()
     }
@@ -319,8 +347,30 @@ mod tests {
         assert!(!is_same_card("00010203-0405", "GPU-00010203-0406"));
         let uuid = std::array::from_fn(|at| u8::try_from(at).unwrap());
         assert_eq!(uuid_of(&uuid), "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f");
-        let listed = |pid| GpuProcess { pid, used_bytes: Ok(1) };
-        assert!(not_listed(&[listed(u32::MAX)]).contains("container"));
-        assert!(not_listed(&[listed(std::process::id())]).contains("does not list"));
+        let listed = |pid| GpuProcess { pid, used_bytes: Ok(1), is_mps_client: false };
+        assert!(not_listed(&[listed(u32::MAX)], &[]).contains("container"));
+        assert!(not_listed(&[listed(std::process::id())], &[]).contains("does not list"));
+    }
+
+    #[test]
+    fn the_parts_in_mps_are_known() {
+        let seen = |command: &str, is_client| {
+            let mut process = beside(u32::MAX, Ok(5), None, None, 12.0);
+            process.command = Some(command.into());
+            join_mps(&mut process, is_client);
+            process
+        };
+        let server = seen("/usr/bin/nvidia-cuda-mps-server -force-tegra", false);
+        assert_eq!(server.mps, Some(MpsRole::Server));
+        assert!(server.framework_reason.as_ref().unwrap().contains("MPS server"));
+        assert_eq!(server.outside_reason, server.framework_reason);
+        assert_eq!(seen("nvidia-cuda-mps-server", true).mps, Some(MpsRole::Server));
+        let client = seen("python train.py nvidia-cuda-mps-server", true);
+        assert_eq!((client.mps, client.driver_bytes), (Some(MpsRole::Client), Some(5)));
+        assert!(client.framework_reason.unwrap().contains("not started by oomph run"));
+        assert_eq!(seen("python train.py", false).mps, None);
+        // A client that PyTorch speaks of and NVML does not list.
+        let own = GpuProcess { pid: std::process::id(), used_bytes: Ok(1), is_mps_client: false };
+        assert!(not_listed(&[own], &[server]).contains(&format!("server's ({})", u32::MAX)));
     }
 }

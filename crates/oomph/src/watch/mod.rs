@@ -1,8 +1,8 @@
 //! `oomph watch`: who holds the memory of the cards, and where it is heading.
 //!
 //! [`look`] puts the driver's figures and those of guarded runs side by side; [`condition`] waits for a card; [`course`]
-//! keeps what was seen of each process, for the [`forecast`]; [`lines`] says what has changed, and [`metrics`] serves it
-//! to other programs.
+//! keeps what was seen of each process, for the [`forecast`]; [`screen`] draws it in a terminal, [`lines`] says what has
+//! changed, [`metrics`] serves it to other programs, and [`tensorboard`] writes curves.
 
 mod condition;
 mod course;
@@ -10,6 +10,8 @@ mod forecast;
 mod lines;
 mod look;
 mod metrics;
+mod screen;
+mod tensorboard;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ use condition::Condition;
 use course::Courses;
 use lines::Lines;
 use look::Looker;
+use screen::Screen;
+use tensorboard::Board;
 
 /// The driver is not asked more often.
 const LEAST_INTERVAL: Duration = Duration::from_millis(250);
@@ -52,6 +56,7 @@ pub fn run(args: &WatchArgs, quiet: bool) -> Result<ExitCode> {
         if args.alert.is_empty() { vec!["free<10%"] } else { args.alert.iter().map(String::as_str).collect() };
     let alerts = alerts.into_iter().map(|text| Condition::parse("--alert", text)).collect::<Result<Vec<_>>>()?;
     let metrics = args.metrics.as_deref().map(metrics::Server::start).transpose()?;
+    let board = args.tensorboard.as_deref().map(Board::new).transpose()?;
 
     let mut looker = Looker::new()?;
     let first = chosen(looker.look(), args.gpu)?;
@@ -66,7 +71,8 @@ pub fn run(args: &WatchArgs, quiet: bool) -> Result<ExitCode> {
             if let Some(server) = &metrics {
                 output::tell(&format!("oomph: metrics at http://{}/metrics", server.address()), quiet);
             }
-            follow(&mut looker, first, args, Lines::new(alerts), metrics.as_ref(), interval, end)
+            let mut shown = Shown::new(args, Lines::new(alerts), Recorders { metrics, board })?;
+            follow(&mut looker, first, args, &mut shown, interval, end)
         }
     }
 }
@@ -154,53 +160,98 @@ fn wait(
     }
 }
 
+/// Programs that read along.
+struct Recorders {
+    metrics: Option<metrics::Server>,
+    board: Option<Board>,
+}
+
+/// Where the looks go.
+struct Shown {
+    place: Place,
+    lines: Lines,
+    recorders: Recorders,
+}
+
+enum Place {
+    /// A document a line.
+    Documents,
+    /// A line for each change.
+    Lines,
+    Screen(Box<Screen>),
+}
+
+impl Shown {
+    fn new(args: &WatchArgs, lines: Lines, recorders: Recorders) -> Result<Self> {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let screen = if args.format == Format::Text && std::io::stdout().is_terminal() && !is_dumb {
+            Screen::open(output::style()).context("cannot take over the terminal; TERM=dumb does without")?
+        } else {
+            None
+        };
+        let place = match (screen, args.format) {
+            (Some(screen), _) => Place::Screen(Box::new(screen)),
+            (None, Format::Json) => Place::Documents,
+            (None, Format::Text) => Place::Lines,
+        };
+        Ok(Self { place, lines, recorders })
+    }
+
+    /// Shows a look; says whether anybody still reads it.
+    fn add(&mut self, report: &WatchReport) -> Result<bool> {
+        if let Some(server) = &self.recorders.metrics {
+            server.show(report);
+        }
+        if let Some(board) = &mut self.recorders.board {
+            board.add(report)?;
+        }
+        match &mut self.place {
+            Place::Documents => is_read(&document(report, false)?),
+            Place::Lines => is_read(&self.lines.of(report).into_iter().map(|line| line + "\n").collect::<String>()),
+            Place::Screen(screen) => {
+                let news = self.lines.of(report);
+                screen.show(report, news).context("cannot draw in the terminal").map(|()| true)
+            }
+        }
+    }
+
+    /// Waits for the next look, or for the status that the user or a signal ends the watch with.
+    fn pause(&mut self, time: Duration) -> Result<Option<ExitCode>> {
+        match &mut self.place {
+            Place::Screen(screen) => screen.pause(time).context("cannot read from the terminal"),
+            Place::Documents | Place::Lines => {
+                std::thread::sleep(time);
+                Ok(None)
+            }
+        }
+    }
+}
+
 /// Looks again and again, until the time is over.
 fn follow(
     looker: &mut Looker,
     mut report: WatchReport,
     args: &WatchArgs,
-    mut lines: Lines,
-    metrics: Option<&metrics::Server>,
+    shown: &mut Shown,
     interval: Duration,
     end: Option<Instant>,
 ) -> Result<ExitCode> {
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    let is_redrawn = args.format == Format::Text && std::io::stdout().is_terminal() && !is_dumb;
     let mut courses = Courses::default();
-    let mut drawn = 0;
     loop {
         courses.add(&mut report);
-        if let Some(server) = metrics {
-            server.show(&report);
-        }
-        let text = if args.format == Format::Json {
-            document(&report, false)?
-        } else if is_redrawn {
-            redrawn(&report, &mut drawn)
-        } else {
-            lines.of(&report).into_iter().map(|line| line + "\n").collect()
-        };
+        let is_read = shown.add(&report)?;
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        if !is_read(&text)? || left.is_some_and(|left| left.is_zero()) {
+        if !is_read || left.is_some_and(|left| left.is_zero()) {
             return Ok(ExitCode::from(status::DONE));
         }
-        std::thread::sleep(left.map_or(interval, |left| left.min(interval)));
+        if let Some(status) = shown.pause(left.map_or(interval, |left| left.min(interval)))? {
+            return Ok(status);
+        }
         let next = looker.look();
         // The cards of a rehearsal go with it; those of a machine stay.
         let is_wanted = |card: &oomph_report::WatchedGpu| args.gpu.is_none_or(|gpu| gpu == card.place);
         report = WatchReport { cards: next.cards.into_iter().filter(is_wanted).collect(), ..next };
     }
-}
-
-/// The view in the place of the last one, of which `drawn` lines are on the terminal.
-fn redrawn(report: &WatchReport, drawn: &mut usize) -> String {
-    let rows = terminal_size::terminal_size_of(std::io::stdout()).map_or(usize::MAX, |(_, rows)| usize::from(rows.0));
-    let text = render_watch(report, output::style());
-    // Lines that have left the terminal cannot be drawn over.
-    let shown: Vec<&str> = text.lines().take(rows.saturating_sub(1).max(1)).collect();
-    let back = if *drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };
-    *drawn = shown.len();
-    format!("{back}{}\n", shown.join("\n"))
 }
 
 /// Writes to stdout; says whether anybody still reads it.
