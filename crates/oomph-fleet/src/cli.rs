@@ -106,7 +106,7 @@ pub enum Command {
     /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset
     #[command(after_help = COLLECT_HELP)]
     Collect(CollectArgs),
-    /// Ask a dataset of `oomph-fleet collect` in SQL, or one of the usual questions by its name
+    /// Ask a collected dataset in SQL, or one of the usual questions by its name
     #[command(after_help = QUERY_HELP, override_usage = QUERY_USAGE)]
     Query(QueryArgs),
 }
