@@ -147,8 +147,8 @@ impl Monitor {
         read
     }
 
-    /// Clients of the Multi-Process Service. NVML lists them apart from other processes that compute, and before Volta
-    /// not among those. A driver that does not know the list has none.
+    /// Clients of the Multi-Process Service, for which NVML has a list of its own. A client may be among the processes that
+    /// compute as well. A driver that does not know the list has no clients.
     fn mps_clients(&mut self, place: usize, total: u64) -> Vec<GpuProcess> {
         let read = self.asked(place, 2, |device| {
             let listed = device.mps_running_compute_processes().map_err(|problem| unlisted(&problem))?;
@@ -316,7 +316,7 @@ mod tests {
             used_bytes: used.ok_or_else(|| "unknown".to_owned()),
             is_mps_client,
         };
-        // As on Volta and later: the server and the clients compute, and the clients are listed a second time.
+        // The server and a client compute, and the client is listed a second time: nvidia-smi writes C and M+C.
         let (server, client) = (process(10, Some(30), false), process(12, Some(456), false));
         let listed = joined(vec![client, server.clone()], vec![process(12, Some(456), true)], vec![]);
         assert_eq!(listed, [server.clone(), process(12, Some(456), true)]);

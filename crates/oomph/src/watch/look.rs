@@ -150,10 +150,10 @@ fn not_listed(listed: &[GpuProcess], processes: &[WatchedProcess]) -> String {
     if listed.iter().any(|process| !exists(process.pid)) {
         "NVML counts processes as the host does, and this container counts its own; --pid=host makes both equal".into()
     } else if let Some(server) = processes.iter().find(|process| process.mps == Some(MpsRole::Server)) {
-        // From Volta on each client has an address space of its own; before, all clients share the server's.
+        // From Volta on each client has an address space of its own.
+        let server = server.pid;
         format!(
-            "NVML does not list this process; before Volta, MPS counts its clients' memory as its server's ({})",
-            server.pid
+            "NVML does not list this process; before Volta, clients of MPS share the memory of its server ({server})"
         )
     } else {
         "NVML does not list this process".into()
@@ -371,6 +371,6 @@ mod tests {
         assert_eq!(seen("python train.py", false).mps, None);
         // A client that PyTorch speaks of and NVML does not list.
         let own = GpuProcess { pid: std::process::id(), used_bytes: Ok(1), is_mps_client: false };
-        assert!(not_listed(&[own], &[server]).contains(&format!("server's ({})", u32::MAX)));
+        assert!(not_listed(&[own], &[server]).contains(&format!("server ({})", u32::MAX)));
     }
 }
