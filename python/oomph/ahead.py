@@ -5,15 +5,61 @@ from a disk notices nothing. Lengths are read of `datasets.Dataset`, from its co
 """
 
 import bisect
+import functools
 import weakref
 
-from oomph.batches import PADDING_SAMPLERS, allowed
+from oomph import hook
+from oomph.batches import PADDING_SAMPLERS, allowed, measured
 from oomph.looking import is_mapping
 
 _NAME = "input_ids"
 
 _MISSED = 5
 """Longer samples than any seen are not believed in once so many should have come: the program cuts them, or leaves them out."""
+
+
+class Follower:
+    """Sees the batches that PyTorch's loaders give to a training, and knows what may still come of the last one."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self._known = None
+
+    def attach(self):
+        """Wait for PyTorch's loader."""
+        hook.on_import("torch.utils.data.dataloader", self._watch)
+
+    def tokens(self):
+        """The tokens of the longest batch so far, and of the longest that may come; None where that is not known."""
+        return self._known.tokens() if self._known is not None else None
+
+    def _watch(self, module):
+        iterator, follower = module._BaseDataLoaderIter, self
+        plain_init, plain_next = iterator.__init__, iterator.__next__
+
+        @functools.wraps(plain_init)
+        def __init__(self, loader, *args, **kwargs):
+            self._oomph_loader = weakref.ref(loader)
+            plain_init(self, loader, *args, **kwargs)
+
+        @functools.wraps(plain_next)
+        def __next__(self):
+            batch = plain_next(self)
+            # What is evaluated on says nothing of the training.
+            if follower.torch.is_grad_enabled() and "_oomph_loader" in self.__dict__:
+                hook.guarded(follower.delivered, self._oomph_loader(), batch)
+            return batch
+
+        iterator.__init__, iterator.__next__ = __init__, __next__
+
+    def delivered(self, loader, batch):
+        """A loader gives a batch."""
+        _, unit, shape = measured(self.torch, batch)
+        if loader is None or unit != "tokens":
+            return
+        if self._known is None or not self._known.is_of(loader):
+            self._known = Ahead(self.torch, loader)
+        self._known.delivered(shape)
 
 
 class Ahead:

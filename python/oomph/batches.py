@@ -35,8 +35,6 @@ class Batches:
         """The least and the most elements of a batch, and their unit."""
         self.longest = None
         self.usual = None
-        self.coming = None
-        """In a run that counts: what is known of the batches that are still to come (`oomph.ahead.Ahead`)."""
         self._delivered = 0
 
     def attach(self):
@@ -78,11 +76,9 @@ class Batches:
         self._delivered += 1
         if self.record.work is not None:
             self.record.work.delivered(samples_of(self.torch, batch))
-        size, unit, shape = measured(self.torch, batch)
+        size, unit, _ = measured(self.torch, batch)
         if not size:
             return None
-        if self.record.guard is not None and unit == "tokens":
-            hook.guarded(self._look_ahead, loader, shape)
         if self.seen is None:
             self.seen = {"min": size, "max": size, "unit": unit}
         self.seen["min"], self.seen["max"] = min(self.seen["min"], size), max(self.seen["max"], size)
@@ -122,13 +118,6 @@ class Batches:
         if self.seen is None or (self.longest is None and self.seen["min"] == self.seen["max"]):
             return None
         return {"seen": self.seen, "longest": self.longest, "usual": self.usual}
-
-    def _look_ahead(self, loader, shape):
-        from oomph import ahead
-
-        if self.coming is None or not self.coming.is_of(loader):
-            self.coming = ahead.Ahead(self.torch, loader)
-        self.coming.delivered(shape)
 
     # -- the longest samples -----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import sys
 import weakref
 
 from oomph import hook
+from oomph.ahead import Follower
 from oomph.signs import Signs
 
 _MOST_CHECKPOINTS = 200
@@ -39,6 +40,7 @@ class Guard:
         """The identifiers of the cards that this process sees, by its own numbers for them."""
         self.most = {}
         """How many bytes the allocator may take of each, where there is a limit."""
+        self.ahead = Follower(torch)
         self.looks = {}
         """The signs of each card in use."""
         self.signs = []
@@ -48,7 +50,8 @@ class Guard:
         self.left = False
 
     def attach(self):
-        """Wait for the trainers, and for the cards."""
+        """Wait for the trainers, the loaders, and the cards."""
+        self.ahead.attach()
         hook.on_import("transformers.trainer", self._transformers)
         for package in ("lightning.pytorch", "pytorch_lightning"):
             hook.on_import(package + ".trainer.trainer", self._lightning)
@@ -112,8 +115,7 @@ class Guard:
 
         `held` has for each device what is allocated, what is reserved, and the allocator's statistics (`oomph.watcher`).
         """
-        batches = self.record.batches
-        tokens = batches.coming.tokens() if batches is not None and batches.coming is not None else None
+        tokens = hook.guarded(self.ahead.tokens)
         for device, (allocated, reserved, stats) in held.items():
             signs = self.looks.setdefault(device, Signs())
             peak = stats["allocated_bytes"]["all"]["peak"]

@@ -55,6 +55,19 @@ class Ahead(unittest.TestCase):
         chosen = data.DataLoader(table.select([0, 1, 2, 4, 10]), batch_size=2, collate_fn=padded)
         self.assertEqual(after(chosen, 2), (18, 80))
 
+    def test_training_alone_is_followed(self):
+        follower, iterator = ahead.Follower(torch), data.dataloader._BaseDataLoaderIter
+        self.addCleanup(setattr, iterator, "__init__", iterator.__init__)
+        self.addCleanup(setattr, iterator, "__next__", iterator.__next__)
+        follower._watch(data.dataloader)
+        loader = data.DataLoader(self.samples, batch_size=2, collate_fn=padded)
+        with torch.no_grad():
+            list(loader)
+        self.assertIsNone(follower.tokens())
+        given = iter(loader)
+        next(given), next(given)
+        self.assertEqual(follower.tokens(), (18, 100))
+
     def test_a_dataset_of_the_programs_own_is_not_asked(self):
         class Own(data.Dataset):
             def __len__(self):

@@ -35,7 +35,6 @@ class Record:
     def __init__(self):
         self.steps = 0
         self.work = None
-        self.guard = None
         self.program = types.SimpleNamespace(has_optimizer=lambda: True)
         self.peaks = {0: (0, 0)}
 
