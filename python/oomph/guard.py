@@ -41,6 +41,8 @@ class Guard:
         self.most = {}
         """How many bytes the allocator may take of each, where there is a limit."""
         self.ahead = Follower(torch)
+        self.gradients = None
+        """What the gradients of all that is trained take, in bytes."""
         self.looks = {}
         """The signs of each card in use."""
         self.signs = []
@@ -93,8 +95,10 @@ class Guard:
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def stepped(self):
+    def stepped(self, optimizer=None):
         """An optimizer has stepped; the trainer counts it after this."""
+        if self.gradients is None and optimizer is not None:
+            self.gradients = hook.guarded(_gradients, optimizer)
         trainer = self.trainer() if self.trainer is not None else None
         if not self.leaving and self._is_asked():
             self.leaving = True
@@ -121,7 +125,7 @@ class Guard:
             peak = stats["allocated_bytes"]["all"]["peak"]
             room = lambda: self._room(device, allocated, reserved)
             for sentence in signs.stepped(
-                self.record.steps, allocated, peak, stats["num_alloc_retries"], room, tokens
+                self.record.steps, allocated, peak, stats["num_alloc_retries"], room, tokens, self.gradients
             ):
                 self.signs.append(sentence)
                 if not self.quiet:
@@ -316,6 +320,11 @@ class Guard:
             self.resumed = os.path.abspath(os.fspath(folder))
             if self.resumed == self._wanted("accelerate"):
                 self.kind, self.started_at = "accelerate", self.resume["step"]
+
+
+def _gradients(optimizer):
+    trained = {id(each): each for group in optimizer.param_groups for each in group["params"]}
+    return sum(each.numel() * each.element_size() for each in trained.values())
 
 
 def install(torch, record, config):

@@ -20,6 +20,10 @@ _SETTLED = 3
 _WIDER = 1.1
 """Two batches tell what a token takes if one is larger by this factor."""
 
+_DOMINANT = 3
+"""One batch tells what a token takes at least if what comes and goes in a step is so many times the gradients: by then it is
+not the gradients, nor what an optimizer takes for a moment."""
+
 
 class Signs:
     """What is noticed of one card, step by step."""
@@ -32,12 +36,12 @@ class Signs:
         self._retried = 0
         self._told = set()
 
-    def stepped(self, step, held, peak, retries, room, tokens=None):
+    def stepped(self, step, held, peak, retries, room, tokens=None, gradients=None):
         """A step has ended: give the sentences to tell now.
 
         `held` and `peak` are what is allocated now and was at most, in bytes, `retries` is how often the allocator has given
         its cache back so far, and `room()` says how many bytes can still be allocated. `tokens` are those of the largest
-        batch so far and of the largest that may still come (`oomph.ahead`).
+        batch so far and of the largest that may still come (`oomph.ahead`), `gradients` what all gradients take, in bytes.
         """
         told = []
         retried = self._retries is not None and retries > self._retries
@@ -59,7 +63,7 @@ class Signs:
                 % (size(growth), left, step + left)
             )
         if tokens is not None and step >= _SETTLED:
-            needed, most = self._largest(peak, *tokens), held + room()
+            needed, most = self._largest(held, peak, gradients, *tokens), held + room()
             if needed is not None and needed > most and self._once("batch"):
                 told.append(
                     "batches of up to %d tokens are still to come, the largest so far had %d: one takes about %s, and PyTorch "
@@ -67,14 +71,18 @@ class Signs:
                 )
         return told
 
-    def _largest(self, peak, seen, coming):
-        """The peak of the largest batch to come: what a token took more, times its tokens. None where that is not known."""
+    def _largest(self, held, peak, gradients, seen, coming):
+        """The peak of the largest batch to come: what a token takes, times its tokens. None where that is not known."""
         if not self._batches or seen > self._batches[-1][0]:
             self._batches.append((seen, peak))
         (least, low), (most, high) = self._batches[0], self._batches[-1]
-        if most < _WIDER * least or high <= low:
+        if most >= _WIDER * least:
+            each = (high - low) / (most - least)
+        elif gradients is not None and peak - held > _DOMINANT * gradients:
+            each = (peak - held - gradients) / seen
+        else:
             return None
-        return int(high + (high - low) * (coming - most) / (most - least))
+        return int(peak + each * (coming - seen)) if each > 0 else None
 
     def _once(self, what):
         new = what not in self._told

@@ -418,7 +418,7 @@ class Watcher:
                 return
             self.record.steps = self.counter.steps
             if self.record.guard is not None:
-                self.record.guard.stepped()
+                self.record.guard.stepped(optimizer)
             if counted is not None:
                 counted.stepped()
             if self.record.batches is not None:

@@ -59,12 +59,12 @@ class Forecasts(unittest.TestCase):
         self.assertEqual(sentences, [])
 
     def test_a_larger_batch_that_is_still_to_come(self):
-        def sentences(capacity, lengths, coming, per_token=1000):
+        def sentences(capacity, lengths, coming, per_token=1000, gradients=None):
             signs, told, most, peak = Signs(), [], 0, 0
             for step, length in enumerate(lengths, 1):
                 most, peak = max(most, 8 * length), max(peak, 100 * MIB + per_token * 8 * length)
                 tokens = None if coming is None else (most, coming)
-                told += signs.stepped(step, 100 * MIB, peak, 0, lambda: capacity - 100 * MIB, tokens)
+                told += signs.stepped(step, 100 * MIB, peak, 0, lambda: capacity - 100 * MIB, tokens, gradients)
             return told
 
         lengths = [500, 400, 510, 700, 600, 900, 300]
@@ -73,7 +73,11 @@ class Forecasts(unittest.TestCase):
         self.assertIn("can have 130.00 MiB", told)
         self.assertEqual(sentences(170 * MIB, lengths, 8 * 8192), [])
         self.assertEqual(sentences(130 * MIB, lengths, None), [])
-        # What a token takes is not known where all batches were alike.
+        # Where all batches were alike, what comes and goes in a step is the batch's only if it is much more than gradients.
+        (told,) = sentences(130 * MIB, [500] * 7, 8 * 8192, gradients=MIB)
+        self.assertIn("one takes about 147.12 MiB", told)
+        self.assertEqual(sentences(150 * MIB, [500] * 7, 8 * 8192, gradients=MIB), [])
+        self.assertEqual(sentences(130 * MIB, [500] * 7, 8 * 8192, gradients=2 * MIB), [])
         self.assertEqual(sentences(130 * MIB, [500] * 7, 8 * 8192), [])
         self.assertEqual(sentences(130 * MIB, lengths, 8 * 8192, per_token=0), [])
 
