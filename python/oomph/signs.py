@@ -21,8 +21,8 @@ _WIDER = 1.1
 """Two batches tell what a token takes if one is larger by this factor."""
 
 _DOMINANT = 3
-"""One batch tells what a token takes at least if what comes and goes in a step is so many times the gradients: by then it is
-not the gradients, nor what an optimizer takes for a moment."""
+"""One batch tells what a token takes if what comes and goes in a step is so many times the gradients: then it is not what an
+optimizer takes for a moment. The gradients themselves are held where a step ends."""
 
 
 class Signs:
@@ -79,7 +79,7 @@ class Signs:
         if most >= _WIDER * least:
             each = (high - low) / (most - least)
         elif gradients is not None and peak - held > _DOMINANT * gradients:
-            each = (peak - held - gradients) / seen
+            each = (peak - held) / seen
         else:
             return None
         return int(peak + each * (coming - seen)) if each > 0 else None
