@@ -315,7 +315,7 @@ class Boosters(unittest.TestCase):
 
         self.record = record.Record("/nonexistent")
         self.booster = Booster
-        xgboost.install(types.SimpleNamespace(__version__="3.4.1", Booster=Booster), self.record, None)
+        xgboost.watch_boosters(Booster, self.record)
 
     def asked(self):
         return self.record.asked_for_card["libxgboost"]

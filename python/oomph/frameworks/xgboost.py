@@ -7,6 +7,7 @@ library looked for a card thus says nothing of the program. Its parameters do.
 import functools
 
 from oomph import hook
+from oomph.frameworks.watch import FrameworkWatcher
 
 LIBRARY = "libxgboost"
 """How the name of its library begins."""
@@ -30,11 +31,19 @@ def _chooses(name, text):
 def install(xgboost, record, config):
     """Attach to an XGBoost that has just been imported."""
     record.frameworks["xgboost"] = str(xgboost.__version__)
+    # Its memory is not known, but the record is to be written when the program ends.
+    FrameworkWatcher(record, ()).attach()
+    watch_boosters(xgboost.Booster, record)
+
+
+def watch_boosters(booster, record):
+    """Note which devices the parameters of boosters choose."""
     record.asked_for_card.setdefault(LIBRARY, False)
 
     def note(asked):
-        if asked:
+        if asked and not record.asked_for_card[LIBRARY]:
             record.asked_for_card[LIBRARY] = True
+            record.write()
 
     def set_param(params, value=None):
         note(asks([(params, value)] if isinstance(params, str) else params))
@@ -46,9 +55,9 @@ def install(xgboost, record, config):
         # A model that was pickled after training on a card has the card among its settings.
         note(b"cuda" in bytes(state.get("handle") or b""))
 
-    _before(xgboost.Booster, "set_param", set_param)
-    _before(xgboost.Booster, "load_config", load_config)
-    _before(xgboost.Booster, "__setstate__", setstate)
+    _before(booster, "set_param", set_param)
+    _before(booster, "load_config", load_config)
+    _before(booster, "__setstate__", setstate)
 
 
 def _before(kind, name, look):

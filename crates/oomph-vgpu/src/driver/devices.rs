@@ -197,6 +197,8 @@ fn warn_of_static_runtime() {
 fn known_as(path: &str) -> &str {
     let packages = ["/site-packages/", "/dist-packages/"];
     let inside = packages.iter().find_map(|folder| Some(path.rsplit_once(folder)?.1));
+    // Wheels find the libraries that they bring by `package/../package.libs`.
+    let inside = inside.map(|path| path.rsplit_once("/../").map_or(path, |(_, rest)| rest));
     inside.or_else(|| path.rsplit('/').next()).unwrap_or(path)
 }
 
@@ -208,6 +210,8 @@ mod tests {
     fn files_are_known_by_their_package() {
         let runtime = "cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so";
         assert_eq!(known_as(&format!("/home/me/venv/lib/python3.12/site-packages/{runtime}")), runtime);
+        let brought = "/venv/lib/python3.12/site-packages/ctranslate2/../ctranslate2.libs/libctranslate2.so";
+        assert_eq!(known_as(brought), "ctranslate2.libs/libctranslate2.so");
         assert_eq!(known_as("/opt/solver/bin/solver"), "solver");
         assert_eq!(known_as("a library of the program"), "a library of the program");
     }
