@@ -343,6 +343,14 @@ fn a_runtime_of_its_own_is_one_cause() {
     assert!(is_cause(&own_runtime(XGBOOST, Some(900), Some(true), None)));
     assert!(!is_cause(&own_runtime(XGBOOST, Some(900), None, Some("shapes do not match"))));
 
+    // Without a framework that is watched, the error is only among the last words.
+    let cards = [card("rtx-3060")];
+    let notes = [(NoteKind::StaticRuntime, "librmm/lib64/librmm.so")];
+    let mut ended = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &notes), vec![], 1);
+    assert!(!is_cause(&assemble(&cards, &ended, None)));
+    ended.stderr_tail = "rmm._cuda.gpu.CUDARuntimeError: cudaErrorSymbolNotFound: named symbol not found\n".into();
+    assert!(is_cause(&assemble(&cards, &ended, None)));
+
     let report = own_runtime(XGBOOST, Some(900), None, None);
     assert_eq!(report.verdict, Verdict::Fits);
     assert!(

@@ -20,9 +20,11 @@ pub(super) fn uncounted(run: &Observation) -> Vec<&str> {
 pub(super) fn to_blame(run: &Observation) -> Option<&str> {
     let files = uncounted(run);
     let first = *files.first()?;
-    let failures = || run.hooks.reports.iter().filter_map(|hook| hook.failure.as_ref());
+    let mut failures = run.hooks.reports.iter().filter_map(|hook| hook.failure.as_ref());
     let says = |words: &str| ITS_ERRORS.iter().any(|known| words.to_lowercase().contains(known));
-    if !took_memory(run) || failures().any(|failure| says(&failure.message)) {
+    // Where no framework is watched, the error that ended the program is only among its last words.
+    let last_words = || run.exit_status != 0 && says(&run.stderr_tail);
+    if !took_memory(run) || failures.any(|failure| says(&failure.message)) || last_words() {
         return Some(first);
     }
     files.into_iter().find(|file| asked_for_card(run, file) == Some(true))
