@@ -76,6 +76,8 @@ class Record:
         """Whether a framework took its pool at its start, so that the pool says nothing of the need."""
         self.fallback = None
         """Why something other than the cards did the work, in a sentence; None where nothing did."""
+        self.asked_for_card = {}
+        """Libraries with a CUDA runtime of their own, by the start of the file's name: whether the program asked for a card."""
         self.failure = None
         """The exception that ended the program: {"kind": its class, "message": its words}."""
         self.shortened = []
@@ -92,14 +94,14 @@ class Record:
 
     def forked(self):
         """Begin anew in a forked child: what the parent saw is the parent's."""
-        frameworks, architectures = self.frameworks, self.architectures
+        frameworks, architectures, asked = self.frameworks, self.architectures, self.asked_for_card
         memory, remedies, program = self.current_memory, self.remedies, self.program
         phases, course, unreached = self.phases, self.course, self.unreached
         work, memory_now = self.work, self.memory_now
         self._lock = threading.RLock()
         self._begin()
         self.memory_now = memory_now
-        self.frameworks, self.architectures = dict(frameworks), architectures
+        self.frameworks, self.architectures, self.asked_for_card = dict(frameworks), architectures, dict(asked)
         self.current_memory, self.remedies, self.program = memory, remedies, program
         self.phases, self.course, self.unreached = phases, course, unreached
         self.work = work
@@ -256,6 +258,7 @@ class Record:
                 "loops": _listed(self.course) + list(self.shortened),
                 "unreached": _listed(self.unreached) + list(self.left_out),
                 "fallback": self.fallback,
+                "asked_for_card": dict(self.asked_for_card),
                 "failure": self.failure,
                 "reads": self._reads(),
                 "progress": self._progress(),

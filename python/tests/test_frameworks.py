@@ -12,7 +12,7 @@ import unittest.mock
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph import record, sites
-from oomph.frameworks import described, jax, keras, kept, onnxruntime, watch
+from oomph.frameworks import described, jax, keras, kept, onnxruntime, watch, xgboost
 from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 
 
@@ -299,6 +299,50 @@ class Pools(unittest.TestCase):
         finally:
             del sys.modules["jax._src.xla_bridge"]
         self.assertEqual(watcher.record.limits, {1: {"bytes": 75, "scales": "share"}})
+
+
+class Boosters(unittest.TestCase):
+    def setUp(self):
+        class Booster:
+            def set_param(self, params, value=None):
+                self.seen = (params, value)
+
+            def load_config(self, config):
+                pass
+
+            def __setstate__(self, state):
+                pass
+
+        self.record = record.Record("/nonexistent")
+        self.booster = Booster
+        xgboost.watch_boosters(Booster, self.record)
+
+    def asked(self):
+        return self.record.asked_for_card["libxgboost"]
+
+    def test_the_cpu_is_no_card(self):
+        booster = self.booster()
+        booster.set_param({"device": "cpu", "tree_method": "hist", "max_depth": 6})
+        booster.set_param([("verbosity", 1), ("gpu_id", -1)])
+        booster.set_param("max_depth", 3)
+        booster.load_config('{"device": "cpu"}')
+        booster.__setstate__({"handle": bytearray(b"device cpu")})
+        booster.__setstate__({"handle": None})
+        self.assertEqual((self.asked(), booster.seen), (False, ("max_depth", 3)))
+
+    def test_each_way_to_ask_for_a_card_is_seen(self):
+        for ask in (
+            lambda booster: booster.set_param({"device": "cuda"}),
+            lambda booster: booster.set_param({"device": "cuda:1"}),
+            lambda booster: booster.set_param([("max_depth", 2), ("tree_method", "gpu_hist")]),
+            lambda booster: booster.set_param("device", "gpu"),
+            lambda booster: booster.set_param(params="gpu_id", value=0),
+            lambda booster: booster.load_config('{"device": "cuda:0"}'),
+            lambda booster: booster.__setstate__({"handle": bytearray(b"device cuda:0")}),
+        ):
+            self.setUp()
+            ask(self.booster())
+            self.assertTrue(self.asked())
 
 
 if __name__ == "__main__":

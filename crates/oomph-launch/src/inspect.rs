@@ -23,7 +23,7 @@ def place(name):
     return spec.origin or (list(spec.submodule_search_locations or []) or [""])[0]
 # The last ones bring CUDA itself: what uses it may be a program that Python only starts.
 names = ("torch", "tensorflow", "jax", "onnxruntime", "cupy", "mxnet", "paddle", "llama_cpp", "cyllama", "ctranslate2",
-         "tinygrad", "numba", "pycuda", "cuda", "nvidia")
+         "xgboost", "lightgbm", "catboost", "faiss", "cudf", "cuml", "tinygrad", "numba", "pycuda", "cuda", "nvidia")
 print("\noomph-facts:" + json.dumps({
     "executable": sys.executable,
     "base": getattr(sys, "_base_executable", None) or sys.executable,
@@ -204,7 +204,7 @@ pub enum Problem {
     },
     /// A torch that cannot be given another CUDA runtime.
     #[error(
-        "torch {version} of the Python at {} has the CUDA runtime linked in statically ({}), so it cannot be run on the virtual GPU; use torch 2.0 or newer",
+        "torch {version} of the Python at {} has the CUDA runtime linked in statically ({}), so its CUDA calls do not reach the virtual GPU; use torch 2.0 or newer",
         python.display(),
         library.display()
     )]
@@ -218,7 +218,7 @@ pub enum Problem {
     },
     /// A program that cannot be given another CUDA runtime.
     #[error(
-        "{} has the CUDA runtime linked in statically, so it cannot be run on the virtual GPU; build it with `nvcc --cudart shared` (CMake: CUDA_RUNTIME_LIBRARY Shared)",
+        "{} has the CUDA runtime linked in statically, so its CUDA calls do not reach the virtual GPU; link it dynamically: `nvcc --cudart shared`, or CMake -DCMAKE_CUDA_RUNTIME_LIBRARY=Shared",
         file.display()
     )]
     StaticRuntimeProgram {

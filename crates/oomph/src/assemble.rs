@@ -28,6 +28,7 @@ mod holding;
 mod host;
 mod peaks;
 mod probe;
+mod statics;
 mod weaknesses;
 
 use holding::{holding, smallest};
@@ -260,9 +261,9 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
             _ if caught => Verdict::Recovered,
             // What the CPU did says nothing of the card.
             _ if fallback(run).is_some() => Verdict::Failed,
+            // It asked for a card with a CUDA runtime of its own, and went on without one.
+            _ if statics::to_blame(run).is_some() => Verdict::Failed,
             true => Verdict::Fits,
-            // It looked for a card by a runtime of its own, and went on without one.
-            false if !run.ledger.static_runtimes().is_empty() => Verdict::Failed,
             false => Verdict::NoGpuUse,
         };
         return (verdict, BTreeSet::new());

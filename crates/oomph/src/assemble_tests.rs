@@ -315,6 +315,70 @@ fn what_the_cpu_did_fits_no_card() {
     assert_eq!((report.verdict, report.fallback), (Verdict::Recovered, None));
 }
 
+/// A run with a file that has its own CUDA runtime: memory on the card in MiB (the context's alone, if any), what XGBoost's
+/// hook says, and the exception that ended the program.
+fn own_runtime(file: &str, memory: Option<u64>, asked: Option<bool>, error: Option<&str>) -> DryRunReport {
+    let cards = [card("rtx-3060")];
+    let failure = error.map(|message| HookFailure { kind: "CUDARuntimeError".into(), message: message.into() });
+    let asked_for_card = asked.map(|asked| ("libxgboost".to_owned(), asked)).into_iter().collect();
+    let exit_status = i32::from(error.is_some());
+    let hook = HookReport { pid: 7, failure, asked_for_card, ..HookReport::default() };
+    let books: Vec<_> = memory.into_iter().map(|peak| (7, 0, peak, 0)).collect();
+    let ledger = ledger(&cards, &[memory.unwrap_or(0)], &books, &[(NoteKind::StaticRuntime, file)]);
+    assemble(&cards, &run(ledger, vec![hook], exit_status), None)
+}
+
+#[test]
+fn a_runtime_of_its_own_is_one_cause() {
+    const XGBOOST: &str = "xgboost/lib/libxgboost.so";
+    let is_cause = |report: &DryRunReport| {
+        report.verdict == Verdict::Failed && report.fault.as_ref().is_some_and(|fault| fault.static_runtime.is_some())
+    };
+    // It went on with the CPU, or its program has a context and no memory.
+    assert!(is_cause(&own_runtime("solver", None, None, None)));
+    assert!(is_cause(&own_runtime("cupy/runtime.so", Some(CONTEXT / MIB), None, None)));
+    // Another library took memory; what this one asked for failed.
+    let error = Some("cudaErrorSymbolNotFound: named symbol not found");
+    assert!(is_cause(&own_runtime("cupy/runtime.so", Some(900), None, error)));
+    assert!(is_cause(&own_runtime(XGBOOST, Some(900), Some(true), None)));
+    assert!(!is_cause(&own_runtime(XGBOOST, Some(900), None, Some("shapes do not match"))));
+
+    // Without a framework that is watched, the error is only among the last words.
+    let cards = [card("rtx-3060")];
+    let notes = [(NoteKind::StaticRuntime, "librmm/lib64/librmm.so")];
+    let mut ended = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &notes), vec![], 1);
+    assert!(!is_cause(&assemble(&cards, &ended, None)));
+    ended.stderr_tail = "rmm._cuda.gpu.CUDARuntimeError: cudaErrorSymbolNotFound: named symbol not found\n".into();
+    assert!(is_cause(&assemble(&cards, &ended, None)));
+
+    let report = own_runtime(XGBOOST, Some(900), None, None);
+    assert_eq!(report.verdict, Verdict::Fits);
+    assert!(
+        report.warnings.iter().any(|warning| warning.contains("its memory is not counted")),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
+fn a_library_that_was_asked_for_the_cpu_hides_nothing() {
+    let report = own_runtime("xgboost/lib/libxgboost.so", None, Some(false), None);
+    assert_eq!((report.verdict, report.fault), (Verdict::NoGpuUse, None));
+    let report = own_runtime("xgboost/lib/libxgboost.so", Some(900), Some(false), None);
+    assert_eq!((report.verdict, report.warnings.len()), (Verdict::Fits, 0));
+    assert_eq!(own_runtime("cupy/runtime.so", None, Some(false), None).verdict, Verdict::Failed);
+}
+
+#[test]
+fn a_crash_may_come_of_values_that_no_kernel_computed() {
+    let cards = [card("rtx-3060")];
+    let crashed = |status| {
+        let run = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![], status);
+        assemble(&cards, &run, None).warnings.iter().any(|warning| warning.contains("kernels do not run"))
+    };
+    assert!(crashed(135) && crashed(139) && !crashed(1) && !crashed(137));
+}
+
 #[test]
 fn a_limit_that_the_program_sets_is_reached_on_every_card() {
     let cards = [card("rtx-3060")];

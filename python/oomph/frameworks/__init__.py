@@ -1,4 +1,4 @@
-"""Frameworks beside PyTorch: JAX, TensorFlow with Keras, ONNX Runtime.
+"""Frameworks beside PyTorch: JAX, TensorFlow with Keras, ONNX Runtime, XGBoost.
 
 Each has a module here that waits for the program to import it. What they have in common, the record of peaks and of the
 error that ended the program, is `oomph.frameworks.watch`.
@@ -21,6 +21,7 @@ def install(config):
     # Whichever framework it computes with. A program that imports Keras first imports TensorFlow from inside of it.
     hook.on_import("keras", lambda module: _note_version("keras", module))
     hook.on_import("onnxruntime", lambda module: _watch("onnxruntime", module, config))
+    hook.on_import("xgboost", lambda module: _watch("xgboost", module, config))
 
 
 set_here = {}

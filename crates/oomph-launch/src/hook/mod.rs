@@ -277,6 +277,9 @@ pub struct HookReport {
     pub host: Option<HookHostShortage>,
     /// Why something other than the cards did the work, in a sentence.
     pub fallback: Option<String>,
+    /// Libraries with a CUDA runtime of their own, by the start of the file's name, and whether the program asked them for
+    /// a card.
+    pub asked_for_card: BTreeMap<String, bool>,
     /// The exception that ended the program.
     pub failure: Option<HookFailure>,
     /// The files below the program's folder that it read, where that was asked for.

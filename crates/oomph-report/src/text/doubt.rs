@@ -2,6 +2,7 @@
 //! oomph could not run.
 
 use super::page::{Ink, Page};
+use super::statics;
 use crate::clean;
 use crate::doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
 use crate::dry_run::{Site, Verdict};
@@ -73,26 +74,10 @@ pub(super) fn host(page: &mut Page, host: &HostShortage) {
     page.paragraph(2, 4, &[(Ink::Plain, text)]);
 }
 
-/// A file whose CUDA runtime is its own.
-fn static_runtime(page: &mut Page, file: &str, error: &str) {
-    let why = format!(
-        " {} has the CUDA runtime linked in statically, so its CUDA calls do not reach the virtual GPU",
-        clean(file)
-    );
-    page.paragraph(0, 2, &[(Ink::Bad, "oomph could not run this:"), (Ink::Strong, &why)]);
-    if !error.is_empty() {
-        page.paragraph(2, 4, &[(Ink::Strong, "error"), (Ink::Plain, &format!(" {}", clean(error)))]);
-    }
-    let text = "this says nothing of the program or of its memory, also where it went on with the CPU; a build with the \
-                shared runtime can be run (nvcc --cudart shared, CMake CUDA_RUNTIME_LIBRARY Shared): who installed a wheel \
-                has to build it from source. `oomph plan` computes what a model needs without running it";
-    page.paragraph(2, 4, &[(Ink::Plain, text)]);
-}
-
 /// That oomph could not run a program: what was asked, what it died of, and what to report.
 pub(super) fn fault(page: &mut Page, fault: &Fault) {
     if let Some(file) = &fault.static_runtime {
-        return static_runtime(page, file, &fault.message);
+        return statics::print(page, file, &fault.message);
     }
     let why = if fault.asked.is_empty() {
         " it failed after an answer that a real driver would not have given"

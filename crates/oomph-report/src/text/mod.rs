@@ -21,6 +21,7 @@ mod peak;
 mod plan;
 mod review;
 mod site;
+mod statics;
 mod sweep;
 mod tune;
 mod watch;

@@ -1,7 +1,7 @@
 //! Devices, versions and error texts.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use oomph_ledger::NoteKind;
 
@@ -175,18 +175,44 @@ pub unsafe fn cuGetExportTable(table: *mut *const c_void, _id: *const c_void) ->
     NOT_FOUND
 }
 
-/// Says once which file brings a runtime of its own.
+/// Notes which files bring a runtime of their own.
 fn warn_of_static_runtime() {
+    // A runtime that got no table asks again with each of its calls, and looking at the stack takes time.
+    const MOST_LOOKS: u32 = 1000;
     // NVIDIA's compilers carry one too, and do their work without a card.
     const COMPILERS: [&str; 4] = ["libnvrtc", "libnvJitLink", "libnvvm", "libnvptxcompiler"];
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+    if LOOKS.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKS {
+        return;
+    }
     let place = site::innermost_outside();
-    let file = place.as_ref().and_then(|place| place.module.rsplit('/').next());
-    if file.is_some_and(|file| COMPILERS.iter().any(|compiler| file.starts_with(compiler))) {
-        return;
+    let path = place.as_ref().map_or("a library of the program", |place| place.module.as_str());
+    let file = path.rsplit('/').next().unwrap_or(path);
+    if !COMPILERS.iter().any(|compiler| file.starts_with(compiler)) {
+        books::note(NoteKind::StaticRuntime, known_as(path));
     }
-    if SAID.swap(true, Ordering::Relaxed) {
-        return;
+}
+
+/// A file as its user knows it: by its place among Python's packages, where many are called `runtime`, else by its name.
+fn known_as(path: &str) -> &str {
+    let packages = ["/site-packages/", "/dist-packages/"];
+    let inside = packages.iter().find_map(|folder| Some(path.rsplit_once(folder)?.1));
+    // Wheels find the libraries that they bring by `package/../package.libs`.
+    let inside = inside.map(|path| path.rsplit_once("/../").map_or(path, |(_, rest)| rest));
+    inside.or_else(|| path.rsplit('/').next()).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::known_as;
+
+    #[test]
+    fn files_are_known_by_their_package() {
+        let runtime = "cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so";
+        assert_eq!(known_as(&format!("/home/me/venv/lib/python3.12/site-packages/{runtime}")), runtime);
+        let brought = "/venv/lib/python3.12/site-packages/ctranslate2/../ctranslate2.libs/libctranslate2.so";
+        assert_eq!(known_as(brought), "ctranslate2.libs/libctranslate2.so");
+        assert_eq!(known_as("/opt/solver/bin/solver"), "solver");
+        assert_eq!(known_as("a library of the program"), "a library of the program");
     }
-    books::note(NoteKind::StaticRuntime, file.unwrap_or("a library of the program"));
 }

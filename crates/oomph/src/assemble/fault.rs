@@ -2,7 +2,7 @@
 
 use oomph_report::Fault;
 
-use super::{Observation, host, used_a_gpu};
+use super::{Observation, host, statics};
 
 /// Errors that the virtual GPU answers with where it cannot do what a real driver does, in small letters.
 const REFUSALS: [&str; 8] = [
@@ -21,8 +21,8 @@ const OF_CUDA: [&str; 8] = ["cuda", "cublas", "cudnn", "cusolver", "cusparse", "
 
 /// What is to blame in a run that failed; `None` where it is the program itself.
 pub(super) fn of(run: &Observation) -> Option<Fault> {
-    if let Some(file) = run.ledger.static_runtimes().first().filter(|_| !used_a_gpu(run)) {
-        return Some(Fault { static_runtime: Some((*file).to_owned()), message: message(run), ..Fault::default() });
+    if let Some(file) = statics::to_blame(run) {
+        return Some(Fault { static_runtime: Some(file.to_owned()), message: message(run), ..Fault::default() });
     }
     if run.cut.is_some() || run.exit_status == 0 || host::shortage(run).is_some() {
         return None;

@@ -2,9 +2,12 @@
 
 use oomph_report::{DeviceReport, Verdict};
 
-use super::{Cut, Observation, unexplained_refusal, used_a_gpu};
+use super::{Cut, Observation, statics, unexplained_refusal, used_a_gpu};
 use crate::architectures;
 use crate::cards::Card;
+
+/// Exit statuses of programs that a bus error, a division by zero or a bad address ended.
+const CRASHES: [i32; 3] = [128 + 7, 128 + 8, 128 + 11];
 
 /// What weakens the answer.
 pub(super) fn weaknesses(
@@ -17,8 +20,8 @@ pub(super) fn weaknesses(
     warnings.extend(run.hooks.reports.iter().flat_map(|hook| hook.warnings.iter().cloned()));
     warnings.extend(run.warnings.iter().cloned());
     warnings.extend(run.ledger.warnings().into_iter().map(str::to_owned));
-    if used_a_gpu(run) {
-        warnings.extend(run.ledger.static_runtimes().into_iter().map(|file| {
+    if statics::to_blame(run).is_none() {
+        warnings.extend(statics::uncounted(run).into_iter().map(|file| {
             format!(
                 "{file} has the CUDA runtime linked in statically: its CUDA calls fail, and its memory is not counted"
             )
@@ -44,6 +47,13 @@ pub(super) fn weaknesses(
                 .into(),
         ),
         Some(Cut::Listening) | None => {}
+    }
+    if verdict == Verdict::Failed && used_a_gpu(run) && CRASHES.contains(&run.exit_status) {
+        warnings.push(
+            "kernels do not run on the virtual GPU: a program that reads values back from the card and uses them as indices \
+             or sizes can crash here, though it does not on a real card"
+                .into(),
+        );
     }
     if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
         warnings.push(format!(
