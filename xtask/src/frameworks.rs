@@ -27,12 +27,31 @@ struct Reading {
     note: String,
 }
 
-/// Writes `docs/frameworks.md` from `acceptance/readings/frameworks.csv`.
+/// One run of one program whose CUDA runtime is, or could be, linked in statically.
+#[derive(Debug, Clone, Deserialize)]
+struct StaticReading {
+    date: String,
+    family: String,
+    version: String,
+    program: String,
+    /// How the runtime is linked: `static`, `shared`, `none`, or `driver` for a program that calls the driver alone.
+    runtime: String,
+    exit_status: i32,
+    /// The first line of what oomph says, without its line breaks.
+    message: String,
+    /// What of its memory is in the books.
+    accounted: String,
+    exact: String,
+    advice: String,
+}
+
+/// Writes `docs/frameworks.md` from `acceptance/readings/frameworks.csv` and `static.csv`.
 ///
 /// # Errors
 /// When a file cannot be read or written, or, with `check`, when the page would change.
 pub fn run(check: bool) -> Result<()> {
-    let (made, path) = (page(&readings()?), at("docs/frameworks.md"));
+    let made = page(&readings("frameworks.csv")?) + &static_section(&readings("static.csv")?);
+    let path = at("docs/frameworks.md");
     let before = fs::read_to_string(&path).unwrap_or_default();
     if check && before != made {
         bail!("{} is not what the readings give: run `cargo run -p xtask -- frameworks`", path.display());
@@ -48,14 +67,13 @@ fn at(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-fn readings() -> Result<Vec<Reading>> {
-    let path = at("acceptance/readings/frameworks.csv");
+fn readings<R: for<'row> Deserialize<'row>>(file: &str) -> Result<Vec<R>> {
+    let path = at("acceptance/readings").join(file);
     let mut reader = csv::Reader::from_path(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut readings: Vec<Reading> = Vec::new();
+    let mut readings: Vec<R> = Vec::new();
     for (index, row) in reader.deserialize().enumerate() {
         // The first row is the file's second line.
-        let row: Reading = row.with_context(|| format!("{}, line {}", path.display(), index + 2))?;
-        readings.push(row);
+        readings.push(row.with_context(|| format!("{}, line {}", path.display(), index + 2))?);
     }
     Ok(readings)
 }
@@ -105,6 +123,50 @@ fn page(readings: &[Reading]) -> String {
     text
 }
 
+/// The section about programs with a static CUDA runtime.
+fn static_section(readings: &[StaticReading]) -> String {
+    let mut text = String::from(
+        "\n## Programs with a static CUDA runtime\n\n\
+         Made from `acceptance/readings/static.csv`; the programs are in `acceptance/programs/static`. A CUDA runtime that \
+         is linked in statically\n(nvcc's default) reaches the virtual GPU only by the driver. Of CUDA 13.2 it was seen to \
+         call `cuDriverGetVersion`, to look up\n474 functions with `cuGetProcAddress`, to call `cuInit`, and to ask twice for \
+         a table with `cuGetExportTable`. These tables are\nundocumented, and oomph does not imitate them. Without them the \
+         runtime answers each call with \"named symbol not found\" and calls\nnone of the functions that it looked up, so \
+         that no memory call arrives. oomph then names the file and ends with status 2, also if\nthe program goes on with \
+         the CPU. Where a library links the shared runtime, or a program calls the driver itself, every allocation\nis \
+         accounted. *Exact* says how the figure was checked.\n",
+    );
+    let mut families: BTreeMap<&str, BTreeMap<_, &StaticReading>> = BTreeMap::new();
+    for reading in readings {
+        // A later reading of the same thing takes the place of an earlier one.
+        families.entry(&reading.family).or_default().insert((&reading.program, &reading.version), reading);
+    }
+    for (family, rows) in families {
+        let versions: BTreeSet<&str> = rows.values().map(|row| row.version.as_str()).collect();
+        let dates: BTreeSet<&str> = rows.values().map(|row| row.date.as_str()).collect();
+        let advice: BTreeSet<&str> =
+            rows.values().map(|row| row.advice.as_str()).filter(|advice| !advice.is_empty()).collect();
+        let _ = write!(
+            text,
+            "\n### {}\n\n{}. Read on {}.\n\n| program | runtime | status | first line | accounted | exact |\n\
+             |---|---|---|---|---|---|\n",
+            cell(family),
+            cell(&versions.into_iter().collect::<Vec<_>>().join("; ")),
+            dates.into_iter().collect::<Vec<_>>().join(", "),
+        );
+        for row in rows.values() {
+            let cells = [&row.message, &row.accounted, &row.exact].map(|text| cell(text));
+            let [message, accounted, exact] = cells;
+            let (program, runtime, status) = (cell(&row.program), cell(&row.runtime), row.exit_status);
+            let _ = writeln!(text, "| {program} | {runtime} | {status} | {message} | {accounted} | {exact} |");
+        }
+        for one in advice {
+            let _ = write!(text, "\n{}\n", cell(one));
+        }
+    }
+    text
+}
+
 fn versions(row: &Reading) -> String {
     let python = if row.python.is_empty() { String::new() } else { format!(", Python {}", cell(&row.python)) };
     format!("{}{python}", cell(&row.version))
@@ -138,12 +200,24 @@ mod tests {
 
     #[test]
     fn readings_are_of_days_and_answers_that_there_are() {
-        for row in readings().unwrap() {
+        for row in readings::<Reading>("frameworks.csv").unwrap() {
             let numbers: Vec<&str> = row.date.split('-').collect();
             assert!(numbers.len() == 3 && numbers[0].len() == 4, "no date: {row:?}");
             assert!(["fits", "oom", "failed", "no-gpu-use"].contains(&row.verdict.as_str()), "no answer: {row:?}");
             let (reserved, process) = (row.reserved_bytes.unwrap_or(0), row.process_bytes.unwrap_or(u64::MAX));
             assert!(reserved <= process, "more reserved than the process had: {row:?}");
+        }
+    }
+
+    #[test]
+    fn static_readings_agree_with_themselves() {
+        for row in readings::<StaticReading>("static.csv").unwrap() {
+            assert!(["static", "shared", "none", "driver"].contains(&row.runtime.as_str()), "no runtime: {row:?}");
+            let refused = row.message.contains("has the CUDA runtime linked in statically");
+            assert_eq!(refused, row.exit_status == 2, "one message and one status: {row:?}");
+            assert!(!refused || row.runtime == "static", "nothing to name: {row:?}");
+            let program = row.program.split(' ').next().unwrap();
+            assert!(at("acceptance/programs/static").join(program).is_file(), "no such program: {row:?}");
         }
     }
 

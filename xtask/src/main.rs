@@ -6,7 +6,7 @@
 //! `cargo run -p xtask -- calibrate` compares what `oomph plan` says with the readings of `calibration/*.csv`, prints the
 //! errors by family and writes the widths of its intervals.
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
-//! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `acceptance/readings/frameworks.csv`.
+//! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
 //! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
