@@ -1,13 +1,13 @@
 """The ten usual questions on Ballista: a scheduler and two executors on this machine, compared with the embedded engine.
 
-    ballista.py OOMPH DATASET BIN
+    compare.py OOMPH-FLEET DATASET BIN CLIENT
 
-BIN holds `ballista-scheduler`, `ballista-executor` and `ballista-cli`, of the release whose DataFusion is that of
-crates/oomph-fleet:
+BIN holds `ballista-scheduler` and `ballista-executor`, of the release whose DataFusion is that of crates/oomph-fleet:
 
-    for part in scheduler executor cli; do cargo install ballista-$part --version 55.0.0 --root BALLISTA; done
+    for part in scheduler executor; do cargo install ballista-$part --version 55.0.0 --root BALLISTA; done
 
-and BIN is BALLISTA/bin. The executors read the dataset by its path, so that it has to be where each of them sees it: on one
+and BIN is BALLISTA/bin. CLIENT is the program of this folder (`cargo build --release --manifest-path .../ballista/Cargo.toml`).
+The executors read the dataset by its path, so that it has to be where each of them sees it: on one
 machine a folder, on several a shared file system or an object store. Rows go to stdout as CSV.
 """
 
@@ -49,7 +49,7 @@ def rows(values):
     return [[int(value) if isinstance(value, float) and value.is_integer() else value for value in row.values()] for row in values]
 
 
-def main(oomph, dataset, bin):
+def main(oomph, dataset, bin, client):
     dataset = str(Path(dataset).resolve())
     started = []
     with tempfile.TemporaryDirectory() as work:
@@ -72,14 +72,14 @@ def main(oomph, dataset, bin):
                 script = Path(work) / f"{name}.sql"
                 script.write_text("\n".join(tables(dataset)) + "\n" + sql + ";\n")
                 began = time.monotonic()
-                command = [f"{bin}/ballista-cli", "--host", "127.0.0.1", "--port", str(SCHEDULER), "-q", "--format", "json", "--file", script]
+                command = [client, f"df://127.0.0.1:{SCHEDULER}", script]
                 out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 theirs = time.monotonic() - began
-                answers = [json.loads(line) for line in out.splitlines() if line.startswith("[")]
+                there = rows(json.loads(out))
                 began = time.monotonic()
                 own = subprocess.run([oomph, "query", name, dataset, "--format", "json"], check=True, capture_output=True).stdout
                 ours = time.monotonic() - began
-                there, here = rows(answers[-1] if answers else []), rows(json.loads(own)["rows"])
+                here = rows(json.loads(own)["rows"])
                 writer.writerow([name, len(here), f"{theirs:.2f}", f"{ours:.2f}", there == here])
         finally:
             for process in reversed(started):
@@ -88,6 +88,6 @@ def main(oomph, dataset, bin):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 5:
         sys.exit(__doc__)
     main(*sys.argv[1:])
