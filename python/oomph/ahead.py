@@ -24,6 +24,8 @@ class Follower:
     def __init__(self, torch):
         self.torch = torch
         self._known = None
+        self._loaders = weakref.WeakKeyDictionary()
+        """What is known of each loader. A loader that only a loop holds is gone before its first batch comes."""
 
     def attach(self):
         """Wait for PyTorch's loader."""
@@ -39,43 +41,43 @@ class Follower:
 
         @functools.wraps(plain_init)
         def __init__(self, loader, *args, **kwargs):
-            self._oomph_loader = weakref.ref(loader)
+            # What is evaluated on says nothing of the training.
+            self._oomph_ahead = hook.guarded(follower.begun, loader) if follower.torch.is_grad_enabled() else None
             plain_init(self, loader, *args, **kwargs)
 
         @functools.wraps(plain_next)
         def __next__(self):
             batch = plain_next(self)
-            # What is evaluated on says nothing of the training.
-            if follower.torch.is_grad_enabled() and "_oomph_loader" in self.__dict__:
-                hook.guarded(follower.delivered, self._oomph_loader(), batch)
+            known = self.__dict__.get("_oomph_ahead")
+            if known is not None and follower.torch.is_grad_enabled():
+                hook.guarded(follower.delivered, known, batch)
             return batch
 
         iterator.__init__, iterator.__next__ = __init__, __next__
 
-    def delivered(self, loader, batch):
+    def begun(self, loader):
+        """A loader begins to give batches; gives what is known of it."""
+        if loader not in self._loaders:
+            self._loaders[loader] = Ahead(self.torch, loader)
+        return self._loaders[loader]
+
+    def delivered(self, known, batch):
         """A loader gives a batch."""
         _, unit, shape = measured(self.torch, batch)
-        if loader is None or unit != "tokens":
-            return
-        if self._known is None or not self._known.is_of(loader):
-            self._known = Ahead(self.torch, loader)
-        self._known.delivered(shape)
+        if unit == "tokens":
+            self._known = known
+            known.delivered(shape)
 
 
 class Ahead:
     """What is known of the batches of one loader: full ones, padded to their longest sample. Others are not judged."""
 
     def __init__(self, torch, loader):
-        self._loader = weakref.ref(loader)
         self._size, self._lengths = _lengths_drawn(torch, loader)
         self._seen = 0
         """The length of the longest batch so far."""
         self._drawn = 0
         """The samples of all batches so far."""
-
-    def is_of(self, loader):
-        """Say whether this is about that loader."""
-        return self._loader() is loader
 
     def delivered(self, shape):
         """A batch of this shape was given."""

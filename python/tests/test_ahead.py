@@ -67,6 +67,12 @@ class Ahead(unittest.TestCase):
         given = iter(loader)
         next(given), next(given)
         self.assertEqual(follower.tokens(), (18, 100))
+        # As most loops are written: nothing but the loop holds the loader.
+        follower._known = None
+        for number, _ in enumerate(data.DataLoader(self.samples, batch_size=2, collate_fn=padded)):
+            if number == 1:
+                break
+        self.assertEqual(follower.tokens(), (18, 100))
 
     def test_a_dataset_of_the_programs_own_is_not_asked(self):
         class Own(data.Dataset):

@@ -78,6 +78,7 @@ pub fn trials() -> Vec<Trial> {
         })
         .collect();
     trials.push(tried("guarded::another-failure-is-not-retried", || other_failure().map_err(failed)));
+    trials.push(tried("guarded::a-larger-batch-is-told-before-it-comes", || larger_batch_told().map_err(failed)));
     // It takes minutes.
     if python_by_hand().is_some() {
         trials.push(tried("guarded::a-sign-is-acted-on-before-the-death", || acted_on().map_err(failed)));
@@ -244,6 +245,23 @@ fn acted_on() -> Result<()> {
     let step = attempts[1]["step"].as_u64().with_context(story)?;
     let rest = whole.samples.get(usize::try_from(step * 8)?..).with_context(story)?;
     small.ensure(rest == last.samples, format!("other samples after step {step}\n{whole:?}\n{last:?}"))
+}
+
+/// The warning of a batch that will not fit comes before the death, and there is none where it fits.
+fn larger_batch_told() -> Result<()> {
+    let start = |vram: &str| {
+        let run = guarded(vram, None, &["--no-check", "--attempts", "1"])?.with(TORCH_2_15);
+        run.args(["--", "python", "larger_batch.py"]).finish()
+    };
+    let small = start("2GiB")?;
+    let said = String::from_utf8_lossy(&small.stderr).into_owned();
+    let told = said.find("batches of up to 32768 tokens are still to come");
+    let died = said.find("the program ran out of GPU memory");
+    small.ensure(told.is_some() && told < died, "no warning before the death")?;
+    // Where the same batch fits, there is nothing to say.
+    let large = start(LARGE)?;
+    let quiet = !String::from_utf8_lossy(&large.stderr).contains("still to come");
+    large.ensure(large.status.success() && quiet, "a warning of what fits")
 }
 
 /// A program that fails for another reason is started once, and has its own exit status. Its weights are drawn: leaving them
