@@ -8,7 +8,6 @@ further word `--version TEXT` says it where it does not. `cargo run -p xtask -- 
 """
 
 import argparse
-import csv
 import datetime
 import json
 import os
@@ -16,6 +15,8 @@ import resource
 import subprocess
 import sys
 import time
+
+from table import append
 
 FIELDS = ["date", "framework", "version", "python", "program", "card", "verdict", "allocated_bytes", "reserved_bytes",
           "process_bytes", "seconds", "host_bytes", "note"]
@@ -54,13 +55,7 @@ def main():
         "process_bytes": peak["process_bytes"], "seconds": f"{seconds:.1f}",
         "host_bytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, "note": told.note,
     }
-    fresh = not os.path.exists(TABLE)
-    with open(TABLE, "a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerow(row)
-    print(row)
+    append(TABLE, FIELDS, row)
 
 
 main()

@@ -8,11 +8,12 @@ its status and the first line of what oomph says are read. `cargo run -p xtask -
 """
 
 import argparse
-import csv
 import datetime
 import os
 import subprocess
 import sys
+
+from table import append
 
 FIELDS = ["date", "family", "version", "program", "runtime", "exit_status", "message", "accounted", "exact", "advice"]
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "static.csv")
@@ -42,13 +43,7 @@ def main():
     row = {"date": datetime.date.today().isoformat(), "family": told.family, "version": told.version,
            "program": program, "runtime": told.runtime, "exit_status": done.returncode, "message": message,
            "accounted": told.accounted, "exact": told.exact, "advice": told.advice}
-    fresh = not os.path.exists(TABLE)
-    with open(TABLE, "a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerow(row)
-    print(",".join(str(value) for value in row.values()))
+    append(TABLE, FIELDS, row)
 
 
 if __name__ == "__main__":

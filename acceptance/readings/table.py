@@ -22,3 +22,14 @@ def refill(out, fields, key, everything, wanted, measure):
             writer.writeheader()
             writer.writerows(lines)
     return lines
+
+
+def append(out, fields, row):
+    """Adds a row to `out`, which is begun where it is missing, and prints it."""
+    fresh = not os.path.exists(out)
+    with open(out, "a", newline="") as file:
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+    print(",".join(str(value) for value in row.values()))
