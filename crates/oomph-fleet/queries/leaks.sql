@@ -1,12 +1,12 @@
 -- Which lines leak, and how much does each step add?
 SELECT
-    failures.site_file,
-    failures.site_line,
-    count(DISTINCT failures.id) AS failures,
-    max(causes.each_bytes) AS most_each_step_bytes,
-    max(causes.bytes) AS most_leaked_bytes
-FROM causes JOIN failures ON causes.id = failures.id
-WHERE causes.cause LIKE '%leak%' AND NOT causes.background
-GROUP BY failures.site_file, failures.site_line
-ORDER BY failures DESC, failures.site_file, failures.site_line
+    site_file,
+    site_line,
+    count(DISTINCT id) AS runs,
+    max(each_bytes) AS most_each_step_bytes,
+    max(bytes) AS most_leaked_bytes
+FROM causes
+WHERE cause LIKE '%leak%' AND NOT background
+GROUP BY site_file, site_line
+ORDER BY most_each_step_bytes DESC NULLS LAST, runs DESC, site_file, site_line
 LIMIT 20

@@ -1,5 +1,7 @@
 //! What was typed.
 
+use std::ffi::{OsStr, OsString};
+
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use oomph_fleet::name::{is_called_oomph, spelt};
 use oomph_fleet::query::Format;
@@ -95,9 +97,18 @@ impl Cli {
                     query.after_help(named(QUERY_HELP)).override_usage(named(QUERY_USAGE))
                 });
         }
-        let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
+        let matches = definition.try_get_matches_from_mut(std::env::args_os().map(no_option))?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))
     }
+}
+
+/// SQL that begins with a comment, as that of `--list NAME` does, would be taken for an option: a new line goes before it.
+fn no_option(argument: OsString) -> OsString {
+    let begins = argument.to_str().and_then(|text| text.strip_prefix("--"));
+    if begins.is_some_and(|rest| rest.starts_with(char::is_whitespace)) {
+        return OsString::from_iter([OsStr::new("\n"), &argument]);
+    }
+    argument
 }
 
 /// The commands.

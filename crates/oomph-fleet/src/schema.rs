@@ -299,11 +299,11 @@ tables! {
         in_reserved: Flag,
     }
 
-    /// One row for each cause of a failure or of a full card, the likeliest first.
+    /// One row for each cause of a failure, of a full card or of memory that grows, the likeliest first.
     3 "causes" Cause {
-        /// The failure, or the card of a snapshot.
+        /// The failure, or the card of a snapshot or dry run.
         id: Text,
-        /// What it was read from: log or snapshot.
+        /// What it was read from: log, snapshot or dry-run.
         source: Text,
         /// Its place among the causes, from 1.
         place: Int,
@@ -319,6 +319,10 @@ tables! {
         each_bytes: Int,
         /// What shows it.
         because: Text,
+        /// The file whose line holds the memory or allocates most of it, where that is known.
+        site_file: Text,
+        /// That line, from 1.
+        site_line: Int,
     }
 
     /// One row for each change that was considered: a remedy, a setting of the allocator, another card.

@@ -70,7 +70,12 @@ fn a_fleet_is_collected_and_answers_for_each_kind_of_file() {
     assert!(number("SELECT count(*) FROM what_if WHERE known_by = 'replayed' AND survives", dataset) > 0);
     assert!(number("SELECT count(*) FROM stacks WHERE grouped_by = 'stack' AND name LIKE '%train.py%'", dataset) > 0);
 
-    // Reports and journals.
+    // Reports and journals. A leak has the line that holds the memory, whether or not the program died of it.
+    let leaks = [
+        [json!("model.py"), json!(3), json!(1), json!(24 << 20), json!(192 << 20)],
+        [json!("train.py"), json!(14), json!(1), json!(11_000_000), json!(220_000_000)],
+    ];
+    assert_eq!(rows("leaks", dataset), leaks);
     let smaller = rows("smaller_cards", dataset);
     assert_eq!(smaller[0][..3], [json!("train.py"), json!("h100"), json!(85_000_000_000_i64)]);
     assert_eq!(smaller[0][6], json!(85_000_000_000_i64 - 12_600_000_000));
@@ -183,6 +188,8 @@ fn every_usual_question_is_answered_of_a_full_and_of_an_empty_dataset() {
         let found = rows(usual.name, &path("dataset"));
         assert!(!found.is_empty(), "{}", usual.name);
         assert!(rows(usual.name, &path("empty")).is_empty(), "{}", usual.name);
+        // Its SQL as `--list` prints it, with the comment that it begins with.
+        assert_eq!(rows(usual.file, &path("dataset")), found, "{}", usual.name);
     }
     // As a view, and as a page.
     assert_eq!(number("SELECT failures FROM top_lines LIMIT 1", &path("dataset")), 9);

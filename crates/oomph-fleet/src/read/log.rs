@@ -93,8 +93,8 @@ fn add(context: &Context, report: &Report, seen: &Seen, index: usize, found: &mu
                 background: Some(false),
                 confidence: Some(cause.confidence),
                 bytes: figure(cause.bytes),
-                each_bytes: None,
                 because: Some(cause.because.clone()),
+                ..Cause::default()
             },
         );
     }

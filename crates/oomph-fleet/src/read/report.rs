@@ -2,12 +2,12 @@
 
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::Catalogue;
-use oomph_report::{DeviceReport, DryRunReport, Oom};
+use oomph_report::{DeviceReport, DryRunReport, FollowedLoop, Growth, Oom};
 
 use super::snapshot::{add_groups, in_reserved};
 use super::{Context, Reason};
 use crate::found::{Day, Found, figure, word};
-use crate::schema::{Failure, Owner, Report, WhatIf};
+use crate::schema::{Cause, Failure, Owner, Report, WhatIf};
 use crate::stamp::{model_of, program_of};
 
 /// Reads a report.
@@ -79,6 +79,11 @@ fn add(context: &Context, report: &DryRunReport, device: &DeviceReport, found: &
             add_groups(id.as_deref(), grouped_by, groups, day, found);
         }
     }
+    for followed in &report.loops {
+        if let Some(growth) = followed.growth.as_ref().filter(|growth| growth.device == device.index) {
+            add_leak(id.as_deref(), followed, growth, day, found);
+        }
+    }
     for card in &report.smallest {
         found.push(
             day,
@@ -92,6 +97,37 @@ fn add(context: &Context, report: &DryRunReport, device: &DeviceReport, found: &
             },
         );
     }
+}
+
+/// Growth that ends, of a buffer that has a capacity, is no leak.
+fn add_leak(id: Option<&str>, followed: &FollowedLoop, growth: &Growth, day: Day, found: &mut Found) {
+    if growth.ends_in_iteration.is_some() {
+        return;
+    }
+    let holders: Vec<(&str, u64)> = growth.holders.iter().map(|holder| (holder.file.as_str(), holder.line)).collect();
+    let allocates = growth.site.as_ref().map(|site| (site.file.as_str(), site.line));
+    let held_at = holders.iter().copied().find(|(_, line)| *line > 0).or(allocates);
+    let names: Vec<&str> = growth.holders.iter().map(|holder| holder.name.as_str()).collect();
+    let held = if names.is_empty() { String::new() } else { format!("; {} holds it", names.join(", ")) };
+    found.push(
+        day,
+        Cause {
+            id: id.map(str::to_owned),
+            source: Some("dry-run".to_owned()),
+            place: Some(1),
+            cause: Some("leak".to_owned()),
+            background: Some(false),
+            bytes: growth.bytes_per_iteration.checked_mul(followed.iterations).and_then(figure),
+            each_bytes: figure(growth.bytes_per_iteration),
+            because: Some(format!(
+                "memory grows with every iteration of the loop at {}:{}{held}",
+                followed.file, followed.line
+            )),
+            site_file: held_at.map(|(file, _)| file.to_owned()),
+            site_line: held_at.and_then(|(_, line)| figure(line)),
+            ..Cause::default()
+        },
+    );
 }
 
 fn add_owners(id: Option<&str>, moment: &str, owners: &[OwnerRow], day: Day, found: &mut Found) {

@@ -141,6 +141,7 @@ fn add(context: &Context, explanation: &Explanation, device: &DeviceExplanation,
         );
     }
     for (place, cause) in device.causes.iter().enumerate() {
+        let site = cause.evidence.iter().find_map(|evidence| evidence.site.as_ref());
         found.push(
             day,
             schema::Cause {
@@ -153,6 +154,8 @@ fn add(context: &Context, explanation: &Explanation, device: &DeviceExplanation,
                 bytes: figure(cause.bytes),
                 each_bytes: cause.each_bytes.and_then(figure),
                 because: Some(cause.because.clone()),
+                site_file: site.map(|site| site.file.clone()),
+                site_line: site.map(|site| i64::from(site.line)),
             },
         );
     }

@@ -59,6 +59,10 @@ pub fn report() -> Value {
                 {"owner": "cached-split", "bytes": 2_000_000_000_u64, "blocks": 0, "confidence": 1.0,
                     "source": "recorded", "named_bytes": 0}]}
         }],
+        "loops": [{"file": "train.py", "line": 12, "kind": "training", "iterations": 20, "of": 101, "shortened": false,
+            "growth": {"device": 0, "bytes_per_iteration": 11_000_000, "peak_bytes": 500_000_000, "at_end_bytes": null,
+                "full_in_iteration": null, "full_in_step": null, "site": null, "holders": [
+                    {"name": "losses", "kind": "loss-history", "file": "train.py", "line": 14}]}}],
         "fits_on": ["rtx-3060"], "warnings": [], "command": ["python", "train.py", "--model", "org/model-7"],
         "smallest": [{"gpu": "rtx-3060", "gpu_name": "NVIDIA GeForce RTX 3060", "kind": "consumer",
             "capacity_bytes": 12_600_000_000_u64, "spare_bytes": 3_600_000_000_u64}]
