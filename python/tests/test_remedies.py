@@ -4,6 +4,7 @@ The programs run on the CPU, where every number is real: a remedy that is exact 
 saves is a matter of cards, and `acceptance/programs/fixes` holds the programs for that.
 """
 
+import importlib.util
 import json
 import os
 import unittest
@@ -166,6 +167,10 @@ class Loop(Case):
         self.assertEqual([one["class"] for one in record["program"]["optimizers"]], ["SGD"])
         _, record = self.run_with(adam, "adafactor")
         self.assertEqual(record["remedies"][0]["state"], "applied")
+        if importlib.util.find_spec("torchao") is None:
+            # One that cannot be had does not keep another from seeing what is made.
+            _, record = self.run_with(adam, "sgd", "adam-4bit")
+            self.assertEqual([one["state"] for one in record["remedies"]], ["applied", "refused"])
         _, record = self.run_with(self.program(), "adam-8bit")
         self.assertEqual(record["remedies"][0]["state"], "unused")
         self.assertEqual(record["remedies"][0]["what"], "the program made no Adam or AdamW of torch")

@@ -21,6 +21,8 @@ pub struct Facts {
     pub sequence_length: Option<u64>,
     /// The card's compute capability.
     pub capability: (u32, u32),
+    /// Whether a model that is trained normalises over the samples of a batch.
+    pub normalises_batches: bool,
     /// How many cards there are; 0 where that is not known.
     pub cards: u32,
     /// The longest context that fits on the card, in tokens, where the program serves a language model.

@@ -178,6 +178,8 @@ pub enum Formula {
     GraphPools,
     /// The batch goes from `b` to `b / 2`, or to what the settings say, rounded up.
     HalvedBatch,
+    /// Sixteen samples at a time instead of the batch; about seven times less where that is not known.
+    SixteenSamples,
     /// One image at a time instead of all.
     OneImageAtATime,
     /// Only LoRA's weights have gradients and optimizer state: about one in a hundred (Llama-2 7B, all linear layers,
@@ -226,6 +228,7 @@ impl Formula {
                 Some(batch) => batch.div_ceil(settings.divisor()).max(1) as f64 / batch.max(1) as f64,
                 None => 1.0 / settings.divisor() as f64,
             },
+            Formula::SixteenSamples => settings.batch_size.map_or(0.15, |batch| 16.0 / batch.max(1) as f64),
             Formula::OneImageAtATime => 1.0 / settings.images? as f64,
             Formula::OnlyAdapters => 0.01,
             // Moments have the type of the weights: 8 bytes a weight for fp32, 4 for 16 bits.

@@ -57,8 +57,12 @@ class Replaced(Argument):
                 other = remedy.careful(remedy._instead)(cls, signature, args, kwargs)
                 if other is not None:
                     return other
+            if getattr(plain_new, "replaces", False):
+                # Another remedy's, which sees what is made only with its arguments.
+                return plain_new(kind, *args, **kwargs)
             return plain_new(kind)
 
+        __new__.replaces = True
         cls.__new__ = staticmethod(__new__)
 
     def _instead(self, cls, signature, args, kwargs):

@@ -150,6 +150,48 @@ fn a_contrastive_loss_is_cached_wherever_it_is_named() {
 }
 
 #[test]
+fn embeddings_of_a_plain_loop_are_made_in_parts() {
+    let text = |call: &str| {
+        format!(
+            "import torch\nfrom net import CLIP\n\n\ndef main():\n  model = CLIP().cuda()\n  \
+             opt = torch.optim.AdamW(model.parameters())\n  for images, texts in loader:\n    {call}\n    \
+             loss = contrast(a, b)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+        )
+    };
+    let imported = [
+        "+from torch.utils.checkpoint import checkpoint",
+        "+",
+        "+",
+        "+def in_parts(encode, *inputs):",
+        "+  # The backward pass computes one part after the other again, so that one graph is in memory at a time.",
+        "+  parts = zip(*(batch.split(16) for batch in inputs))",
+        "+  parts = [checkpoint(encode, *part, use_reentrant=False) for part in parts]",
+    ];
+    for (call, returned, instead) in [
+        (
+            "a, b, scale = model(images.cuda(), texts)",
+            "tuple(torch.cat(same) if same[0].dim() else same[0] for same in zip(*parts))",
+            "a, b, scale = in_parts(model, images.cuda(), texts)",
+        ),
+        ("a = normalize(model(images))", "", ""),
+        ("a = model.encode_image(images)", "torch.cat(parts)", "a = in_parts(model.encode_image, images)"),
+        ("a = model(images, mask=m)", "", ""),
+        ("logits_per_image, b = model(images, texts)", "", ""),
+    ] {
+        let program = program(&text(call), &[]);
+        if instead.is_empty() {
+            assert!(placed(&program, "cached-contrast", &plain()).is_err(), "{call}");
+            continue;
+        }
+        let mut expected: Vec<String> = imported.map(str::to_owned).to_vec();
+        expected.extend([format!("+  return {returned}"), format!("-    {call}"), format!("+    {instead}")]);
+        assert_eq!(changed(&program, "cached-contrast", &plain()), expected);
+        let normalised = Facts { normalises_batches: true, ..plain() };
+        assert!(placed(&program, "cached-contrast", &normalised).is_err());
+    }
+}
+
+#[test]
 fn a_model_that_is_trained_now_and_then_is_no_accumulation() {
     let text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch', type=int, default=64)\n\
                 parser.add_argument('--n-critic', type=int, default=5)\nargs = parser.parse_args()\n\

@@ -131,6 +131,7 @@ fn facts(known: &Known<'_>) -> Facts {
             .and_then(|shape| shape.get(1).copied())
             .or_else(|| arguments.and_then(|arguments| arguments.max_length)),
         capability: known.capability,
+        normalises_batches: models.iter().any(|model| model.trainable > 0 && model.batch_norm == Some(true)),
         cards: u32::try_from(known.cards).unwrap_or(u32::MAX),
         context_that_fits: None,
         layers_that_fit: None,
