@@ -6,6 +6,8 @@ program also waits, so that another can look from outside.
 
 import json
 import os
+import pathlib
+import struct
 import subprocess
 import sys
 import time
@@ -35,6 +37,13 @@ def look():
     return json.loads(done.stdout)
 
 
+def curves(*expected):
+    """Whether the files for TensorBoard hold these sizes, which are curves of single precision in GiB."""
+    subprocess.run([OOMPH, "watch", "--tensorboard", "curves", "--timeout", "2s"], stdout=subprocess.DEVNULL)
+    written = b"".join(path.read_bytes() for path in pathlib.Path("curves").rglob("events.out.tfevents.*"))
+    return [struct.pack("<f", size / 2**30) in written for size in expected]
+
+
 def once():
     held = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
     spare = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
@@ -51,6 +60,7 @@ def once():
     truth = {"free": free, "total": total, "allocated": allocated, "reserved": reserved, "pid": os.getpid()}
     print("truth=" + json.dumps(truth), flush=True)
     print("inside=" + json.dumps(look()), flush=True)
+    print("curves=%s" % curves(allocated, reserved), flush=True)
     with open("ready", "w"):
         pass
     end = time.monotonic() + 60

@@ -175,6 +175,24 @@ class Loop(Case):
         self.assertEqual(record["remedies"][0]["state"], "unused")
         self.assertEqual(record["remedies"][0]["what"], "the program made no Adam or AdamW of torch")
 
+    def test_a_model_that_is_not_trained_makes_no_graph(self):
+        program = (
+            "import torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+            "teacher, judge, student = (nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3))\n"
+            "optimizer = torch.optim.SGD(student.parameters(), lr=0.1)\n"
+            "for _ in range(3):\n    x = torch.randn(8, 4)\n    out = student(x)\n    aim = teacher(x)\n"
+            "    loss = (out - aim).square().mean() + judge(out).mean()\n"
+            "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+            "print(aim.grad_fn is None)\nprint([p.tolist() for p in student.parameters()])\n"
+        )
+        plain, record = self.run_with(program)
+        # The judge leads the student's gradients on.
+        self.assertEqual([call["line"] for call in record["program"]["untrained"]], [9])
+        changed, record = self.run_with(program, "untrained-no-grad")
+        self.assertEqual(record["remedies"][0]["evidence"], "3 results of 3 calls have no graph")
+        self.assertEqual((plain[0], changed[0]), ("False", "True"))
+        self.assertEqual(plain[1:], changed[1:])
+
     def test_types(self):
         plain = self.program(dtype="float32")
         _, record = self.run_with(plain, "autocast")

@@ -58,6 +58,8 @@ fn once_equals_the_books() -> Result<()> {
     let truth: Value = serde_json::from_str(&finished.printed("truth")?)?;
     let inside: Value = serde_json::from_str(&finished.printed("inside")?)?;
     let outside: Value = serde_json::from_slice(&outside.stdout)?;
+    let curves = finished.printed("curves")?;
+    finished.ensure(curves == "[True, True]", format!("the curves hold other sizes: {curves}"))?;
     equals_the_books(&inside, &truth).with_context(|| format!("inside\n{}", finished.story()))?;
     equals_the_books(&outside, &truth).with_context(|| format!("outside\n{}", finished.story()))
 }

@@ -11,6 +11,8 @@ pub struct Facts {
     pub models: Vec<ModelFacts>,
     /// Places that keep more and more tensors.
     pub kept: Vec<KeptAt>,
+    /// The files, as absolute paths, and the lines in them that call a model which is not trained, so that a graph is made.
+    pub untrained: Vec<(PathBuf, usize)>,
     /// The file, as an absolute path, and the line in it that asked for too much.
     pub died_at: Option<(PathBuf, usize)>,
     /// Samples that are processed at a time.

@@ -71,6 +71,8 @@ pub enum Fact {
     CollectsOnCard,
     /// A trained model normalises by the statistics of a batch.
     NormalisesBatches,
+    /// A model that no optimizer changes, such as a teacher, is called with gradients on.
+    CallsAnUntrainedModel,
     /// The loss is a mean over samples, each of which has its own; a contrastive loss compares them.
     SamplesAreIndependent,
     /// The loss compares the samples of a batch with each other.
@@ -126,6 +128,7 @@ impl Fact {
             Fact::WeightsAreQuantised => settings.bytes_per_parameter? <= 1.125,
             Fact::CollectsOnCard => settings.collects_on_card?,
             Fact::NormalisesBatches => settings.batch_norm?,
+            Fact::CallsAnUntrainedModel => settings.calls_untrained?,
             Fact::SamplesAreIndependent => !settings.compares_samples?,
             Fact::SamplesAreCompared => settings.compares_samples?,
             Fact::WeightsAbove8Bit => settings.bytes_per_parameter? > 1.125,

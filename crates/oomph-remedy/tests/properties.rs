@@ -49,6 +49,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             batch_norm: packing,
             compares_samples: packing,
             collects_on_card: packing,
+            calls_untrained: packing,
         },
     )
 }

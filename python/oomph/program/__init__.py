@@ -11,7 +11,7 @@ import weakref
 from oomph import sites
 from oomph.hook import guarded
 from oomph.program.contrast import compares_samples
-from oomph.program.facts import facts_of_model, facts_of_pipeline, shapes_of
+from oomph.program.facts import facts_of_model, facts_of_pipeline, makes_a_needless_graph, shapes_of
 from oomph.program.kept import Growing
 from oomph.program.kinds import is_a
 
@@ -46,6 +46,8 @@ class Program:
         self._backwards = 0
         self.loop = None
         self._optimizers = []
+        self._untrained = []
+        self._trains_one = False
         self._scaler = None
         self._known = set()
         self._calls = 0
@@ -81,7 +83,7 @@ class Program:
         def oomph_called(module, args):
             if compiling() or id(module) in known:
                 return
-            called(module)
+            called(module, args)
 
         register = self.torch.nn.modules.module.register_module_forward_pre_hook
         self._handle = register(self.moments.quiet.skip(oomph_called))
@@ -128,10 +130,11 @@ class Program:
             handle.remove()
             self._known.clear()
 
-    def _called(self, module):
+    def _called(self, module, args):
         if module.training and self.torch.is_grad_enabled():
             self._training = True
         guarded(self._see_model, module)
+        guarded(self._see_untrained, module, args)
         if self.record.phases is not None:
             self.record.phases.model_called()
 
@@ -145,6 +148,17 @@ class Program:
         if self.autocast is None and self.torch.is_autocast_enabled():
             self.autocast = str(self.torch.get_autocast_dtype("cuda")).replace("torch.", "")
         self.models.append(facts_of_model(self.torch, model))
+
+    def _see_untrained(self, model, args):
+        """A model that no optimizer changes, such as a teacher, is called so that a graph is made."""
+        if not self._optimizers or not self.torch.is_grad_enabled():
+            return
+        if self.trains(model):
+            self._trains_one = True
+        elif makes_a_needless_graph(self.torch, model, args) and len(self._untrained) < _MOST_MODELS:
+            site = sites.site_of_frame(sys._getframe(1))
+            if site is not None:
+                self._untrained.append({"class": type(model).__name__, "file": site["file"], "line": site["line"]})
 
     # -- trainers, optimizers, steps ---------------------------------------------------------------------------
 
@@ -274,6 +288,8 @@ class Program:
             "loop": self.loop or None,
             "pipelines": self.pipelines,
             "kept": list(self._growing.kept.values()),
+            # Where no model is seen to be trained, its optimizer has other tensors than the model, as DeepSpeed's has.
+            "untrained": self._untrained if self._trains_one else [],
             "imports": self._packages(),
         }
 

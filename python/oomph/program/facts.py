@@ -81,6 +81,24 @@ def normalises_batches(torch, model):
     return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
+def makes_a_needless_graph(torch, model, given):
+    """Whether a call of a model that is not trained makes a graph that leads to nothing but its own weights."""
+    weights = any(parameter.requires_grad for parameter in model.parameters())
+    return weights and not any(tensor.requires_grad for tensor in tensors_in(torch, given))
+
+
+def tensors_in(torch, value, depth=0):
+    """The tensors in what a model is given, not very deep."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < 3 and isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(torch, part, depth + 1)
+    elif depth < 3 and is_mapping(value):
+        for part in value.values():
+            yield from tensors_in(torch, part, depth + 1)
+
+
 def shapes_of(torch, batch):
     """The shapes of a batch's tensors, by name or by place."""
     shapes = {}

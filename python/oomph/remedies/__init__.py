@@ -88,6 +88,7 @@ _APPLIERS = {
     "one-gpu-per-process": ("host", "OwnCard"),
     "compile-without-graph-pools": ("host", "PlainCompile"),
     "no-grad": ("lifetime", "NoGrad"),
+    "untrained-no-grad": ("lifetime", "UntrainedNoGrad"),
     "zero-grad-none": ("lifetime", "ZeroGradNone"),
     "detach-losses": ("lifetime", "DetachLosses"),
     "logits-preprocessing": ("evaluation", "LogitsPreprocessing"),

@@ -3,6 +3,7 @@
 import functools
 import sys
 
+from oomph.program.facts import makes_a_needless_graph
 from oomph.program.kept import Growing, Search, line_of
 from oomph.program.kinds import name_of
 from oomph.remedies.remedy import Remedy, plural
@@ -36,6 +37,35 @@ class NoGrad(Remedy):
     def verify(self):
         if self.calls:
             self.evidence = "%d results of %d calls have no graph" % (self.free, self.calls)
+
+
+class UntrainedNoGrad(NoGrad):
+    """`untrained-no-grad`: models that no optimizer changes are called without gradients."""
+
+    waits_for = "no model was called with gradients on that no optimizer changes"
+
+    def attach(self, moments):
+        self.program = moments.record.program
+        self.needless = False
+        moments.before_model(self.careful(self._before))
+        super().attach(moments)
+
+    def _before(self, model, args, kwargs):
+        program = self.program
+        trained = program is None or not program.has_optimizer() or program.trains(model)
+        self.needless = not trained and makes_a_needless_graph(self.torch, model, (args, kwargs))
+
+    def _around(self, model):
+        if not self.needless or not self.torch.is_grad_enabled():
+            return None
+        self.calls += 1
+        self.applied("calls of %s, which no optimizer changes, run under torch.no_grad()" % name_of(model))
+        return self.torch.no_grad()
+
+    def _after(self, model, result):
+        if self.needless:
+            first = next(iter(tensors_of(self.torch, result)), None)
+            self.free += first is not None and first.grad_fn is None
 
 
 def tensors_of(torch, value):

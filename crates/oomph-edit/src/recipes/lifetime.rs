@@ -6,9 +6,9 @@ use tree_sitter::Node;
 
 use crate::calls::Call;
 use crate::edit::{Edit, import, wrapped};
-use crate::loops::{evaluations, optimizer_class};
+use crate::loops::{evaluations, optimizer_class, trained_names};
 use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{around, within};
+use crate::source::{around, is_statement, within};
 
 use super::graphs::Graphs;
 use super::keeping::{by_callers, cut, is_value, stored};
@@ -72,6 +72,38 @@ fn everywhere(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     }
     let Some(edit) = import(source, LINE) else { return cannot("gradients are off already") };
     draft.edit(file, Way::Code, edit);
+    Ok(())
+}
+
+/// The statements that call a model which is not trained, each under `torch.no_grad()`.
+pub fn untrained_no_grad(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let program = draft.program;
+    let trained = trained_names(program);
+    if draft.facts.untrained.is_empty() {
+        return cannot("no line of the program's code calls a model that is not trained");
+    }
+    for (path, line) in &draft.facts.untrained {
+        let Some((file, source)) = program.file(path) else { return cannot("the file of the call was not read") };
+        if !imports_torch(source) {
+            return cannot("the file of the call does not import torch");
+        }
+        let on =
+            |node: &Node<'_>| (node.start_position().row..=node.end_position().row).contains(&line.saturating_sub(1));
+        let Some(statement) = within(source.root()).filter(|node| is_statement(*node) && on(node)).last() else {
+            return cannot("the statement of the call was not found");
+        };
+        let at = At { file, source, node: statement };
+        let calls_trained = within(statement)
+            .filter_map(|node| Call::of(at.with(node)))
+            .any(|call| trained.iter().any(|name| source.of(call.function) == name));
+        if statement.kind() != "expression_statement" || calls_trained {
+            return cannot("the line of the call does more than that");
+        }
+        let Some(edits) = wrapped(source, statement, statement, "with torch.no_grad():") else {
+            return cannot("the call shares its line with other code");
+        };
+        draft.edits(file, Way::Code, edits);
+    }
     Ok(())
 }
 

@@ -55,6 +55,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("fused-optimizer", |draft| optimizers::stepping(draft, "fused", "True")),
     ("foreach-off", |draft| optimizers::stepping(draft, "foreach", "False")),
     ("no-grad", lifetime::no_grad),
+    ("untrained-no-grad", lifetime::untrained_no_grad),
     ("detach-losses", keeping::detach),
     ("collect-on-host", lifetime::results_to_host),
     ("retain-graph-off", lifetime::retain_graph),

@@ -150,6 +150,28 @@ fn a_contrastive_loss_is_cached_wherever_it_is_named() {
 }
 
 #[test]
+fn a_teacher_is_called_without_a_graph() {
+    let text = "import torch\nopt = torch.optim.SGD(student.parameters())\nfor x, y in loader:\n    s = student(x)\n    \
+                t = teacher(\n        x,\n    )\n    loss = kd(s, t, y)\n    loss.backward()\n    opt.step()\n";
+    let program = program(text, &[]);
+    let at = |line| Facts { untrained: vec![(SCRIPT.into(), line)], ..plain() };
+    let expected = [
+        "-    t = teacher(",
+        "-        x,",
+        "-    )",
+        "+    with torch.no_grad():",
+        "+        t = teacher(",
+        "+            x,",
+        "+        )",
+    ];
+    assert_eq!(changed(&program, "untrained-no-grad", &at(5)), expected);
+    assert_eq!(changed(&program, "untrained-no-grad", &at(6)), expected);
+    // The student's own call, and a line that calls neither.
+    assert!(placed(&program, "untrained-no-grad", &at(4)).is_err());
+    assert!(placed(&program, "untrained-no-grad", &plain()).is_err());
+}
+
+#[test]
 fn embeddings_of_a_plain_loop_are_made_in_parts() {
     let text = |call: &str| {
         format!(

@@ -35,8 +35,22 @@ pub struct HookProgram {
     pub pipelines: Vec<HookPipeline>,
     /// Tensors with a graph that the program keeps more and more of.
     pub kept: Vec<HookKept>,
+    /// Calls of models that no optimizer changes, with gradients on, beside others that are trained.
+    pub untrained: Vec<HookUntrained>,
     /// The top-level packages from site-packages that were imported.
     pub imports: Vec<String>,
+}
+
+/// A call of a model that is not trained which makes a graph that leads to nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookUntrained {
+    /// Its class.
+    pub class: String,
+    /// The file of the call.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u64,
 }
 
 /// A Trainer and its arguments.

@@ -123,6 +123,14 @@ fn facts(known: &Known<'_>) -> Facts {
             })
             .collect(),
         kept: program.kept.iter().filter_map(kept_at).collect(),
+        untrained: program
+            .untrained
+            .iter()
+            .filter_map(|call| {
+                let file = PathBuf::from(&call.file);
+                Some((file.canonicalize().unwrap_or(file), usize::try_from(call.line).ok()?))
+            })
+            .collect(),
         batch_size: arguments
             .and_then(|arguments| arguments.per_device_train_batch_size)
             .or_else(|| program.loaders.iter().find_map(|loader| loader.batch_size)),

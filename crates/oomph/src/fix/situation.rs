@@ -241,6 +241,7 @@ impl Known<'_> {
                 .filter(|model| model.trainable > 0)
                 .filter_map(|model| model.batch_norm)
                 .reduce(|one, other| one || other),
+            calls_untrained: Some(!program.untrained.is_empty()),
             compares_samples: program.compares_samples,
             packing: arguments.and_then(|arguments| arguments.packing),
             ..Settings::default()
