@@ -188,6 +188,17 @@ class Loop(Case):
         plain, record = self.run_with(program)
         # The judge leads the student's gradients on.
         self.assertEqual([call["line"] for call in record["program"]["untrained"]], [9])
+        # A module that holds the student in a list is led to it.
+        hidden = program.replace("aim = teacher(x)", "aim = teacher(x) + hides(x)").replace(
+            "for _ in range(3):\n", "hides = Hides()\nfor _ in range(3):\n", 1
+        )
+        hides = (
+            "class Hides(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.own, self.held = nn.Linear(4, 4), [student]\n"
+            "    def forward(self, x):\n        return self.own(self.held[0](x))\n"
+        )
+        _, record = self.run_with(hidden.replace("hides = ", hides + "hides = ", 1))
+        self.assertEqual([call["class"] for call in record["program"]["untrained"]], ["Sequential"])
         changed, record = self.run_with(program, "untrained-no-grad")
         self.assertEqual(record["remedies"][0]["evidence"], "3 results of 3 calls have no graph")
         self.assertEqual((plain[0], changed[0]), ("False", "True"))

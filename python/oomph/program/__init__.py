@@ -11,7 +11,7 @@ import weakref
 from oomph import sites
 from oomph.hook import guarded
 from oomph.program.contrast import compares_samples
-from oomph.program.facts import facts_of_model, facts_of_pipeline, makes_a_needless_graph, shapes_of
+from oomph.program.facts import facts_of_model, facts_of_pipeline, leads_elsewhere, makes_a_needless_graph, shapes_of
 from oomph.program.kept import Growing
 from oomph.program.kinds import is_a
 
@@ -159,6 +159,17 @@ class Program:
             site = sites.site_of_frame(sys._getframe(1))
             if site is not None:
                 self._untrained.append({"class": type(model).__name__, "file": site["file"], "line": site["line"]})
+                self._look_at_result(model, self._untrained[-1])
+
+    def _look_at_result(self, model, call):
+        """A call whose graph leads to weights that are not the model's own is needed."""
+
+        def called(model, args, result):
+            handle.remove()
+            if guarded(leads_elsewhere, self.torch, model, result) and call in self._untrained:
+                self._untrained.remove(call)
+
+        handle = model.register_forward_hook(called)
 
     # -- trainers, optimizers, steps ---------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ from oomph.looking import is_mapping
 from oomph.program.blocks import find_blocks
 from oomph.program.kinds import checkpoints_itself, is_a, library_of, name_of, unwrapped
 
+_MOST_NODES = 50000
+"""Nodes of a graph that are looked at."""
+
 
 def facts_of_model(torch, model):
     """What a model is; sizes in bytes."""
@@ -83,8 +86,27 @@ def normalises_batches(torch, model):
 
 def makes_a_needless_graph(torch, model, given):
     """Whether a call of a model that is not trained makes a graph that leads to nothing but its own weights."""
-    weights = any(parameter.requires_grad for parameter in model.parameters())
-    return weights and not any(tensor.requires_grad for tensor in tensors_in(torch, given))
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # Weights that were computed, as meta-learning has them, lead to those that they were computed from.
+    own = bool(weights) and all(parameter.is_leaf for parameter in weights)
+    return own and not any(tensor.requires_grad for tensor in tensors_in(torch, given))
+
+
+def leads_elsewhere(torch, model, result):
+    """Whether the graph of a model's result leads to weights that are not its own, which a module may hold in a list."""
+    own = {id(parameter) for parameter in model.parameters()}
+    waiting = [tensor.grad_fn for tensor in tensors_in(torch, result) if tensor.grad_fn is not None]
+    seen = set(waiting)
+    while waiting and len(seen) < _MOST_NODES:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) not in own:
+            return True
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return False
 
 
 def tensors_in(torch, value, depth=0):
