@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from oomph.program.facts import makes_a_needless_graph
+from oomph.program.facts import makes_a_needless_graph, tensors_in
 from oomph.program.kept import Growing, Search, line_of
 from oomph.program.kinds import name_of
 from oomph.remedies.remedy import Remedy, plural
@@ -31,7 +31,7 @@ class NoGrad(Remedy):
 
     def _after(self, model, result):
         if not model.training:
-            first = next(iter(tensors_of(self.torch, result)), None)
+            first = next(iter(tensors_in(self.torch, result)), None)
             self.free += first is not None and first.grad_fn is None
 
     def verify(self):
@@ -64,20 +64,8 @@ class UntrainedNoGrad(NoGrad):
 
     def _after(self, model, result):
         if self.needless:
-            first = next(iter(tensors_of(self.torch, result)), None)
+            first = next(iter(tensors_in(self.torch, result)), None)
             self.free += first is not None and first.grad_fn is None
-
-
-def tensors_of(torch, value):
-    """The tensors in what a model gave, not very deep."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from tensors_of(torch, part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from tensors_of(torch, part)
 
 
 class ZeroGradNone(Remedy):
