@@ -1,7 +1,8 @@
 """Kills dry runs at random moments and looks at what is left: `kills.py OOMPH KILLS OUT.csv [PYTHON]`.
 
-Each row is a phase: the runtime's unpacking into a fresh cache, and the start, the middle and the end of a run on a cache that
-is there; with a PYTHON that has torch, also a run whose smallest card is searched for with the fork server. A kill takes the launcher alone (the watchdog cleans up) or the launcher with its watchdog (the next run does).
+Each row is a phase: the runtime's unpacking into a fresh cache, the making of an environment of `--with` (fetched from PyPI), and
+the start, the middle and the end of a run on a cache that is there; with a PYTHON that has torch, also a run whose smallest card
+is searched for with the fork server. A kill takes the launcher alone (the watchdog cleans up) or the launcher with its watchdog (the next run does).
 After each, an untouched run must answer as before, no process of the killed run may live, and no run folder may be left.
 Rows "N at once" start N runs together on one fresh cache, without kills.
 """
@@ -24,6 +25,9 @@ RUN_FOLDER = re.compile("oomph-[0-9]+-[0-9a-f]{16}")
 PROGRAM = "import ctypes, time; d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0); c = ctypes.c_void_p(); d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c); d.cuMemAlloc_v2(ctypes.byref(c), ctypes.c_size_t(1 << 30)); time.sleep(0.15); print('done')"
 
 
+# What an environment is made of; a program that imports it runs only where the environment is whole.
+PACKAGE = "docutils"
+
 # It needs 1 to 2 GB, so that the search makes several runs.
 SEARCHED = """import torch
 a = torch.nn.Linear(8192, 8192).cuda()
@@ -36,6 +40,10 @@ for _ in range(3):
 
 
 def command(oomph, python=None):
+    if python == PACKAGE:
+        imports = "import docutils.core; docutils.core.publish_string('*a*', writer='html'); "
+        words = [oomph, "dry-run", "--gpu", "rtx-3060", "--with", PACKAGE, "--no-probe", "--until-exit", "--format", "json"]
+        return words + ["--", "sh", "-c", 'exec python -c "%s"' % (imports + PROGRAM)]
     if python:
         return [oomph, "dry-run", "--gpu", "rtx-3060", "--format", "json", "--", python, "searched.py"]
     # The shell keeps oomph from asking this Python for a torch, which the program does not need.
@@ -116,6 +124,11 @@ def main():
         before = set(left(folder))
         print("a run: %.2f s, %s" % (whole, expected), flush=True)
         phases = [("unpacking", 0, 0.4), ("start", 0, 0.3), ("run", 0.3, 0.8), ("report", 0.65, 1.0)]
+        assert verdict(start(oomph, cache, folder, python=PACKAGE)) == expected
+        shutil.rmtree(cache / "environments")
+        begun = time.monotonic()
+        assert verdict(start(oomph, cache, folder, python=PACKAGE)) == expected
+        phases.insert(1, ("environment", 0, (time.monotonic() - begun) / whole))
         if searching:
             (folder / "searched.py").write_text(SEARCHED)
             begun = time.monotonic()
@@ -123,19 +136,22 @@ def main():
             assert found == (0, "fits"), found
             phases.append(("search", 0, (time.monotonic() - begun) / whole))
         for phase, low, high in phases:
-            python = searching if phase == "search" else None
+            python = {"search": searching, "environment": PACKAGE}.get(phase)
+            again = PACKAGE if phase == "environment" else None
             for watchdog_too in (False, True):
                 row = dict(phase=phase, killed="launcher and watchdog" if watchdog_too else "launcher", kills=0, ended_before=0,
                            next_run_right=0, processes_left=0, swept_later=0, folders_left=0)
                 for number in range(kills):
                     if phase == "unpacking":
                         shutil.rmtree(cache, ignore_errors=True)
+                    if phase == "environment":
+                        shutil.rmtree(cache / "environments", ignore_errors=True)
                     mark = "%s-%s-%d" % (phase, watchdog_too, number)
                     process = start(oomph, cache, folder, mark, python)
                     time.sleep(random.uniform(low, high) * whole)
                     row["kills" if process.poll() is None else "ended_before"] += 1
                     kill(process, mark, watchdog_too)
-                    row["next_run_right"] += verdict(start(oomph, cache, folder)) == expected
+                    row["next_run_right"] += verdict(start(oomph, cache, folder, python=again)) == expected
                     # A watchdog gives the program some time to end; without one the program ends by itself.
                     deadline = time.monotonic() + 10
                     while (alive(mark) or set(left(folder)) - before) and time.monotonic() < deadline and not watchdog_too:

@@ -124,8 +124,10 @@ class Guard:
             signs = self.looks.setdefault(device, Signs())
             peak = stats["allocated_bytes"]["all"]["peak"]
             room = lambda: self._room(device, allocated, reserved)
+            split = stats.get("inactive_split_bytes")
+            lost = (reserved - allocated, split["all"]["current"]) if split else None
             for sentence in signs.stepped(
-                self.record.steps, allocated, peak, stats["num_alloc_retries"], room, tokens, self.gradients
+                self.record.steps, allocated, peak, stats["num_alloc_retries"], room, tokens, self.gradients, lost
             ):
                 self.signs.append(sentence)
                 if not self.quiet:

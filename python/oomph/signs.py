@@ -14,6 +14,9 @@ _LEAST = 1 << 20
 _STEADY = 0.25
 """The two halves of those steps may differ in their growth by this part of it."""
 
+_LEAST_OF_GROWTH = 0.5
+"""What a step needs grows at least by this part of what is held, or it is not the leak that it shows."""
+
 _SETTLED = 3
 """Steps before this one say nothing of a batch's price: the optimizer's state is not there, libraries are loaded."""
 
@@ -30,18 +33,20 @@ class Signs:
 
     def __init__(self):
         self._held = []
+        self._needed = []
         self._batches = []
         """The tokens of the largest batch so far and the peak with it, whenever there was a larger one."""
         self._retries = None
         self._retried = 0
         self._told = set()
 
-    def stepped(self, step, held, peak, retries, room, tokens=None, gradients=None):
+    def stepped(self, step, held, peak, retries, room, tokens=None, gradients=None, lost=None):
         """A step has ended: give the sentences to tell now.
 
         `held` and `peak` are what is allocated now and was at most, in bytes, `retries` is how often the allocator has given
         its cache back so far, and `room()` says how many bytes can still be allocated. `tokens` are those of the largest
         batch so far and of the largest that may still come (`oomph.ahead`), `gradients` what all gradients take, in bytes.
+        `lost` is the cache, in bytes, and how much of it lies in pieces between live tensors.
         """
         told = []
         retried = self._retries is not None and retries > self._retries
@@ -54,10 +59,12 @@ class Signs:
             )
         self._held.append(held)
         del self._held[: -_STEPS - 1]
+        # A piece that no step has filled so far is lost to a leak, whose sizes are the same in each step.
+        self._needed.append(peak if lost is None else min(held + lost[0], peak + lost[1]))
+        del self._needed[: -_STEPS - 1]
         growth = self._growth()
         if growth is not None and self._once("growth"):
-            # The next steps need room for what a step takes at most, beyond what is held at its end.
-            left = max(0, int((room() - max(0, peak - held)) // growth))
+            left = self._left(growth, held, peak, held + room())
             told.append(
                 "%s more are held after each step: the card is full in about %d steps (step %d)"
                 % (size(growth), left, step + left)
@@ -70,6 +77,14 @@ class Signs:
                     "can have %s" % (tokens[1], tokens[0], size(needed), size(most))
                 )
         return told
+
+    def _left(self, growth, held, peak, most):
+        """The steps until what a step needs is more than PyTorch can have."""
+        filling = (self._needed[-1] - self._needed[0]) / _STEPS
+        if filling >= _LEAST_OF_GROWTH * growth:
+            return max(0, int((most - self._needed[-1]) // filling))
+        # An early peak hides it: a step needs what it took at most beyond what was held at its end.
+        return max(0, int((most - held - max(0, peak - held)) // growth))
 
     def _largest(self, held, peak, gradients, seen, coming):
         """The peak of the largest batch to come: what a token takes, times its tokens. None where that is not known."""

@@ -36,6 +36,15 @@ class Forecasts(unittest.TestCase):
             forecast = int(re.search(r"\(step (\d+)\)", sentence).group(1))
             self.assertLess(abs(forecast - death), 0.05 * death, (number, forecast, death))
 
+    def test_pieces_between_what_is_kept_fill_the_card_too(self):
+        signs, sentences, capacity = Signs(), [], 4500 * MIB
+        for step in range(1, 40):
+            held, pieces = (100 + 50 * step) * MIB, 13 * step * MIB
+            peak = held + 42 * MIB
+            sentences += signs.stepped(step, held, peak, 0, lambda: capacity - held, lost=(pieces + 50 * MIB, pieces))
+        # 142 and 63 for each step reach 4500 in step 69.
+        self.assertIn("50.00 MiB more are held after each step: the card is full in about 44 steps (step 69)", sentences[0])
+
     def test_ten_that_fluctuate(self):
         for number in range(10):
             chance = random.Random(number)

@@ -16,8 +16,14 @@ const LEAST: usize = 12;
 /// A smaller growth, in bytes, is the allocator's rounding.
 const LEAST_GROWTH: f64 = 1024.0 * 1024.0;
 
-/// A line is not drawn on for more than so many times the steps that were seen.
+/// A leak's line is not drawn on for more than so many times the steps that were seen.
 const REACH: f64 = 100.0;
+
+/// That of growing inputs: they come to an end, which leaks do not.
+const REACH_OF_INPUTS: f64 = 10.0;
+
+/// What a step needs grows at least so much of what leaks, or it is not the leak that it shows.
+const LEAST_OF_LEAK: f64 = 0.5;
 
 /// Samples that say what is the case now.
 const RECENT: usize = 5;
@@ -102,32 +108,39 @@ impl Series {
         if self.samples.len() < LEAST {
             return nothing;
         }
-        let of = |what: fn(&Sample) -> u64| -> Vec<(f64, f64)> {
+        let of = |what: &dyn Fn(&Sample) -> u64| -> Vec<(f64, f64)> {
             self.samples.iter().map(|sample| (float(sample.step), float(what(sample)))).collect()
         };
-        let (allocated, peak, reserved) = (of(|one| one.allocated), of(|one| one.peak), of(|one| one.reserved));
-        let (trend, line, limit) = if let Some(line) = growing(&allocated) {
-            // The card is full when the step's own peak, which lies above what remains at its end, finds no room.
-            let above = median(recent.iter().map(|one| float(one.peak.saturating_sub(one.allocated))).collect());
-            let above = above.unwrap_or(0.0);
-            // Pieces that a step's peak does not fill serve what is small enough for them and nothing else. How much that
-            // is lies between nothing and all of them.
-            let pinned = median(recent.iter().map(|one| float(one.fragments) - above).collect()).unwrap_or(0.0);
-            (Trend::Leak, line, room.map(|room| room - above - pinned.max(0.0) / 2.0))
+        let (allocated, peak, reserved) = (of(&|one| one.allocated), of(&|one| one.peak), of(&|one| one.reserved));
+        let (trend, growth, filling, limit) = if let Some(leak) = growing(&allocated) {
+            // What a leak keeps is of the same sizes in each step, so that a piece between live tensors that no step has filled
+            // so far is lost: a step needs its peak and these pieces.
+            let needed = growing(&of(&|one| one.reserved.min(one.peak.saturating_add(one.fragments))));
+            if let Some(needed) = needed.filter(|needed| needed.slope >= LEAST_OF_LEAK * leak.slope) {
+                (Trend::Leak, leak, needed, room)
+            } else {
+                // An early peak hides it. The card is full when a step's own peak, which lies above what remains at its end,
+                // finds no room.
+                let above = median(recent.iter().map(|one| float(one.peak.saturating_sub(one.allocated))).collect());
+                let above = above.unwrap_or(0.0);
+                let pinned = median(recent.iter().map(|one| float(one.fragments) - above).collect()).unwrap_or(0.0);
+                (Trend::Leak, leak, leak, room.map(|room| room - above - pinned.max(0.0) / 2.0))
+            }
         } else if !is_steady(&allocated) {
             return WatchedOutlook { trend: Trend::Fluctuating, ..nothing };
         } else if let Some(line) = growing(&peak) {
-            (Trend::GrowingInputs, line, room)
+            (Trend::GrowingInputs, line, line, room)
         } else if !is_steady(&peak) {
             return WatchedOutlook { trend: Trend::Fluctuating, ..nothing };
         } else if let Some(line) = growing(&reserved) {
             // What is cached goes back to the card before an allocation fails, so that no date follows.
-            (Trend::Fragmentation, line, None)
+            (Trend::Fragmentation, line, line, None)
         } else {
             return WatchedOutlook { trend: Trend::Steady, ..nothing };
         };
-        let left = limit.map(|limit| ((limit - line.intercept) / line.slope - float(last.step)).max(0.0));
-        let left = left.filter(|left| left.is_finite() && *left <= REACH * float(steps));
+        let reach = if trend == Trend::GrowingInputs { REACH_OF_INPUTS } else { REACH };
+        let left = limit.map(|limit| ((limit - filling.intercept) / filling.slope - float(last.step)).max(0.0));
+        let left = left.filter(|left| left.is_finite() && *left <= reach * float(steps));
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -136,7 +149,7 @@ impl Series {
         let full_at_step = left.map(|left| last.step.saturating_add(left.ceil() as u64));
         WatchedOutlook {
             trend,
-            bytes_per_step: Some(line.slope),
+            bytes_per_step: Some(growth.slope),
             full_at_step,
             full_in_seconds: left.zip(seconds_per_step).map(|(left, pace)| left * pace),
             ..nothing

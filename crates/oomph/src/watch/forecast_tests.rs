@@ -78,6 +78,30 @@ fn ten_leaks_are_dated_within_five_percent() {
     }
 }
 
+/// A leak that cuts segments into pieces fills the card with them too; one that starts with a high peak is dated all the same.
+#[test]
+fn pieces_and_an_early_peak_are_counted() {
+    let dated = |peak: fn(u64) -> u64, fragments: fn(u64) -> u64| {
+        let (mut seen, room) = (Series::default(), 4500);
+        for step in 1..=40 {
+            seen.add(Sample {
+                seconds: 0.0,
+                step,
+                allocated: (100 + 50 * step) << 20,
+                peak: peak(step) << 20,
+                reserved: (peak(step) + fragments(step) + 30) << 20,
+                fragments: fragments(step) << 20,
+                room: Some(room << 20),
+            });
+        }
+        (seen.outlook().full_at_step, seen.outlook().bytes_per_step)
+    };
+    // 142 and 63 for each step reach 4500 in step 69, and 50 are kept.
+    assert_eq!(dated(|step| 142 + 50 * step, |step| 13 * step), (Some(70), Some(50.0 * MIB)));
+    // Between nothing and 2000, as the peak lay above the last looks: the card is full between the steps 48 and 88.
+    assert_eq!(dated(|_| 4000, |_| 0).0, Some(48));
+}
+
 #[test]
 fn ten_fluctuating_series_get_no_date() {
     let wave = |step: f64, period: f64| (step * std::f64::consts::TAU / period).sin();
