@@ -81,6 +81,9 @@ pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Resu
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 break Some(Fault::at(offset, Cause::Cut));
             }
+            Err(error) if error.kind() == std::io::ErrorKind::QuotaExceeded => {
+                break Some(Fault::at(offset, Cause::Grows));
+            }
             Err(error) => break Some(Fault::at(offset, Cause::Io(error))),
         }
         match serde_json::from_slice::<Line>(&text) {

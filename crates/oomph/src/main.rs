@@ -63,6 +63,7 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    failure::outlive_the_limit_of_files();
     oomph_launch::serve_watchdog();
     let cli = match Cli::parsed() {
         Ok(cli) => cli,

@@ -53,6 +53,7 @@ pub(crate) fn fault(error: &serde_json::Error, offset: u64, memory: u64) -> Faul
         serde_json::error::Category::Eof => Cause::Cut,
         serde_json::error::Category::Io => match error.io_error_kind() {
             Some(std::io::ErrorKind::UnexpectedEof) => Cause::Cut,
+            Some(std::io::ErrorKind::QuotaExceeded) => Cause::Grows,
             Some(std::io::ErrorKind::FileTooLarge) => Cause::TooLarge(memory >> 20),
             kind => Cause::Io(kind.map_or_else(|| std::io::Error::other("unknown"), Into::into)),
         },
