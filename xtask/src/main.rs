@@ -7,6 +7,7 @@
 //! errors by family and writes the widths of its intervals.
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
+//! `cargo xtask words` finds words of the old voice; `xtask/data/words.toml` has better ones.
 //! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
@@ -26,6 +27,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod versions;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -98,6 +100,15 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
+    /// Find words of the old voice (xtask/data/words.toml).
+    Words {
+        /// Print every use, also those that are left for now.
+        #[arg(long)]
+        list: bool,
+        /// Lower the counts in words-left.toml to what is there.
+        #[arg(long)]
+        write: bool,
+    },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
         /// The built library.
@@ -120,6 +131,7 @@ fn main() -> ExitCode {
         Command::Frameworks { check } => frameworks::run(check),
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
+        Command::Words { list, write } => words::run(words::Request { list, write }),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

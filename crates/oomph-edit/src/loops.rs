@@ -122,7 +122,7 @@ pub(crate) struct Evaluation<'a> {
 
 /// The program's own functions that matter for the question what a loop does, by name.
 struct Functions<'a> {
-    /// What the program calls its models: `model.train()` is no call of its function `train`.
+    /// What the program calls its models: `model.train()` is not a call of its function `train`.
     models: &'a BTreeSet<String>,
     /// Those that train, by themselves or by what they call.
     training: BTreeSet<&'a str>,

@@ -254,7 +254,7 @@ pub fn architectures(binary: &[u8]) -> Vec<(u32, bool)> {
         };
         found.push((arch & 0xff, kind == 2));
         let step = (entry_header as usize).saturating_add(payload);
-        // An entry that is shorter than its own header is no entry; one of no length would be read for ever.
+        // An entry that is shorter than its own header is not an entry; one of no length would be read forever.
         if step < FAT_ENTRY_BYTES {
             break;
         }

@@ -20,7 +20,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 /// How many threads are about to fork.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 /// How long a fork waits for others. Nobody holds a lock that long, unless it waits for what the forking thread holds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a waiting thread looks before it sleeps between looks.
 const LOOKS: u32 = 64;
 const NAP: Duration = Duration::from_micros(50);
@@ -76,7 +76,7 @@ fn wait(is_done: impl Fn() -> bool) -> bool {
         }
         if look < LOOKS {
             std::thread::yield_now();
-        } else if begun.elapsed() < PATIENCE {
+        } else if begun.elapsed() < GATE_TIMEOUT {
             std::thread::sleep(NAP);
         } else {
             break;

@@ -101,7 +101,7 @@ pub unsafe fn register(wrapper: *const c_void) -> *mut c_void {
     }
     let mut registered = registered();
     registered.binaries.push(Binary { architectures: found, at: wrapper as usize });
-    // A handle is the binary's place, counted from 1 because null is no handle.
+    // A handle is the binary's place, counted from 1 because null is not a handle.
     registered.binaries.len() as *mut c_void
 }
 

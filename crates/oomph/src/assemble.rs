@@ -251,7 +251,7 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
     let dead: BTreeSet<u32> =
         reports.iter().filter(|hook| hook.oom.as_ref().is_some_and(|oom| oom.fatal)).map(|hook| hook.pid).collect();
     // A rank that died can make the others wait for it until the time is up. A program that ended well although a
-    // process of it died has got over it.
+    // process of it died has recovered.
     if !ended_well && !dead.is_empty() {
         return (Verdict::Oom, dead);
     }

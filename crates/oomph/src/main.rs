@@ -8,7 +8,7 @@
 //! - Data goes to stdout, talk to stderr. In text mode the program's own output passes through unchanged, and the
 //!   answer follows it.
 //! - What goes wrong is one line on stderr, with advice where there is any, and an exit status that `--help` documents.
-//! - No input makes it panic, and a reader that goes away is no error.
+//! - No input makes it panic, and a reader that goes away is not an error.
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -48,8 +48,8 @@ mod progress;
 mod recovered;
 mod review;
 mod run;
+mod run_context;
 mod shell;
-mod stage;
 mod sweep;
 mod trial;
 mod tune;

@@ -272,7 +272,7 @@ fn in_repository(file: &str) -> String {
 fn read_baseline(path: &Path) -> Result<Baseline> {
     serde_json::from_slice(&whole(path)?).map_err(|error| {
         hinted(
-            format!("{} is no baseline: {error}", path.display()),
+            format!("{} is not a baseline: {error}", path.display()),
             "write one with `oomph check REPORT... --write-baseline FILE`",
         )
     })

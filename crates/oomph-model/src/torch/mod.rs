@@ -34,7 +34,7 @@ pub struct Checkpoint {
 /// Reads the names, types and shapes of a checkpoint's tensors.
 ///
 /// # Errors
-/// When the file is no zip archive with a `data.pkl`, is cut short, or its pickle contradicts itself.
+/// When the file is not a zip archive with a `data.pkl`, is cut short, or its pickle contradicts itself.
 pub fn read(source: &mut dyn Source) -> Result<Checkpoint, ModelError> {
     let entry = zip::find(source, "data.pkl")?;
     if entry.length > LARGEST_PICKLE {

@@ -21,7 +21,7 @@ use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::output;
 use crate::program::quoted;
-use crate::stage::{Ended, RealRun, Recording, Scene, Stage};
+use crate::run_context::{Ended, RealRun, Recording, RunContext, RunRequest};
 
 /// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
 pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
@@ -87,7 +87,7 @@ pub fn chosen(answer: &Answer, number: usize) -> Result<(&FixRow, &Applied)> {
 /// # Errors
 /// When there is no such fix, or the run cannot be set up.
 pub fn run(
-    stage: &Stage,
+    context: &RunContext,
     answer: &Answer,
     number: usize,
     real: bool,
@@ -105,25 +105,25 @@ pub fn run(
             keep: None,
             beside: None,
         };
-        let outcome = stage.perform_for_real(&run)?;
+        let outcome = context.perform_for_real(&run)?;
         return Ok(match outcome.interrupted {
             Some(signal) => interrupted(signal),
             None => ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)),
         });
     }
-    let cards = &stage.program.cards;
-    let scene = Scene {
+    let cards = &context.program.cards;
+    let request = RunRequest {
         changes,
         cards,
         output,
-        timeout: stage.program.timeout,
+        timeout: context.program.timeout,
         history: false,
         keep: None,
         give_up: None,
         writes: true,
     };
     output::tell(&format!("oomph: the program with fix {number}: {}", row.titles.join(" + ")), quiet);
-    let report = match stage.perform(&scene)? {
+    let report = match context.perform(&request)? {
         Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
         Ended::Observed(run) => assemble(cards, &run, None),
     };

@@ -20,10 +20,10 @@ use super::price;
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
 use crate::program::quoted;
-use crate::stage::Ended;
+use crate::run_context::Ended;
 use crate::trial::{Changes, Runner, Stop};
 
-/// A file with more bytes is no configuration.
+/// A file with more bytes is not a configuration.
 const LONGEST_CONFIG: u64 = 1 << 20;
 
 /// A try that has begun may run this much longer than the search.

@@ -6,7 +6,7 @@ use oomph_gpu::size;
 use oomph_launch::{HookCheckpoint, HookOom, HookProgress, HookReport};
 
 use super::journal::Death;
-use crate::stage::RealOutcome;
+use crate::run_context::RealOutcome;
 
 /// What one start came to.
 pub struct Attempt {

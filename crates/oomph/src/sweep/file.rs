@@ -13,7 +13,7 @@ use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use super::template::{self, Template};
 use crate::failure::hinted;
 
-/// A file with more bytes is no description of a sweep.
+/// A file with more bytes is not a description of a sweep.
 const LONGEST: u64 = 1 << 20;
 /// A sweep of more cells is refused.
 pub const MOST_CELLS: usize = 20_000;

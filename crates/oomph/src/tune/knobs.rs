@@ -162,7 +162,7 @@ fn knob(text: &str, step: u64, powers: bool) -> Result<Knob> {
     if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "_-.".contains(letter)) {
         return Err(wrong("has no name that could stand in braces"));
     }
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong("has a value that is no whole number"));
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong("has a value that is not a whole number"));
     let mut values = match values.split_once("..") {
         Some((low, high)) => {
             let (low, high) = (number(low)?, number(high.trim_start_matches('='))?);

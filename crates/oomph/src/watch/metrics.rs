@@ -12,7 +12,7 @@ use oomph_report::{WatchReport, WatchedFramework};
 use crate::failure::hinted;
 
 /// A client that says nothing for so long is left.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// No request for figures is longer.
 const REQUEST: usize = 8192;
@@ -66,8 +66,8 @@ impl Server {
 }
 
 fn answer(mut client: TcpStream, text: &str) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_read_timeout(Some(TIMEOUT))?;
+    client.set_write_timeout(Some(TIMEOUT))?;
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST {
