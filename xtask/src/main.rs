@@ -7,6 +7,7 @@
 //! errors by family and writes the widths of its intervals.
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
+//! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
 //! `cargo xtask words` finds words of the old voice; `xtask/data/words.toml` has better ones.
 //! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
@@ -18,6 +19,7 @@ mod elf;
 mod exports;
 mod frameworks;
 mod header;
+mod layers;
 mod library;
 mod preprocess;
 mod rules;
@@ -100,6 +102,18 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
+    /// Draw the modules of each crate, and fail on a cycle (xtask/data/layers.toml lists those that are left).
+    Layers {
+        /// Draw this crate only, with every level.
+        #[arg(long = "crate", value_name = "NAME")]
+        only: Option<String>,
+        /// Draw nothing.
+        #[arg(long)]
+        quiet: bool,
+        /// Take arrows that are gone out of the list.
+        #[arg(long)]
+        write: bool,
+    },
     /// Find words of the old voice (xtask/data/words.toml).
     Words {
         /// Print every use, also those that are left for now.
@@ -131,6 +145,7 @@ fn main() -> ExitCode {
         Command::Frameworks { check } => frameworks::run(check),
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
+        Command::Layers { only, quiet, write } => layers::run(&layers::Request { only, quiet, write }),
         Command::Words { list, write } => words::run(words::Request { list, write }),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use oomph_trace::PoolId;
 
 use crate::driver::{Card, Driver};
-use crate::model::Machine;
+use crate::machine::Machine;
 use crate::native::{BlockId, Oom};
 use crate::settings::MIB;
 use crate::size::round_up;

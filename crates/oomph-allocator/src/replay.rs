@@ -1,6 +1,7 @@
 //! Runs a script through an allocator.
 
-use crate::model::{Capacity, Machine, Model, Visitor, with_machine};
+use crate::machine::{Capacity, Machine};
+use crate::model::{Model, Visitor, with_machine};
 use crate::native::{BlockId, Oom};
 use crate::script::{Kind, Script};
 use crate::statistics::Statistics;

@@ -7,7 +7,8 @@ use oomph_gpu::{Catalogue, Gpu};
 
 use super::described::{self, Described};
 use super::errors;
-use crate::estimate::{CardCost, Estimate, estimate};
+use crate::answer::{CardCost, Estimate};
+use crate::estimate::estimate;
 use crate::tape::Owner;
 
 /// One published measurement, as far as it could be planned.

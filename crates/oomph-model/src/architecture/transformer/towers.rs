@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::ArchitectureError;
 use super::super::config::Config;
-use super::read::{base, class, decoder, is_bare, labels};
+use super::decoder::{base, class, decoder, is_bare, labels};
 use super::{Head, ImageInput, Kind, Norm, Positions, Transformer};
 
 /// BERT and those that are built like it.
