@@ -237,11 +237,10 @@ impl Modules {
                     path.push(name);
                     next += 3;
                 }
-                if path.len() > 1 && matches!(path[0].as_str(), "crate" | "self" | "super") {
-                    if let Some(path) = absolute(module, &path, &self.all) {
-                        let place = (source.shown.clone(), first.span().start().line);
-                        self.references.push(Reference { from: module.clone(), path, place });
-                    }
+                let is_relative = path.len() > 1 && matches!(path[0].as_str(), "crate" | "self" | "super");
+                if let Some(path) = is_relative.then(|| absolute(module, &path, &self.all)).flatten() {
+                    let place = (source.shown.clone(), first.span().start().line);
+                    self.references.push(Reference { from: module.clone(), path, place });
                 }
                 Ok(next)
             }
