@@ -1,4 +1,4 @@
-//! The smallest card on which a trace survives.
+//! Finds the smallest card on which a trace survives.
 
 use crate::machine::Capacity;
 use crate::model::Model;

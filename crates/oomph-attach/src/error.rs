@@ -1,4 +1,4 @@
-//! What can go wrong, with advice.
+//! Errors, with advice.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Options that stand in configuration files: those of Hydra, and of OmegaConf where it reads the command line.
+//! Options in configuration files: those of Hydra, and of OmegaConf where it reads the command line.
 //!
 //! They are typed as `training.batch_size=4`.
 

@@ -1,4 +1,4 @@
-//! Settings in configuration files that the program reads by itself: YAML, JSON and TOML.
+//! Settings in configuration files that the program reads itself: YAML, JSON and TOML.
 //!
 //! A setting is a plain value of such a file, known by the keys that lead to it. It is changed where it is written, and
 //! every other byte of the file stays.

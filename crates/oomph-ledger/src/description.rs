@@ -1,4 +1,4 @@
-//! What a process needs to know to be a card.
+//! Describes a card to the processes that use it.
 
 use crate::layout::DESCRIPTION_BYTES;
 

@@ -127,8 +127,10 @@ fn add(trace: &mut Trace, line: &Line) -> Result<(), String> {
         "unmap" => &[(Action::FreeCompleted, size), (Action::SegmentUnmap, size)],
         "refuse" => &[(Action::Oom, size)],
         "context" => {
-            let text =
-                format!("the driver took {} MiB of card {index} for itself, beside what is recorded", size >> 20);
+            let text = format!(
+                "the driver took {} MiB of card {index} for itself, in addition to what is recorded",
+                size >> 20
+            );
             note_once(trace, text);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! From what a run left behind to the answer. Nothing here touches the system: everything comes in as values.
+//! Makes the report from what a run left behind. Nothing here touches the system: everything comes in as values.
 //!
 //! Two sources are put together. The ledger knows every byte that was taken from a card, by whom, and survives any
 //! death; the hook's files know what the framework made of it, and may be missing. Neither is trusted to agree with
@@ -442,8 +442,8 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
         Some(Err(function)) => {
             let place = function.map(|name| format!(" in {name}")).unwrap_or_default();
             warnings.push(format!(
-                "the line{place} that asked for what the card refused is not known: build with line tables (-g; debug = \
-                 \"line-tables-only\" in Cargo's profile), and it is told"
+                "source line of the failed allocation{place} unknown: build with line tables (-g; debug = \
+                 \"line-tables-only\" in Cargo's profile)"
             ));
             None
         }

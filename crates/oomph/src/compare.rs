@@ -1,4 +1,4 @@
-//! `oomph diff` and `oomph check`: two recordings beside each other, and one against limits.
+//! `oomph diff` and `oomph check`: compares two recordings, or one with limits.
 
 use std::process::ExitCode;
 

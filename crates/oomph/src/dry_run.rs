@@ -1,4 +1,4 @@
-//! `oomph dry-run`: the program on the virtual GPU, and the answer.
+//! `oomph dry-run`: runs the program on the virtual GPU and reports the result.
 
 use std::fs;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Recordings in the formats of other tools, chosen by the name's ending.
+//! Writes recordings in the formats of other tools, chosen by the file name's ending.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

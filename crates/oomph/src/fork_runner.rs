@@ -1,4 +1,4 @@
-//! Trials that share their imports: each is a child of one fork server, where that is the same as a process of its own.
+//! Runs trials as children of one fork server, so that they share their imports.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};

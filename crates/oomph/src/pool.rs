@@ -1,4 +1,4 @@
-//! Pools that frameworks divide up by themselves (JAX, TensorFlow), and what a card must hold for them.
+//! Pools that frameworks manage themselves (JAX, TensorFlow), and what a card must hold for them.
 //!
 //! Such a pool grows by doubling or is taken whole at the start, and may take only a part of the card. What it took says
 //! little of what the program needs; what was allocated of it does, and how much the framework would take of the card.

@@ -1,4 +1,4 @@
-//! `oomph check` on the reports of dry runs: whether a change of the program keeps to limits, and what it needs more.
+//! `oomph check` on dry-run reports: whether a change of the program keeps to limits, and how much more it needs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! A trial: the program once more, with changes, to see what they do.
+//! A trial: a run of the program with changes, to see their effect.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! An answer that hangs on sizes that nobody computed: the program once more with the least that they can be.
+//! Handles answers that depend on sizes that were never computed: runs the program again with the smallest ones.
 //!
 //! A dry run computes small values alone. Where a size hangs on others (how much of a mask is set), the most there can be is
 //! taken, which is the safe side of "fits". A verdict of death is not safe that way.

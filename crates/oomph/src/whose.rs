@@ -1,4 +1,4 @@
-//! Whose memory it was: from the recordings that a run's processes left to the owners in the answer.
+//! Finds the owners of the memory from the recordings that a run's processes left.
 
 use std::collections::BTreeMap;
 use std::fs;

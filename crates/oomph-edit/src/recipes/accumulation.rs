@@ -16,7 +16,7 @@ use super::cannot;
 pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
     let passes = passes(draft.program);
     let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
-        return cannot("the training loop could not be told for certain");
+        return cannot("the training loop could not be identified");
     };
     let [backward] = backwards.as_slice() else {
         return cannot("the loop makes several backward passes");

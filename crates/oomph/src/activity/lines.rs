@@ -1,4 +1,4 @@
-//! Which line of a program a call came from, by its debug information.
+//! Finds the source line of a call, from debug information.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;

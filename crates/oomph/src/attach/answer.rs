@@ -1,4 +1,4 @@
-//! What the script answers (`python/oomph/attached.py`).
+//! The script's answer (`python/oomph/attached.py`).
 
 use oomph_report::{AttachedDevice, Recorded};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `oomph attach`: what a program that nobody prepared holds on the GPU, seen from inside it.
+//! `oomph attach`: inspects the GPU memory of a running program from inside it.
 //!
 //! `oomph-attach` gets a script run in the process; [`visit`] is the conversation with it, and what it left is explained
 //! by the engine of `oomph explain`. All processes are visited at once, each from a thread of its own, so that the ranks

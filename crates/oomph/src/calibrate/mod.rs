@@ -1,4 +1,4 @@
-//! `oomph calibrate`: the same small programs on this machine's card and on its virtual twin, and what differs.
+//! `oomph calibrate`: runs the same small programs on this machine's card and on its virtual twin, and compares them.
 
 pub mod correction;
 

@@ -1,4 +1,4 @@
-//! What a file is, from its first bytes: a log that people read, or a recording that programs wrote.
+//! Detects from a file's first bytes whether it is a log or a recording.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! From what the search found to the answer, in the words of the program's framework.
+//! Turns the result of a search into the answer, in the terms of the program's framework.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

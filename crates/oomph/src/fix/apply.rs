@@ -1,4 +1,4 @@
-//! Acting on an answer: running the program with a fix, and writing it down.
+//! Applies an answer: runs the program with a fix, or writes the fix to a file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -181,7 +181,7 @@ fn write_config(said: Option<&Said>, format: Format, number: usize, path: &Path)
     let of_format = |(name, _): &(&String, &String)| Format::of(name) == Some(format);
     let Some((name, text)) = said.and_then(|said| said.files.iter().find(of_format)) else {
         return Err(hinted(
-            format!("fix {number} cannot be said in a configuration file like {}", path.display()),
+            format!("fix {number} cannot be expressed in a configuration file like {}", path.display()),
             "name a script, for example --write 1 fixed.sh",
         ));
     };
@@ -210,7 +210,7 @@ fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Pa
     Ok(if said.is_some() || row.patch.is_some() {
         told
     } else {
-        format!("{told}; the change to the program stands in it as a comment")
+        format!("{told}; the change to the program is in it as a comment")
     })
 }
 

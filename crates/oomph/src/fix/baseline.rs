@@ -1,4 +1,4 @@
-//! The program as it is: on the cards, and on cards without a limit, where all that it needs is seen.
+//! Runs the unmodified program: on the cards, and on cards without a limit, which shows all that it needs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,10 +54,10 @@ impl Baseline<'_> {
     pub fn see(&self, tell: &(dyn Fn(&str) + Sync)) -> Result<Seen, Stop> {
         self.runner.prepare(self.cards);
         if self.runner.jobs() > 1 {
-            tell("the program as it is");
+            tell("the unmodified program");
             return self.beside_each_other();
         }
-        tell("the program as it is");
+        tell("the unmodified program");
         let first = self.on_the_cards()?;
         let time_limit = self.time_limit(first.elapsed);
         let mut probe = None;

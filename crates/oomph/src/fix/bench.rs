@@ -1,4 +1,4 @@
-//! Trying mixes of remedies on the virtual GPU, and seeing to it that what was tried took effect.
+//! Tries combinations of remedies on the virtual GPU, and checks that each took effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

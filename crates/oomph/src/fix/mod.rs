@@ -1,4 +1,4 @@
-//! `oomph fix`: the cheapest changes that make a program fit, each of them tried before it is offered.
+//! `oomph fix`: finds the cheapest changes that make a program fit; each is run before it is offered.
 
 mod answer;
 mod apply;

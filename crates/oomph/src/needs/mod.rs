@@ -1,4 +1,4 @@
-//! What a program needs: the smallest card that holds it.
+//! Finds what a program needs: the smallest card that holds it.
 //!
 //! On a card without a limit the cache is never given back and cuDNN takes larger workspaces, so its peak there is not
 //! what it needs. Replays of what it requested there foretell the smallest capacity, and runs on cards of about that size

@@ -1,4 +1,4 @@
-//! What was asked for, made a workload.
+//! Converts command-line arguments into a `Workload`.
 
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
@@ -350,7 +350,7 @@ fn serving(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
         ));
     }
     if stored.is_some() && args.precision.is_some() {
-        return Err(hinted(format!("the weights of `{name}` are as its files have them"), "leave out --precision"));
+        return Err(hinted(format!("the precision of `{name}` is fixed by its files"), "leave out --precision"));
     }
     if task == Task::Serve && !shape.is_some_and(|shape| oomph_plan::serves(shape)) {
         return Err(hinted(format!("vLLM cannot serve `{name}`"), "leave out --task serve"));

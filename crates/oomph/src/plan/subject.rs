@@ -1,4 +1,4 @@
-//! The model that was named.
+//! Resolves the model that the command line names.
 
 use std::path::{Path, PathBuf};
 
@@ -141,7 +141,7 @@ fn subject(model: Model, origin: Origin) -> Result<Found> {
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             hinted(
                 format!("the architecture of `{}` is not known{why}", oomph_report::clean(&name)),
-                "a folder with config.json, a GGUF file or a built-in name tells it",
+                "pass a folder with config.json, a GGUF file or a built-in name",
             )
         }
     })

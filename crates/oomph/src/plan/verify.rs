@@ -1,4 +1,4 @@
-//! A plan held against a dry run of its program.
+//! Compares a plan with a dry run of its program.
 
 use std::path::{Path, PathBuf};
 

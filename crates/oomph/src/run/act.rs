@@ -89,11 +89,11 @@ impl Guarded<'_> {
         let answer = match self.searched(steps, &has_ended) {
             Ok(Some(answer)) => answer,
             Ok(None) => return,
-            Err(error) => return output::say(&format!("oomph: warning: it goes on as it is: {error:#}")),
+            Err(error) => return output::say(&format!("oomph: warning: the program goes on unchanged: {error:#}")),
         };
         if answer.remedies.is_empty() {
             let reason = answer.reason.unwrap_or_else(|| "nothing was found".into());
-            return output::say(&format!("oomph: it goes on as it is: {reason}"));
+            return output::say(&format!("oomph: the program goes on unchanged: {reason}"));
         }
         let seconds = began.elapsed().as_secs();
         output::say(&format!(

@@ -1,4 +1,4 @@
-//! What became of one start of the program.
+//! Evaluates one start of the program.
 
 use std::path::Path;
 

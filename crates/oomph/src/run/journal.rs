@@ -1,4 +1,4 @@
-//! The journal of guarded runs: one JSON object a line, only ever added to.
+//! The journal of guarded runs: an append-only file with one JSON object per line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `oomph run`: the program on the real GPU, started again with a verified change where it dies of GPU memory.
+//! `oomph run`: runs the program on the real GPU, and restarts it with a verified change if GPU memory runs out.
 //!
 //! The loop is [`Guarded::go`]: an attempt ([`RunContext::perform_for_real`]), what became of it ([`attempt`]), and, where it
 //! died of GPU memory, what comes next ([`remedy`]) and from where ([`checkpoint`]). Each turn leaves lines in the
@@ -259,7 +259,7 @@ impl Guarded<'_> {
             Next::Fixes(fixes) => Ok(fixes),
             Next::Fits { .. } => Ok(Vec::new()),
             Next::Nothing(reason) => {
-                output::say(&format!("oomph: no fix: {reason}; the program starts as it is"));
+                output::say(&format!("oomph: no fix: {reason}; the program starts unchanged"));
                 Ok(Vec::new())
             }
         }

@@ -1,4 +1,4 @@
-//! What a program is started with next: the cheapest fix that a dry run has shown to fit what is free on the card.
+//! Chooses the next start's remedies: the cheapest fix that a dry run has shown to fit the card's free memory.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

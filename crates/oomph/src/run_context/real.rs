@@ -1,4 +1,4 @@
-//! Runs that count: on this machine's own GPU, or on a virtual one that stands in for it.
+//! Real runs: on this machine's own GPU, or on a virtual one instead, with writes that are kept.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! `oomph sweep`: a matrix of dry runs, run here or as a job elsewhere, with a table of what they showed.
+//! `oomph sweep`: runs a matrix of dry runs, here or as a job elsewhere, and shows the results as a table.
 //!
 //! [`file`] reads the description, [`cells`] expands it, [`perform`] runs what [`store`] does not know yet, and
 //! [`write`] makes jobs of Slurm, Kubernetes and Ray, whose tasks run cells and leave their answers in the same folder.

@@ -1,4 +1,4 @@
-//! `oomph tune`: the largest batch, length or resolution that fits, with both sides of the boundary run.
+//! `oomph tune`: finds the largest batch, length or resolution that fits, and runs both sides of the boundary.
 
 mod knobs;
 mod search;

@@ -1,4 +1,4 @@
-//! One look at the cards: the driver's figures, the runs of this user, and how they belong together.
+//! Takes one reading of the cards: joins the driver's figures with this user's runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

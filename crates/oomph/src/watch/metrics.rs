@@ -1,4 +1,4 @@
-//! The figures as OpenMetrics, served on this machine.
+//! Serves the figures as OpenMetrics on this machine.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
@@ -106,7 +106,7 @@ fn metrics(report: &WatchReport) -> String {
         ("oomph_process_allocated_peak_bytes", "Peak of the live tensors."),
         ("oomph_process_reserved_peak_bytes", "Peak of what the allocator took."),
         ("oomph_process_step", "Optimizer steps of the training."),
-        ("oomph_process_full_at_step", "The step at which the card is full, where that can be told."),
+        ("oomph_process_full_at_step", "The step at which the card will be full, if a forecast is possible."),
     ]
     .map(|(name, help)| (name, help, Vec::new()))
     .to_vec();
