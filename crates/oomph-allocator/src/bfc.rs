@@ -1,6 +1,6 @@
 //! The best-fit allocator with coalescing of TensorFlow and XLA (JAX).
 //!
-//! The rules are those of `BFCAllocator` as it stands in 2026, with the spatial partitioning off: blocks ("chunks") are
+//! The rules are those of `BFCAllocator` as of 2026, with the spatial partitioning off: blocks ("chunks") are
 //! multiples of 256 bytes; the smallest free one that fits is taken, the lowest of equal ones; it is split where it is
 //! at least twice the request or 128 MiB larger; memory is taken from the driver in regions, either all of it at once or
 //! in regions that double. Streams and private pools mean nothing to it.

@@ -105,7 +105,7 @@ impl Visitor<Replay> for Player<'_> {
 }
 
 impl Player<'_> {
-    /// Runs the script to its end, or to the step that fails: `None` while what stood at the start is allocated.
+    /// Runs the script to its end, or to the step that fails: `None` while what was live at the start is allocated.
     fn play<M: Machine>(&self, machine: &mut M, replay: &mut Replay) -> Result<(), (Option<usize>, Oom)> {
         let script = self.script;
         let mut slots = vec![EMPTY; script.slots as usize];

@@ -11,7 +11,7 @@ use crate::source::{around, function_of, statement_of, within};
 
 /// A block of statements in which a backward pass is made.
 pub(crate) struct Pass<'a> {
-    /// The innermost loop around it, if it stands in one.
+    /// The innermost loop around it, if it is in one.
     pub at_loop: Option<Node<'a>>,
     /// The calls of `.backward()`, in order.
     pub backwards: Vec<Call<'a>>,

@@ -263,7 +263,7 @@ tables! {
         pattern: Text,
     }
 
-    /// One row for each figure and setting that a log states, with the line that it stands in.
+    /// One row for each figure and setting that a log states, with the line that it is in.
     1 "facts" Fact {
         /// The failure that it belongs to.
         id: Text,

@@ -102,7 +102,7 @@ fn transformer(
         owners = before_sharding(shape, &spread, &run);
     }
     if let Some(stored) = stored.filter(|_| !matches!(workload.task, Task::Full | Task::Freeze)) {
-        // Adapters stand beside weights that stay as the files have them.
+        // Adapters are added to weights that stay as the files have them.
         let adapters = run.trained.saturating_mul(4);
         owners[Owner::Weights as usize] =
             (stored.bytes / parallel.tensor.max(1) / parallel.pipeline.max(1)).saturating_add(adapters);
@@ -156,7 +156,7 @@ fn transformer(
 /// `calibration/jobs` need.
 fn widths(shape: &Transformer, workload: &Workload, followed_shards: bool) -> Quantiles {
     if followed_shards {
-        // Gathered parameters and gradients lie on streams of their own, in gaps that are not told from here.
+        // Gathered parameters and gradients lie on streams of their own, in gaps that are not known here.
         return Quantiles { low: 0.9, middle: 1.0, high: 1.25, ..interval::unread() };
     }
     if workload.objective != Objective::Labels || workload.task == Task::Evaluate {

@@ -25,7 +25,7 @@
 //! | `cut` | the log grew too long and ends here |
 //!
 //! Fields may come in any order, `pid`, `address` and `stream` may be absent, unknown fields and kinds are passed over.
-//! What stands at the end of the log is what was not given back; the segments and blocks of the trace say so.
+//! What is at the end of the log is what was not given back; the segments and blocks of the trace say so.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};

@@ -1,7 +1,7 @@
 //! One columnar model of GPU memory over time.
 //!
 //! Everything that records memory (a PyTorch snapshot, the virtual GPU's log, a profiler's trace) is read into a
-//! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that stood at
+//! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that were live at
 //! the end.  Readers never execute what they read, and never need more memory than a small multiple of the information
 //! in a file.
 #![forbid(unsafe_code)]

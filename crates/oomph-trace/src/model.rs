@@ -58,7 +58,7 @@ pub enum DeviceKind {
     Host,
 }
 
-/// One device: what happened, and what stood at the end.
+/// One device: what happened, and what was live at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     /// Card or host memory.
@@ -80,7 +80,7 @@ impl Device {
     }
 }
 
-/// A segment as it stood at the end: one `cudaMalloc`, or one mapped range of an expandable segment.
+/// A segment as it was at the end: one `cudaMalloc`, or one mapped range of an expandable segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Where it starts.
@@ -103,7 +103,7 @@ pub struct Segment {
     pub end_block: u32,
 }
 
-/// A block as it stood at the end.
+/// A block as it was at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Where it starts.

@@ -135,7 +135,7 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
         .collect()
 }
 
-/// Reads a whole cubin. The registers of a kernel stand in the upper byte of its `.text` section's `sh_info`, its
+/// Reads a whole cubin. The registers of a kernel are in the upper byte of its `.text` section's `sh_info`, its
 /// shared memory is the size of `.nv.shared.KERNEL`, and its frame and thread limit are in `.nv.info.KERNEL`.
 pub fn code(image: &[u8]) -> Option<Code> {
     let all = sections(image)?;

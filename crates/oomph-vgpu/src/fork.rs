@@ -159,8 +159,8 @@ impl<T> Once<T> {
     }
 }
 
-/// Has this library told of every fork. Called once, when the library is loaded: whoever registers later is told before
-/// a fork, and may take locks of this library then.
+/// Registers for notice of every fork. Called once, when the library is loaded: handlers that are registered later run
+/// before this one at a fork, and may take locks of this library then.
 pub fn follow() {
     // SAFETY: the three are `extern "C"` functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };

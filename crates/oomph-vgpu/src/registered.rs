@@ -60,7 +60,7 @@ struct Registered {
     /// while it loads and asks about a few, so they are sorted at the first question.
     kernels: Vec<(usize, u32, usize)>,
     sorted: bool,
-    /// Where the files lie that the report was told of.
+    /// Where the files lie that were already reported.
     told: Vec<Range<usize>>,
 }
 

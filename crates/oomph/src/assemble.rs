@@ -281,7 +281,7 @@ pub fn used_a_gpu(run: &Observation) -> bool {
     run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0))
 }
 
-/// Whether the card refused something to a process of which no framework told how it ended. Where one did, refusals
+/// Whether the card refused something to a process whose end no framework reported. Where one did, refusals
 /// alone prove nothing: PyTorch's allocator gives its cache back and asks again. A process that was refused even its
 /// context has no allocator yet.
 fn unexplained_refusal(run: &Observation) -> bool {
@@ -430,7 +430,7 @@ pub fn site_of(site: &HookSite) -> Site {
     }
 }
 
-/// Where no framework told of the error, the last refusal is all that is known of it.
+/// Where no framework reported the error, the last refusal is all that is known of it.
 fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: &mut Vec<String>) {
     let mut refused = run.ledger.devices().iter().zip(devices).enumerate();
     let Some((index, (books, device))) = refused.find(|(_, (books, _))| books.refusals > 0) else { return };

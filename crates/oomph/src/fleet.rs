@@ -12,7 +12,7 @@ use crate::failure::hinted;
 /// The name of the program.
 const PROGRAM: &str = "oomph-fleet";
 
-/// Becomes `oomph-fleet` with the same words. It is told by its own name, `oomph`, how it was called.
+/// Becomes `oomph-fleet` with the same words. Its own name, `oomph`, says how it was called.
 ///
 /// # Errors
 /// When it is not installed, or cannot be started.

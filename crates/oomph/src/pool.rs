@@ -37,7 +37,7 @@ pub fn without_slack(peak: &Peak) -> Peak {
     }
 }
 
-/// The most that the pool takes of a card of `capacity` bytes, told from what it takes of one of `seen` bytes.
+/// The most that the pool takes of a card of `capacity` bytes, computed from what it takes of one of `seen` bytes.
 pub fn limit_on(pool: &Pool, seen: u64, capacity: u64) -> u64 {
     let Some(limit) = pool.limit_bytes else { return u64::MAX };
     match pool.scales {

@@ -25,7 +25,7 @@ const WEIGHTS: &[&str] = &["state_dict", "model_state_dict", "model"];
 pub struct Checkpoint {
     /// The tensors of the model, by name; tensors that share their numbers are there once.
     pub tensors: Vec<Tensor>,
-    /// Names of what stands beside the model's weights, such as an optimizer's state.
+    /// Names of what accompanies the model's weights, such as an optimizer's state.
     pub beside: Vec<String>,
     /// Tensors that are another name of one that is there.
     pub shared: u64,
@@ -56,7 +56,7 @@ pub(super) fn malformed(problem: impl Into<String>, offset: u64) -> ModelError {
     ModelError::malformed("PyTorch", problem, offset)
 }
 
-/// Finds the tensors, and tells the model's from what stands beside it.
+/// Finds the tensors, and separates the model's from what accompanies it.
 fn gather(root: &Value, heap: &Heap) -> Checkpoint {
     let mut checkpoint = Checkpoint::default();
     let top = heap.entries(root);

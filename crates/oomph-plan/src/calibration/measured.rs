@@ -117,7 +117,7 @@ pub fn table(rows: &[Measured]) -> String {
     for row in rows {
         let reason = match &row.planned {
             Err(reason) => *reason,
-            Ok(_) if row.least => "planned as the least that it can have been: batch or length are not told",
+            Ok(_) if row.least => "planned as the least that it can have been: batch or length are not given",
             Ok(_) => continue,
         };
         reasons.entry(reason).or_default().push(&row.id);

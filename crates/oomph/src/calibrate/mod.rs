@@ -89,7 +89,7 @@ pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(status::DONE))
 }
 
-/// The card to be compared: the one that stands in, else the first that CUDA sees here.
+/// The card to be compared: the virtual one of a rehearsal, else the first that CUDA sees here.
 fn gpu(rehearse: Option<&str>) -> Result<&'static Gpu> {
     let catalogue = Catalogue::builtin();
     if let Some(name) = rehearse {

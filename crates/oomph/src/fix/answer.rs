@@ -47,7 +47,7 @@ pub struct Applied {
     pub changes: Changes,
     /// As one would type it, where that says it all.
     pub said: Option<Said>,
-    /// The same with everything in the program's configuration file that can stand there.
+    /// The same with everything in the program's configuration file that can be there.
     pub said_in_file: Option<Said>,
     /// Whether an optimizer step sees fewer samples than before: the program accumulates no gradients.
     pub shrinks_batch: bool,
@@ -265,7 +265,7 @@ impl<'a> Parts<'_, 'a> {
         let mut notes: Vec<String> = Vec::new();
         for dose in &fix.mix.doses {
             notes.extend(dose.remedy.note_for(&self.applier.situation.frameworks));
-            // The line is told with the remedy that changes what it keeps.
+            // The line is reported with the remedy that changes what it keeps.
             if dose.remedy.when.causes.contains(&Cause::Leak) {
                 let results = dose.remedy.aims.contains(&Operation::Evaluation);
                 let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
@@ -289,7 +289,7 @@ impl<'a> Parts<'_, 'a> {
         let limit = base.limit_bytes;
         let ready = self.applier.ready(&fix.mix).ok();
         let by_hand = ready.as_ref().is_none_or(|ready| ready.means == Means::Hook);
-        // Of a fix that needs hands, what was placed in the code is told as a patch all the same.
+        // Of a fix that needs hands, what was placed in the code is still printed as a patch.
         let placed = ready.as_ref().and_then(|ready| self.patch(ready));
         let (placed, folder) = placed.unzip();
         let patch = placed.clone().filter(|_| !by_hand);

@@ -140,7 +140,7 @@ pub fn run(
 }
 
 /// Writes a fix down, and says so: as the program's configuration file where the name ends like one, else as a shell
-/// script. What has to be changed in the code stands in a script as comments.
+/// script. What has to be changed in the code is in a script as comments.
 ///
 /// # Errors
 /// When there is no such fix, it cannot be written so, or a file cannot be written or is there already.

@@ -128,7 +128,7 @@ fn program_of(args: &RunArgs) -> Result<Program> {
 /// A program under guard.
 struct Guarded<'a> {
     context: &'a RunContext,
-    /// What a search beside the running program is told.
+    /// The arguments of a search that runs next to the program.
     search_arguments: Vec<OsString>,
     devices: Devices,
     rules: Rules,

@@ -57,7 +57,7 @@ pub struct Rules {
     pub only: Option<BTreeSet<String>>,
 }
 
-/// The ids of remedies that are told with their amounts.
+/// The ids of remedies that are printed with their amounts.
 pub fn ids(remedies: &[String]) -> BTreeSet<String> {
     remedies.iter().filter_map(|name| name.split('/').next()).map(str::to_owned).collect()
 }

@@ -86,7 +86,7 @@ pub struct Performed {
 }
 
 impl Running<'_> {
-    /// Runs cells. What is done when it fails or is interrupted has been told.
+    /// Runs cells. Cells that are done when it fails or is interrupted have been reported.
     ///
     /// # Errors
     /// When a run cannot be set up, or an answer cannot be kept.

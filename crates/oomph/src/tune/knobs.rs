@@ -21,7 +21,7 @@ pub type Setting = BTreeMap<String, u64>;
 /// One knob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
-    /// What stands in the braces.
+    /// What is in the braces.
     pub name: String,
     /// Its values, ascending; never empty.
     pub values: Vec<u64>,

@@ -20,7 +20,7 @@ pub struct Looker {
     places: Vec<(Option<u32>, u32, Option<u32>)>,
 }
 
-/// A process of a guarded run that has told what it holds.
+/// A process of a guarded run that has reported what it holds.
 struct Told<'a> {
     report: &'a HookReport,
     now: &'a HookMemoryNow,
