@@ -345,7 +345,7 @@ fn is_number(text: &str) -> bool {
 }
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    // A pipe or a device of that name would block for ever.
+    // A pipe or a device of that name would block forever.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }

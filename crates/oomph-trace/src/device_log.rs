@@ -25,7 +25,7 @@
 //! | `cut` | the log grew too long and ends here |
 //!
 //! Fields may come in any order, `pid`, `address` and `stream` may be absent, unknown fields and kinds are passed over.
-//! What stands at the end of the log is what was not given back; the segments and blocks of the trace say so.
+//! What is at the end of the log is what was not given back; the segments and blocks of the trace say so.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -130,8 +130,10 @@ fn add(trace: &mut Trace, line: &Line) -> Result<(), String> {
         "unmap" => &[(Action::FreeCompleted, size), (Action::SegmentUnmap, size)],
         "refuse" => &[(Action::Oom, size)],
         "context" => {
-            let text =
-                format!("the driver took {} MiB of card {index} for itself, beside what is recorded", size >> 20);
+            let text = format!(
+                "the driver took {} MiB of card {index} for itself, in addition to what is recorded",
+                size >> 20
+            );
             note_once(trace, text);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! How the program says that something went wrong: one line, and a hint where there is one.
+//! Reports an error as one line, with a hint where there is one.
 
 use std::fmt;
 use std::process::ExitCode;

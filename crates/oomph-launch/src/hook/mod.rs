@@ -1,4 +1,4 @@
-//! What the launcher tells the Python hook, and what the hook tells back. `ARCHITECTURE.md` describes both files.
+//! The messages between the launcher and the Python hook. `docs/internals/run-folder.md` describes both files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -180,7 +180,7 @@ pub enum AppliedState {
 }
 
 /// What the hook left of one process for the explanation: see "What the hook leaves for the explanation" in
-/// `ARCHITECTURE.md`.
+/// `docs/internals/run-folder.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookHistory {
     /// The process.

@@ -1,4 +1,4 @@
-//! Where a process's memory is heading, from what it held at the ends of its steps.
+//! Forecasts a process's memory from what it held at the ends of its steps.
 //!
 //! What is compared lies at equal phases, the ends of optimizer steps, and the line through it is drawn by the median of
 //! the slopes between all pairs of points (Theil and Sen), which a few outliers do not move. A date is given only where
