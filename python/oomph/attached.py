@@ -237,7 +237,10 @@ def is_waited_for(folder):
     except OSError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A shared one, so that two threads that ask at once do not take each other for `oomph attach`.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # A child that was forked meanwhile has the lock as well; this ends it for both.
+        fcntl.flock(lock, fcntl.LOCK_UN)
         return False
     except OSError:
         return True
@@ -247,9 +250,9 @@ def is_waited_for(folder):
 
 def record(torch, folder, order, answer, write):
     """Record some steps; the answer is written at the end of the last one, in the thread that makes it."""
-    kept = getattr(sys, KEPT, None)
-    if kept is not None and not discard(kept):
-        return json.dumps({**answer, "busy": "another oomph attach records or watches it; end that with --stop"})
+    refused = discarded()
+    if refused:
+        return json.dumps({**answer, **refused})
     session = Session(torch, folder, order["entries"])
     counted = session.count()
     if counted is False:
@@ -282,19 +285,24 @@ def describe(session, answer):
     }
 
 
-def discard(session):
-    """End a session that nobody waits for any more. False where somebody does."""
-    if session.on and (session.dump is not None or is_waited_for(session.folder)):
-        return False
-    session.close()
-    return session.remove()
+def discarded():
+    """End a session that nobody waits for any more, if there is one. What stands in the way, for the answer: somebody who waits, or
+    an optimizer's step, which is over soon.
+    """
+    kept = getattr(sys, KEPT, None)
+    if kept is None:
+        return {}
+    if kept.on and (kept.dump is not None or is_waited_for(kept.folder)):
+        return {"busy": "another oomph attach records or watches it; end that with --stop"}
+    kept.close()
+    return {} if kept.remove() else {"again": True}
 
 
 def watch(torch, folder, order, answer):
     """Leave a recording running, and write it out when memory runs out."""
-    kept = getattr(sys, KEPT, None)
-    if kept is not None and not discard(kept):
-        answer["busy"] = "another oomph attach records or watches it; end that with --stop"
+    refused = discarded()
+    if refused:
+        answer.update(refused)
         return
     attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
     if attach is None:

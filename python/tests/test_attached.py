@@ -178,6 +178,28 @@ class Sessions(unittest.TestCase):
         self.assertEqual(seen, [(False, False)])
         self.assertTrue(session.remove())
 
+    def test_what_a_killed_attacher_left_is_busy_for_a_step_only(self):
+        from oomph import attached
+
+        self.session(100, held=False)
+        optimizer, seen = self.optimizer(), []
+        handle = optimizer.register_step_post_hook(lambda *_: seen.append(attached.discarded()))
+        self.addCleanup(handle.remove)
+        optimizer.step()
+        self.assertEqual((seen, attached.discarded(), attached.discarded()), ([{"again": True}], {}, {}))
+        session = self.session(100)
+        self.assertIn("another oomph attach", attached.discarded()["busy"])
+        self.assertTrue(session.on)
+
+    def test_two_that_ask_at_once_are_no_attacher(self):
+        from oomph import attached
+
+        order = Order(self, {}, held=False)
+        fcntl.flock(order.lock, fcntl.LOCK_SH)
+        self.assertFalse(attached.is_waited_for(order.path))
+        fcntl.flock(order.lock, fcntl.LOCK_EX)
+        self.assertTrue(attached.is_waited_for(order.path))
+
     def test_a_recording_ends_with_its_attacher(self):
         session = self.session(100, held=False)
         self.optimizer().step()
