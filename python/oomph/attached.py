@@ -286,7 +286,7 @@ def describe(session, answer):
 
 
 def discarded():
-    """End a session that nobody waits for any more, if there is one. What stands in the way, for the answer: somebody who waits, or
+    """End a session that nobody waits for any more, if there is one. The reason why not, for the answer: somebody who waits, or
     an optimizer's step, which is over soon.
     """
     kept = getattr(sys, KEPT, None)
