@@ -36,7 +36,7 @@ class RunCase(unittest.TestCase):
 
     def configure(self, **more):
         """Write hook.json: what every run has, what this case wants, and more."""
-        config = {"stop": {"mode": "exit", "steps": 3}, "program_root": self.user, **self.config, **more}
+        config = {"schema": "oomph.hook-config/1", "stop": {"mode": "exit", "steps": 3}, "program_root": self.user, **self.config, **more}
         with open(os.path.join(self.run_folder, "hook.json"), "w") as file:
             json.dump(config, file)
 

@@ -7,6 +7,7 @@
 //! errors by family and writes the widths of its intervals.
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
+//! `cargo run -p xtask -- schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
 //! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
@@ -20,6 +21,7 @@ mod header;
 mod library;
 mod preprocess;
 mod rules;
+mod schemas;
 mod spread;
 #[path = "../../crates/oomph-vgpu/build/table.rs"]
 mod table;
@@ -77,6 +79,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Write the JSON Schemas of documents and the Python module of the protocol.
+    Schemas {
+        /// Change nothing, and fail if a file would change.
+        #[arg(long)]
+        check: bool,
+    },
     /// Say how often the interval of a dry run holds in replays that did not set it.
     Spread {
         /// Recordings that `oomph dry-run --snapshot FILE` wrote.
@@ -118,6 +126,7 @@ fn main() -> ExitCode {
         }
         Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
         Command::Frameworks { check } => frameworks::run(check),
+        Command::Schemas { check } => schemas::run(check),
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),

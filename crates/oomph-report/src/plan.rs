@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-crate::schema::schema!(PlanSchema, "oomph.plan/1");
+oomph_protocol::schema!(PlanSchema, "oomph.plan/1");
 
 /// What a workload on a model needs, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

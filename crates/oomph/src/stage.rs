@@ -166,6 +166,7 @@ impl Stage {
         let Scene { changes, cards, output, timeout, history, keep: _, give_up: _, writes } = *scene;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
+            schema: Default::default(),
             stop: program.stop,
             follow: true,
             values: program.values,
@@ -242,6 +243,7 @@ impl Stage {
                 "the virtual GPU needs as many addresses as the card has bytes, though hardly any memory; raise the limit",
             ));
         }
+        folder.check_versions()?;
         let histories = folder.histories();
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use oomph_gpu::Catalogue as Cards;
-use oomph_launch::{AppliedState, HookKept, masked};
+use oomph_launch::{HookKept, RemedyState, masked};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite::{self, Change, Into};
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
@@ -277,7 +277,7 @@ impl<'a> Parts<'_, 'a> {
             }
         }
         let evidence = fix.mix.doses.iter().filter_map(|dose| {
-            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == AppliedState::Applied)?;
+            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == RemedyState::Applied)?;
             Some(match &told.evidence {
                 Some(evidence) => format!("{}: {}; {evidence}", told.id, told.what),
                 None => format!("{}: {}", told.id, told.what),

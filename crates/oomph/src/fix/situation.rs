@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oomph_explain::snapshot::{Owner as Named, OwnerRow};
-use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
+use oomph_launch::{HookKept, HookOom, HookProgram, HookReports, Phase};
 use oomph_remedy::rewrite::{self, Line};
 use oomph_remedy::{Cause, Framework, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Task};
 
@@ -107,7 +107,7 @@ impl Known<'_> {
             _ if !self.program.pipelines.is_empty() => Some(Task::Inference),
             _ if self.trains() => Some(Task::Training),
             // Who died in a forward pass without gradients, and made no optimizer, does not train.
-            _ if self.oom.is_some_and(|oom| matches!(oom.phase.as_str(), "eval" | "generate")) => Some(Task::Inference),
+            _ if self.oom.is_some_and(|oom| matches!(oom.phase, Phase::Eval | Phase::Generate)) => Some(Task::Inference),
             _ => None,
         }
     }
@@ -116,7 +116,7 @@ impl Known<'_> {
     fn collects_on_card(&self) -> bool {
         let results: u64 =
             self.program.kept.iter().filter(|kept| kept.is_results()).filter_map(|kept| kept.bytes).sum();
-        let evaluates = self.oom.is_some_and(|oom| oom.phase == "eval");
+        let evaluates = self.oom.is_some_and(|oom| oom.phase == Phase::Eval);
         self.trains() && !evaluates && results >= self.limit_bytes / COLLECTED_SHARE
     }
 
@@ -294,14 +294,14 @@ impl Known<'_> {
     pub fn moments(&self) -> Vec<Operation> {
         let program = self.program;
         let mut moments = Vec::new();
-        match self.oom.map(|oom| oom.phase.as_str()) {
-            Some("load") => moments.push(Operation::Load),
+        match self.oom.map(|oom| oom.phase) {
+            Some(Phase::Load) => moments.push(Operation::Load),
             // A forward pass without gradients is an evaluation only where something is trained as well; so are the
             // samples that a training script of a diffusion model draws.
-            Some("eval" | "text-encoding" | "denoising" | "decoding") if self.trains() => {
+            Some(Phase::Eval | Phase::TextEncoding | Phase::Denoising | Phase::Decoding) if self.trains() => {
                 moments.push(Operation::Evaluation);
             }
-            Some("generate") => moments.push(Operation::Generation),
+            Some(Phase::Generate) => moments.push(Operation::Generation),
             _ => {}
         }
         if !program.pipelines.is_empty() {

@@ -85,6 +85,7 @@ impl Stage {
     pub fn perform_for_real(&self, run: &RealRun<'_>) -> Result<RealOutcome> {
         let RealRun { changes, output, stand_in, recording, guard, keep, beside } = *run;
         let folder = RunFolder::create(&HookConfig {
+            schema: Default::default(),
             stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
             follow: false,
             values: if stand_in.is_some() { self.program.values } else { Values::Off },
