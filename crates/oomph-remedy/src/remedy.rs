@@ -40,6 +40,9 @@ pub struct Remedy {
     /// The frameworks that do it by themselves.
     #[serde(default)]
     pub defaults: Vec<ByDefault>,
+    /// What shows that a program uses it already: one of these.
+    #[serde(default)]
+    pub shown_by: Vec<Shown>,
     /// Remedies that cannot be used together with it, or that do the same.
     #[serde(default)]
     pub conflicts: Vec<String>,
@@ -62,6 +65,18 @@ pub struct Remedy {
     /// What may keep it from saving anything: said until a run has shown what it saves. `machine` stands for everybody.
     #[serde(default)]
     pub doubts: Vec<Aside>,
+}
+
+/// What a program was seen to be, as far as it shows that a remedy is in effect. The words are those of
+/// [`crate::Seen`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shown {
+    /// All of these were seen.
+    pub all: Vec<String>,
+    /// None of these was.
+    #[serde(default)]
+    pub none: Vec<String>,
 }
 
 /// A sentence for the users of one framework.
