@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::estimate::{self, CardCost, Estimate, Subject};
-use crate::tape::Owner;
+use crate::tape::TapeOwner;
 use crate::workload::Workload;
 use crate::{pipeline, run};
 
@@ -62,11 +62,11 @@ impl<'a> Nearby<'a> {
 
 /// Reserved over allocated bytes of an estimate.
 fn reserved_share(estimate: &Estimate) -> f64 {
-    let sum = |except: &[Owner]| {
-        let counted = Owner::ALL.into_iter().filter(|owner| !except.contains(owner));
+    let sum = |except: &[TapeOwner]| {
+        let counted = TapeOwner::ALL.into_iter().filter(|owner| !except.contains(owner));
         counted.fold(0_u64, |sum, owner| sum.saturating_add(estimate.owners[owner as usize]))
     };
-    sum(&[Owner::Context]) as f64 / sum(&[Owner::Context, Owner::Slack]).max(1) as f64
+    sum(&[TapeOwner::Context]) as f64 / sum(&[TapeOwner::Context, TapeOwner::Slack]).max(1) as f64
 }
 
 #[cfg(test)]

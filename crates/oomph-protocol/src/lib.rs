@@ -55,4 +55,6 @@ pub use version::{DEVICE_ACTIVITY, DEVICE_LOG, DEVICE_REFUSAL, HOOK_CONFIG, HOOK
 pub use version::{Document, ReadError, read};
 #[cfg(feature = "documents")]
 pub use vocabulary::spelled_out;
-pub use vocabulary::{LimitScales, LoopKind, Moment, NamedOwner, Owner, Phase, RemedyState, Stopped, Verdict};
+pub use vocabulary::{
+    LimitScales, LoopKind, Moment, NamedOwner, Owner, Phase, RemedyState, Stopped, TapePhase, Verdict,
+};

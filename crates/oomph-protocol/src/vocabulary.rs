@@ -70,6 +70,21 @@ pub mod spelled_out {
 }
 
 words! {
+    /// What a plan computes, in order. It is not [`Phase`]: a plan executes a model and no program, so that there is no saving or
+    /// decoding in it, and its report calls the optimizer's step by two words.
+    TapePhase {
+        /// The model is put on the card.
+        Load = "load",
+        /// The forward pass, the loss included.
+        Forward = "forward",
+        /// The backward pass.
+        Backward = "backward",
+        /// The optimizer's step.
+        Step = "optimizer step",
+    }
+}
+
+words! {
     /// Who owns bytes of a card. What is taken outside of the allocator, or free, is an owner as well, so that the owners
     /// add up to the card.
     Owner {

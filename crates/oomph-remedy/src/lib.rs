@@ -40,5 +40,5 @@ pub use remedy::{
     TimeCost, Written,
 };
 pub use seen::Seen;
-pub use situation::{Cause, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Suspect, Task};
+pub use situation::{Cause, Installed, Memory, Operation, OwnerGroup, Platform, Settings, Situation, Suspect, Task};
 pub use suggest::{Avoid, MOST_AVOIDED, MOST_OFFERS, Offer, Suggestion, suggest};

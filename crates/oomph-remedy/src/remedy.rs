@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::{Fact, When};
 use crate::effect::Formula;
 use crate::framework::{Framework, Reach, Version};
-use crate::situation::{Installed, Operation, Owner, Situation};
+use crate::situation::{Installed, Operation, OwnerGroup, Situation};
 use crate::words;
 
 /// One way to need less memory, or to have more of it.
@@ -151,7 +151,7 @@ pub struct QualityCost {
 #[serde(deny_unknown_fields)]
 pub struct Effect {
     /// Whose bytes.
-    pub owner: Owner,
+    pub owner: OwnerGroup,
     /// The share that is left, for example 0.25; above 1 where the remedy costs memory.
     pub keeps: Option<f64>,
     /// How many bytes it frees, where that is not a share.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oomph_remedy::{Catalogue, Cause, Framework, Installed, Kind, Owner, Remedy, Seen};
+use oomph_remedy::{Catalogue, Cause, Framework, Installed, Kind, OwnerGroup, Remedy, Seen};
 
 fn remedies() -> &'static [Remedy] {
     Catalogue::builtin().remedies()
@@ -85,7 +85,7 @@ fn every_cause_and_every_owner_has_a_remedy() {
     for cause in Cause::ALL {
         assert!(remedies().iter().any(|remedy| remedy.when.causes.contains(cause)), "{}", cause.id());
     }
-    for owner in Owner::ALL {
+    for owner in OwnerGroup::ALL {
         let shrinks = |remedy: &Remedy| remedy.effects.iter().any(|effect| effect.owner == *owner);
         assert!(remedies().iter().any(shrinks), "{}", owner.id());
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oomph_explain::snapshot::{Owner as Named, OwnerRow};
+use oomph_explain::snapshot::{Owner, OwnerRow};
 use oomph_launch::{HookKept, HookOom, HookProgram, HookReports, Phase};
 use oomph_remedy::rewrite::{self, Line};
 use oomph_remedy::{
-    Catalogue, Cause, Framework, Installed, Memory, Operation, Owner, Platform, Seen, Settings, Situation, Task,
+    Catalogue, Cause, Framework, Installed, Memory, Operation, OwnerGroup, Platform, Seen, Settings, Situation, Task,
 };
 
 /// A loss over the vocabulary weighs from this share of the peak.
@@ -90,12 +90,13 @@ impl Known<'_> {
 
     /// The owners as remedies know them. What an evaluation keeps of every batch goes by several names, and to those who
     /// free it they are one.
-    fn owners_of_moment(&self) -> BTreeMap<Owner, u64> {
+    fn owners_of_moment(&self) -> BTreeMap<OwnerGroup, u64> {
         let mut owners = owners(self.owners);
         if self.moments().contains(&Operation::Evaluation) {
-            let kept = [Owner::Temporaries, Owner::Inputs].into_iter().filter_map(|owner| owners.remove(&owner));
+            let kept =
+                [OwnerGroup::Temporaries, OwnerGroup::Inputs].into_iter().filter_map(|owner| owners.remove(&owner));
             let kept: u64 = kept.sum();
-            let activations = owners.entry(Owner::Activations).or_default();
+            let activations = owners.entry(OwnerGroup::Activations).or_default();
             *activations = activations.saturating_add(kept);
         }
         owners
@@ -342,23 +343,23 @@ impl Known<'_> {
 }
 
 /// The owners as remedies know them.
-fn owners(rows: &[OwnerRow]) -> BTreeMap<Owner, u64> {
+fn owners(rows: &[OwnerRow]) -> BTreeMap<OwnerGroup, u64> {
     let mut owners = BTreeMap::new();
     for row in rows {
         let owner = match row.owner {
-            Named::Parameters | Named::Buffers => Owner::Parameters,
-            Named::Gradients => Owner::Gradients,
-            Named::OptimizerState => Owner::OptimizerState,
-            Named::Activations | Named::Unattributed => Owner::Activations,
-            Named::Temporaries => Owner::Temporaries,
-            Named::Inputs => Owner::Inputs,
-            Named::KvCache => Owner::KvCache,
-            Named::Workspace => Owner::Workspace,
-            Named::GraphPools => Owner::GraphPools,
-            Named::SlackInBlocks | Named::CachedSplit | Named::CachedUnsplit => Owner::Cached,
-            Named::Context => Owner::Context,
-            Named::OtherProcesses => Owner::OtherProcesses,
-            Named::Free => continue,
+            Owner::Parameters | Owner::Buffers => OwnerGroup::Parameters,
+            Owner::Gradients => OwnerGroup::Gradients,
+            Owner::OptimizerState => OwnerGroup::OptimizerState,
+            Owner::Activations | Owner::Unattributed => OwnerGroup::Activations,
+            Owner::Temporaries => OwnerGroup::Temporaries,
+            Owner::Inputs => OwnerGroup::Inputs,
+            Owner::KvCache => OwnerGroup::KvCache,
+            Owner::Workspace => OwnerGroup::Workspace,
+            Owner::GraphPools => OwnerGroup::GraphPools,
+            Owner::SlackInBlocks | Owner::CachedSplit | Owner::CachedUnsplit => OwnerGroup::Cached,
+            Owner::Context => OwnerGroup::Context,
+            Owner::OtherProcesses => OwnerGroup::OtherProcesses,
+            Owner::Free => continue,
         };
         let sum: &mut u64 = owners.entry(owner).or_default();
         *sum = sum.saturating_add(row.bytes);
