@@ -61,6 +61,13 @@ class Literals(support.RunCase):
 
 
 class Config(support.RunCase):
+    def test_the_config_is_parsed_and_never_run(self):
+        mark = os.path.join(self.user, "run")
+        with open(os.path.join(self.run_folder, "hook.json"), "w") as file:
+            file.write("__import__('os').mkdir(%r)" % mark)
+        self.assertEqual(self.passes("print(1)"), "1\n")
+        self.assertFalse(os.path.exists(mark))
+
     def test_the_hook_knows_each_wish_of_the_launcher_and_no_other(self):
         """As with `history_entries`, which was read here and documented while no launcher could send it."""
         from oomph import hook

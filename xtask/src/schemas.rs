@@ -1,4 +1,4 @@
-//! Writes the JSON Schemas under `schemas/` and `python/oomph/_protocol.py` from `oomph-protocol` and `oomph-report`.
+//! Writes the JSON Schemas under `schemas/` and `python/oomph/_protocol.py` with its stub, from `oomph-protocol`.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -213,3 +213,27 @@ fn the_code_that_looks_at_a_program_knows_no_remedy() {
         assert!(whole || parts, "nothing looks for {fact:?}");
     }
 }
+
+#[test]
+fn a_name_of_the_protocol_is_declared_once() {
+    let paths = oomph_protocol::paths::ALL.iter().map(|(_, path)| *path);
+    // Shorter ones, such as `hook` and `tmp`, are words of other things as well.
+    let paths = paths.filter(|path| path.len() > 7);
+    let names: Vec<String> = paths
+        .chain(oomph_protocol::SCHEMAS.iter().map(|(_, schema)| schema.text))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    let mut problems = Vec::new();
+    for (path, text) in texts("crates", ".rs") {
+        let place = path.to_string_lossy();
+        let is_test = place.contains("/tests/") || place.contains("/benches/") || place.ends_with("tests.rs");
+        if is_test || place.contains("/oomph-protocol/") || place.contains("/target/") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let code = code.join("\n");
+        problems.extend(names.iter().filter(|name| code.contains(*name)).map(|name| format!("{place}: {name}")));
+    }
+    assert!(problems.is_empty(), "declared a second time:\n{}", problems.join("\n"));
+}

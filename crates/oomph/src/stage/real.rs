@@ -136,6 +136,10 @@ impl Stage {
             ending.has_ended.store(true, Ordering::Relaxed);
             outcome
         })?;
+        // The program has run for real: what its hook said is not understood, and its exit status counts all the same.
+        if let Err(error) = folder.check_versions() {
+            crate::output::say(&format!("oomph: warning: {error}"));
+        }
         let hooks = folder.reports();
         let histories = folder.histories();
         let kept = match keep {
