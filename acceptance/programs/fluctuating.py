@@ -1,6 +1,6 @@
 """Trainings whose memory moves from step to step and does not fill the card: fluctuating.py MODE [KEPT].
 
-With KEPT each step also keeps up to so many MiB for ever, and the program goes on until the card is full.
+With KEPT each step also keeps up to so many MiB forever, and the program goes on until the card is full.
 """
 
 import collections

@@ -1,6 +1,6 @@
 """The ways of changing files of `acceptance/programs/harm`: programs in C, C++, Rust and Node, each with a list of ways.
 
-A program is made in a temporary folder, where its compiler is there. `OUTSIDE` collects what a way reached that is no file of
+A program is made in a temporary folder, where its compiler is there. `OUTSIDE` collects what a way reached that is not a file of
 its own, such as a disk.
 """
 

@@ -9,7 +9,7 @@ from common import print_peaks
 def drawn(weight, method):
     """The method itself, by somebody who wants the numbers."""
     getattr(weight, method)()
-    assert weight.std() > 0, "a tensor that is no weight was not drawn"
+    assert weight.std() > 0, "a tensor that is not a weight was not drawn"
 
 
 def main():

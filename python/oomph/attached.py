@@ -117,7 +117,7 @@ def devices(torch):
 
 
 def write_files(torch, base, answer, history=None):
-    """Write a snapshot and the names of its blocks, as the hook does (ARCHITECTURE.md)."""
+    """Write a snapshot and the names of its blocks, as the hook does (docs/internals/run-folder.md)."""
     if history is None:
         history = History(torch, Warnings(), 1)
     tensors, notes, share, quiet = Tensors(torch), Notes(torch._C._cuda_memoryStats), Share(), Quiet(torch)

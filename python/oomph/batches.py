@@ -114,7 +114,7 @@ class Batches:
         return {"peak_allocated": allocated, "peak_reserved": reserved or 0}
 
     def as_dict(self):
-        """What is known by now, in the form of ARCHITECTURE.md; None where all batches were of one size."""
+        """What is known by now, in the form of docs/internals/run-folder.md; None if all batches had one size."""
         if self.seen is None or (self.longest is None and self.seen["min"] == self.seen["max"]):
             return None
         return {"seen": self.seen, "longest": self.longest, "usual": self.usual}

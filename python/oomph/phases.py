@@ -137,7 +137,7 @@ class Phases:
     # -- the report --------------------------------------------------------------------------------------------
 
     def as_list(self):
-        """The phases in the order in which they came first, in the form of ARCHITECTURE.md."""
+        """The phases in the order in which they came first, in the form of docs/internals/run-folder.md."""
         if self._meter.on and self._meter.usable():
             self._meter.read(reset=False)
             if self._window.peaks:

@@ -226,7 +226,7 @@ class Record:
         )
 
     def as_dict(self, moment=protocol.MOMENT_OTHER):
-        """The record in the form of ARCHITECTURE.md. `moment` is where in the program it is made."""
+        """The record in the form of docs/internals/run-folder.md. `moment` is where in the program it is made."""
         with self._lock:
             peaks = self.all_peaks()
             warnings = list(self.warnings)

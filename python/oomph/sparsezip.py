@@ -1,6 +1,6 @@
 """A writer of PyTorch's zip checkpoints that leaves holes instead of writing large payloads.
 
-The weights of a dry run are rubbish, and there may be tens of gigabytes of them. The file that comes out is a valid
+The weights of a dry run are meaningless, and there may be tens of gigabytes of them. The file that comes out is a valid
 checkpoint of the right size and structure: `torch.load` of any version reads it, the payloads in the holes read as
 zeros, and on the disk it takes a few megabytes.
 """

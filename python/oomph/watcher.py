@@ -36,7 +36,7 @@ class Watcher:
         self._observes = True
         """Whether the allocator tells of what it was refused."""
         self._hears = False
-        """Whether the errors that follow are heard of as well."""
+        """Whether later errors are recorded as well."""
         self._outer = threading.local()
         self._held = {}
         """What the allocator held at the last look at its peaks, by device."""

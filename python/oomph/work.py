@@ -66,7 +66,7 @@ class Work:
             del self._steps[:-_MOST]
 
     def as_dict(self):
-        """The step in the middle, in the form of ARCHITECTURE.md; None where there were fewer than two."""
+        """The step in the middle, in the form of docs/internals/run-folder.md; None where there were fewer than two."""
         if not self._steps:
             return None
         steps = sorted(self._steps, key=_operations)

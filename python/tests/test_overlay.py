@@ -103,7 +103,7 @@ class Overlay(support.RunCase):
             import glob, os, pathlib, shutil
             for step in (2, 3):
                 os.makedirs("out/checkpoint-%d" % step, exist_ok=True)
-                pathlib.Path("out/checkpoint-%d/model.bin" % step).write_text("rubbish")
+                pathlib.Path("out/checkpoint-%d/model.bin" % step).write_text("meaningless")
                 found = sorted(map(str, pathlib.Path("out").glob("checkpoint-*")))
                 for old in found[:-1]: shutil.rmtree(old, ignore_errors=True)
                 print(sorted(glob.glob("out/checkpoint-*")))

@@ -82,7 +82,7 @@ class _Plain:
 
     def wait(self, keys, *timeout):
         missing = [key for key in keys if key not in self.values]
-        assert not missing, "it would wait for ever for %s" % missing
+        assert not missing, "it would wait forever for %s" % missing
 
 
 class Answers(support.RunCase):

@@ -330,7 +330,7 @@ fn undeclared(library: &str, name: &str, known: &Known) -> Entry {
     Entry::Function { class: rules::class(library, &prototype), params: Vec::new(), returns: Return::Status }
 }
 
-/// What stands in the table wins wherever it was decided by hand: the class always, and the in and out of the
+/// What is in the table wins wherever it was decided by hand: the class always, and the in and out of the
 /// parameters as long as the function is still called in the same way.
 fn merged(before: &Entry, fresh: Entry, is_declared: bool, rewrite_parameters: bool) -> Entry {
     match (before, fresh) {

@@ -184,7 +184,7 @@ fn bytes(bytes: Option<u64>) -> String {
     bytes.map_or_else(String::new, size::format)
 }
 
-/// A text that is no table's border.
+/// A text that is not a table's border.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,4 +1,4 @@
-//! The libraries that the virtual GPU stands in for: their headers, their files, and whose name is whose.
+//! The libraries that the virtual GPU replaces: their headers, their files, and whose name is whose.
 
 use crate::table::LIBRARIES;
 

@@ -7,18 +7,25 @@
 //! errors by family and writes the widths of its intervals.
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
-//! `cargo run -p xtask -- schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
+//! `cargo xtask schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
+//! `cargo xtask check` runs the checks that need no test: format, lints, layers, words, links.
+//! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
+//! `cargo xtask links` checks the links between pages, and that the book has every page.
+//! `cargo xtask words` finds words of the old voice; `xtask/data/words.toml` has better ones.
 //! `cargo run -p xtask -- spread FILE...` holds the intervals of dry runs against replays that did not set them.
 //! `cargo run -p xtask -- exports --vgpu FILE --site-packages DIR` says which names a program would miss.
 
 mod api;
 mod calibrate;
+mod check;
 mod dist;
 mod elf;
 mod exports;
 mod frameworks;
 mod header;
+mod layers;
 mod library;
+mod links;
 mod preprocess;
 mod rules;
 mod schemas;
@@ -28,6 +35,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod versions;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -106,6 +114,35 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
+    /// Run the checks that need no test: format, lints, layers, words, links.
+    Check {
+        /// Leave out the lints, which compile the workspace.
+        #[arg(long)]
+        fast: bool,
+    },
+    /// Check the links between pages, and that the book has every page.
+    Links,
+    /// Draw the modules of each crate, and fail on a cycle (xtask/data/layers.toml lists those that are left).
+    Layers {
+        /// Draw this crate only, with every level.
+        #[arg(long = "crate", value_name = "NAME")]
+        only: Option<String>,
+        /// Draw nothing.
+        #[arg(long)]
+        quiet: bool,
+        /// Take arrows that are gone out of the list.
+        #[arg(long)]
+        write: bool,
+    },
+    /// Find words of the old voice (xtask/data/words.toml).
+    Words {
+        /// Print every use, also those that are left for now.
+        #[arg(long)]
+        list: bool,
+        /// Lower the counts in words-left.toml to what is there.
+        #[arg(long)]
+        write: bool,
+    },
     /// Name what programs import and the virtual GPU does not export.
     Exports {
         /// The built library.
@@ -129,6 +166,10 @@ fn main() -> ExitCode {
         Command::Schemas { check } => schemas::run(check),
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
+        Command::Check { fast } => check::run(fast),
+        Command::Links => links::run(),
+        Command::Layers { only, quiet, write } => layers::run(&layers::Request { only, quiet, write }),
+        Command::Words { list, write } => words::run(words::Request { list, write }),
         Command::Exports { vgpu, site_packages } => exports::run(&vgpu, &site_packages, &tables),
     };
     match result {

@@ -114,7 +114,7 @@ pub fn class(library: &str, prototype: &Prototype) -> Class {
         "cufft" => any(&["cufftXtMalloc", "cufftXtFree", "cufftXtMemcpy", "cufftXtSetGPUs"]),
         // It would have to hand out memory that nobody charges.
         "cublas" => any(&["cublasAlloc"]),
-        // Success without a record would send the reader of the buffer round for ever, and the profilers that count
+        // Success without a record would send the reader of the buffer round forever, and the profilers that count
         // in hardware have nothing to count; the structs that they fill in would stay as they were.
         "cupti" => any(&[
             "ActivityGetNextRecord",

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use oomph_protocol::published;
+use oomph_protocol::{published, python};
 
 /// The folder of the schemas, from the workspace's root.
 const FOLDER: &str = "schemas";
@@ -43,8 +43,8 @@ fn files() -> BTreeMap<PathBuf, String> {
     for (schema, value) in published::documents() {
         files.insert(Path::new(FOLDER).join(published::file_name(schema.text)), published::text(&value));
     }
-    files.insert("python/oomph/_protocol.py".into(), published::python_module());
-    files.insert("python/oomph/_protocol.pyi".into(), published::python_stub());
+    files.insert("python/oomph/_protocol.py".into(), python::module());
+    files.insert("python/oomph/_protocol.pyi".into(), python::stub());
     files
 }
 

@@ -93,7 +93,7 @@ impl Versions {
     }
 }
 
-/// Reads `#define cuBase cuSymbol`, where the symbol may stand in a macro that adds a suffix.
+/// Reads `#define cuBase cuSymbol`, where the symbol may be in a macro that adds a suffix.
 fn read_define(line: &str) -> Option<(&str, &str)> {
     let (base, rest) = line.trim_start().strip_prefix("#define ")?.trim().split_once(' ')?;
     let rest = rest.trim();

@@ -1,4 +1,4 @@
-"""An autoencoder whose settings stand in a YAML file, which is handed on in parts."""
+"""An autoencoder whose settings are in a YAML file, which is handed on in parts."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A small GPT-2 with the Trainer, whose arguments stand in a file or on the command line."""
+"""A small GPT-2 with the Trainer, whose arguments are in a file or on the command line."""
 
 import os
 import sys

@@ -154,7 +154,7 @@ fn capacity(program: &Program) -> Result<u64> {
             let unit = match unit {
                 "GiB" => 1_u64 << 30,
                 "MiB" => 1 << 20,
-                _ => anyhow::bail!("{vram} is no number of MiB or GiB"),
+                _ => anyhow::bail!("{vram} is not a number of MiB or GiB"),
             };
             Ok((number.parse::<f64>()? * unit as f64) as u64)
         }

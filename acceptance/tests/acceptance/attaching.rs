@@ -38,7 +38,7 @@ fn answer(arguments: &[&str]) -> Result<Value> {
 }
 
 fn seen_as_it_is() -> Result<()> {
-    let oomph = binary::oomph().to_str().context("the path of oomph is no text")?;
+    let oomph = binary::oomph().to_str().context("the path of oomph is not text")?;
     let run = Run::command("run")?.args(["--rehearse", "rtx-3060", "--no-check", "--attempts", "1", "--record", "off"]);
     let run = run.env("OOMPH", oomph);
     let program = binary::programs().join("attaching.py");

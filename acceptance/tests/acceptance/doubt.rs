@@ -23,7 +23,7 @@ fn mask() -> Result<()> {
     let ask =
         |vram: &str| Run::json("rtx-3060", TORCH_2_15)?.args(["--vram", vram]).program(&["doubt.py", "mask"]).finish();
     let between = ask("4GiB")?;
-    between.ensure(between.status.code() == Some(1), "an unsure answer is no fit")?;
+    between.ensure(between.status.code() == Some(1), "an unsure answer is not a fit")?;
     let report = between.report()?;
     between.ensure(report["verdict"] == "unsure", format!("{report:#}"))?;
     let unsure = &report["unsure"];

@@ -174,7 +174,7 @@ fn what_fits_is_left_alone() -> Result<()> {
     finished.ensure(report["verdict"] == "fits-already" && report["tried"] == 0, format!("{report:#}"))
 }
 
-/// A Trainer whose arguments stand in a file gets another file, which is the fix: run by itself, it has the same peak.
+/// A Trainer whose arguments are in a file gets another file, which is the fix: run by itself, it has the same peak.
 /// The user's own stays as it is.
 fn arguments_in_a_file() -> Result<()> {
     const ARGUMENTS: &str = "{\n  \"output_dir\": \"out\",\n  \"per_device_train_batch_size\": 32,\n  \"max_steps\": 3,\n  \

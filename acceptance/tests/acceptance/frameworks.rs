@@ -98,7 +98,7 @@ fn with_vram(bytes: u64, framework: Torch, program: &[&str]) -> Result<(Finished
 }
 
 pub fn number(report: &Value, path: &str) -> Result<u64> {
-    report.pointer(path).and_then(Value::as_u64).with_context(|| format!("{path} is no number in {report:#}"))
+    report.pointer(path).and_then(Value::as_u64).with_context(|| format!("{path} is not a number in {report:#}"))
 }
 
 fn warns(report: &Value, text: &str) -> bool {
@@ -230,7 +230,7 @@ fn kept(vram: &str, framework: Torch, script: &str, remedy: &str, said: &str) ->
     ensure!(warns(&report, said), "{said}: {}", report["warnings"]);
     let rows = report["fixes"].as_array().context("the fixes are listed")?;
     let row = rows.iter().find(|row| row["remedies"] == serde_json::json!([remedy]));
-    let row = row.with_context(|| format!("{remedy} is no fix: {rows:#?}"))?;
+    let row = row.with_context(|| format!("{remedy} is not a fix: {rows:#?}"))?;
     // By hand: the program with the lines of the patch.
     let patch = row["apply"][0]["text"].as_str().context("the fix is a patch")?;
     let folder = tempfile::tempdir()?;

@@ -2,7 +2,7 @@
 //! never died, and the journal says what happened.
 //!
 //! `acceptance/programs/guarded/programs.toml` has the programs. Those that are marked so run in CI; `OOMPH_ANSWERS` names
-//! an interpreter in whose environment all of them run. The virtual GPU stands in for the real one (`--rehearse`).
+//! an interpreter in whose environment all of them run. The virtual GPU replaces the real one (`--rehearse`).
 
 use std::fs;
 use std::path::Path;

@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
 
 fn watched(mode: &str) -> Result<(Finished, Vec<String>)> {
     let programs = binary::programs().join("library");
-    let oomph = binary::oomph().to_str().context("the path of oomph is no text")?;
+    let oomph = binary::oomph().to_str().context("the path of oomph is not text")?;
     let run = Run::command("run")?.args(["--rehearse", "rtx-3060", "--no-check", "--attempts", "1", "--record", "off"]);
     let run = match python_by_hand() {
         Some(python) => run.args(["--", &python]),

@@ -117,7 +117,7 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The virtual GPU stands in for the libraries of the Linux wheels of PyTorch, so there is nothing to run elsewhere.
+/// The virtual GPU replaces the libraries of the Linux wheels of PyTorch, so there is nothing to run elsewhere.
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 fn trials() -> Vec<Trial> {
     eprintln!("acceptance: skipped, because programs run on the virtual GPU only on Linux x86-64 with glibc");

@@ -306,7 +306,7 @@ pub struct Finished {
 impl Finished {
     /// The one document on stdout.
     pub fn report(&self) -> Result<Value> {
-        serde_json::from_slice(&self.stdout).with_context(|| format!("stdout is no JSON document\n{}", self.story()))
+        serde_json::from_slice(&self.stdout).with_context(|| format!("stdout is not JSON document\n{}", self.story()))
     }
 
     /// The last `name=value` line that the program printed.
@@ -324,7 +324,7 @@ impl Finished {
     /// The same as a number.
     pub fn printed_number(&self, name: &str) -> Result<u64> {
         let text = self.printed(name)?;
-        text.trim().parse().with_context(|| format!("{name}={text} is no number"))
+        text.trim().parse().with_context(|| format!("{name}={text} is not a number"))
     }
 
     /// Everything that one wants to see when a test fails.

@@ -140,7 +140,7 @@ fn interrupted(marker: &str, interrupt: fn(&Started), patience: Duration) -> Res
     interrupt(&started);
     let begun = Instant::now();
     let finished = started.finish()?;
-    finished.ensure(!finished.status.success(), "an interrupted run is no success")?;
+    finished.ensure(!finished.status.success(), "an interrupted run is not a success")?;
     finished.ensure(begun.elapsed() < Duration::from_secs(30), "it took too long to end")?;
     let ended = Instant::now();
     let something_left = || Path::new(run_folder).exists() || !processes_with(&marker).is_empty();

@@ -31,7 +31,7 @@ pub fn trials() -> Vec<Trial> {
 
 /// The program in one of its modes, rehearsed.
 fn rehearsed(mode: &str, options: &[&str]) -> Result<Run> {
-    let oomph = binary::oomph().to_str().context("the path of oomph is no text")?;
+    let oomph = binary::oomph().to_str().context("the path of oomph is not text")?;
     let run = Run::command("run")?.args(["--rehearse", "rtx-3060", "--no-check", "--attempts", "1", "--record", "off"]);
     let run = run.args(options).env("OOMPH", oomph);
     let program = binary::programs().join("watching.py");
@@ -73,7 +73,7 @@ fn equals_the_books(report: &Value, truth: &Value) -> Result<()> {
     let card = report["cards"].as_array().context("no cards")?.iter().find(on).context("the program is on no card")?;
     let process = &card["processes"][0];
     let framework = &process["framework"];
-    let number = |value: &Value| value.as_u64().with_context(|| format!("{value} is no size"));
+    let number = |value: &Value| value.as_u64().with_context(|| format!("{value} is not a size"));
     let (total, free) = (number(&truth["total"])?, number(&truth["free"])?);
     let (allocated, reserved) = (number(&truth["allocated"])?, number(&truth["reserved"])?);
     for (what, told, expected) in [

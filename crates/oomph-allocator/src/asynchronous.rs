@@ -8,7 +8,7 @@
 
 use oomph_trace::PoolId;
 
-use crate::model::{Capacity, Machine};
+use crate::machine::{Capacity, Machine};
 use crate::native::{BlockId, Oom};
 use crate::settings::{MIB, Settings};
 use crate::size::round_up;

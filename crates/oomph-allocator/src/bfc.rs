@@ -1,6 +1,6 @@
 //! The best-fit allocator with coalescing of TensorFlow and XLA (JAX).
 //!
-//! The rules are those of `BFCAllocator` as it stands in 2026, with the spatial partitioning off: blocks ("chunks") are
+//! The rules are those of `BFCAllocator` as of 2026, with the spatial partitioning off: blocks ("chunks") are
 //! multiples of 256 bytes; the smallest free one that fits is taken, the lowest of equal ones; it is split where it is
 //! at least twice the request or 128 MiB larger; memory is taken from the driver in regions, either all of it at once or
 //! in regions that double. Streams and private pools mean nothing to it.
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use oomph_trace::PoolId;
 
 use crate::driver::{Card, Driver};
-use crate::model::Machine;
+use crate::machine::Machine;
 use crate::native::{BlockId, Oom};
 use crate::settings::MIB;
 use crate::size::round_up;

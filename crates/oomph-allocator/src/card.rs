@@ -1,6 +1,7 @@
-//! The smallest card on which a trace survives.
+//! Finds the smallest card on which a trace survives.
 
-use crate::model::{Capacity, Model};
+use crate::machine::Capacity;
+use crate::model::Model;
 use crate::replay::{Replay, Start};
 use crate::script::Script;
 

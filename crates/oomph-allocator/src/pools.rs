@@ -1,4 +1,4 @@
-//! Which pool each event belongs to, in traces that do not say.
+//! Finds the pool of each event in traces that do not record it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What stood when a trace begins, from what stood at its end.
+//! Reconstructs the state before a trace's first event from the state at its end.
 
 use std::collections::BTreeMap;
 

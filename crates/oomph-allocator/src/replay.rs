@@ -1,6 +1,7 @@
 //! Runs a script through an allocator.
 
-use crate::model::{Capacity, Machine, Model, Visitor, with_machine};
+use crate::machine::{Capacity, Machine};
+use crate::model::{Model, Visitor, with_machine};
 use crate::native::{BlockId, Oom};
 use crate::script::{Kind, Script};
 use crate::statistics::Statistics;
@@ -104,7 +105,7 @@ impl Visitor<Replay> for Player<'_> {
 }
 
 impl Player<'_> {
-    /// Runs the script to its end, or to the step that fails: `None` while what stood at the start is allocated.
+    /// Runs the script to its end, or to the step that fails: `None` while what was live at the start is allocated.
     fn play<M: Machine>(&self, machine: &mut M, replay: &mut Replay) -> Result<(), (Option<usize>, Oom)> {
         let script = self.script;
         let mut slots = vec![EMPTY; script.slots as usize];

@@ -1,4 +1,4 @@
-//! What a program asked of the allocator, without the answers it got: the part of a trace that can be replayed.
+//! The requests that a program made of the allocator, without the answers: the part of a trace that can be replayed.
 
 use std::collections::HashMap;
 

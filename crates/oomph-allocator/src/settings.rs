@@ -1,4 +1,4 @@
-//! What `PYTORCH_CUDA_ALLOC_CONF` says.
+//! The settings of `PYTORCH_CUDA_ALLOC_CONF`.
 
 mod parse;
 

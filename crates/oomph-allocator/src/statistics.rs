@@ -1,4 +1,4 @@
-//! What an allocator counts.
+//! Counts allocated, reserved and other memory, as the allocators do.
 
 /// A quantity and the most that it has been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Does the model do what PyTorch did?
+//! Compares the model with PyTorch's own recorded decisions.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -191,7 +191,7 @@ proptest! {
         }
     }
 
-    /// Whatever a file says, nothing panics and no replay takes for ever.
+    /// Whatever a file says, nothing panics and no replay takes forever.
     #[test]
     fn garbage_is_survived(
         events in prop::collection::vec(events(), 0..300),

@@ -1,4 +1,4 @@
-//! What can go wrong, with advice.
+//! Errors, with advice.
 
 use thiserror::Error;
 
@@ -14,7 +14,7 @@ pub enum AttachError {
     /// A thread's number was given, not a process's.
     #[error("{0} is a thread of process {1}, not a process")]
     Thread(u32, u32),
-    /// The process is no Python, or one that has not started yet.
+    /// The process is not Python, or one that has not started yet.
     #[error("process {0} ({1}) is not running Python")]
     NotPython(u32, String),
     /// The process is this one.

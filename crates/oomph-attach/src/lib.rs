@@ -1,4 +1,4 @@
-//! Gets a Python script run inside a running process that nobody prepared for it.
+//! Runs a Python script inside a running process that was not prepared for it.
 //!
 //! There is a ladder of ways in, and [`Ladder::of`] says of each whether it works and why:
 //!

@@ -1,4 +1,4 @@
-//! Reading and writing the memory of another process.
+//! Reads and writes the memory of another process.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Whether the kernel allows this process to trace another, and if not, the exact reason.
+//! Finds out whether the kernel allows this process to trace another, and if not, the exact reason.
 //!
 //! The kernel is asked by reading one byte of the target, which needs the same permission as tracing and disturbs
 //! nothing. It answers with no more than a number, so the reason is worked out from the same facts, in its own order:

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process.
+//! Reads what `/proc` has about a process.
 
 use std::collections::BTreeMap;
 use std::fs;

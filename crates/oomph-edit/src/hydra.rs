@@ -1,4 +1,4 @@
-//! Options that stand in configuration files: those of Hydra, and of OmegaConf where it reads the command line.
+//! Options in configuration files: those of Hydra, and of OmegaConf where it reads the command line.
 //!
 //! They are typed as `training.batch_size=4`.
 
@@ -11,7 +11,7 @@ use crate::options::{Opt, OptKind, string};
 use crate::program::At;
 use crate::source::Source;
 
-/// A file with more bytes is no configuration.
+/// A file with more bytes is not a configuration.
 const LONGEST: usize = 1 << 20;
 
 /// How deep groups are followed.
@@ -87,7 +87,7 @@ fn values(path: &str, name: &str, value: &Yaml<'_>, depth: usize, found: &mut Ve
         Yaml::Value(Scalar::String(value)) => (OptKind::Value, value.to_string()),
         _ => return,
     };
-    // What only an evaluation reads is no setting of the training.
+    // What only an evaluation reads is not a setting of the training.
     let name = if ["eval", "val.", "test"].iter().any(|word| path.contains(word)) { path } else { name };
     found.push(Opt {
         flags: vec![path.to_owned()],

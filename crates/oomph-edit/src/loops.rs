@@ -11,7 +11,7 @@ use crate::source::{around, function_of, statement_of, within};
 
 /// A block of statements in which a backward pass is made.
 pub(crate) struct Pass<'a> {
-    /// The innermost loop around it, if it stands in one.
+    /// The innermost loop around it, if it is in one.
     pub at_loop: Option<Node<'a>>,
     /// The calls of `.backward()`, in order.
     pub backwards: Vec<Call<'a>>,
@@ -122,7 +122,7 @@ pub(crate) struct Evaluation<'a> {
 
 /// The program's own functions that matter for the question what a loop does, by name.
 struct Functions<'a> {
-    /// What the program calls its models: `model.train()` is no call of its function `train`.
+    /// What the program calls its models: `model.train()` is not a call of its function `train`.
     models: &'a BTreeSet<String>,
     /// Those that train, by themselves or by what they call.
     training: BTreeSet<&'a str>,

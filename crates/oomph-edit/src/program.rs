@@ -28,7 +28,7 @@ pub struct Program {
     script: PathBuf,
     files: BTreeMap<PathBuf, Arc<Source>>,
     notebooks: BTreeMap<PathBuf, Arc<Notebook>>,
-    /// The options that stand in the configuration files of Hydra.
+    /// The options that are in the configuration files of Hydra.
     configured: Vec<Opt>,
     /// The configuration files that it reads by itself.
     documents: BTreeMap<PathBuf, Arc<Document>>,

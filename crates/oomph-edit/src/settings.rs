@@ -1,4 +1,4 @@
-//! Settings in configuration files that the program reads by itself: YAML, JSON and TOML.
+//! Settings in configuration files that the program reads itself: YAML, JSON and TOML.
 //!
 //! A setting is a plain value of such a file, known by the keys that lead to it. It is changed where it is written, and
 //! every other byte of the file stays.
@@ -47,7 +47,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// `None` where it is no table of settings.
+    /// `None` where it is not a table of settings.
     pub fn parse(path: &Path, text: String) -> Option<Self> {
         if text.len() > LONGEST {
             return None;
@@ -110,7 +110,7 @@ struct Found {
 impl Found {
     fn option(self, file: &Path) -> Opt {
         let path = self.keys.join(".");
-        // What only an evaluation reads is no setting of the training.
+        // What only an evaluation reads is not a setting of the training.
         let evaluates = ["eval", "val.", "val_", "valid", "test"].iter().any(|word| path.contains(word));
         let name = if evaluates { path } else { self.keys.last().cloned().unwrap_or_default() };
         Opt {

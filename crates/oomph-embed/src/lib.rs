@@ -1,9 +1,9 @@
-//! For build scripts: data that people edit as TOML, as the JSON that a program reads.
+//! For build scripts: turns TOML files, which people edit, into JSON that a program reads.
 //!
 //! TOML is pleasant to write and slow to read: the catalogues took most of the time of a small plan. So each file is read
 //! when oomph is built, and what is compiled into the program is the same data as JSON, which is read ten times as fast.
-//! A file that is not TOML fails the build. That its fields are those that the program knows is for a test of the crate
-//! that it belongs to, which reads the TOML itself.
+//! A file that is not TOML fails the build. Field names are checked by a test in the owning crate, which reads
+//! the TOML itself.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

@@ -263,7 +263,7 @@ tables! {
         pattern: Text,
     }
 
-    /// One row for each figure and setting that a log states, with the line that it stands in.
+    /// One row for each figure and setting that a log states, with the line that it is in.
     1 "facts" Fact {
         /// The failure that it belongs to.
         id: Text,
@@ -524,7 +524,7 @@ pub const GPUS: Table = Table {
         Column { name: "gpu", kind: Type::Text, doc: " Its identifier." },
         Column { name: "gpu_name", kind: Type::Text, doc: " Its name as CUDA prints it." },
         Column { name: "kind", kind: Type::Text, doc: " desktop, laptop, data-center, mig, ..." },
-        Column { name: "memory_gb", kind: Type::Int, doc: " Its memory as it is sold, in GB." },
+        Column { name: "memory_gb", kind: Type::Int, doc: " Its nominal memory, in GB." },
         Column { name: "capacity_bytes", kind: Type::Int, doc: " What CUDA reports as its memory, in bytes." },
         Column { name: "context_bytes", kind: Type::Int, doc: " What a CUDA context takes of it, in bytes." },
     ],

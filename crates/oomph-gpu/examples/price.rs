@@ -2,7 +2,7 @@
 //!
 //!     price CARD BEFORE.json AFTER.json
 //!
-//! The files hold `work` of the hook's record (ARCHITECTURE.md). Used by `acceptance/readings/prices.py`.
+//! The files hold `work` of the hook's record (docs/internals/run-folder.md). Used by `acceptance/readings/prices.py`.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! The cards that are really installed, read through NVML, the library behind `nvidia-smi`.
+//! Reads the installed cards through NVML, the library behind `nvidia-smi`.
 //!
 //! A computer without NVML or without a driver is an ordinary answer: it has no cards.
 //!

@@ -16,7 +16,7 @@ pub struct Size(pub u64);
 /// A text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// There is no number, or something that is no number.
+    /// There is no number, or something that is not a number.
     #[error("\"{0}\" is not a size; write it as 8GiB, 7.5GB or 512M")]
     NotANumber(String),
     /// The unit is not known.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use oomph_protocol::hook::HookReport;
 
 /// What the hook left of one process for the explanation: see "What the hook leaves for the explanation" in
-/// `ARCHITECTURE.md`.
+/// `docs/internals/run-folder.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookHistory {
     /// The process.

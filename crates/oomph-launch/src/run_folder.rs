@@ -348,7 +348,7 @@ pub(crate) fn read<T: Document>(path: &Path) -> Result<T, ReadError> {
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe or a device of that name would block for ever.
+    // A pipe or a device of that name would block forever.
     if !fs::metadata(path)?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -1,4 +1,4 @@
-//! What a process needs to know to be a card.
+//! Describes a card to the processes that use it.
 
 use crate::layout::DESCRIPTION_BYTES;
 
@@ -97,7 +97,7 @@ description! {
 }
 
 impl DeviceDescription {
-    /// Where [`capacity_bytes`](Self::capacity_bytes) stands in the encoded record, in bytes: it is the only part of a
+    /// Where [`capacity_bytes`](Self::capacity_bytes) is in the encoded record, in bytes: it is the only part of a
     /// card that the runs of one fork server may have of their own.
     pub const CAPACITY_AT: usize = NAME_BYTES + UUID_BYTES;
 

@@ -1,4 +1,4 @@
-//! Where everything stands in the file, in words of 8 bytes.
+//! The layout of the file, in words of 8 bytes.
 //!
 //! ```text
 //! header | device counters | device descriptions | process slots | notes

@@ -1,4 +1,4 @@
-//! Making a ledger and reading one.
+//! Creates a ledger, and reads one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -37,7 +37,7 @@ pub enum OpenCause {
     /// The header is not what it says it is.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A configuration is no JSON of the expected form.
+    /// A configuration is not JSON of the expected form.
     #[error("not the JSON that is expected here: {0}")]
     Json(#[from] serde_json::Error),
     /// There is no model in it.
@@ -92,7 +92,7 @@ fn file(path: &Path) -> Result<Model, OpenError> {
         return Ok(Model { layout: Layout::Onnx, components: vec![component], notes, ..Model::default() });
     }
     let cause = OpenCause::NoModel(
-        "this is no model file that is known; give a safetensors, GGUF, ONNX or PyTorch file, or a model's folder",
+        "this is not a model file that is known; give a safetensors, GGUF, ONNX or PyTorch file, or a model's folder",
     );
     Err(OpenError { path: path.to_owned(), cause })
 }
@@ -102,7 +102,7 @@ fn checkpoint(path: &Path, source: &mut FileSource) -> Result<Model, OpenError> 
     let checkpoint = torch::read(source).map_err(OpenError::of(path))?;
     let mut notes = Vec::new();
     if !checkpoint.beside.is_empty() {
-        notes.push(format!("beside the model it holds {}", checkpoint.beside.join(", ")));
+        notes.push(format!("in addition to the model it holds {}", checkpoint.beside.join(", ")));
     }
     if checkpoint.shared > 0 {
         notes.push(format!("{} names stand for tensors that have another name too", checkpoint.shared));
@@ -455,7 +455,7 @@ mod tests {
         assert!(open(folder.path()).unwrap_err().to_string().contains("no config.json"));
         let path = folder.path().join("weights.bin");
         fs::write(&path, "hello").unwrap();
-        assert!(open(&path).unwrap_err().to_string().contains("weights.bin: this is no model file"));
+        assert!(open(&path).unwrap_err().to_string().contains("weights.bin: this is not a model file"));
         assert!(open(&folder.path().join("gone")).unwrap_err().to_string().contains("gone: cannot open it"));
     }
 

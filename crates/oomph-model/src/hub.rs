@@ -94,7 +94,7 @@ impl Hub<'_> {
             Err(NetworkError::Status { status: 404 }) => return Ok(None),
             answer => answer?,
         };
-        let unreadable = |error: serde_json::Error| NetworkError::Unreadable(format!("{file} is no JSON ({error})"));
+        let unreadable = |error: serde_json::Error| NetworkError::Unreadable(format!("{file} is not JSON ({error})"));
         serde_json::from_slice(&answer.bytes).map(Some).map_err(unreadable)
     }
 

@@ -194,7 +194,7 @@ impl Library {
             let name = config.get("_class_name").or_else(|| config.pointer("/architectures/0")).and_then(Value::as_str);
             name.is_some_and(|name| classes.iter().any(|class| name.contains(class)))
         });
-        // A scale of logits or the like may stand beside a text encoder.
+        // A scale of logits or the like may accompany a text encoder.
         named
             .filter_map(|config| Architecture::of_config(config).ok())
             .find(|architecture| architecture.parameter_count().abs_diff(count) <= 4)

@@ -25,7 +25,7 @@ pub struct Graph {
 /// Reads the weights' names, types and shapes.
 ///
 /// # Errors
-/// When the file is no ONNX model, is cut short, or its lengths contradict each other.
+/// When the file is not an ONNX model, is cut short, or its lengths contradict each other.
 pub fn read(source: &mut dyn Source) -> Result<Graph, ModelError> {
     let end = source.len();
     let mut reader = Reader { front: Front::new(source) };

@@ -30,7 +30,7 @@ pub enum ResolveError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// There is nothing of this name.
-    #[error("no model {name:?}: {}it is no path, not in the local cache, {}", why(network), built_in(nearest))]
+    #[error("no model {name:?}: {}it is not a path, not in the local cache, {}", why(network), built_in(nearest))]
     Unknown {
         /// What was asked for.
         name: String,

@@ -34,7 +34,7 @@ impl FileSource {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be opened, or is no regular file: a pipe of that name would block for ever.
+    /// When it cannot be opened, or is not a regular file: a pipe of that name would block forever.
     pub fn open(path: &Path) -> io::Result<Self> {
         // Opening a pipe waits for who writes into it, so it is looked at before.
         let regular = |found: &std::fs::Metadata| {

@@ -8,7 +8,9 @@ use oomph_plan::{CardCost, Nearby, Precision, Stored, Subject, Task, Workload, e
 fn subject(name: &str, stored: Option<Stored>) -> Subject {
     let model = Library::builtin().model(name).expect("a built-in name");
     let part = model.components.first().expect("a network");
-    let Some(Architecture::Transformer(shape)) = part.architecture.clone() else { panic!("{name} is no transformer") };
+    let Some(Architecture::Transformer(shape)) = part.architecture.clone() else {
+        panic!("{name} is not a transformer")
+    };
     Subject::Transformer { shape, stored }
 }
 

@@ -1,14 +1,13 @@
 //! What a workload on a model needs, per owner, on every card that it is spread over.
 
-use oomph_gpu::Gpu;
 use oomph_model::architecture::{Head, Transformer};
-use serde::Serialize;
 
+use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval, Quantiles};
-use crate::nearby::Runs;
+use crate::known::{Known, Near};
 use crate::run::{self, Run};
 use crate::serve::{self, Stored};
-use crate::tape::{CardTraits, Owners, TapeOwner, TapePhase};
+use crate::tape::{Owners, TapeOwner, TapePhase};
 use crate::workload::{Objective, Optimizer, Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
@@ -25,61 +24,14 @@ pub enum Subject {
     Pipeline(Box<crate::pipeline::Pipeline>),
 }
 
-/// What one card needs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Estimate {
-    /// Bytes by owner at the peak; they add up to the expected total.
-    pub owners: Owners,
-    /// The peak of the process on the card, the context included.
-    pub total: Interval,
-    /// When the peak is.
-    pub phase: TapePhase,
-    /// Parameters of the model.
-    pub parameters: u64,
-    /// Parameters that are trained.
-    pub trained: u64,
-    /// Bytes that offloading puts into the computer's memory.
-    pub host_bytes: u64,
-    /// The sum, term by term.
-    pub terms: Vec<Term>,
-}
-
-/// One term of the sum.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Term {
-    /// Whose bytes they are.
-    pub owner: TapeOwner,
-    /// How they come about, with the numbers in it.
-    pub formula: String,
-    /// Where that is from.
-    pub source: &'static str,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// What a card costs before anything is allocated, in bytes: low, expected, high.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CardCost {
-    /// What of the card decides which kernels run.
-    pub traits: CardTraits,
-    /// The context.
-    pub context: [u64; 3],
-    /// What CUDA reports as the card's total, where a card is meant; some programs take more of a larger one.
-    pub capacity: Option<u64>,
-}
-
-impl CardCost {
-    /// Of a card of the catalogue.
-    #[must_use]
-    pub fn of(gpu: &Gpu) -> Self {
-        let capability = gpu.compute_capability();
-        let context = &gpu.context;
-        Self {
-            traits: CardTraits { capability: capability.major * 10 + capability.minor },
-            context: [context.low_bytes, context.expected_bytes, context.high_bytes],
-            capacity: Some(gpu.capacity_bytes),
-        }
-    }
+/// The runs that were made near a workload.
+pub(crate) struct Runs {
+    /// Reserved over allocated bytes of the workload that they are near to.
+    pub slack: f64,
+    /// Of a transformer.
+    pub transformers: Known<Run>,
+    /// Of a pipeline.
+    pub pipelines: Known<crate::pipeline::Run>,
 }
 
 /// Says what a workload needs on one card of those that it is spread over: the fullest.
@@ -99,7 +51,10 @@ pub(crate) fn beside(subject: &Subject, workload: &Workload, card: CardCost, nea
                 None => transformer(shape, stored, workload, card, near),
             }
         }
-        Subject::Pipeline(pipeline) => crate::pipeline::estimate(pipeline, workload, card, near),
+        Subject::Pipeline(pipeline) => {
+            let near = near.map(|runs| Near { slack: runs.slack, runs: &runs.pipelines });
+            crate::pipeline::estimate(pipeline, workload, card, near)
+        }
     }
 }
 
@@ -147,7 +102,7 @@ fn transformer(
         owners = before_sharding(shape, &spread, &run);
     }
     if let Some(stored) = stored.filter(|_| !matches!(workload.task, Task::Full | Task::Freeze)) {
-        // Adapters stand beside weights that stay as the files have them.
+        // Adapters are added to weights that stay as the files have them.
         let adapters = run.trained.saturating_mul(4);
         owners[TapeOwner::Weights as usize] =
             (stored.bytes / parallel.tensor.max(1) / parallel.pipeline.max(1)).saturating_add(adapters);
@@ -201,7 +156,7 @@ fn transformer(
 /// `calibration/jobs` need.
 fn widths(shape: &Transformer, workload: &Workload, followed_shards: bool) -> Quantiles {
     if followed_shards {
-        // Gathered parameters and gradients lie on streams of their own, in gaps that are not told from here.
+        // Gathered parameters and gradients lie on streams of their own, in gaps that are not known here.
         return Quantiles { low: 0.9, middle: 1.0, high: 1.25, ..interval::unread() };
     }
     if workload.objective != Objective::Labels || workload.task == Task::Evaluate {

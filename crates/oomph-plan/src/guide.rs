@@ -5,7 +5,8 @@ use std::fmt::Write;
 use oomph_gpu::Catalogue;
 use oomph_model::{Architecture, Library};
 
-use crate::estimate::{CardCost, Estimate, Subject, estimate};
+use crate::answer::{CardCost, Estimate};
+use crate::estimate::{Subject, estimate};
 use crate::pipeline::Pipeline;
 use crate::workload::{Offloading, Precision, Task, Workload};
 

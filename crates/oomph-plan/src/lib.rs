@@ -7,10 +7,12 @@
 //! All sizes are bytes; GiB is 2^30 bytes. Nothing here reads a file or panics on a workload.
 #![forbid(unsafe_code)]
 
+mod answer;
 pub mod calibration;
 mod estimate;
 pub mod guide;
 mod interval;
+mod known;
 mod limits;
 mod nearby;
 mod network;
@@ -22,7 +24,8 @@ mod split;
 pub mod tape;
 mod workload;
 
-pub use estimate::{CardCost, Estimate, Subject, Term, estimate};
+pub use answer::{CardCost, Estimate, Term};
+pub use estimate::{Subject, estimate};
 pub use interval::{Interval, Quantiles, quantiles};
 pub use limits::Limits;
 pub use nearby::Nearby;

@@ -1,11 +1,10 @@
 //! Workloads near one whose need is known: what would fit instead, and what would change it.
 
-use std::cell::RefCell;
-
-use crate::estimate::{self, CardCost, Estimate, Subject};
+use crate::answer::{CardCost, Estimate};
+use crate::estimate::{self, Runs, Subject};
+use crate::known::Known;
 use crate::tape::TapeOwner;
 use crate::workload::Workload;
-use crate::{pipeline, run};
 
 /// Looks around a workload on a card. An answer nearby is several times faster than the first one: the allocator is not
 /// followed, but as much is taken to be reserved beyond what is allocated as there, and what was run once is known.
@@ -15,35 +14,6 @@ pub struct Nearby<'a> {
     pub(crate) answer: &'a Estimate,
     card: CardCost,
     runs: Runs,
-}
-
-/// The runs that were made nearby.
-pub(crate) struct Runs {
-    /// Reserved over allocated bytes of the workload that they are near to.
-    pub slack: f64,
-    /// Of a transformer.
-    pub transformers: Known<run::Run>,
-    /// Of a pipeline.
-    pub pipelines: Known<pipeline::Run>,
-}
-
-/// What came of workloads. They are so few that looking at each is quick.
-pub(crate) struct Known<R>(RefCell<Vec<(Workload, R)>>);
-
-impl<R: Clone> Known<R> {
-    fn nothing() -> Self {
-        Self(RefCell::default())
-    }
-
-    /// What came of a workload, which is run if it was not yet.
-    pub fn of(&self, workload: &Workload, run: impl FnOnce() -> R) -> R {
-        if let Some((_, known)) = self.0.borrow().iter().find(|(known, _)| known == workload) {
-            return known.clone();
-        }
-        let made = run();
-        self.0.borrow_mut().push((workload.clone(), made.clone()));
-        made
-    }
 }
 
 impl<'a> Nearby<'a> {

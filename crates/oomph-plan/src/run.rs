@@ -46,7 +46,7 @@ pub fn part(shape: &Transformer, workload: &Workload, card: CardTraits, reserved
     let shape = &judged(shape, workload);
     let mut weights = Weights::new(&tape, workload);
     let stack = Stack::part(&mut weights, shape, part);
-    // A value model stands beside the policy that it judges, and both are trained.
+    // A value model is loaded with the policy that it judges, and both are trained.
     let value = (workload.objective == Objective::Ppo).then(|| Stack::new(&mut weights, &scoring(shape)));
     // A vision tower beside a model of text lies on the card, whether or not there are images.
     let _tower = shape.vision.as_deref().filter(|_| part.embeddings).map(|tower| Stack::new(&mut weights, tower));

@@ -6,7 +6,7 @@
 
 use oomph_model::architecture::{Kind, Transformer};
 
-use crate::estimate::{CardCost, Estimate, Term};
+use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::Interval;
 use crate::run::{self, Run};
 use crate::tape::{Owners, TapeOwner, TapePhase};

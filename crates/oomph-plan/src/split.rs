@@ -6,7 +6,7 @@
 
 use oomph_model::architecture::{Head, Transformer};
 
-use crate::estimate::{CardCost, Estimate, Term};
+use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval};
 use crate::network::{Part, Stack, Weights};
 use crate::run;

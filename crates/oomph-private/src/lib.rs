@@ -15,7 +15,7 @@
 //! Design constraints:
 //! - What cannot be made private is left out of the view or is read-only: the worst case is an error, never a change.
 //! - Nothing panics and nothing is printed, because part of this runs inside somebody else's process.
-//! - Root is no exception: what it could leave a view by is taken from it, and the kernel's settings are read-only.
+//! - Root is not an exception: what it could leave a view by is taken from it, and the kernel's settings are read-only.
 //! - Sockets and pipes of others stay reachable: an overlay would cut them off, and talking is not storing.
 
 #[cfg(target_os = "linux")]

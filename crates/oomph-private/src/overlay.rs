@@ -89,7 +89,7 @@ pub(crate) fn cover(
             Err(error) => failure = error,
         }
         // A store may lie below the folder that is covered, which older kernels refuse. An overlay without a store is
-        // another file system, of which the store is no part.
+        // another file system, of which the store is not part.
         if failure.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
             let middle = frame.another()?;
             let empty = hold(&frame.path.join("empty"))?;

@@ -83,7 +83,7 @@ impl Plan {
         list.0
     }
 
-    /// Reads a plan. An entry of an unknown name is an error: a view that lacks something is no view.
+    /// Reads a plan. An entry of an unknown name is an error: a view that lacks something is not a view.
     ///
     /// # Errors
     /// When the bytes are not a plan.

@@ -1,5 +1,5 @@
 //! What the virtual GPU leaves of a process's calls: `device/PID.json` and `device/PID.refused.json`, which
-//! `ARCHITECTURE.md` describes.
+//! `docs/internals/run-folder.md` describes.
 
 use serde::{Deserialize, Serialize};
 

@@ -38,7 +38,7 @@ pub mod paths;
 #[cfg(feature = "schema")]
 pub mod published;
 #[cfg(feature = "schema")]
-mod python;
+pub mod python;
 #[cfg(feature = "documents")]
 pub mod strict;
 mod vocabulary;

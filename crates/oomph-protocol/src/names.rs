@@ -1,4 +1,4 @@
-//! `hook/PID.names.json`: what the hook knows of the blocks of a recording. `ARCHITECTURE.md` says how to place it.
+//! `hook/PID.names.json`: what the hook knows of the blocks of a recording. `docs/internals/run-folder.md` says how to place it.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Where the files of a run are. The run folder is made by the launcher, which names it in [`RUN_VARIABLE`]; all other
-//! names here are below it. `ARCHITECTURE.md` says who writes what.
+//! names here are below it. `docs/internals/run-folder.md` says who writes what.
 
 use std::path::{Path, PathBuf};
 

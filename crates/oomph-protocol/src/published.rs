@@ -11,8 +11,6 @@ use crate::hook::{HookConfig, HookReport};
 use crate::names::Names;
 use crate::{Document, Schema};
 
-pub use crate::python::{module as python_module, stub as python_stub};
-
 /// The schema of what is written: every field that is always written is required.
 #[must_use]
 pub fn schema_of<T: JsonSchema>(schema: &str) -> Value {

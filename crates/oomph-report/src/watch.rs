@@ -153,7 +153,7 @@ pub struct WatchedOutlook {
     pub bytes_per_step: Option<f64>,
     /// What the framework can still allocate above its peak.
     pub headroom_bytes: Option<u64>,
-    /// The step at which the card is full, where that can be told.
+    /// The step at which the card will be full, if a forecast is possible.
     pub full_at_step: Option<u64>,
     /// In how many seconds that is.
     pub full_in_seconds: Option<f64>,

@@ -26,7 +26,7 @@ impl Compression {
     /// there is far more in it than files of this size hold.
     ///
     /// # Errors
-    /// When what follows the first bytes is no beginning of such a file.
+    /// When what follows the first bytes is not a beginning of such a file.
     pub fn unpack<R: BufRead>(self, reader: R, any_growth: bool) -> io::Result<Unpacked<R>> {
         let reader = Counted { reader, read: 0 };
         let decoder = match self {

@@ -26,7 +26,7 @@
 //! | `cut` | the log grew too long and ends here |
 //!
 //! Fields may come in any order, `pid`, `address` and `stream` may be absent, unknown fields and kinds are passed over.
-//! What stands at the end of the log is what was not given back; the segments and blocks of the trace say so.
+//! What is at the end of the log is what was not given back; the segments and blocks of the trace say so.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -86,6 +86,9 @@ pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Resu
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 break Some(Fault::at(offset, Cause::Cut));
             }
+            Err(error) if error.kind() == std::io::ErrorKind::QuotaExceeded => {
+                break Some(Fault::at(offset, Cause::Grows));
+            }
             Err(error) => break Some(Fault::at(offset, Cause::Io(error))),
         }
         match serde_json::from_slice::<Line>(&text) {
@@ -136,8 +139,10 @@ fn add(trace: &mut Trace, line: &Line) -> Result<(), String> {
         Some(Kind::Unmap) => &[(Action::FreeCompleted, size), (Action::SegmentUnmap, size)],
         Some(Kind::Refuse) => &[(Action::Oom, size)],
         Some(Kind::Context) => {
-            let text =
-                format!("the driver took {} MiB of card {index} for itself, beside what is recorded", size >> 20);
+            let text = format!(
+                "the driver took {} MiB of card {index} for itself, in addition to what is recorded",
+                size >> 20
+            );
             note_once(trace, text);
             return Ok(());
         }

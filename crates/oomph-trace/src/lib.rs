@@ -1,14 +1,16 @@
 //! One columnar model of GPU memory over time.
 //!
 //! Everything that records memory (a PyTorch snapshot, the virtual GPU's log, a profiler's trace) is read into a
-//! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that stood at
+//! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that were live at
 //! the end.  Readers never execute what they read, and never need more memory than a small multiple of the information
 //! in a file.
 #![forbid(unsafe_code)]
 
+mod action;
 mod columns;
 mod compression;
 pub mod device_log;
+mod document;
 mod error;
 mod figure;
 mod intern;
@@ -25,13 +27,11 @@ mod source;
 mod timeline;
 pub mod write;
 
+pub use action::{Action, PoolId};
 pub use columns::{Event, Events};
 pub use error::{Cause, ReadError};
 pub use intern::{Frame, FrameId, Frames, StackId, Stacks, StringId, Strings};
-pub use model::{
-    Action, Annotation, Block, BlockState, Device, DeviceKind, Note, PoolId, Segment, Settings, SourceKind, Stage,
-    Trace,
-};
+pub use model::{Annotation, Block, BlockState, Device, DeviceKind, Note, Segment, Settings, SourceKind, Stage, Trace};
 pub use open::open;
 pub use read::{ReadOptions, read, read_from};
 pub use sniff::{is_recording, unpacked};

@@ -1,6 +1,6 @@
 //! The parts of a trace.
 
-use crate::{Events, Frames, StackId, Stacks, StringId, Strings};
+use crate::{Events, Frames, PoolId, StackId, Stacks, StringId, Strings};
 
 /// Memory over time on every device that a file speaks of.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ pub enum DeviceKind {
     Host,
 }
 
-/// One device: what happened, and what stood at the end.
+/// One device: what happened, and what was live at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
     /// Card or host memory.
@@ -80,45 +80,7 @@ impl Device {
     }
 }
 
-/// A private pool's name, as PyTorch counts: (0, 0) is the default pool; capture pools have the first number 0,
-/// pools made by the user (`torch.cuda.MemPool`) the second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PoolId(pub u64, pub u64);
-
-impl PoolId {
-    /// The pool of everything that is not routed elsewhere.
-    pub const DEFAULT: PoolId = PoolId(0, 0);
-}
-
-/// What an event says. Names as in PyTorch's snapshots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Action {
-    /// A block was handed to the program.
-    Alloc,
-    /// The program gave a block back; another stream may still use it.
-    FreeRequested,
-    /// The block can be reused.
-    FreeCompleted,
-    /// A segment was taken from the driver.
-    SegmentAlloc,
-    /// A segment was given back to the driver.
-    SegmentFree,
-    /// Pages were mapped into an expandable segment.
-    SegmentMap,
-    /// Pages of an expandable segment were given back.
-    SegmentUnmap,
-    /// An allocation failed for good.
-    Oom,
-    /// A snapshot was taken; the size is the active memory at that moment.
-    Snapshot,
-    /// The program marked a block (PyTorch 2.15).
-    Annotate,
-    /// An action of a writer that this version does not know.
-    Other,
-}
-
-/// A segment as it stood at the end: one `cudaMalloc`, or one mapped range of an expandable segment.
+/// A segment as it was at the end: one `cudaMalloc`, or one mapped range of an expandable segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Where it starts.
@@ -141,7 +103,7 @@ pub struct Segment {
     pub end_block: u32,
 }
 
-/// A block as it stood at the end.
+/// A block as it was at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Where it starts.

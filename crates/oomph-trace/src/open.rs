@@ -27,7 +27,7 @@ mod pipe {
     use std::time::{Duration, Instant};
 
     /// How long a pipe without a writer is looked at: whoever writes may have to open it yet.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// How often a pipe is looked at.
     const LOOK: Duration = Duration::from_millis(5);
@@ -56,7 +56,7 @@ mod pipe {
             loop {
                 match self.file.read(buffer) {
                     Ok(0) if buffer.is_empty() || self.has_writer => return Ok(0),
-                    Ok(0) if self.opened.elapsed() < PATIENCE => {}
+                    Ok(0) if self.opened.elapsed() < IDLE_TIMEOUT => {}
                     Ok(0) => {
                         let text = "it is a pipe that nobody writes into; start the program that writes first";
                         return Err(io::Error::new(io::ErrorKind::TimedOut, text));

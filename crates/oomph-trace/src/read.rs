@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::Fault;
 use crate::pickle::Limits;
 use crate::source::{self, Format};
-use crate::{ReadError, Trace, json, snapshot};
+use crate::{ReadError, Trace, document, snapshot};
 
 /// How to read.
 #[derive(Clone, Debug)]
@@ -56,6 +56,6 @@ fn read_any(reader: impl Read, options: &ReadOptions) -> Result<Trace, Fault> {
     let limits = Limits { memory: options.memory_limit };
     match format {
         Format::Pickle => snapshot::read_pickle(source, limits, options.salvage),
-        Format::Json => json::read(source, options.memory_limit, options.salvage),
+        Format::Json => document::read(source, options.memory_limit, options.salvage),
     }
 }

@@ -1,5 +1,6 @@
 //! Files that lie: each is refused in one line with the offset, at once and without taking memory for it.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use oomph_trace::write::{StackSharing, snapshot};
@@ -207,4 +208,18 @@ fn a_pipe_without_a_writer_is_not_waited_for() {
     writes.join().expect("it wrote");
     std::fs::remove_file(&path).expect("it is removed");
     assert_eq!(read.expect("it is a snapshot").devices.len(), 2);
+}
+
+/// The reason is the file's growth, though the reader of JSON is the one that comes upon it.
+#[test]
+fn a_compressed_trace_that_grows_too_much_is_refused_for_that() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(br#"{"traceEvents": ["#).expect("it is packed");
+    let fill = vec![b' '; 1 << 20];
+    for _ in 0..300 {
+        packed.write_all(&fill).expect("it is packed");
+    }
+    let packed = packed.finish().expect("it is packed");
+    let error = read(&packed).expect_err("it grows");
+    assert!(matches!(error.cause, Cause::Grows), "{error}");
 }

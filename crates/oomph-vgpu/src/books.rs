@@ -270,7 +270,7 @@ fn is_programs() -> bool {
     *PROGRAMS.get_or_init(|| !namespace::is_inside())
 }
 
-/// As [`charge`], for a request that nobody made and that may go unmet: it is not counted as a refusal.
+/// As [`charge`], for an internal best-effort request: a failure is not counted as a refusal.
 pub fn charge_if_free(device: usize, kind: Kind, bytes: u64) -> bool {
     let Some(books) = books() else { return false };
     if !is_programs() {

@@ -135,7 +135,7 @@ fn sections(image: &[u8]) -> Option<Vec<Section>> {
         .collect()
 }
 
-/// Reads a whole cubin. The registers of a kernel stand in the upper byte of its `.text` section's `sh_info`, its
+/// Reads a whole cubin. The registers of a kernel are in the upper byte of its `.text` section's `sh_info`, its
 /// shared memory is the size of `.nv.shared.KERNEL`, and its frame and thread limit are in `.nv.info.KERNEL`.
 pub fn code(image: &[u8]) -> Option<Code> {
     let all = sections(image)?;
@@ -254,7 +254,7 @@ pub fn architectures(binary: &[u8]) -> Vec<(u32, bool)> {
         };
         found.push((arch & 0xff, kind == 2));
         let step = (entry_header as usize).saturating_add(payload);
-        // An entry that is shorter than its own header is no entry; one of no length would be read for ever.
+        // An entry that is shorter than its own header is not an entry; one of no length would be read forever.
         if step < FAT_ENTRY_BYTES {
             break;
         }

@@ -20,7 +20,7 @@ static HELD: AtomicUsize = AtomicUsize::new(0);
 /// How many threads are about to fork.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 /// How long a fork waits for others. Nobody holds a lock that long, unless it waits for what the forking thread holds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const GATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a waiting thread looks before it sleeps between looks.
 const LOOKS: u32 = 64;
 const NAP: Duration = Duration::from_micros(50);
@@ -76,7 +76,7 @@ fn wait(is_done: impl Fn() -> bool) -> bool {
         }
         if look < LOOKS {
             std::thread::yield_now();
-        } else if begun.elapsed() < PATIENCE {
+        } else if begun.elapsed() < GATE_TIMEOUT {
             std::thread::sleep(NAP);
         } else {
             break;
@@ -159,8 +159,8 @@ impl<T> Once<T> {
     }
 }
 
-/// Has this library told of every fork. Called once, when the library is loaded: whoever registers later is told before
-/// a fork, and may take locks of this library then.
+/// Registers for notice of every fork. Called once, when the library is loaded: handlers that are registered later run
+/// before this one at a fork, and may take locks of this library then.
 pub fn follow() {
     // SAFETY: the three are `extern "C"` functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{books, fork};
 
-/// Libraries that this one stands in for, by the beginning of their file name. The compilers (nvrtc, nvJitLink, nvvm)
+/// Libraries that this one replaces, by the beginning of their file name. The compilers (nvrtc, nvJitLink, nvvm)
 /// are not among them: they work without a card.
 const REPLACED: [&[u8]; 13] = [
     b"libcuda.so",
@@ -43,7 +43,7 @@ extern "C" fn at_load() {
     REAL_DLOPEN.store(real as usize, Ordering::Relaxed);
 }
 
-/// Whether a library name is one that this library stands in for.
+/// Whether a library name is one that this library replaces.
 fn is_replaced(path: &[u8]) -> bool {
     REPLACED.iter().any(|known| file_name(path).starts_with(known))
 }

@@ -42,7 +42,7 @@ unsafe extern "C" fn mmap64(
 /// `posix_madvise`, which has nothing to say about what will be needed.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C" fn posix_madvise(address: *mut c_void, size: usize, advice: c_int) -> c_int {
-    // As in glibc: dropping pages, which `madvise` does at once, is no advice.
+    // As in glibc: dropping pages, which `madvise` does at once, is not advice.
     if matches!(advice, libc::POSIX_MADV_WILLNEED | libc::POSIX_MADV_DONTNEED) {
         return 0;
     }

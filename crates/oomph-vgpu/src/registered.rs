@@ -60,7 +60,7 @@ struct Registered {
     /// while it loads and asks about a few, so they are sorted at the first question.
     kernels: Vec<(usize, u32, usize)>,
     sorted: bool,
-    /// Where the files lie that the report was told of.
+    /// Where the files lie that were already reported.
     told: Vec<Range<usize>>,
 }
 
@@ -101,7 +101,7 @@ pub unsafe fn register(wrapper: *const c_void) -> *mut c_void {
     }
     let mut registered = registered();
     registered.binaries.push(Binary { architectures: found, at: wrapper as usize });
-    // A handle is the binary's place, counted from 1 because null is no handle.
+    // A handle is the binary's place, counted from 1 because null is not a handle.
     registered.binaries.len() as *mut c_void
 }
 

@@ -63,23 +63,23 @@ static NEXT_STREAM: AtomicU64 = AtomicU64::new(MAX_DEVICES as u64);
 
 /// Objects that were destroyed. Their memory is used again but never given back, so that a stale handle is an error
 /// and not a crash.
-struct Graveyard(Vec<usize>);
+struct FreeList(Vec<usize>);
 
-static DEAD_STREAMS: Mutex<Graveyard> = Mutex::new(Graveyard(Vec::new()));
-static DEAD_EVENTS: Mutex<Graveyard> = Mutex::new(Graveyard(Vec::new()));
+static FREE_STREAMS: Mutex<FreeList> = Mutex::new(FreeList(Vec::new()));
+static FREE_EVENTS: Mutex<FreeList> = Mutex::new(FreeList(Vec::new()));
 
-fn reuse(graveyard: &Mutex<Graveyard>) -> Option<usize> {
-    graveyard.lock().0.pop()
+fn reuse(list: &Mutex<FreeList>) -> Option<usize> {
+    list.lock().0.pop()
 }
 
-fn bury(graveyard: &Mutex<Graveyard>, address: usize) {
-    graveyard.lock().0.push(address);
+fn release(list: &Mutex<FreeList>, address: usize) {
+    list.lock().0.push(address);
 }
 
 /// Creates a stream on the current card.
 pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
     device::activate_current()?;
-    let stream: &'static Stream = match reuse(&DEAD_STREAMS) {
+    let stream: &'static Stream = match reuse(&FREE_STREAMS) {
         // SAFETY: only addresses of leaked streams are buried.
         Some(address) => unsafe { &*(address as *const Stream) },
         None => Box::leak(Box::new(Stream::new(DEAD))),
@@ -114,14 +114,14 @@ pub fn destroy(handle: *mut c_void) -> Result<(), u32> {
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
-    bury(&DEAD_STREAMS, handle as usize);
+    release(&FREE_STREAMS, handle as usize);
     Ok(())
 }
 
 /// Creates an event.
 pub fn create_event(flags: u32) -> Result<*mut c_void, u32> {
     device::activate_current()?;
-    let event: &'static Event = match reuse(&DEAD_EVENTS) {
+    let event: &'static Event = match reuse(&FREE_EVENTS) {
         // SAFETY: only addresses of leaked events are buried.
         Some(address) => unsafe { &*(address as *const Event) },
         None => Box::leak(Box::new(Event {
@@ -149,7 +149,7 @@ pub fn event(handle: *mut c_void) -> Result<&'static Event, u32> {
 /// Destroys an event.
 pub fn destroy_event(handle: *mut c_void) -> Result<(), u32> {
     event(handle)?.magic.store(DEAD, Ordering::Release);
-    bury(&DEAD_EVENTS, handle as usize);
+    release(&FREE_EVENTS, handle as usize);
     Ok(())
 }
 

@@ -53,7 +53,7 @@ pub fn levels(
     levels
 }
 
-/// The blocks in the order of their ends; those that stand at the end are left out.
+/// The blocks in the order of their ends; those still live at the end are left out.
 pub fn deaths(history: &History) -> Vec<u32> {
     let mut deaths: Vec<u32> =
         (0..history.blocks.len() as u32).filter(|&index| history.blocks[index as usize].death != u32::MAX).collect();

@@ -206,7 +206,7 @@ impl Page<'_> {
     }
 }
 
-/// Text that can stand in markup.
+/// Text that is safe in markup.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -59,7 +59,7 @@ impl Columns {
         self.bytes.push(number as u8);
     }
 
-    /// The header and the columns as text that can stand in a page.
+    /// The header and the columns as text that is safe in a page.
     pub fn pack(&self, header: &impl Serialize) -> Result<String, serde_json::Error> {
         let header = serde_json::to_vec(header)?;
         let mut packed = GzEncoder::new(Vec::new(), Compression::new(7));

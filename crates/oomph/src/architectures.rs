@@ -1,4 +1,4 @@
-//! Which cards a program's kernels run on.
+//! Finds the cards that a program's kernels run on.
 //!
 //! A program holds machine code for some generations of cards (`sm_75`), and at most the text of its kernels for the
 //! newest (`compute_120`), which the driver compiles. A card without either has the memory and not the code. PyTorch says

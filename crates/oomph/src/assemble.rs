@@ -1,4 +1,4 @@
-//! From what a run left behind to the answer. Nothing here touches the system: everything comes in as values.
+//! Makes the report from what a run left behind. Nothing here touches the system: everything comes in as values.
 //!
 //! Two sources are put together. The ledger knows every byte that was taken from a card, by whom, and survives any
 //! death; the hook's files know what the framework made of it, and may be missing. Neither is trusted to agree with
@@ -251,7 +251,7 @@ fn judge(run: &Observation) -> (Verdict, BTreeSet<u32>) {
     let dead: BTreeSet<u32> =
         reports.iter().filter(|hook| hook.oom.as_ref().is_some_and(|oom| oom.fatal)).map(|hook| hook.pid).collect();
     // A rank that died can make the others wait for it until the time is up. A program that ended well although a
-    // process of it died has got over it.
+    // process of it died has recovered.
     if !ended_well && !dead.is_empty() {
         return (Verdict::Oom, dead);
     }
@@ -281,7 +281,7 @@ pub fn used_a_gpu(run: &Observation) -> bool {
     run.ledger.processes().iter().any(|process| process.devices.iter().any(|books| books.peak_bytes > 0))
 }
 
-/// Whether the card refused something to a process of which no framework told how it ended. Where one did, refusals
+/// Whether the card refused something to a process whose end no framework reported. Where one did, refusals
 /// alone prove nothing: PyTorch's allocator gives its cache back and asks again. A process that was refused even its
 /// context has no allocator yet.
 fn unexplained_refusal(run: &Observation) -> bool {
@@ -416,7 +416,7 @@ pub fn site_of(site: &HookSite) -> Site {
     }
 }
 
-/// Where no framework told of the error, the last refusal is all that is known of it.
+/// Where no framework reported the error, the last refusal is all that is known of it.
 fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: &mut Vec<String>) {
     let mut refused = run.ledger.devices().iter().zip(devices).enumerate();
     let Some((index, (books, device))) = refused.find(|(_, (books, _))| books.refusals > 0) else { return };
@@ -428,8 +428,8 @@ fn oom_of_the_ledger(devices: &mut [DeviceReport], run: &Observation, warnings: 
         Some(Err(function)) => {
             let place = function.map(|name| format!(" in {name}")).unwrap_or_default();
             warnings.push(format!(
-                "the line{place} that asked for what the card refused is not known: build with line tables (-g; debug = \
-                 \"line-tables-only\" in Cargo's profile), and it is told"
+                "source line of the failed allocation{place} unknown: build with line tables (-g; debug = \
+                 \"line-tables-only\" in Cargo's profile)"
             ));
             None
         }

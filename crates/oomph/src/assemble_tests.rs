@@ -1,4 +1,4 @@
-//! What a run left behind is understood.
+//! Tests of the report that is made from a run.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `oomph cache`: what is in the cache, and removing what nobody uses.
+//! `oomph cache`: lists the cache, and removes what is not in use.
 
 use std::process::ExitCode;
 use std::time::Duration;

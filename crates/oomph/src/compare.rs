@@ -1,4 +1,4 @@
-//! `oomph diff` and `oomph check`: two recordings beside each other, and one against limits.
+//! `oomph diff` and `oomph check`: compares two recordings, or one with limits.
 
 use std::process::ExitCode;
 
@@ -106,9 +106,9 @@ pub fn growth(max_growth: Option<&str>, before: u64) -> Result<Option<u64>> {
     let Some(percent) = text.trim().strip_suffix('%') else {
         return size::parse(text).map(Some).map_err(|error| wrong(error.to_string()));
     };
-    let percent: f64 = percent.trim().parse().map_err(|_| wrong(format!("`{text}` is no percentage")))?;
+    let percent: f64 = percent.trim().parse().map_err(|_| wrong(format!("`{text}` is not a percentage")))?;
     if !(0.0..=1e6).contains(&percent) {
-        return Err(wrong(format!("`{text}` is no sensible percentage")));
+        return Err(wrong(format!("`{text}` is not a sensible percentage")));
     }
     Ok(Some((before as f64 * percent / 100.0) as u64))
 }

@@ -1,4 +1,4 @@
-//! `oomph dry-run`: the program on the virtual GPU, and the answer.
+//! `oomph dry-run`: runs the program on the virtual GPU and reports the result.
 
 use std::fs;
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::cli::{DryRunArgs, Form};
 use crate::failure::status;
 use crate::html::{self, Shown, Writing};
 use crate::program::Program;
-use crate::stage::{Ended, Stage};
+use crate::run_context::{Ended, RunContext};
 use crate::trial::Stop;
 use crate::whose::ProcessMemory;
 use crate::{activity, explain, export, grown, needs, output, recovered, unsure, whose};
@@ -44,13 +44,13 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         export::known(path)?;
     }
     html::writable(&args.page)?;
-    let stage = Stage::set(program, quiet)?;
-    let program = &stage.program;
+    let context = RunContext::new(program, quiet)?;
+    let program = &context.program;
 
     let form = args.format.form();
     let output = if form == Form::Text { Output::Inherit } else { Output::StdoutToStderr };
     let mut signal = None;
-    let mut first = match stage.observe(&program.cards, output, args.snapshot.as_deref())? {
+    let mut first = match context.observe(&program.cards, output, args.snapshot.as_deref())? {
         Ended::Observed(observation) => observation,
         // A server goes on until it is interrupted, so that this is how one asks for its answer.
         Ended::Interrupted(SIGINT, Some(seen)) if used_a_gpu(&seen) => {
@@ -65,7 +65,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     let mut report = assemble(&program.cards, &first, None);
     let mut probed = !args.no_probe && signal.is_none();
     if probed {
-        match needs::answer(&stage, &first, &report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
+        match needs::answer(&context, &first, &report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
             Ok(answered) => report = answered,
             // What the first run showed is known.
             Err(Stop::Interrupted(SIGINT)) => {
@@ -77,14 +77,14 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         }
     }
     if probed {
-        match unsure::ask(&stage, &first, &mut report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
+        match unsure::ask(&context, &first, &mut report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
             Ok(()) => {}
             Err(Stop::Interrupted(SIGINT)) => signal = Some(SIGINT),
             Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
             Err(Stop::Failed(error)) => return Err(error),
         }
     }
-    complete(&mut report, &first, program, &stage.directory, probed);
+    complete(&mut report, &first, program, &context.directory, probed);
     if args.verbose {
         output::say(&floor(&report));
     }

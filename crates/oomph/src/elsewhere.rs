@@ -1,4 +1,4 @@
-//! What to do where no virtual GPU is: the same command in WSL2 or in a container, ready to be pasted.
+//! Prints what to run on platforms without the virtual GPU: the same command in WSL2 or in a container.
 
 use oomph_launch::masked;
 

@@ -1,4 +1,4 @@
-//! What the program carries: the virtual GPU, put here by `build.rs`, and the Python hook.
+//! Files inside the executable: the virtual GPU, put here by `build.rs`, and the Python hook.
 
 use oomph_launch::RuntimeFiles;
 

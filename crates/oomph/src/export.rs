@@ -1,4 +1,4 @@
-//! Recordings in the formats of other tools, chosen by the name's ending.
+//! Writes recordings in the formats of other tools, chosen by the file name's ending.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -13,7 +13,7 @@ use crate::failure::hinted;
 /// Moments at which the owners are looked at for a curve.
 const MOMENTS: usize = 96;
 /// Events that a look at the owners may cost in all: a long recording is looked at less often.
-const PATIENCE: usize = 8_000_000;
+const REPLAYED_EVENTS: usize = 8_000_000;
 
 /// A curve: its name, and (microseconds, GiB).
 type Series = (String, Vec<(i64, f64)>);
@@ -35,7 +35,7 @@ pub fn known(path: &Path) -> Result<()> {
 
 fn unknown(ending: &str) -> anyhow::Error {
     hinted(
-        format!("`.{ending}` is no format that recordings can be written in"),
+        format!("`.{ending}` is not a format that recordings can be written in"),
         "use .parquet, .json (Perfetto), .speedscope.json, .pickle (PyTorch's viewer) or a folder without an ending \
          (TensorBoard)",
     )
@@ -92,7 +92,7 @@ fn live(trace: &Trace, names: Option<&Names>) -> Vec<write::Holding> {
 fn owners_over_time(trace: &Trace, names: Option<&Names>) -> Vec<Series> {
     let Some(device) = trace.devices.iter().find(|device| device.kind == DeviceKind::Cuda) else { return Vec::new() };
     let events = device.events.len();
-    let moments = MOMENTS.min(PATIENCE / events.max(1)).min(events);
+    let moments = MOMENTS.min(REPLAYED_EVENTS / events.max(1)).min(events);
     let mut curves: Vec<(Owner, Vec<(i64, f64)>)> = Vec::new();
     for moment in 0..moments {
         let event = events * (moment + 1) / moments;

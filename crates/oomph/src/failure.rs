@@ -1,4 +1,4 @@
-//! How the program says that something went wrong: one line, and a hint where there is one.
+//! Reports an error as one line, with a hint where there is one.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -52,6 +52,17 @@ pub fn hinted(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Er
     Hinted::new(message, hint).into()
 }
 
+/// Has a write beyond the host's limit for files (`ulimit -f`) fail as any other, where it would end this process. Programs that
+/// are started do not inherit that.
+pub fn outlive_the_limit_of_files() {
+    #[cfg(unix)]
+    // It fails for signals that no process may handle.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
+}
+
+/// What a write beyond the host's limit for files fails with; the number is the same on Linux and macOS.
+const FILE_TOO_LARGE: i32 = 27;
+
 /// Says on stderr what went wrong.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     // The whole chain on one line; what a library's error says of its cause already is not said twice.
@@ -69,8 +80,11 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
             crate::output::say(&format!("  {}", clean(line)));
         }
     }
+    let os_error = |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<std::io::Error>()?.raw_os_error();
     if let Some(hinted) = error.downcast_ref::<Hinted>() {
         crate::output::say(&format!("hint: {}", clean(&hinted.hint)));
+    } else if cfg!(unix) && error.chain().any(|cause| os_error(cause) == Some(FILE_TOO_LARGE)) {
+        crate::output::say("hint: the host limits the size of files (ulimit -f), or the disk cannot hold one so large");
     }
     ExitCode::from(status::USAGE)
 }

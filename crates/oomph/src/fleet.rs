@@ -1,4 +1,4 @@
-//! `oomph collect` and `oomph query`: commands of `oomph-fleet`, which is a program of its own because DataFusion is in it.
+//! `oomph collect` and `oomph query`: hands over to `oomph-fleet`, a separate program because it contains DataFusion.
 
 use std::env;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::failure::hinted;
 /// The name of the program.
 const PROGRAM: &str = "oomph-fleet";
 
-/// Becomes `oomph-fleet` with the same words. It is told by its own name, `oomph`, how it was called.
+/// Becomes `oomph-fleet` with the same words. Its own name, `oomph`, says how it was called.
 ///
 /// # Errors
 /// When it is not installed, or cannot be started.
@@ -27,7 +27,7 @@ pub fn hand_over(command: &str, args: &FleetArgs, quiet: bool) -> Result<ExitCod
             return Ok(ExitCode::SUCCESS);
         }
         return Err(hinted(
-            format!("oomph {command} needs {PROGRAM}, which is neither beside oomph nor on PATH"),
+            format!("oomph {command} needs {PROGRAM}, which is neither next to oomph nor on PATH"),
             "build it in oomph's repository: cargo install --locked --path crates/oomph-fleet",
         ));
     };

@@ -1,4 +1,4 @@
-//! What the hook saw as it followed the program, put together for the report: phases, loops, growth, what was not reached.
+//! Collects what the hook saw of a run for the report: phases, loops, growth, and parts that were not reached.
 
 use std::collections::BTreeSet;
 

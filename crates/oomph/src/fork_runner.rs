@@ -1,4 +1,4 @@
-//! Trials that share their imports: each is a child of one fork server, where that is the same as a process of its own.
+//! Runs trials as children of one fork server, so that they share their imports.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +8,13 @@ use oomph_launch::{ForkServer, Forked, ForkedRun, Output, ProgramKind, PythonPro
 use oomph_ledger::{DeviceDescription, Ledger};
 
 use crate::cards::Card;
-use crate::stage::{Ended, Scene, Stage};
+use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::trial::{Changes, Runner};
 
 /// Runs trials in a fork server, or as processes of their own where the program, a change or the server does not let it.
 /// Which of the two it was makes no difference to a result.
 pub struct ForkRunner<'a> {
-    stage: &'a Stage,
+    context: &'a RunContext,
     jobs: usize,
     /// Variables that the server itself is started with.
     env: Vec<(String, String)>,
@@ -39,9 +39,9 @@ struct Serving {
 
 impl<'a> ForkRunner<'a> {
     /// `jobs` trials at most go on at a time; by default one per core of this machine.
-    pub fn new(stage: &'a Stage, jobs: Option<usize>) -> Self {
+    pub fn new(context: &'a RunContext, jobs: Option<usize>) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { stage, jobs: jobs.unwrap_or_else(cores).max(1), env: Vec::new(), state: Mutex::new(State::New) }
+        Self { context, jobs: jobs.unwrap_or_else(cores).max(1), env: Vec::new(), state: Mutex::new(State::New) }
     }
 
     /// The same with variables that libraries read while they are imported, which a child would set too late.
@@ -72,11 +72,11 @@ impl<'a> ForkRunner<'a> {
 
     fn start(&self, program: &PythonProgram, cards: &[Card]) -> Option<Serving> {
         // The log of the devices belongs to one run folder from the start.
-        if self.stage.program.device_log || !matches!(self.stage.kind(), ProgramKind::Python { .. }) {
+        if self.context.program.device_log || !matches!(self.context.kind(), ProgramKind::Python { .. }) {
             return None;
         }
-        let changes = Changes { env: self.env.clone(), ..Changes::none(&self.stage.program.command) };
-        let scene = Scene {
+        let changes = Changes { env: self.env.clone(), ..Changes::none(&self.context.program.command) };
+        let request = RunRequest {
             changes: &changes,
             cards,
             output: Output::Discard,
@@ -87,7 +87,7 @@ impl<'a> ForkRunner<'a> {
             writes: false,
         };
         // What keeps a server from starting keeps a process from starting as well, and says so there.
-        let (folder, launch) = self.stage.furnish(&scene).ok()?;
+        let (folder, launch) = self.context.prepare_run(&request).ok()?;
         let server = ForkServer::start(launch, program, &[]).ok()?;
         // An import that used a card did so in the server's name, and a child would lack what it made.
         let untouched = Ledger::read(&folder.ledger()).ok()?.processes().is_empty();
@@ -108,22 +108,22 @@ fn are_alike(some: &[DeviceDescription], others: &[DeviceDescription]) -> bool {
 }
 
 impl Runner for ForkRunner<'_> {
-    fn perform(&self, scene: &Scene<'_>) -> Result<Ended> {
-        let program = PythonProgram::of(&scene.changes.command);
-        let serving = program.as_ref().and_then(|program| self.serving(program, scene.cards));
+    fn perform(&self, request: &RunRequest<'_>) -> Result<Ended> {
+        let program = PythonProgram::of(&request.changes.command);
+        let serving = program.as_ref().and_then(|program| self.serving(program, request.cards));
         if let (Some(program), Some(serving)) = (&program, serving)
             && serving.program.is_same_program(program)
-            && are_alike(&serving.cards, &descriptions(scene.cards))
+            && are_alike(&serving.cards, &descriptions(request.cards))
         {
-            let (folder, launch) = self.stage.furnish(scene)?;
-            let Some(program) = &PythonProgram::of(&scene.changes.command_in(folder.path())) else {
-                return self.stage.perform(scene);
+            let (folder, launch) = self.context.prepare_run(request)?;
+            let Some(program) = &PythonProgram::of(&request.changes.command_in(folder.path())) else {
+                return self.context.perform(request);
             };
-            let (output, timeout) = (scene.output, scene.timeout);
-            let give_up = scene.give_up;
+            let (output, timeout) = (request.output, request.timeout);
+            let give_up = request.give_up;
             let run = ForkedRun {
                 program,
-                env: &scene.changes.env,
+                env: &request.changes.env,
                 folder: &folder,
                 launch: &launch,
                 output,
@@ -131,16 +131,16 @@ impl Runner for ForkRunner<'_> {
                 give_up,
             };
             match serving.server.run(&run) {
-                Ok(Forked::Ran(outcome)) => return Stage::left_by(&folder, outcome, scene.keep),
+                Ok(Forked::Ran(outcome)) => return RunContext::left_by(&folder, outcome, request.keep),
                 Ok(Forked::NeedsAProcess) => {}
                 Ok(Forked::NeverForked) | Err(_) => *self.state() = State::Plain,
             }
         }
-        self.stage.perform(scene)
+        self.context.perform(request)
     }
 
     fn prepare(&self, cards: &[Card]) {
-        if let Some(program) = PythonProgram::of(&self.stage.program.command) {
+        if let Some(program) = PythonProgram::of(&self.context.program.command) {
             self.serving(&program, cards);
         }
     }

@@ -1,4 +1,4 @@
-//! The line that allocates what grows in a loop, from the recording of the run.
+//! Finds the line that allocates the memory that grows in a loop, from the recording of the run.
 
 use oomph_explain::snapshot::grown_at;
 use oomph_report::{DryRunReport, Site};

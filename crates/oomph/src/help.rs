@@ -1,4 +1,4 @@
-//! `oomph help`: the help of a command as text, and the whole command line as data, from the definition that parses it.
+//! `oomph help`: prints a command's help, or the whole command line as data, from the definition that parses it.
 
 use std::any::TypeId;
 use std::path::PathBuf;

@@ -1,14 +1,14 @@
 //! The command line of oomph.
 //!
-//! It works in two steps: [`cli`] is what was typed, [`program`] and [`cards`] are what it means. Then the rooms do their work:
-//! `oomph-launch` runs the program, `oomph-ledger` and the hook's files tell what happened, [`assemble`] makes the
-//! answer of it, `oomph-report` writes it.
+//! It works in two steps: [`cli`] is what was typed, [`program`] and [`cards`] validate it. Then a module per command does the work:
+//! `oomph-launch` runs the program, `oomph-ledger` and the hook's files record what happened, [`assemble`] makes the
+//! report of it, `oomph-report` writes it.
 //!
 //! Design constraints:
 //! - Data goes to stdout, talk to stderr. In text mode the program's own output passes through unchanged, and the
 //!   answer follows it.
 //! - What goes wrong is one line on stderr, with advice where there is any, and an exit status that `--help` documents.
-//! - No input makes it panic, and a reader that goes away is no error.
+//! - No input makes it panic, and a reader that goes away is not an error.
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -50,8 +50,8 @@ mod progress;
 mod recovered;
 mod review;
 mod run;
+mod run_context;
 mod shell;
-mod stage;
 mod sweep;
 mod trial;
 mod tune;
@@ -65,6 +65,7 @@ use std::process::ExitCode;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    failure::outlive_the_limit_of_files();
     oomph_launch::serve_watchdog();
     let cli = match Cli::parsed() {
         Ok(cli) => cli,

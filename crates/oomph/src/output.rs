@@ -1,4 +1,4 @@
-//! Where words go: data to stdout, talk to stderr. A reader that has gone away is no error.
+//! Writes output: data to stdout, messages to stderr. A reader that has gone away is not an error.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

@@ -1,4 +1,4 @@
-//! Pools that frameworks divide up by themselves (JAX, TensorFlow), and what a card must hold for them.
+//! Pools that frameworks manage themselves (JAX, TensorFlow), and what a card must hold for them.
 //!
 //! Such a pool grows by doubling or is taken whole at the start, and may take only a part of the card. What it took says
 //! little of what the program needs; what was allocated of it does, and how much the framework would take of the card.
@@ -37,7 +37,7 @@ pub fn without_slack(peak: &Peak) -> Peak {
     }
 }
 
-/// The most that the pool takes of a card of `capacity` bytes, told from what it takes of one of `seen` bytes.
+/// The most that the pool takes of a card of `capacity` bytes, computed from what it takes of one of `seen` bytes.
 pub fn limit_on(pool: &Pool, seen: u64, capacity: u64) -> u64 {
     let Some(limit) = pool.limit_bytes else { return u64::MAX };
     match pool.scales {

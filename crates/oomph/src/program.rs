@@ -12,7 +12,7 @@ use crate::cards::{Card, capacity, cards};
 use crate::cli::{self, ProgramArgs};
 use crate::failure::{Hinted, hinted};
 
-/// How many steps the peak must stand still by default.
+/// How many steps the peak must not move by default.
 const STABLE_STEPS: u32 = 3;
 
 /// A program and how it is to be run.

@@ -1,4 +1,4 @@
-//! What was typed means what it should.
+//! Tests of how a program's options are interpreted.
 
 use clap::Parser;
 use oomph_gpu::nvml::InstalledMemory;

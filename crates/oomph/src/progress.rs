@@ -1,4 +1,4 @@
-//! What a search is doing, on stderr: a line that changes on a terminal, lines where a program reads them.
+//! Shows the progress of a search on stderr: one changing line on a terminal, separate lines otherwise.
 
 use std::time::Duration;
 

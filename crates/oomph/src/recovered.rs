@@ -1,4 +1,4 @@
-//! What a program did after an out-of-memory error that it caught: how much less the same line requested later.
+//! Reports how a program recovered from an out-of-memory error: how much less the same line requested later.
 
 use oomph_report::{DryRunReport, Instead, Verdict};
 use oomph_trace::{Action, Device, StackId};

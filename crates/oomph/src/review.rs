@@ -1,4 +1,4 @@
-//! `oomph check` on the reports of dry runs: whether a change of the program keeps to limits, and what it needs more.
+//! `oomph check` on dry-run reports: whether a change of the program keeps to limits, and how much more it needs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -272,7 +272,7 @@ fn in_repository(file: &str) -> String {
 fn read_baseline(path: &Path) -> Result<Baseline> {
     serde_json::from_slice(&whole(path)?).map_err(|error| {
         hinted(
-            format!("{} is no baseline: {error}", path.display()),
+            format!("{} is not a baseline: {error}", path.display()),
             "write one with `oomph check REPORT... --write-baseline FILE`",
         )
     })

@@ -1,4 +1,4 @@
-//! A trial: the program once more, with changes, to see what they do.
+//! A trial: a run of the program with changes, to see their effect.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use oomph_launch::{HookRemedy, Output, UnknownSizes};
 use oomph_remedy::rewrite;
 
 use crate::cards::Card;
-use crate::stage::{Ended, Scene, Stage};
+use crate::run_context::{Ended, RunContext, RunRequest};
 
 /// What is different from the program as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub trait Runner: Sync {
     ///
     /// # Errors
     /// When the run cannot be set up, or its books cannot be read.
-    fn perform(&self, scene: &Scene<'_>) -> Result<Ended>;
+    fn perform(&self, request: &RunRequest<'_>) -> Result<Ended>;
 
     /// Runs the program with these changes on these cards, for no longer than `timeout` says. Its output goes nowhere,
     /// but for the end of its standard error, and it is not recorded whose memory it is.
@@ -96,7 +96,7 @@ pub trait Runner: Sync {
     /// # Errors
     /// As of [`Self::perform`].
     fn run(&self, changes: &Changes, cards: &[Card], timeout: Option<Duration>) -> Result<Ended> {
-        self.perform(&Scene {
+        self.perform(&RunRequest {
             changes,
             cards,
             output: Output::Capture,
@@ -118,8 +118,8 @@ pub trait Runner: Sync {
 }
 
 /// Every trial is a process of its own, from its first import on. The launcher supervises one run at a time.
-impl Runner for Stage {
-    fn perform(&self, scene: &Scene<'_>) -> Result<Ended> {
-        Stage::perform(self, scene)
+impl Runner for RunContext {
+    fn perform(&self, request: &RunRequest<'_>) -> Result<Ended> {
+        RunContext::perform(self, request)
     }
 }

@@ -1,4 +1,4 @@
-//! An answer that hangs on sizes that nobody computed: the program once more with the least that they can be.
+//! Handles answers that depend on sizes that were never computed: runs the program again with the smallest ones.
 //!
 //! A dry run computes small values alone. Where a size hangs on others (how much of a mask is set), the most there can be is
 //! taken, which is the safe side of "fits". A verdict of death is not safe that way.
@@ -9,14 +9,19 @@ use oomph_launch::{HookUnknownSize, UnknownSizes};
 use oomph_report::{DryRunReport, End, UnknownSize, Unsure, Verdict};
 
 use crate::assemble::{Observation, assemble, site_of};
-use crate::stage::{Ended, Stage};
+use crate::run_context::{Ended, RunContext};
 use crate::trial::{Changes, Runner, Stop};
 
 /// Runs the program with the least sizes, where the verdict may hang on them, and says so in the report where it does.
 ///
 /// # Errors
 /// When the run cannot be set up, or a signal ends it.
-pub fn ask(stage: &Stage, first: &Observation, report: &mut DryRunReport, tell: &dyn Fn(&str)) -> Result<(), Stop> {
+pub fn ask(
+    context: &RunContext,
+    first: &Observation,
+    report: &mut DryRunReport,
+    tell: &dyn Fn(&str),
+) -> Result<(), Stop> {
     if matches!(report.verdict, Verdict::Fits | Verdict::NoGpuUse | Verdict::Unsure) || report.host.is_some() {
         return Ok(());
     }
@@ -25,10 +30,10 @@ pub fn ask(stage: &Stage, first: &Observation, report: &mut DryRunReport, tell: 
         return Ok(());
     }
     tell("it hangs on sizes that nobody computed; running it with the least that they can be");
-    let changes = Changes { unknown_sizes: UnknownSizes::Least, ..Changes::none(&stage.program.command) };
-    let ended = stage.run(&changes, &stage.program.cards, stage.program.timeout).map_err(Stop::Failed)?;
+    let changes = Changes { unknown_sizes: UnknownSizes::Least, ..Changes::none(&context.program.command) };
+    let ended = context.run(&changes, &context.program.cards, context.program.timeout).map_err(Stop::Failed)?;
     let least = match ended {
-        Ended::Observed(run) => assemble(&stage.program.cards, &run, None),
+        Ended::Observed(run) => assemble(&context.program.cards, &run, None),
         Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
     };
     if matches!(least.verdict, Verdict::Fits | Verdict::Recovered) && least.verdict != report.verdict {

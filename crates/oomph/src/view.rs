@@ -1,4 +1,4 @@
-//! `oomph view`: a recording in the browser.
+//! `oomph view`: opens a recording in the browser.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

@@ -1,4 +1,4 @@
-//! Whose memory it was: from the recordings that a run's processes left to the owners in the answer.
+//! Finds the owners of the memory from the recordings that a run's processes left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ pub struct ProcessMemory {
     pub names: Option<Names>,
 }
 
-/// Reads what the hook left. What cannot be read is told in a warning and left out: the answer does not depend on it.
+/// Reads what the hook left. What cannot be read is named in a warning and left out: the answer does not depend on it.
 pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<ProcessMemory> {
     let mut all = Vec::new();
     for history in histories {

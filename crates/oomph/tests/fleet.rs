@@ -33,7 +33,7 @@ fn without_it_the_way_to_get_it_is_named() -> std::io::Result<()> {
     assert_eq!(answered.status.code(), Some(2));
     assert_eq!(
         String::from_utf8_lossy(&answered.stderr),
-        "error: oomph collect needs oomph-fleet, which is neither beside oomph nor on PATH\n\
+        "error: oomph collect needs oomph-fleet, which is neither next to oomph nor on PATH\n\
          hint: build it in oomph's repository: cargo install --locked --path crates/oomph-fleet\n"
     );
     let helped = oomph("/usr/bin:/bin", &["query", "--help"])?;

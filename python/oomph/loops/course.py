@@ -401,7 +401,7 @@ class Course:
     # -- the report --------------------------------------------------------------------------------------------
 
     def as_list(self):
-        """The loops that were shortened or grow, in the form of ARCHITECTURE.md."""
+        """The loops that were shortened or grow, in the form of docs/internals/run-folder.md."""
         found = {}
         for loop in self.ended + [loop for loop in self.stack if loop.progress is not None and loop.growth]:
             one = {

@@ -56,7 +56,7 @@ class Unreached:
         module.Trainer.__init__ = __init__
 
     def as_list(self):
-        """What is still to come, in the form of ARCHITECTURE.md."""
+        """What is still to come, in the form of docs/internals/run-folder.md."""
         found = []
         trainer = self._trainer() if self._trainer is not None else None
         strategy = getattr(getattr(getattr(trainer, "args", None), "eval_strategy", None), "value", "no")

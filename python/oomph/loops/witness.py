@@ -59,7 +59,7 @@ class Witness:
         return stats[self._device]["allocation"]["all"]["allocated"]
 
     def seen(self):
-        """What was found, in the form of ARCHITECTURE.md."""
+        """What was found, in the form of docs/internals/run-folder.md."""
         holders = sorted(self._growing.kept.values(), key=lambda one: -one["bytes"])
         return {
             "holders": [{name: one[name] for name in ("name", "kind", "file", "line")} for one in holders[:8]],

@@ -1,7 +1,7 @@
 """Naming the bytes: whose is each block of the allocator, seen from inside the program.
 
 Watches modules, optimizers and backward passes, notes addresses and names (never tensors), and leaves them beside
-PyTorch's own history of its allocator. ARCHITECTURE.md, "What the hook leaves for the explanation", has the format.
+PyTorch's own history of its allocator. docs/internals/run-folder.md has the format.
 """
 
 import json

@@ -165,7 +165,7 @@ class Notes:
     # -- the file ----------------------------------------------------------------------------------------------
 
     def as_dict(self, pid):
-        """Everything in the form of ARCHITECTURE.md."""
+        """Everything in the form of docs/internals/run-folder.md."""
         with self._lock:
             names = list(self.lasting)
             modules, phases = [], list(self._past)

@@ -1,6 +1,7 @@
 """What the program is, for the search for remedies: libraries, models, optimizers, loaders, pipelines, what it keeps.
 
-Everything is looked at once, when it is made or first used, and nothing is held. ARCHITECTURE.md has the format.
+Everything is looked at once, when it is made or first used, and nothing is held. docs/internals/run-folder.md
+has the format.
 """
 
 import functools
@@ -284,7 +285,7 @@ class Program:
     # -- the report --------------------------------------------------------------------------------------------
 
     def as_dict(self):
-        """What is known by now, in the form of ARCHITECTURE.md."""
+        """What is known by now, in the form of docs/internals/run-folder.md."""
         return {
             "libraries": self._libraries(),
             "missing": [name for name in _OPTIONAL if name not in sys.modules and importlib.util.find_spec(name) is None],

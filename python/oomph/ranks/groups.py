@@ -57,7 +57,7 @@ def process_groups(module):
                 world[0] = (module.PrefixStore("oomph", plain), everybody)
 
     module._new_process_group_helper = _new_process_group_helper
-    # Whoever counts the ranks at a store would wait for ever.
+    # Whoever counts the ranks at a store would wait forever.
     module._store_based_barrier = lambda *args, **options: None
 
     begin = module.init_process_group

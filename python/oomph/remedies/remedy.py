@@ -71,7 +71,7 @@ class Remedy:
         return call
 
     def report(self):
-        """The remedy in the form of ARCHITECTURE.md."""
+        """The remedy in the form of docs/internals/run-folder.md."""
         try:
             self.verify()
         except Exception:

@@ -34,12 +34,12 @@ pub enum SettingsError {
         /// What PyTorch takes.
         expected: String,
     },
-    /// Something other than the separator that has to stand there.
+    /// Something other than the separator that has to be there.
     #[error("expected {expected:?} but found {found:?} after {after:?} in the allocator settings")]
     Separator {
-        /// What has to stand there.
+        /// What has to be there.
         expected: char,
-        /// What stands there.
+        /// What is there.
         found: String,
         /// The token before it.
         after: String,

@@ -9,7 +9,8 @@
 mod batches;
 mod chances;
 
-use crate::model::{Capacity, Model};
+use crate::machine::Capacity;
+use crate::model::Model;
 use crate::replay::Replay;
 use crate::script::Script;
 

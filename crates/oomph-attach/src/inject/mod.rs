@@ -10,7 +10,7 @@
 //! 1. The routine and the script's text are written into bytes behind the end of a library's code, in the last page of
 //!    it ([`cave`]). No file and no other process sees that, and nothing in the target refers to those bytes.
 //! 2. A thread is stopped (`PTRACE_SEIZE`, `PTRACE_INTERRUPT`; never `PTRACE_O_EXITKILL`). Only one, because nothing
-//!    here needs the others to stand still, and each stop interrupts a system call.
+//!    here needs the others to be stopped, and each stop interrupts a system call.
 //! 3. 16 bytes below the stopped thread's red zone receive what it continues with. Nobody owns them.
 //! 4. One system call sets the registers: the target's before it, the routine's after it. A killed attacher has made
 //!    the call or has not.

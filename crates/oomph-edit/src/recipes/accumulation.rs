@@ -16,7 +16,7 @@ use super::cannot;
 pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
     let passes = passes(draft.program);
     let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
-        return cannot("the training loop could not be told for certain");
+        return cannot("the training loop could not be identified");
     };
     let [backward] = backwards.as_slice() else {
         return cannot("the loop makes several backward passes");
@@ -145,7 +145,7 @@ fn counted_by_one(at: At<'_>) -> Option<String> {
     (is_one && matches!(left.kind(), "identifier" | "attribute")).then(|| at.source.of(left).to_owned())
 }
 
-/// Whether a node is no part of a longer name: `step` of `self.step` is.
+/// Whether a node is not part of a longer name: `step` of `self.step` is.
 fn is_whole(node: Node<'_>) -> bool {
     matches!(node.kind(), "identifier" | "attribute")
         && node.parent().is_none_or(|parent| parent.kind() != "attribute" && parent.kind() != "keyword_argument")

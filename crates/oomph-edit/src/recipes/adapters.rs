@@ -1,4 +1,4 @@
-//! Small matrices that are trained beside frozen weights.
+//! Adapters: small matrices that are trained next to frozen weights.
 
 use crate::calls::Call;
 use crate::edit::{import, lines_after};
@@ -38,7 +38,7 @@ pub fn lora(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 /// LoRA over weights that are loaded in 4 bits.
 pub fn qlora(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let Some(call) = precision::loading(draft.program) else {
-        return cannot("where the model is loaded could not be told for certain");
+        return cannot("the line that loads the model could not be identified");
     };
     if call.keyword("quantization_config").is_some() {
         return cannot("the weights are quantised already");

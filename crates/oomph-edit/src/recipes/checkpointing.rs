@@ -1,4 +1,4 @@
-//! Activations that are computed again instead of being kept.
+//! Gradient checkpointing: activations are recomputed instead of kept.
 
 use crate::calls::Call;
 use crate::edit::{import, lines_after};
@@ -81,7 +81,7 @@ fn wrapped(draft: &mut Draft<'_>, how: How) -> Result<(), CannotPlace> {
     };
     let made = names.iter().filter_map(|name| made(program, name)).collect::<Vec<_>>();
     let [(name, statement)] = made.as_slice() else {
-        return cannot("where the model is made could not be told for certain");
+        return cannot("the line that creates the model could not be identified");
     };
     let source = statement.source;
     let lines = match (model.library.as_str(), how) {

@@ -56,7 +56,7 @@ fn in_parts(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     }
     let passes = passes(draft.program);
     let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
-        return cannot("the training loop could not be told for certain");
+        return cannot("the training loop could not be identified");
     };
     let [backward] = backwards.as_slice() else { return cannot("the loop makes several backward passes") };
     let (at, file) = (backward.at, backward.at.file.to_owned());

@@ -263,7 +263,7 @@ fn plain_modules(program: &Program) -> BTreeSet<String> {
     found
 }
 
-/// The class that a node stands in.
+/// The class that a node is in.
 fn class_of(node: Node<'_>) -> Option<Node<'_>> {
     around(node).find(|node| node.kind() == "class_definition")
 }

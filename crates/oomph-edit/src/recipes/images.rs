@@ -48,7 +48,7 @@ pub fn after_pipeline(draft: &mut Draft<'_>, call: &str) -> Result<(), CannotPla
         return Ok(());
     }
     let Some((name, statement, _)) = pipeline(draft.program) else {
-        return cannot("where the pipeline is made could not be told for certain");
+        return cannot("the line that creates the pipeline could not be identified");
     };
     match lines_after(statement.source, statement.node, &[format!("{name}.{call}")]) {
         Some(edit) => {
@@ -63,7 +63,7 @@ pub fn after_pipeline(draft: &mut Draft<'_>, call: &str) -> Result<(), CannotPla
 pub fn offload(draft: &mut Draft<'_>, call: &str) -> Result<(), CannotPlace> {
     let program = draft.program;
     let Some((name, statement, made)) = pipeline(program) else {
-        return cannot("where the pipeline is made could not be told for certain");
+        return cannot("the line that creates the pipeline could not be identified");
     };
     let file = statement.file;
     let moves = |call: &Call<'_>| {
@@ -117,7 +117,7 @@ pub fn offload(draft: &mut Draft<'_>, call: &str) -> Result<(), CannotPlace> {
 /// Groups of layers that are brought to the card ahead of their turn.
 pub fn group_offload(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let Some((_, statement, made)) = pipeline(draft.program) else {
-        return cannot("where the pipeline is made could not be told for certain");
+        return cannot("the line that creates the pipeline could not be identified");
     };
     // SDXL decodes in 32 bits what was loaded in 16, and groups would bring back the 16 bits.
     let text = statement.text();
@@ -161,7 +161,7 @@ pub fn quantization(call: &Call<'_>, bits: u8, kind: &str) -> Result<String, Can
 pub fn one_image(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
     let Some((name, statement, _)) = pipeline(program) else {
-        return cannot("where the pipeline is made could not be told for certain");
+        return cannot("the line that creates the pipeline could not be identified");
     };
     let runs = |call: &Call<'_>| call.at.file == statement.file && call.path() == name;
     let calls: Vec<Call<'_>> = program.calls().into_iter().filter(runs).collect();
@@ -205,7 +205,7 @@ pub fn one_image(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         rounds.push_str(&format!(" for _ in range({})", at.text()));
     }
     if rounds.is_empty() {
-        return cannot("how many images the call makes could not be told");
+        return cannot("the number of images per call could not be determined");
     }
     let text = format!("[image{rounds} for image in {}]", text(&edits));
     draft.edit(call.at.file, Way::Code, Edit::replace(images, text));

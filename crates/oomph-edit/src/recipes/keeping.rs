@@ -277,7 +277,7 @@ struct Style<'s> {
 }
 
 impl Style<'_> {
-    /// What a caller gives in place of a tensor that is no loss.
+    /// What a caller gives in place of a tensor that is not a loss.
     fn moved(&self) -> &'static str {
         if self.added { ".detach()" } else { ".detach().cpu()" }
     }

@@ -1,4 +1,4 @@
-//! Letting go of what is kept too long: graphs, outputs, and gradients.
+//! Releases what is kept too long: graphs, outputs, and gradients.
 
 use std::collections::BTreeSet;
 

@@ -27,7 +27,7 @@ pub fn replaced(draft: &mut Draft<'_>, trainers: &str, kind: &str) -> Result<(),
     let calls: Vec<Call<'_>> =
         program.calls().into_iter().filter(|call| matches!(call.name(), "Adam" | "AdamW")).collect();
     if calls.is_empty() {
-        return cannot("the program makes no Adam by itself");
+        return cannot("the program does not create Adam itself");
     }
     for call in calls {
         let class = match (kind, call.name()) {
@@ -61,7 +61,7 @@ pub fn stepping(draft: &mut Draft<'_>, name: &str, value: &str) -> Result<(), Ca
         |call: &Call<'_>| matches!(call.name(), "Adam" | "AdamW" | "SGD" | "Adagrad") && !call.path().contains("bnb");
     let calls: Vec<Call<'_>> = program.calls().into_iter().filter(known).collect();
     if calls.is_empty() {
-        return cannot("the program makes no optimizer of torch by itself");
+        return cannot("the program does not create a torch optimizer itself");
     }
     for call in calls {
         let file = call.at.file.to_owned();

@@ -172,7 +172,7 @@ pub fn loading(program: &Program) -> Option<Call<'_>> {
 /// Gives the only `from_pretrained` of a model or pipeline a type.
 fn loaded(draft: &mut Draft<'_>, kind: &str) -> Result<(), CannotPlace> {
     let Some(call) = loading(draft.program) else {
-        return cannot("where the model is loaded could not be told for certain");
+        return cannot("the line that loads the model could not be identified");
     };
     if !imports_torch(call.at.source) {
         return cannot("the file does not import torch");

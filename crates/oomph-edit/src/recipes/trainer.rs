@@ -65,7 +65,7 @@ pub fn set(draft: &mut Draft<'_>, wanted: &[(&str, &str)]) -> Result<(), CannotP
     if has_parser(draft.program) {
         let is_file = |word: &String| [".json", ".yaml", ".yml"].iter().any(|ending| word.ends_with(ending));
         if draft.program.arguments().iter().any(is_file) {
-            return cannot("the arguments stand in a file");
+            return cannot("the arguments are in a file");
         }
         for (name, value) in wanted {
             let option = crate::options::Opt {
@@ -180,7 +180,7 @@ pub fn language_model<'a>(draft: &Draft<'a>) -> Result<(String, At<'a>), CannotP
     let given = trainer(program).and_then(|call| call.value("model")).map(|at| at.text().to_owned());
     let names: Vec<String> = given.into_iter().chain(trained_names(program)).collect();
     let first = names.first().and_then(|name| super::checkpointing::made(program, name));
-    first.ok_or_else(|| CannotPlace("where the model is made could not be told for certain".into()))
+    first.ok_or_else(|| CannotPlace("the line that creates the model could not be identified".into()))
 }
 
 /// What peft calls the task of a model of words.

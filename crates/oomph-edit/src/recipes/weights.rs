@@ -10,7 +10,7 @@ use super::{cannot, images, imports_torch, precision};
 /// Weights in 4 or 8 bits, by bitsandbytes.
 pub fn quantized(draft: &mut Draft<'_>, bits: u8) -> Result<(), CannotPlace> {
     let Some(call) = precision::loading(draft.program) else {
-        return cannot("where the model is loaded could not be told for certain");
+        return cannot("the line that loads the model could not be identified");
     };
     if ["quantization_config", "load_in_4bit", "load_in_8bit"].iter().any(|name| call.keyword(name).is_some()) {
         return cannot("the weights are quantised already");
@@ -41,7 +41,7 @@ pub fn quantized(draft: &mut Draft<'_>, bits: u8) -> Result<(), CannotPlace> {
 /// As many layers on the card as fit, and the others in host memory.
 pub fn device_map(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let Some(call) = precision::loading(draft.program) else {
-        return cannot("where the model is loaded could not be told for certain");
+        return cannot("the line that loads the model could not be identified");
     };
     if call.object().is_some_and(|object| images::is_pipeline(call.at.source.of(object))) {
         return cannot("pipelines have offloading of their own");
@@ -57,7 +57,7 @@ pub fn device_map(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 /// An argument that says how the attention of a model that is loaded by name is computed.
 pub fn attention(draft: &mut Draft<'_>, kind: &str) -> Result<(), CannotPlace> {
     let Some(call) = precision::loading(draft.program) else {
-        return cannot("where the model is loaded could not be told for certain");
+        return cannot("the line that loads the model could not be identified");
     };
     if call.object().is_some_and(|object| images::is_pipeline(call.at.source.of(object))) {
         return cannot("it is an argument of models");

@@ -1,4 +1,4 @@
-//! What the hook named while the program ran (`hook/PID.names.json`; the contract is in ARCHITECTURE.md).
+//! What the hook named while the program ran (`hook/PID.names.json`; the contract is in docs/internals/run-folder.md).
 
 use oomph_protocol::ReadError;
 use oomph_protocol::names as said;

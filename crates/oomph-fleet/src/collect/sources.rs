@@ -169,7 +169,7 @@ fn objects(url: &str, dataset: &Dataset, each: Each, unreadable: Unreadable) -> 
     let (store, bucket, prefix) = store_of(url)?;
     let runtime = dataset.runtime();
     let mut listing = store.list(Some(&prefix));
-    // An object itself is no prefix of one.
+    // An object itself is not a prefix of one.
     let mut alone = runtime.block_on(store.head(&prefix)).ok().filter(|_| prefix.parts().next().is_some());
     loop {
         let listed = match alone.take() {

@@ -85,7 +85,7 @@ fn table(schema: &SchemaRef, rows: &[Vec<String>]) -> String {
     html
 }
 
-/// A text that is no markup, whatever a log holds.
+/// A text that is not markup, whatever a log holds.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

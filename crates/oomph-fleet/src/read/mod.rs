@@ -115,7 +115,7 @@ pub fn read(item: &Item, id: Id, reading: &Reading, seen: &dyn Fn(Id) -> bool) -
     let context = Context { item, id: id.to_string(), reading };
     let mut notes = Vec::new();
     match rows(&context, &mut outcome, &mut notes, seen) {
-        // A journal that may grow is no file of the dataset yet, only its attempts are.
+        // A journal that may grow is not a file of the dataset yet, only its attempts are.
         Ok(()) if outcome.open => {}
         Ok(()) => {
             let failures = outcome.found.count::<crate::schema::Failure>();

@@ -99,7 +99,7 @@ fn add(context: &Context, report: &DryRunReport, device: &DeviceReport, found: &
     }
 }
 
-/// Growth that ends, of a buffer that has a capacity, is no leak.
+/// Growth that ends, of a buffer that has a capacity, is not a leak.
 fn add_leak(id: Option<&str>, followed: &FollowedLoop, growth: &Growth, day: Day, found: &mut Found) {
     if growth.ends_in_iteration.is_some() {
         return;

@@ -94,7 +94,7 @@ impl Builder {
         }
     }
 
-    /// A parameter that is no part of any of these.
+    /// A parameter that is not part of any of these.
     pub(super) fn bare(&mut self, name: &str, shape: &[u64], role: Role) {
         self.push(name, shape, role, Form::Bare);
     }

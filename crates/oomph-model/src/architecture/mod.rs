@@ -56,7 +56,7 @@ pub enum ArchitectureError {
         /// How many.
         count: u64,
     },
-    /// It is the configuration of something that is no network, or of one that is not described here.
+    /// It is the configuration of something that is not a network, or of one that is not described here.
     #[error("the configuration is of a kind that is not known here: {0}")]
     Unknown(String),
 }

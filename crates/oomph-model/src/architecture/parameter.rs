@@ -37,7 +37,7 @@ impl Parameter {
         Tensor { name: self.name, dtype, shape: self.shape, bytes }
     }
 
-    /// Whether it is no parameter but a buffer: it takes memory and has no gradient.
+    /// Whether it is not a parameter but a buffer: it takes memory and has no gradient.
     #[must_use]
     pub fn is_buffer(&self) -> bool {
         self.role == Role::Buffer

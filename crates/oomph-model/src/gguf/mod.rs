@@ -96,7 +96,7 @@ struct RawTensor {
     kind: u32,
     /// Where its bytes begin, from the start of the data.
     offset: u64,
-    /// Where it stands in the header.
+    /// Where it is in the header.
     at: u64,
 }
 

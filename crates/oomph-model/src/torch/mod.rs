@@ -25,7 +25,7 @@ const WEIGHTS: &[&str] = &["state_dict", "model_state_dict", "model"];
 pub struct Checkpoint {
     /// The tensors of the model, by name; tensors that share their numbers are there once.
     pub tensors: Vec<Tensor>,
-    /// Names of what stands beside the model's weights, such as an optimizer's state.
+    /// Names of what accompanies the model's weights, such as an optimizer's state.
     pub beside: Vec<String>,
     /// Tensors that are another name of one that is there.
     pub shared: u64,
@@ -34,7 +34,7 @@ pub struct Checkpoint {
 /// Reads the names, types and shapes of a checkpoint's tensors.
 ///
 /// # Errors
-/// When the file is no zip archive with a `data.pkl`, is cut short, or its pickle contradicts itself.
+/// When the file is not a zip archive with a `data.pkl`, is cut short, or its pickle contradicts itself.
 pub fn read(source: &mut dyn Source) -> Result<Checkpoint, ModelError> {
     let entry = zip::find(source, "data.pkl")?;
     if entry.length > LARGEST_PICKLE {
@@ -56,7 +56,7 @@ pub(super) fn malformed(problem: impl Into<String>, offset: u64) -> ModelError {
     ModelError::malformed("PyTorch", problem, offset)
 }
 
-/// Finds the tensors, and tells the model's from what stands beside it.
+/// Finds the tensors, and separates the model's from what accompanies it.
 fn gather(root: &Value, heap: &Heap) -> Checkpoint {
     let mut checkpoint = Checkpoint::default();
     let top = heap.entries(root);

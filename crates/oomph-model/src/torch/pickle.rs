@@ -87,7 +87,7 @@ impl Heap {
     }
 }
 
-/// Reads a pickle that stands at `base` in its file.
+/// Reads a pickle that is at `base` in its file.
 pub(super) fn read(bytes: &[u8], base: u64) -> Result<(Value, Heap), ModelError> {
     let mut machine = Machine {
         bytes,

@@ -12,7 +12,7 @@ pub(super) struct Described {
     pub subject: Subject,
     /// What is done with it.
     pub workload: Workload,
-    /// Whether batch or length are not told, and the least is taken.
+    /// Whether batch or length are not given, and the least is taken.
     pub least: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn described<'a>(text: &impl Fn(&str) -> &'a str) -> Result<Described
     let model = Library::builtin().model(&library_name(text("model"))).map_err(|_| "the model is not built in")?;
     let subject = subject(&model).ok_or("the model is of a kind that is not planned")?;
     if text("n_gpu") != "1" && !text("n_gpu").is_empty() {
-        return Err("on several cards, whose split is not told");
+        return Err("on several cards, whose split is not given");
     }
     let words = format!("{} {} {}", text("details"), text("quant"), text("task")).to_ascii_lowercase();
     if NOT_PLANNED.iter().any(|word| words.contains(word)) {
@@ -93,8 +93,8 @@ fn pipeline<'a>(subject: Subject, text: &impl Fn(&str) -> &'a str, words: &str) 
         "full finetune" => Task::Full,
         _ => return Err("a task that is not planned for pipelines"),
     };
-    let (width, height) = text("seq_or_resolution").split_once('x').ok_or("the resolution is not told")?;
-    let side = |text: &str| text.trim().parse::<u64>().map_err(|_| "the resolution is not told");
+    let (width, height) = text("seq_or_resolution").split_once('x').ok_or("the resolution is not given")?;
+    let side = |text: &str| text.trim().parse::<u64>().map_err(|_| "the resolution is not given");
     let offload = match () {
         () if words.contains("sequential") => Offloading::Sequential,
         () if words.contains("offload") => Offloading::Model,
@@ -116,7 +116,7 @@ fn pipeline<'a>(subject: Subject, text: &impl Fn(&str) -> &'a str, words: &str) 
     }
     // Before PyTorch 2 diffusers wrote attention out, unless xFormers was there.
     let fused = words.contains("xformers") || !text("framework").contains("torch 1.");
-    let batch = text("batch").parse::<u64>().map_err(|_| "the number of images is not told")?;
+    let batch = text("batch").parse::<u64>().map_err(|_| "the number of images is not given")?;
     let workload = Workload {
         task,
         precision,
@@ -148,14 +148,14 @@ fn transformer<'a>(subject: Subject, text: &impl Fn(&str) -> &'a str, words: &st
     let (batch, length) = if least {
         (batch.unwrap_or(1), length.unwrap_or(LEAST_LENGTH))
     } else {
-        (batch.ok_or("the batch is not told")?, length.ok_or("the length is not told")?)
+        (batch.ok_or("the batch is not given")?, length.ok_or("the length is not given")?)
     };
     let quant = text("quant").to_ascii_lowercase();
     let (int8, four) = (quant.contains("int8"), quant.contains("4bit") || quant.contains("4-bit"));
     let mut new_tokens = 0;
     if text("task") == "QLoRA/LoRA fine-tune" {
         // Of 2023: no fused attention in Llama yet, and other kernels of bitsandbytes than today's.
-        return Err("with software of another time, whose versions are not told");
+        return Err("with software of another time, whose versions are not given");
     }
     let (task, precision) = match text("task") {
         "QLoRA fine-tune" | "QLoRA" | "QLoRA fine-tune, max context that fits" => {
@@ -191,7 +191,7 @@ fn transformer<'a>(subject: Subject, text: &impl Fn(&str) -> &'a str, words: &st
         length,
         new_tokens,
         optimizer,
-        // LLaMA-Factory checkpoints unless it is told not to.
+        // LLaMA-Factory checkpoints unless it is configured not to.
         checkpointing: matches!(text("act_checkpointing"), "yes" | "full") || text("family") == "LLaMA-Factory",
         lora: Lora { rank, targets, dropout: false },
         ..Workload::default()

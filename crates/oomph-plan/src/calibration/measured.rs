@@ -7,7 +7,8 @@ use oomph_gpu::{Catalogue, Gpu};
 
 use super::described::{self, Described};
 use super::errors;
-use crate::estimate::{CardCost, Estimate, estimate};
+use crate::answer::{CardCost, Estimate};
+use crate::estimate::estimate;
 use crate::tape::TapeOwner;
 
 /// One published measurement, as far as it could be planned.
@@ -116,7 +117,7 @@ pub fn table(rows: &[Measured]) -> String {
     for row in rows {
         let reason = match &row.planned {
             Err(reason) => *reason,
-            Ok(_) if row.least => "planned as the least that it can have been: batch or length are not told",
+            Ok(_) if row.least => "planned as the least that it can have been: batch or length are not given",
             Ok(_) => continue,
         };
         reasons.entry(reason).or_default().push(&row.id);

@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 use oomph_model::{Architecture, Library};
 
-use crate::estimate::CardCost;
+use crate::answer::CardCost;
 use crate::interval::Quantiles;
 use crate::pipeline::{self, Pipeline};
 use crate::tape::CardTraits;

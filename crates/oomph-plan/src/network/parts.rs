@@ -131,7 +131,7 @@ impl<'a> Weights<'a> {
         self.make(rows, columns, place, kind)
     }
 
-    /// A buffer of fp32, which is no parameter.
+    /// A buffer of fp32, which is not a parameter.
     pub fn buffer(&mut self, count: u64) {
         let tensor = self.tape.owned(TapeOwner::Weights, || self.tape.empty(count, Kind::Single));
         self.frozen.push(tensor);

@@ -5,7 +5,7 @@ use oomph_model::Architecture;
 use oomph_model::architecture::{Autoencoder, Transformer};
 
 use super::{Network, Pipeline, Run};
-use crate::estimate::CardCost;
+use crate::answer::CardCost;
 use crate::network::{Stack, Trained, Vqgan, Weights};
 use crate::run::{self, Pass};
 use crate::tape::{Extent, Kind, Memory, Tape, TapeOwner, TapePhase, Tensor};

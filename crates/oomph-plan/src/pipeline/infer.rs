@@ -3,7 +3,7 @@
 use oomph_model::Architecture;
 
 use super::{Denoising, Pipeline, Run, kind, latents};
-use crate::estimate::CardCost;
+use crate::answer::CardCost;
 use crate::network::{Weights, autoencoder};
 use crate::tape::{Memory, Tape, TapeOwner, TapePhase, Tensor};
 use crate::workload::{Offloading, Workload};

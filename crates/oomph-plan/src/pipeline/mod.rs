@@ -9,9 +9,9 @@ mod train;
 use oomph_model::architecture::{Autoencoder, Form, Parameter};
 use oomph_model::{Architecture, Component};
 
-use crate::estimate::{CardCost, Estimate, Term};
+use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval};
-use crate::nearby::Runs;
+use crate::known::Near;
 use crate::network::{Denoiser, UNet, Weights, autoencoder};
 use crate::tape::{Kind, Tape, TapeOwner, Tensor, Usage};
 use crate::workload::{Attention, Offloading, Precision, Workload};
@@ -192,13 +192,18 @@ pub fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, reserved: b
 }
 
 /// What a pipeline needs, `near` others that were run or by itself.
-pub(crate) fn estimate(pipeline: &Pipeline, workload: &Workload, card: CardCost, near: Option<&Runs>) -> Estimate {
+pub(crate) fn estimate(
+    pipeline: &Pipeline,
+    workload: &Workload,
+    card: CardCost,
+    near: Option<Near<'_, Run>>,
+) -> Estimate {
     let run = |reserved: bool| run(pipeline, workload, card, reserved);
-    let run = near.map_or_else(|| run(true), |near| near.pipelines.of(workload, || run(false)));
+    let run = near.as_ref().map_or_else(|| run(true), |near| near.runs.of(workload, || run(false)));
     let usage = run.usage;
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
-    let reserved = near.map_or(followed, |near| (usage.allocated as f64 * near.slack) as u64);
+    let reserved = near.as_ref().map_or(followed, |near| (usage.allocated as f64 * near.slack) as u64);
     owners[TapeOwner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     owners[TapeOwner::Context as usize] = card.context[1];
     let quantiles = if pipeline.is_read(workload) {

@@ -5,7 +5,7 @@
 use oomph_model::Architecture;
 
 use super::{Denoising, Pipeline, Run, latents};
-use crate::estimate::CardCost;
+use crate::answer::CardCost;
 use crate::network::{Weights, autoencoder};
 use crate::run::{self, Pass};
 use crate::tape::{Kind, Memory, Tape, TapeOwner, TapePhase, Tensor};

@@ -1,4 +1,4 @@
-//! What the launcher tells the Python hook, and what the hook tells back. `ARCHITECTURE.md` describes both files.
+//! The messages between the launcher and the Python hook. `docs/internals/run-folder.md` describes both files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

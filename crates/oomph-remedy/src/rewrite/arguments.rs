@@ -127,7 +127,7 @@ pub fn same(framework: Framework, one: &str, other: &str) -> bool {
     })
 }
 
-/// The arguments that cannot stand beside this one.
+/// The arguments that cannot be combined with this one.
 pub fn rivals(framework: Framework, name: &str) -> impl Iterator<Item = &'static str> {
     let framework = family(framework);
     EXCLUSIVE

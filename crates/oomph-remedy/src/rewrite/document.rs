@@ -10,7 +10,7 @@ use saphyr::{LoadableYamlNode, Scalar, Yaml};
 use serde_json::{Map, Value};
 use yaml_edit::YamlFile;
 
-/// The depth of brackets from which a file is no configuration: its readers call themselves for each level.
+/// The depth of brackets from which a file is not a configuration: its readers call themselves for each level.
 const DEEPEST: usize = 64;
 /// The most bytes of a configuration file.
 const LONGEST: usize = 1 << 20;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::document::{Document, Format};
 
-/// The words of a command line, as a shell has split them, and what stands in the configuration files among them.
+/// The words of a command line, as a shell has split them, and what is in the configuration files among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     /// The words.

@@ -33,7 +33,7 @@ const DEEPSPEED: &str = include_str!("deepspeed.json");
 /// A command line with a remedy applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rewrite {
-    /// The new words, and what is to stand in the files that they name.
+    /// The new words, and what is to be in the files that they name.
     pub line: Line,
     /// Environment variables to set.
     pub environment: Vec<(String, String)>,

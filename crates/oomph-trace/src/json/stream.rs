@@ -32,7 +32,7 @@ impl<R: BufRead> Read for Counted<R> {
     }
 }
 
-/// Hands each member of a list to a function, and keeps none. What is no list is passed over.
+/// Hands each member of a list to a function, and keeps none. What is not a list is passed over.
 pub(crate) struct Each<T, F> {
     take: F,
     member: PhantomData<fn(T)>,

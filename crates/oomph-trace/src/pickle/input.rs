@@ -105,6 +105,9 @@ impl<R: Read> Input<R> {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(Fault::at(self.before + self.end as u64, Cause::Cut));
                 }
+                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                    return Err(Fault::at(self.before + self.end as u64, Cause::Grows));
+                }
                 Err(error) => return Err(Fault::at(self.before + self.end as u64, Cause::Io(error))),
             }
         }

@@ -252,7 +252,7 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
                 let target = target.map_or(String::new(), |target| format!(" {target}"));
                 Fault::at(at, Cause::RunsCode(format!("{name}{target}")))
             }
-            None => Fault::malformed(at, format!("0x{opcode:02x} is no opcode that a snapshot uses")),
+            None => Fault::malformed(at, format!("0x{opcode:02x} is not an opcode that a snapshot uses")),
         }
     }
 
@@ -379,7 +379,7 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
         let Some(&Value::Dict(index)) = below.last() else {
             return match below.last() {
                 Some(Value::Atom(_)) => Err(Fault::malformed(at, "a record is filled a second time")),
-                _ => Err(Fault::malformed(at, "items are put into something that is no dict")),
+                _ => Err(Fault::malformed(at, "items are put into something that is not a dict")),
             };
         };
         if items.len() % 2 != 0 {
@@ -417,7 +417,7 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
             return Err(Fault::malformed(at, "items without a list"));
         };
         let Some(&Value::List(index)) = below.last() else {
-            return Err(Fault::malformed(at, "items are appended to something that is no list"));
+            return Err(Fault::malformed(at, "items are appended to something that is not a list"));
         };
         let heap = &mut self.heap;
         let slot = index as usize;

@@ -191,7 +191,7 @@ impl Heap {
         }
     }
 
-    /// The items of a dict that is no record.
+    /// The items of a dict that is not a record.
     pub(crate) fn items(&self, value: Value) -> &[(Value, Value)] {
         match value {
             Value::Dict(dict) => match self.dicts.get(dict as usize) {

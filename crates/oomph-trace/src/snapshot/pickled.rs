@@ -60,7 +60,7 @@ impl Shapes for Recorder {
     fn dict(&mut self, items: &[Value], heap: &mut Heap) -> Result<Option<Atom>, String> {
         let items = items.as_chunks::<2>().0;
         for [key, _] in items {
-            // Each key stands in one kind of dict only.
+            // Each key is in one kind of dict only.
             return match *key {
                 Value::Text(ACTION) => self.event(items, heap).map(|index| atom(kind::EVENT, index)),
                 Value::Text(FILENAME) => Ok(self.frame(items)),

@@ -17,7 +17,7 @@ pub struct Sample {
 
 /// What a device held after each of its events.
 ///
-/// A history may have begun late. Where the file says what stood at its end, the beginning follows from that and the
+/// A history may have begun late. Where the file says what was live at its end, the beginning follows from that and the
 /// changes in between; otherwise it is taken as zero.
 pub fn curve(device: &Device) -> impl Iterator<Item = Sample> + '_ {
     let events = &device.events;

@@ -148,7 +148,7 @@ impl Rows<'_> {
     ) -> Result<(), ParquetError> {
         let Some(mut column) = group.next_column()? else { return Ok(()) };
         for batch in self.batches(rows) {
-            // Parquet's levels: 0 is no list, 2 an element; an element that goes on a list repeats at level 1.
+            // Parquet's levels: 0 is not a list, 2 an element; an element that goes on a list repeats at level 1.
             let (mut values, mut present, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
             for (_, event) in batch {
                 let before = values.len();

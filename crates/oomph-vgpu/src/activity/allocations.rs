@@ -6,7 +6,7 @@ use super::site::Site;
 
 /// Most blocks, sites and sizes that are followed at once.
 const MOST: usize = 1 << 17;
-/// Most sizes that are told apart at one site.
+/// Most sizes that are distinguished at one site.
 const SIZES: usize = 8;
 /// A pool serves a request from a freed block of the same size, rounded up to this, in bytes.
 const POOL_GRAIN: usize = 512;

@@ -1,5 +1,5 @@
 //! The last allocation that a card refused, and the calls that led to it: `device/PID.refused.json`, which
-//! `ARCHITECTURE.md` describes.
+//! `docs/internals/run-folder.md` describes.
 //!
 //! It is written at once and not when the process ends, because a program that cannot have its memory often ends
 //! without a good-bye. Where sites are not followed nothing is written: in Python the hook sees the error itself.

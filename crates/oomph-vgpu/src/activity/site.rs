@@ -14,7 +14,7 @@ static FOLLOWING: AtomicBool = AtomicBool::new(false);
 /// Frames of a call that are kept, from the innermost outside this library on: a program that calls CUDA through
 /// libraries has its own line far out.
 const DEEPEST: usize = 24;
-/// Most call sites that are told apart.
+/// Most call sites that are distinguished.
 const MOST: usize = 1 << 16;
 
 /// Return addresses, the innermost first; zeros behind the last.

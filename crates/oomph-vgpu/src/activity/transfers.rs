@@ -84,7 +84,7 @@ pub struct Transfers {
     copies: HashMap<(u64, usize), u64>,
     doubled: u64,
     /// Host ranges that were read back from the card, whose contents are therefore not the program's: end by start.
-    rubbish: BTreeMap<usize, usize>,
+    meaningless: BTreeMap<usize, usize>,
     /// There were more such ranges than are followed, so contents say nothing any more.
     lost: bool,
 }
@@ -185,18 +185,18 @@ impl Transfers {
     /// Kernels compute nothing, so what is read back is not what the program would see.
     fn read_back(&mut self, to: usize, size: usize) {
         let end = to.saturating_add(size);
-        if self.rubbish.range(..=to).next_back().is_some_and(|(_, last)| *last >= end) {
+        if self.meaningless.range(..=to).next_back().is_some_and(|(_, last)| *last >= end) {
             return;
         }
-        if self.rubbish.len() < MOST {
-            self.rubbish.insert(to, end);
+        if self.meaningless.len() < MOST {
+            self.meaningless.insert(to, end);
         } else {
             self.lost = true;
         }
     }
 
     fn is_meaningful(&self, from: usize, size: usize) -> bool {
-        let before = self.rubbish.range(..from.saturating_add(size)).next_back();
+        let before = self.meaningless.range(..from.saturating_add(size)).next_back();
         !self.lost && before.is_none_or(|(_, last)| *last <= from)
     }
 }

@@ -1,4 +1,4 @@
-//! `device/PID.json`, which `ARCHITECTURE.md` describes.
+//! `device/PID.json`, which `docs/internals/run-folder.md` describes.
 
 use std::fmt::Write as _;
 use std::path::Path;

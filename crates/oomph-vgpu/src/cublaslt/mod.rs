@@ -438,7 +438,12 @@ mod tests {
     fn a_descriptor_answers_with_what_was_set() {
         let mut at = std::ptr::null_mut();
         let (mut value, mut written) = (0_u64, 0_usize);
-        let out: *mut c_void = (&raw mut value).cast();
+        // Made anew for each call, since writing to the variable itself ends what an older pointer may do.
+        macro_rules! out {
+            () => {
+                (&raw mut value).cast()
+            };
+        }
         // SAFETY: the out-parameters are local variables, and the layout is destroyed last.
         unsafe {
             assert_eq!(cublasLtMatrixLayoutCreate(&raw mut at, 14, 128, 64, 128), SUCCESS);
@@ -447,12 +452,12 @@ mod tests {
             assert_eq!(cublasLtMatrixLayoutSetAttribute(at, 6, (&raw const stride).cast(), 4), INVALID_VALUE);
             for (number, expected) in [(0, 14), (2, 128), (3, 64), (4, 128), (5, 1), (6, 8192)] {
                 value = 0;
-                assert_eq!(cublasLtMatrixLayoutGetAttribute(at, number, out, 8, &raw mut written), SUCCESS);
+                assert_eq!(cublasLtMatrixLayoutGetAttribute(at, number, out!(), 8, &raw mut written), SUCCESS);
                 assert_eq!(value, expected, "attribute {number}");
             }
-            assert_eq!(cublasLtMatrixLayoutGetAttribute(at, 2, out, 0, &raw mut written), SUCCESS);
+            assert_eq!(cublasLtMatrixLayoutGetAttribute(at, 2, out!(), 0, &raw mut written), SUCCESS);
             assert_eq!(written, 8);
-            assert_eq!(cublasLtMatrixLayoutGetAttribute(at, 2, out, 4, &raw mut written), INVALID_VALUE);
+            assert_eq!(cublasLtMatrixLayoutGetAttribute(at, 2, out!(), 4, &raw mut written), INVALID_VALUE);
             assert_eq!(cublasLtMatrixLayoutDestroy(at), SUCCESS);
         }
     }

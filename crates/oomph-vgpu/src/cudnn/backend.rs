@@ -271,7 +271,7 @@ pub unsafe fn cudnnBackendGetAttribute(
     }
 }
 
-/// Finalizes a descriptor. Those that would look for a GPU are told of the virtual one first.
+/// Finalizes a descriptor. Those that would look for a GPU are given the virtual one first.
 pub unsafe fn cudnnBackendFinalize(descriptor: *mut c_void) -> u32 {
     if is_variant_pack(descriptor) {
         return SUCCESS;
@@ -394,7 +394,7 @@ fn current_card(real: &Real) -> Option<*mut c_void> {
 const TRIALS: u8 = 8;
 /// How much longer a plan takes than the one before it in the order of the heuristics.
 const STEP: Duration = Duration::from_micros(10);
-/// Plans further down than this are not told apart; the benchmark wants the first.
+/// Plans further down than this are not distinguished; the benchmark wants the first.
 const LAST_STEP: u32 = 5;
 
 /// Executes a plan: nothing moves. A benchmark measures the time between two events, which would be noise here, so the

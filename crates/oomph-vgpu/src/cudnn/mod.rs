@@ -1,7 +1,7 @@
 //! cuDNN.
 //!
 //! - `backend`: the graph API, by which frameworks ask for convolutions and attention. The program's own libcudnn
-//!   answers (`real`, in its own `namespace`), told of the card by a description (`props`) instead of a handle; where none can be asked,
+//!   answers (`real`, in its own `namespace`), given a description of the card (`props`) instead of a handle; where none can be asked,
 //!   `model` does.
 //! - The older API, by which frameworks still ask for recurrent networks (`rnn`, `rnn_v6`, `rnn_sizes`), batch
 //!   normalization (`norm`), classification losses (`loss`) and some convolutions (`convolution`, which asks the graph

@@ -6,7 +6,7 @@
 //!
 //! **Sizes that depend on values.** How many elements the product or the sum of two sparse matrices has is known only
 //! when it is computed, which it never is. The product is given as many elements as it has terms when the second
-//! factor's elements are spread evenly over its rows, the sum as many as both together; the report is told.
+//! factor's elements are spread evenly over its rows, the sum as many as both together; the report says so.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 mod descriptors;

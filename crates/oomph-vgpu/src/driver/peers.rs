@@ -71,7 +71,7 @@ mod tests {
     fn cards_of_one_generation_reach_each_other_unless_they_are_geforce_or_slices() {
         let h100 = |index| card(index, "NVIDIA H100 80GB HBM3", (9, 0));
         assert!(reach(h100(0), h100(1)));
-        assert!(!reach(h100(0), h100(0)), "a card is no peer of itself");
+        assert!(!reach(h100(0), h100(0)), "a card is not a peer of itself");
         assert!(!reach(h100(0), card(1, "NVIDIA A100-SXM4-80GB", (8, 0))));
         let geforce = |index| card(index, "NVIDIA GeForce RTX 4090", (8, 9));
         assert!(!reach(geforce(0), geforce(1)));

@@ -192,7 +192,7 @@ fn part(whole: &[u8], rank: usize, bytes: usize) -> Option<&[u8]> {
     whole.get(start..start.checked_add(bytes)?)
 }
 
-/// Writes what all ranks hold together, reduced: this rank's own from `from`, and what was heard of others.
+/// Writes what all ranks hold together, reduced: this rank's own from `from`, and what others sent.
 unsafe fn reduce(
     communicator: &Communicator,
     from: *const c_void,
@@ -301,7 +301,7 @@ pub unsafe fn ncclAllGather(
     }))
 }
 
-/// Writes what was heard of other ranks into their places.
+/// Writes what other ranks sent into their places.
 unsafe fn place(to: *mut c_void, bytes: usize, heard: &[Option<Vec<u8>>]) {
     for (rank, part) in heard.iter().enumerate() {
         if let Some(part) = part.as_ref().filter(|part| part.len() == bytes) {
@@ -361,7 +361,7 @@ pub unsafe fn ncclScatter(
     }))
 }
 
-/// Where it is not heard of, every rank sends this one what this one sends to the rank of that number.
+/// Where it sent nothing, every rank sends this one what this one sends to the rank of that number.
 pub unsafe fn ncclAlltoAll(
     from: *const c_void,
     to: *mut c_void,

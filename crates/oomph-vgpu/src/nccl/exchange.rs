@@ -1,7 +1,7 @@
-//! What the ranks that run as processes of one machine tell each other.
+//! Exchanges messages between the ranks that run as processes of one machine.
 //!
 //! Small messages are exchanged for real, through files in the run folder: counts, flags, shapes and pickled objects,
-//! which hosts read back. A rank that runs is heard. A rank that does not run (`--ranks`) is taken to be like this one,
+//! which hosts read back. The messages of a running rank are real. A rank that does not run (`--ranks`) is taken to be like this one,
 //! and what it would send is what a running rank sends to the neighbour at the same distance.
 //!
 //! The ranks of a communicator meet in a folder that is named after its unique id:
@@ -14,7 +14,7 @@
 //! | `FROM-TO.SEQUENCE` | a message from one rank to another |
 //!
 //! Waiting happens on the host, in the call. CUDA would wait on the stream, but results that are computed on the CPU
-//! need their inputs now. A rank that died is not waited for, and nobody is waited for for ever.
+//! need their inputs now. A rank that died is not waited for, and every wait is bounded.
 
 use crate::fork::{Mutex, Once};
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ use crate::trace;
 const LARGEST: usize = 1 << 16;
 /// Likewise for numbers with a fraction, of which little more than norms and losses is read back.
 const LARGEST_FRACTIONS: usize = 1 << 10;
-/// How long a rank that lives is waited for. PyTorch itself gives up after ten minutes.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How long a rank is waited for that has never been seen, where no launcher said that there are several here.
-const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(10);
+/// The longest wait for a rank that lives. PyTorch itself gives up after ten minutes.
+const RANK_TIMEOUT: Duration = Duration::from_secs(600);
+/// The longest wait for a rank that was never seen, where no launcher declared several ranks on this machine.
+const UNSEEN_RANK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages to ranks that do not run stay for those that copy them, the last so many of each pair.
 const KEPT: u64 = 256;
 
@@ -233,17 +233,17 @@ impl Meeting {
             // Another rank of this process: a thread may well wait for itself.
             Some(pid) if pid == std::process::id() => return false,
             Some(pid) if !lives(pid) => return false,
-            // Strangers have the time since this rank came, all of them together.
-            None if self.begun.elapsed() > PATIENCE_WITH_STRANGERS && !has_siblings() => return false,
-            None if self.begun.elapsed() > PATIENCE => return false,
+            // The time since this rank came counts for all unseen ranks together.
+            None if self.begun.elapsed() > UNSEEN_RANK_TIMEOUT && !has_siblings() => return false,
+            None if self.begun.elapsed() > RANK_TIMEOUT => return false,
             _ => {}
         }
-        if waited > PATIENCE {
+        if waited > RANK_TIMEOUT {
             trace::warn(
                 "a rank waited ten minutes in vain for what another one sends; it went on as if all ranks were alike",
             );
         }
-        waited <= PATIENCE
+        waited <= RANK_TIMEOUT
     }
 }
 

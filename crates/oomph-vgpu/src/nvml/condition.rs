@@ -183,7 +183,7 @@ pub unsafe fn nvmlDeviceGetVbiosVersion(handle: *mut c_void, text: *mut c_char, 
 /// Defines functions that frameworks call and whose usual answer is "not supported".
 macro_rules! silent {
     ($($name:ident($($kind:ty),*);)*) => {$(
-        /// Not told by a virtual card, as by many real ones.
+        /// Not reported by a virtual card, as by many real ones.
         pub unsafe fn $name(handle: *mut c_void $(, _: $kind)*) -> u32 {
             if of_handle(handle).is_none() { INVALID_ARGUMENT } else { NOT_SUPPORTED }
         }

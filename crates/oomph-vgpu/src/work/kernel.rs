@@ -217,7 +217,7 @@ pub unsafe fn launched(recipe: Recipe, launch: &Launch) {
 }
 
 /// An argument that is a count, read as 32 bits: counts beyond that have the same low half, which no launch of one kernel
-/// reaches. `None` where it is no count.
+/// reaches. `None` where it is not a count.
 ///
 /// # Safety
 /// `arguments` is null or has an address at this place, which can be read for 4 bytes.

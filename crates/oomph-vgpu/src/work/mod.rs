@@ -19,7 +19,7 @@ use crate::activity::Way;
 /// What a thread of an unknown kernel moves, in bytes: 16 read, which is the widest load, and half as much written.
 pub const BYTES_PER_THREAD: u64 = 24;
 
-/// Different products that are told apart; what finds no place is added to the last one of its type.
+/// Different products that are distinguished; what finds no place is added to the last one of its type.
 const MOST_PRODUCTS: usize = 2048;
 
 /// The numbers that a product is computed with, by what the card has units for.

@@ -1,4 +1,4 @@
-//! Which line of a program a call came from, by its debug information.
+//! Finds the source line of a call, from debug information.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -19,7 +19,7 @@ const LIBRARIES: [&str; 1] = ["libggml"];
 #[derive(Default)]
 pub struct Lines {
     loaders: HashMap<String, Option<Loader>>,
-    /// The places told of calls that no line or function of the program's own led to.
+    /// The places reported for calls that no line or function of the program's own led to.
     libraries: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What of a program's memory calls is worth changing, one sentence each.
+//! Suggests changes to a program's memory calls, one sentence each.
 
 use oomph_gpu::size::format as human;
 use oomph_report::activity::{AllocationSite, Allocations, Pooled, Transfers};
@@ -74,8 +74,8 @@ fn churn(allocations: &Allocations) -> Option<String> {
 fn regrown(pooled: &Pooled) -> Option<String> {
     (pooled.regrew >= CHURN).then(|| {
         format!(
-            "its pool took memory of the card {} times, {} of them what it had given back at a synchronisation: set \
-             cudaMemPoolAttrReleaseThreshold, and it keeps it",
+            "its pool grew {} times, {} of them to re-acquire memory released at a synchronisation: set \
+             cudaMemPoolAttrReleaseThreshold to keep it",
             pooled.grew, pooled.regrew
         )
     })

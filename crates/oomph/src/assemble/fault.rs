@@ -1,4 +1,4 @@
-//! Whether oomph is to blame that a program failed: an answer of the virtual GPU that a real driver would not have given.
+//! Decides whether oomph caused a failure: an answer of the virtual GPU that a real driver would not have given.
 
 use oomph_report::Fault;
 

@@ -1,4 +1,4 @@
-//! A host whose memory ran out, which says nothing of the card.
+//! Recognizes a run in which the host's memory ran out, which says nothing about the card.
 
 use oomph_report::HostShortage;
 

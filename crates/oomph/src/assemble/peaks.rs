@@ -15,7 +15,7 @@ const TOGETHER_PERCENT: u64 = 105;
 struct Share {
     peak_bytes: u64,
     context_bytes: u64,
-    /// Reserved, if it said, and allocated, where a framework told.
+    /// Reserved and allocated, where a framework reported them.
     framework: Option<(Option<u64>, u64)>,
     /// Its pool, where it is not PyTorch's.
     pool: Option<Pool>,

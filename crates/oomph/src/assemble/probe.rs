@@ -1,4 +1,4 @@
-//! What the cards would have to hold, from runs that were made after the program had died.
+//! Estimates what the cards would have to hold, from runs that were made after the program had died.
 
 use oomph_allocator::Spread;
 use oomph_gpu::size::format as size;

@@ -1,4 +1,4 @@
-//! Files that have the CUDA runtime linked in statically, and when one of them keeps a run from being an answer.
+//! Finds files that link the CUDA runtime statically, and decides when one of them invalidates a run.
 
 use oomph_ledger::Kind;
 

@@ -1,4 +1,4 @@
-//! What weakens an answer, one sentence each.
+//! Lists what weakens an answer, one sentence each.
 
 use oomph_report::{DeviceReport, Verdict};
 
@@ -30,7 +30,7 @@ pub(super) fn weaknesses(
     let unsupported = run.ledger.unsupported_calls();
     if !unsupported.is_empty() {
         warnings.push(format!(
-            "the program called what the virtual GPU does not support, and was told so: {}",
+            "the program called unsupported CUDA functions, which returned errors: {}",
             unsupported.join(", ")
         ));
     }

@@ -1,4 +1,4 @@
-//! What the script answers (`python/oomph/attached.py`).
+//! The script's answer (`python/oomph/attached.py`).
 
 use oomph_report::{AttachedDevice, Recorded};
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub struct Answer {
     pub stopped: Option<bool>,
     /// How many snapshots a watch wrote.
     pub dumps: u64,
-    /// How long the program stood still.
+    /// How long the program was stopped.
     pub seconds: Option<f64>,
     /// What the user should know.
     pub notes: Vec<String>,

@@ -1,4 +1,4 @@
-//! `oomph attach`: what a program that nobody prepared holds on the GPU, seen from inside it.
+//! `oomph attach`: inspects the GPU memory of a running program from inside it.
 //!
 //! `oomph-attach` gets a script run in the process; [`visit`] is the conversation with it, and what it left is explained
 //! by the engine of `oomph explain`. All processes are visited at once, each from a thread of its own, so that the ranks
@@ -21,7 +21,7 @@ use crate::{output, program, whose};
 use visit::{Action, Visit};
 
 /// How long a program may take to get to a script.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a recording may take.
 const RECORDING: Duration = Duration::from_secs(300);
 
@@ -31,7 +31,7 @@ const RECORDING: Duration = Duration::from_secs(300);
 /// When an option makes no sense, or the answer cannot be written.
 pub fn run(args: &AttachArgs, quiet: bool) -> Result<ExitCode> {
     let timeout = args.timeout.as_deref().map(|text| program::duration("--timeout", text)).transpose()?;
-    let timeout = timeout.unwrap_or(if args.record.is_some() { RECORDING } else { PATIENCE });
+    let timeout = timeout.unwrap_or(if args.record.is_some() { RECORDING } else { TIMEOUT });
     if let Some(file) = &args.snapshot {
         output::writable(file)?;
     }

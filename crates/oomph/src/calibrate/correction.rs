@@ -1,4 +1,4 @@
-//! What `oomph calibrate` found of this machine's card, kept in the cache for later dry runs.
+//! Corrections to the catalogue that `oomph calibrate` measured on this machine, kept in the cache for later dry runs.
 
 use std::path::PathBuf;
 use std::{fs, io};

@@ -1,4 +1,4 @@
-//! `oomph calibrate`: the same small programs on this machine's card and on its virtual twin, and what differs.
+//! `oomph calibrate`: runs the same small programs on this machine's card and on its virtual twin, and compares them.
 
 pub mod correction;
 
@@ -18,7 +18,7 @@ use crate::cli::{self, CalibrateArgs, Format};
 use crate::failure::{hinted, status};
 use crate::output;
 use crate::program::Program;
-use crate::stage::{RealRun, Recording, Stage};
+use crate::run_context::{RealRun, Recording, RunContext};
 use crate::trial::Changes;
 
 /// The programs, and what reads their figures.
@@ -89,7 +89,7 @@ pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(status::DONE))
 }
 
-/// The card to be compared: the one that stands in, else the first that CUDA sees here.
+/// The card to be compared: the virtual one of a rehearsal, else the first that CUDA sees here.
 fn gpu(rehearse: Option<&str>) -> Result<&'static Gpu> {
     let catalogue = Catalogue::builtin();
     if let Some(name) = rehearse {
@@ -112,7 +112,7 @@ fn gpu(rehearse: Option<&str>) -> Result<&'static Gpu> {
 
 /// What runs the programs.
 struct Bench {
-    stage: Stage,
+    context: RunContext,
     probe: OsString,
     python: OsString,
 }
@@ -137,14 +137,14 @@ impl Bench {
             network: None,
             command: vec![python.clone(), probe.into()],
         })?;
-        let stage = Stage::set(program, quiet)?;
-        Ok(Self { stage, probe: probe.into(), python })
+        let context = RunContext::new(program, quiet)?;
+        Ok(Self { context, probe: probe.into(), python })
     }
 
     /// The programs' figures on these virtual cards, or on the real one; `None` where they could not run.
     fn readings(&self, virtual_cards: Option<&[Card]>, into: &Path) -> Result<Option<CardReadings>> {
         let changes = Changes::none(&[self.python.clone(), self.probe.clone(), into.into()]);
-        let outcome = self.stage.perform_for_real(&RealRun {
+        let outcome = self.context.perform_for_real(&RealRun {
             changes: &changes,
             output: Output::StdoutToStderr,
             stand_in: virtual_cards,

@@ -17,7 +17,7 @@ Examples:
   Keep the snapshot, for oomph view and oomph diff
       oomph attach --record 5 --snapshot now.pickle 4711
 
-  It dies of memory once a day: leave it recording, and write a snapshot then
+  It runs out of memory once a day: leave it recording, and write a snapshot then
       oomph attach --dump-at-oom death.pickle 4711
       oomph explain death.pickle
       oomph attach --stop 4711
@@ -40,7 +40,7 @@ program that sleeps or waits runs it when it wakes up, or not at all once
 Exit status:
   0    done
   2    wrong usage, or a process could not be attached to
-  4    a process did not get to it in time (--timeout)
+  4    a process did not answer in time (--timeout)
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// What `oomph attach` takes.
@@ -54,7 +54,7 @@ pub struct AttachArgs {
     #[arg(long)]
     pub job: bool,
 
-    /// Say which way in is open and why, and change nothing
+    /// Report which method would work and why, and change nothing
     #[arg(long, conflicts_with_all = ["record", "dump_at_oom", "stop", "snapshot"])]
     pub check: bool,
 
@@ -66,7 +66,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["stop", "snapshot"])]
     pub dump_at_oom: Option<PathBuf>,
 
-    /// End what an earlier oomph attach has left running
+    /// Stop what an earlier oomph attach left running
     #[arg(long, conflicts_with = "snapshot")]
     pub stop: bool,
 
@@ -74,7 +74,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 
-    /// Events that a recording keeps for each card, the last ones (about 2 KB of the program's memory each)
+    /// Number of events that a recording keeps per card, the last ones (about 2 KB of the program's memory each)
     #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     pub entries: u64,
 
@@ -82,7 +82,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }

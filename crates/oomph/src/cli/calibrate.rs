@@ -29,17 +29,17 @@ say so. The card should be idle.
 
 Exit status:
   0    done, whether or not something differs
-  2    wrong usage, or something that is needed is missing
+  2    wrong usage, or a required file or package is missing
   3    the programs could not run";
 
 /// What `oomph calibrate` takes.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Write all readings to this file, to be sent to the catalogue
+    /// Write all readings to this file, to contribute to the catalogue
     #[arg(long, value_name = "FILE")]
     pub share: Option<PathBuf>,
 
-    /// Forget what was measured here
+    /// Discard this machine's measurements
     #[arg(long, conflicts_with_all = ["share", "rehearse", "with"])]
     pub forget: bool,
 
@@ -47,19 +47,19 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "PKG")]
     pub with: Vec<String>,
 
-    /// Let a virtual card stand in for the real one: NAME of `oomph gpus`. Nothing is kept
+    /// Use a virtual card instead of the real one: NAME of `oomph gpus`. Nothing is kept
     #[arg(long, value_name = "NAME")]
     pub rehearse: Option<String>,
 
-    /// Keep what a rehearsal finds, too
+    /// Also keep what a rehearsal finds
     #[arg(long, requires = "rehearse")]
     pub keep: bool,
 
-    /// Let the card that stands in have a context that is so much larger than the catalogue's, to see it found
+    /// Make the virtual card's context larger than the catalogue's by this much, to see the difference found
     #[arg(long, value_name = "SIZE", requires = "rehearse", hide = true)]
     pub rehearse_context: Option<String>,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }

@@ -18,7 +18,7 @@ Examples:
       oomph check snapshot.pickle --max-peak 20GiB
       oomph check snapshot.pickle --baseline good.pickle --max-growth 2%
 
-  What does a change of the program need more, on two cards? (memory.json is kept in the repository)
+  How much more does a change of the program need, on two cards? (memory.json is kept in the repository)
       oomph dry-run --gpu rtx-3060 --report out/rtx-3060.json -- python train.py
       oomph dry-run --gpu l4 --report out/l4.json -- python train.py
       oomph check out/*.json --baseline memory.json --max-growth 5%
@@ -48,7 +48,7 @@ pub struct DiffArgs {
     #[command(flatten)]
     pub page: PageArgs,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -56,7 +56,7 @@ pub struct DiffArgs {
 /// What `oomph check` takes.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A recording, or the reports of dry runs (--report), one a card
+    /// A recording, or the reports of dry runs (--report), one per card
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
@@ -68,11 +68,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SIZE")]
     pub max_allocated: Option<String>,
 
-    /// What it is compared with: an earlier recording, or for reports a file of --write-baseline
+    /// What to compare with: an earlier recording, or for reports a file of --write-baseline
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 
-    /// Write what the reports say to FILE, to be kept in the repository and compared with later
+    /// Write the reports' figures to FILE, to keep in the repository and compare with later
     #[arg(long, value_name = "FILE")]
     pub write_baseline: Option<PathBuf>,
 
@@ -80,7 +80,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "SIZE|PERCENT", requires = "baseline")]
     pub max_growth: Option<String>,
 
-    /// Fail where memory grows with every step
+    /// Fail if memory grows with every step
     #[arg(long)]
     pub no_leak: bool,
 
@@ -88,7 +88,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub trust: TrustArgs,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text)]
     pub format: ReviewFormat,
 }
@@ -104,6 +104,6 @@ pub enum ReviewFormat {
     Github,
     /// SARIF 2.1.0, for code scanning
     Sarif,
-    /// JUnit's XML, a test case a card
+    /// JUnit XML, one test case per card
     Junit,
 }

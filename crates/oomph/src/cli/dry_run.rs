@@ -17,10 +17,10 @@ Examples:
   On eight cards, as torchrun would use them:
       oomph dry-run --gpu h100:8 -- torchrun --nproc-per-node 8 train.py
 
-  On a card of 8 GiB, whatever it is called:
+  On any card with 8 GiB:
       oomph dry-run --vram 8GiB -- python generate.py
 
-  Without a limit: the peak, and the cards that hold it:
+  Without a limit: the peak, and the cards it fits on:
       oomph dry-run -- python generate.py
 
   A server: send it a request, then end it with Ctrl-C:
@@ -29,22 +29,22 @@ Examples:
   For a script:
       oomph dry-run --gpu l4 --format json -- python train.py > answer.json
 
-The program runs unmodified. Its kernels compute nothing, so what it would
-save goes to a folder that is removed, and what Python's HTTP clients would send
-is answered by oomph; --allow-writes lets both through. What is not Python (curl,
-git push) can send unless --network none is given. Sizes are written 8GiB, 8G,
-7.5GB or 512MiB, durations 90s, 10m or 1h30m.
+The program runs unmodified. Its kernels compute nothing, so the files that it
+writes go to a temporary folder, and oomph answers what Python's HTTP clients
+would send; --allow-writes lets both through. Other programs (curl, git push)
+can send unless --network none is given. Sizes are written 8GiB, 8G, 7.5GB or
+512MiB, durations 90s, 10m or 1h30m.
 
-The need is the smallest card that holds the program: a replay foretells it, and
-runs on a card of that size and on one 1 % smaller confirm it. --no-probe leaves
-these runs out.
+The need is the size of the smallest card that holds the program. A replay
+predicts it; runs on a card of that size and on one 1 % smaller confirm it.
+--no-probe skips these runs.
 
 Exit status:
   0    it fits
   1    it does not fit, or it ran out of memory, caught the error and went on
-  2    wrong usage, something that is needed is missing or cannot be read, or oomph could not run it
-  3    the program failed for another reason, or the CPU did its work
-  130  ended by Ctrl-C, with the answer as far as it came (143: by SIGTERM)";
+  2    wrong usage, a required file or package is missing or unreadable, or oomph could not run it
+  3    the program failed for another reason, or ran on the CPU instead
+  130  ended by Ctrl-C, with a partial answer (143: by SIGTERM)";
 
 /// What `oomph dry-run` takes.
 #[derive(Debug, Args)]
@@ -53,12 +53,12 @@ pub struct DryRunArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
-    /// Do not run again on other cards to find the smallest one that holds the program
+    /// Skip the extra runs that find the smallest card for the program
     #[arg(long)]
     pub no_probe: bool,
 
-    /// Write the program's memory over time to FILE, for `oomph explain`: a snapshot that PyTorch's own viewer opens too
-    /// or, of a program without PyTorch, the virtual GPU's log; with several processes, one file each
+    /// Write the program's memory over time to FILE, for `oomph explain`: a snapshot that PyTorch's own viewer also
+    /// opens, or the virtual GPU's log for a program without PyTorch; one file per process
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
 
@@ -67,7 +67,7 @@ pub struct DryRunArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// Do not record whose memory it is
+    /// Do not record the owners of the memory
     #[arg(long, conflicts_with_all = ["snapshot", "trace"])]
     pub no_owners: bool,
 
@@ -79,11 +79,11 @@ pub struct DryRunArgs {
     #[command(flatten)]
     pub format: FormatArgs,
 
-    /// Say on stderr what kept the program's writes away from your files, and how much it wrote
+    /// Report on stderr what kept the program's writes away from your files, and how much it wrote
     #[arg(long)]
     pub verbose: bool,
 
-    /// Write the answer to FILE as well, as JSON
+    /// Also write the answer to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }

@@ -13,7 +13,7 @@ Examples:
       oomph explain train.log
       python train.py 2>&1 | oomph explain -
 
-  Whose memory was it, and does another setting or card get past the failure?
+  Who held the memory, and would another setting or card get past the failure?
   (from torch.cuda.memory._dump_snapshot, of any PyTorch from 2.0 on)
       oomph explain snapshot.pickle
       oomph explain --gpu rtx-4090 snapshot.pickle
@@ -54,7 +54,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub reading: ReadingArgs,
 
-    /// Go on reading a log that is still being written, and answer at each failure
+    /// Keep reading a log that is still being written, and answer at each failure
     #[arg(long)]
     pub follow: bool,
 
@@ -72,15 +72,15 @@ pub struct ExplainArgs {
     pub format: FormatArgs,
 }
 
-/// How a recording is read; `explain` and `view` take these alike.
+/// How a recording is read; `explain` and `view` share these.
 #[derive(Debug, Args)]
 pub struct ReadingArgs {
-    /// The moment: peak, oom, end, or a time in microseconds as the recording counts [default: oom where there is one,
+    /// The moment: peak, oom, end, or a time in microseconds on the recording's clock [default: oom if there is one,
     /// else peak]
     #[arg(long, value_name = "MOMENT")]
     pub at: Option<String>,
 
-    /// The card that it ran on, or should run on
+    /// The card that it ran on, or is to run on
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
 
@@ -88,7 +88,7 @@ pub struct ReadingArgs {
     #[arg(long, value_name = "SIZE")]
     pub vram: Option<String>,
 
-    /// What a dry run named [default: FILE.names.json beside FILE.pickle, where --snapshot puts it]
+    /// The block names from a dry run [default: FILE.names.json next to FILE.pickle, where --snapshot puts it]
     #[arg(long, value_name = "FILE")]
     pub names: Option<PathBuf>,
 
@@ -108,10 +108,10 @@ impl ReadingArgs {
     }
 }
 
-/// How far files of others are trusted; every command that reads recordings takes these.
+/// How far untrusted files are read; every command that reads recordings takes these.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct TrustArgs {
-    /// Use what can be read of a damaged file
+    /// Use the readable part of a damaged file
     #[arg(long)]
     pub salvage: bool,
 

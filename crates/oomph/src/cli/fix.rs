@@ -14,7 +14,7 @@ Examples:
   Nothing that changes the result, and 1 GiB to spare:
       oomph fix --gpu rtx-3060 --forbid lora,qlora,adafactor --margin 1GiB -- python train.py
 
-  See the first answer at work, and keep it as a patch or a script:
+  Run the program with the first fix, or keep the fix as a patch or a script:
       oomph fix --gpu rtx-3060 --apply 1 -- python train.py
       oomph fix --gpu rtx-3060 --write 1 fix.patch -- python train.py
       oomph fix --gpu rtx-3060 --write 1 train-fixed.sh -- python train.py
@@ -22,18 +22,18 @@ Examples:
   Change the program's files:
       oomph fix --gpu rtx-3060 --in-place 1 -- python train.py
 
-  Keep it as the program's own configuration file, changed:
+  Write a changed copy of the program's configuration file:
       oomph fix --gpu rtx-3060 --write 1 fixed.yml -- axolotl train run.yml
 
-Every fix was run on the virtual GPU as it is printed: a patch as the patched
-files. The program's own files change only with --in-place.
+Every fix was run on the virtual GPU exactly as printed; for a patch, the patched
+files were run. The program's own files change only with --in-place.
 
 Exit status:
   0    it fits already, or a fix was found
   1    nothing fits
-  2    wrong usage, or something that is needed is missing or cannot be read
+  2    wrong usage, or a required file or package is missing or unreadable
   3    the program failed for another reason
-  4    the time ended before a fix was found (--max-time)
+  4    no fix was found in the time allowed (--max-time)
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// What `oomph fix` takes.
@@ -43,15 +43,15 @@ pub struct FixArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
-    /// List the remedies: ids, what each does, what stays the same, and for which frameworks
+    /// List the remedies: ids, effects, what stays the same, and frameworks
     #[arg(long)]
     pub list: bool,
 
-    /// What matters most
+    /// What to optimize for
     #[arg(long, value_enum, default_value_t = Prefer::Quality)]
     pub prefer: Prefer,
 
-    /// Try these remedies only: ids of --list, or words like amp, checkpointing, lora
+    /// Try only these remedies: ids from --list, or words like amp, checkpointing, lora
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub allow: Vec<String>,
 
@@ -59,7 +59,7 @@ pub struct FixArgs {
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub forbid: Vec<String>,
 
-    /// Make it fit into this much instead of the whole card
+    /// Make it fit into this much memory instead of the whole card
     #[arg(long, value_name = "SIZE")]
     pub target: Option<String>,
 
@@ -67,19 +67,19 @@ pub struct FixArgs {
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub margin: Option<String>,
 
-    /// Look for this many different fixes
+    /// Number of different fixes to look for
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
     pub fixes: usize,
 
-    /// Try this many at a time, where the program allows it
+    /// Number of trials to run at a time, if the program allows it
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Try nothing new after searching for this time [default: 60s, or four runs of a program that takes longer]
+    /// Start no new trial after this time [default: 60s, or four runs of a program that takes longer]
     #[arg(long, value_name = "DURATION")]
     pub max_time: Option<String>,
 
-    /// Run the program with the Nth fix afterwards, on the virtual cards
+    /// Then run the program with the Nth fix, on the virtual cards
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub apply: Option<usize>,
 
@@ -87,12 +87,12 @@ pub struct FixArgs {
     #[arg(long, requires = "apply")]
     pub real: bool,
 
-    /// Write the Nth fix to FILE, which must not exist: as a patch where FILE ends in .patch or .diff, as the program's
-    /// configuration file where it ends in .yaml, .json or .toml, else as a script that runs the program with it
+    /// Write the Nth fix to FILE, which must not exist: as a patch if FILE ends in .patch or .diff, as the program's
+    /// configuration file if it ends in .yaml, .json or .toml, else as a script that runs the program with it
     #[arg(long, value_names = ["N", "FILE"], num_args = 2)]
     pub write: Vec<String>,
 
-    /// Change the program's files as the Nth fix says, after asking; outside a git work tree a copy of each is kept
+    /// Apply the Nth fix to the program's files, after asking; outside a git work tree a copy of each is kept
     #[arg(long, value_name = "N", value_parser = at_least_one(), conflicts_with = "apply")]
     pub in_place: Option<usize>,
 
@@ -100,7 +100,7 @@ pub struct FixArgs {
     #[arg(long, requires = "in_place")]
     pub yes: bool,
 
-    /// Count a program as fitting that runs out of memory, catches the error and goes on with less
+    /// Count a program that runs out of memory, catches the error and goes on with less as fitting
     #[arg(long)]
     pub accept_recovered: bool,
 
@@ -112,7 +112,7 @@ pub struct FixArgs {
     #[command(flatten)]
     pub format: FormatArgs,
 
-    /// Write the answer to FILE as well, as JSON
+    /// Also write the answer to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -120,10 +120,10 @@ pub struct FixArgs {
 /// What matters most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Prefer {
-    /// That it stays fast
+    /// Speed
     Speed,
-    /// That the result stays the same
+    /// An unchanged result
     Quality,
-    /// That as much memory as possible is freed
+    /// The most memory freed
     Memory,
 }

@@ -12,23 +12,23 @@ Examples:
   Which lines of programs run out of memory most often?
       oomph query top_lines fleet
 
-The options are those of oomph-fleet, a program of its own: with it installed
-beside oomph or on PATH, oomph collect --help prints them. To build it, in
-oomph's repository:
+The options are those of oomph-fleet, a separate program. If it is installed next
+to oomph or on PATH, oomph collect --help prints them. To build it, in oomph's
+repository:
       cargo install --locked --path crates/oomph-fleet";
 
 pub(super) const QUERY_HELP: &str = "\
 Examples:
-  The ten usual questions, and one of them
+  The ten built-in queries, and one of them
       oomph query --list
       oomph query top_lines fleet
 
-  A question in SQL
+  A query in SQL
       oomph query 'SELECT model, count(*) FROM failures GROUP BY model' fleet
 
-The options are those of oomph-fleet, a program of its own: with it installed
-beside oomph or on PATH, oomph query --help prints them. To build it, in
-oomph's repository:
+The options are those of oomph-fleet, a separate program. If it is installed next
+to oomph or on PATH, oomph query --help prints them. To build it, in oomph's
+repository:
       cargo install --locked --path crates/oomph-fleet";
 
 /// What `oomph-fleet` takes, as it was typed.

@@ -14,7 +14,7 @@ Examples:
 
 Exit status:
   0    everything that dry-run, fix and tune need works
-  1    something does not; its line says what to do
+  1    something does not work; its line says what to do
   2    wrong usage";
 
 pub(super) const CACHE_HELP: &str = "\
@@ -24,7 +24,7 @@ Examples:
       oomph cache clean --all
 
 The cache is OOMPH_CACHE_DIR, or oomph in the user's cache folder. What a run
-uses is never removed; what is removed is made again when it is needed.";
+uses is never removed; the rest is rebuilt when it is needed.";
 
 #[cfg(feature = "mcp")]
 pub(super) const MCP_HELP: &str = "\
@@ -46,7 +46,7 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub no_run: bool,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -64,26 +64,26 @@ pub struct CacheArgs {
 pub enum CacheCommand {
     /// Show what is in the cache: sizes, last use, packages
     List {
-        /// How the answer is written
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Remove what was not used for 30 days
+    /// Remove what has not been used for 30 days
     Clean(CleanArgs),
 }
 
 /// What `oomph cache clean` takes.
 #[derive(Debug, Args)]
 pub struct CleanArgs {
-    /// Remove what was not used for this time (7d, 12h)
+    /// Remove what has not been used for this time (7d, 12h)
     #[arg(long, value_name = "DURATION", default_value = "30d")]
     pub older_than: String,
 
-    /// Remove everything that no run uses now
+    /// Remove everything that no current run uses
     #[arg(long, conflicts_with = "older_than")]
     pub all: bool,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }

@@ -1,4 +1,4 @@
-//! What was typed. Nothing is interpreted here; the command of each name says what it means.
+//! Defines the command line. Nothing is interpreted here; each command's module validates its own arguments.
 
 #[cfg(target_os = "linux")]
 mod attach;
@@ -41,10 +41,10 @@ pub use watch::WatchArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
-  Does a training script fit on a card that is not here? (no GPU is needed)
+  Does a training script fit on a card you do not have? (no GPU is needed)
       oomph dry-run --gpu rtx-3060 -- python train.py --batch-size 16
 
-  Which cards would hold it?
+  Which cards would it fit on?
       oomph dry-run -- python train.py --batch-size 16
 
   Why did it run out of memory? (a log, or a snapshot of the memory)
@@ -61,20 +61,20 @@ Examples:
   Which of many cards, batches and lengths fit?
       oomph sweep sweep.yaml --by batch
 
-  What does a model need that there is no script for yet?
+  What does a model need, before you have a script?
       oomph plan llama-3-8b --task qlora --batch 2 --seq 4096 --gpu rtx-4090
 
-  Which cards are known, and what is known of one?
+  Which cards does oomph know, and what does it know about one?
       oomph gpus
       oomph gpus 4090";
 
 const EXIT_CODES: &str = "\
 Exit status:
-  0    it fits, or what was asked for is done
-  1    it does not fit, it fits only by catching an error, or what decides is not known
-  2    wrong usage, something that is needed is missing or cannot be read, or oomph could not run it
-  3    the program failed for another reason, or the CPU did its work
-  4    a search ended with its time before it had an answer, or cells of a sweep have none yet
+  0    it fits, or the command did its work
+  1    it does not fit, it fits only by catching an error, or the answer is uncertain
+  2    wrong usage, a required file or package is missing or unreadable, or oomph could not run it
+  3    the program failed for another reason, or ran on the CPU instead
+  4    a search ran out of time, or cells of a sweep have no answer yet
   130  ended by Ctrl-C (143: by SIGTERM)";
 
 /// Runs CUDA programs on a virtual GPU, and says whether they fit.
@@ -86,11 +86,11 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say nothing on stderr but warnings and errors
+    /// Print only warnings and errors on stderr
     #[arg(short, long, global = true)]
     pub quiet: bool,
 
-    /// End when the process that started it ends (`oomph mcp` starts its commands so)
+    /// End when the parent process ends (`oomph mcp` starts its commands this way)
     #[arg(long, global = true, hide = true)]
     pub ends_with_parent: bool,
 }
@@ -109,7 +109,7 @@ impl Cli {
 
 /// The definition of the whole command line.
 pub fn definition() -> clap::Command {
-    // The list of remedies is about no program.
+    // `--list` needs no program.
     let listed = |argument: clap::Arg| argument.required(false).required_unless_present("list");
     Cli::command().mut_subcommand("fix", |fix| fix.mut_arg("command", listed))
 }
@@ -117,13 +117,13 @@ pub fn definition() -> clap::Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a program on a virtual GPU: does it fit, what does it need, on which line does it die
+    /// Run a program on a virtual GPU: whether it fits, how much it needs, and on which line it dies
     #[command(after_help = dry_run::HELP, override_usage = "oomph dry-run [OPTIONS] -- CMD...")]
     DryRun(Box<DryRunArgs>),
-    /// Find the cheapest changes that make a program fit, each of them tried on the virtual GPU
+    /// Find the cheapest changes that make a program fit; each is run on the virtual GPU
     #[command(after_help = fix::HELP, override_usage = "oomph fix [OPTIONS] -- CMD...")]
     Fix(Box<FixArgs>),
-    /// Find the largest batch, length or resolution that fits, with both sides of the boundary run
+    /// Find the largest batch, length or resolution that fits; both sides of the boundary are run
     #[command(after_help = tune::HELP, override_usage = "oomph tune --vary NAME=LOW..HIGH [OPTIONS] -- CMD... {NAME}")]
     Tune(Box<TuneArgs>),
     /// Run a matrix of dry runs (cards, batches, lengths, settings, commits), here or as a job of Slurm, Kubernetes or Ray
@@ -132,46 +132,46 @@ pub enum Command {
     /// Collect logs, snapshots, reports and journals of many runs into one Parquet dataset (by oomph-fleet)
     #[command(after_help = fleet::COLLECT_HELP, override_usage = "oomph collect [OPTIONS] SOURCE... --into DIR")]
     Collect(FleetArgs),
-    /// Ask such a dataset in SQL, or one of the usual questions by its name (by oomph-fleet)
+    /// Query such a dataset in SQL, or run one of the named queries (by oomph-fleet)
     #[command(after_help = fleet::QUERY_HELP, override_usage = "oomph query [OPTIONS] QUERY DIR")]
     Query(FleetArgs),
-    /// Run a program on this machine's GPU, and start it again with a verified change where it dies of GPU memory
+    /// Run a program on this machine's GPU, and restart it with a verified change if it runs out of GPU memory
     #[command(after_help = run::HELP, override_usage = "oomph run [OPTIONS] -- CMD...")]
     Run(Box<RunArgs>),
-    /// Show who holds the memory of the cards and where it is heading, or wait until one has room
+    /// Show which processes hold GPU memory and how it develops, or wait until a card has room
     #[command(after_help = watch::HELP)]
     Watch(WatchArgs),
-    /// See what a running program holds on the GPU and whose it is: a snapshot, some recorded steps, a watch for its death
+    /// Inspect a running program's GPU memory and its owners: a snapshot, a few recorded steps, or a snapshot when it dies
     #[cfg(target_os = "linux")]
     #[command(after_help = attach::HELP, override_usage = "oomph attach [OPTIONS] PID...")]
     Attach(AttachArgs),
-    /// Compare this machine's GPU with its virtual twin, and keep what differs for later dry runs
+    /// Compare this machine's GPU with its virtual twin, and keep the differences for later dry runs
     #[command(after_help = calibrate::HELP)]
     Calibrate(CalibrateArgs),
-    /// Tell from a log, a snapshot or a trace why memory ran out, whose it was, and what would help
+    /// Explain from a log, a snapshot or a trace why memory ran out, who held it, and what would help
     #[command(after_help = explain::HELP)]
     Explain(ExplainArgs),
-    /// Look at a recording in the browser: memory over time, the address space, flame graphs, causes
+    /// Show a recording in the browser: memory over time, the address space, flame graphs, causes
     #[command(after_help = view::HELP)]
     View(ViewArgs),
     /// Compare two recordings: what grew, by owner, module and stack
     #[command(after_help = compare::DIFF_HELP)]
     Diff(DiffArgs),
-    /// Hold a recording or the reports of dry runs against limits, for CI
+    /// Check a recording or dry-run reports against limits, for CI
     #[command(after_help = compare::CHECK_HELP)]
     Check(CheckArgs),
-    /// Tell what a model needs for a task, from its files or its name alone
+    /// Estimate what a model needs for a task, from its files or its name alone
     #[command(after_help = plan::HELP)]
     Plan(Box<PlanArgs>),
-    /// List the cards that --gpu takes, or tell what is known of one
+    /// List the cards that --gpu accepts, or show one card's data
     Gpus(GpusArgs),
-    /// Write the completions of a shell to stdout
+    /// Write shell completions to stdout
     #[command(hide = true)]
     Completions(CompletionsArgs),
-    /// Write the manual's pages to a folder
+    /// Write the manual pages to a folder
     #[command(hide = true)]
     Man(ManArgs),
-    /// Check what is installed here: what works, what does not, why, and what to do
+    /// Check this installation: what works, what does not, why, and what to do
     #[command(after_help = maintenance::DOCTOR_HELP)]
     Doctor(DoctorArgs),
     /// Show or clean the cache: Python environments, virtual GPUs, compiled kernels
@@ -181,7 +181,7 @@ pub enum Command {
     #[cfg(feature = "mcp")]
     #[command(after_help = maintenance::MCP_HELP)]
     Mcp,
-    /// Show the help of a command, or with --format json the whole command line as data
+    /// Show the help of a command, or with --format json the whole command line as JSON
     Help(HelpArgs),
 }
 
@@ -192,7 +192,7 @@ pub struct HelpArgs {
     #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -204,12 +204,12 @@ pub struct GpusArgs {
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// A number of things of which none would be no use.
+/// A count of at least 1.
 fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1000)
 }
@@ -217,18 +217,18 @@ fn at_least_one() -> RangedU64ValueParser<usize> {
 /// How the answer of a command that looks for memory is written.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct FormatArgs {
-    /// How the answer is written on stdout; with json what a program writes there goes to stderr
+    /// Output format on stdout; with json, the program's own stdout goes to stderr
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Answer in one line of JSON of at most 2 kB: verdict, need, limit, cause, place, fixes, next command. Implies
+    /// Print one line of JSON of at most 2 kB: verdict, need, limit, cause, place, fixes, next command. Implies
     /// --format json
     #[arg(long)]
     brief: bool,
 }
 
 impl FormatArgs {
-    /// What was asked for.
+    /// The form that the options select.
     pub fn form(self) -> Form {
         match (self.brief, self.format) {
             (true, _) => Form::Brief,

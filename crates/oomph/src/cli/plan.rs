@@ -14,7 +14,7 @@ Examples:
   Full training on eight cards with ZeRO-3:
       oomph plan ./my-model/ --task full --gpus 8xh100 --zero 3
 
-  The same with FSDP, and a model split over two cards that one does not hold:
+  The same with FSDP, and a model too large for one card split over two:
       oomph plan llama-3.2-3b --task full --gpus 8xh100 --fsdp
       oomph plan qwen2.5-14b --task generate --gpu rtx-4090:2
 
@@ -29,7 +29,7 @@ Examples:
   A server: how many requests at a time, and how long?
       oomph plan qwen2.5-7b --task serve --batch 16 --context 8192 --gpu l4
 
-  How the sum comes about, and what guides print as a table:
+  The sum term by term, and the usual table of cards and precisions:
       oomph plan llama-2-7b --task full --explain
       oomph plan llama-2-7b --table
 
@@ -37,18 +37,18 @@ Examples:
       oomph plan sdxl --controlnet controlnet-sdxl --images 4 --gpu rtx-4070
       oomph plan sdxl --task lora --resolution 1024 --checkpointing
 
-  The plan as a program, and what a dry run of it says:
+  The plan as a program, and a dry run of it:
       oomph plan llama-3-8b --task lora --script lora.py --verify
 
-MODEL is a folder, a file, a name that is built in, or a name on the Hub: of
-those the headers are read, from the local cache or over the network, and no
-weights. Nothing is run without --verify. Sizes are in GiB of 2^30 bytes; figures are the peak
-of the process on one card, the CUDA context included.
+MODEL is a folder, a file, a built-in name, or a name on the Hub. For a name on
+the Hub oomph reads only headers, from the local cache or over the network, and
+no weights. Nothing is run without --verify. Sizes are in GiB of 2^30 bytes;
+figures are the peak of the process on one card, including the CUDA context.
 
 Exit status:
-  0    it fits, or it may, or no card was asked for
+  0    it fits, the card's size lies within the interval, or no card was given
   1    it does not fit
-  2    wrong usage, or the model is not known or cannot be read";
+  2    wrong usage, or the model is unknown or unreadable";
 
 /// What `oomph plan` takes.
 #[derive(Debug, Args)]
@@ -65,11 +65,11 @@ pub struct PlanArgs {
     #[arg(long, value_enum)]
     pub method: Option<MethodArg>,
 
-    /// Samples (or images) at a time [default: 1; 8 for grpo, as TRL has it]
+    /// Samples (or images) per batch [default: 1; 8 for grpo, as in TRL]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub batch: Option<u64>,
 
-    /// Tokens of a sample
+    /// Sequence length in tokens
     #[arg(long, visible_alias = "context", value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub seq: Option<u64>,
 
@@ -81,15 +81,15 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub samples: u64,
 
-    /// How numbers are kept [default: bf16 for inference and LoRA, amp-bf16 for full training]
+    /// Precision of weights and computation [default: bf16 for inference and LoRA, amp-bf16 for full training]
     #[arg(long, value_enum, visible_alias = "dtype")]
     pub precision: Option<PrecisionArg>,
 
-    /// Plan it as llama.cpp runs it from a GGUF file of this quantization: Q4_K_M, Q8_0, ...
+    /// Plan for llama.cpp with a GGUF file of this quantization: Q4_K_M, Q8_0, ...
     #[arg(long, value_name = "NAME")]
     pub gguf: Option<String>,
 
-    /// How a server keeps keys and values [default: f16]
+    /// Precision of a server's KV cache [default: f16]
     #[arg(long, value_enum)]
     pub kv_cache: Option<CacheArg>,
 
@@ -97,7 +97,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
 
-    /// Checkpoint every layer [default for qlora, dpo, grpo and reward, as PEFT and TRL have it]
+    /// Checkpoint every layer [default for qlora, dpo, grpo and reward, as in PEFT and TRL]
     #[arg(long, visible_alias = "gradient-checkpointing")]
     pub checkpointing: bool,
 
@@ -105,23 +105,23 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with = "checkpointing")]
     pub no_checkpointing: bool,
 
-    /// Write attention out, without the fused kernel
+    /// Use eager attention, without the fused kernel
     #[arg(long)]
     pub eager: bool,
 
-    /// The batch is padded, so that there is a mask
+    /// The batch is padded, so attention takes a mask
     #[arg(long)]
     pub padding: bool,
 
-    /// LoRA's rank
+    /// LoRA rank
     #[arg(long, value_name = "R", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub lora_rank: u64,
 
-    /// Adapt only what PEFT adapts by itself, not every linear layer
+    /// Adapt only PEFT's default target modules, not every linear layer
     #[arg(long)]
     pub lora_default_targets: bool,
 
-    /// Micro-batches to one step of the optimizer
+    /// Micro-batches per optimizer step
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub accumulation: u64,
 
@@ -137,7 +137,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "COUNTxNAME", conflicts_with = "gpu")]
     pub gpus: Option<String>,
 
-    /// ZeRO stage of DeepSpeed
+    /// DeepSpeed ZeRO stage
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub zero: u8,
 
@@ -157,7 +157,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub sequence_parallel: u64,
 
-    /// Keep in the computer's memory what is not at work
+    /// Offload to host memory
     #[arg(long, value_enum, value_name = "WHAT")]
     pub offload: Vec<OffloadArg>,
 
@@ -165,7 +165,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PIXELS")]
     pub resolution: Option<String>,
 
-    /// Images at a time
+    /// Images per batch
     #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub images: Option<u64>,
 
@@ -173,7 +173,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub frames: Option<u64>,
 
-    /// A ControlNet beside a UNet: a folder, a file, or a name
+    /// A ControlNet to run with the UNet: a folder, a file, or a name
     #[arg(long, value_name = "MODEL")]
     pub controlnet: Option<String>,
 
@@ -189,7 +189,7 @@ pub struct PlanArgs {
     #[arg(long)]
     pub explain: bool,
 
-    /// Show which cards hold it in which precision
+    /// Show which cards it fits on in which precision
     #[arg(long)]
     pub table: bool,
 
@@ -197,7 +197,7 @@ pub struct PlanArgs {
     #[arg(long, value_enum, value_name = "FRAMEWORK")]
     pub config: Option<ConfigArg>,
 
-    /// Write a small program of the plan to FILE
+    /// Write the plan to FILE as a small program
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
 
@@ -222,22 +222,22 @@ pub struct PlanArgs {
     pub guide: bool,
 }
 
-/// What is done with a model.
+/// The task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TaskArg {
     /// One forward pass
     Inference,
-    /// Text token by token
+    /// Text generation, token by token
     Generate,
-    /// Text by a server: vLLM, or llama.cpp for GGUF
+    /// A text server: vLLM, or llama.cpp for GGUF
     Serve,
-    /// All weights are trained
+    /// Train all weights
     Full,
-    /// Adapters are trained
+    /// Train adapters
     Lora,
-    /// Adapters on weights of four bits
+    /// Train adapters on 4-bit weights
     Qlora,
-    /// Only the output layer is trained
+    /// Train only the output layer
     Freeze,
     /// Pairs of answers and a reference model (TRL)
     Dpo,
@@ -263,11 +263,11 @@ pub enum MethodArg {
     Full,
     /// Adapters
     Lora,
-    /// Adapters on weights of four bits
+    /// Train adapters on 4-bit weights
     Qlora,
 }
 
-/// How numbers are kept.
+/// The precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
 pub enum PrecisionArg {
@@ -280,7 +280,7 @@ pub enum PrecisionArg {
     Nf4,
 }
 
-/// How a server keeps keys and values.
+/// The precision of a server's KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CacheArg {
     /// 16 bits
@@ -308,7 +308,7 @@ impl CacheArg {
     }
 }
 
-/// What is kept in the computer's memory.
+/// What to offload to host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OffloadArg {
     /// The optimizer's state

@@ -1,4 +1,4 @@
-//! What `dry-run`, `fix` and `tune` take alike: a program, and the cards it runs on.
+//! The arguments that `dry-run`, `fix` and `tune` share: a program, and the cards it runs on.
 
 use std::ffi::OsString;
 
@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 /// A program and how it is to be run.
 #[derive(Debug, Args)]
 pub struct ProgramArgs {
-    /// The cards: NAME, NAME:COUNT, or several with commas (see `oomph gpus`). Without it: the NVIDIA cards of this
-    /// machine; where there are none, a card without a limit
+    /// The cards: NAME, NAME:COUNT, or a comma-separated list (see `oomph gpus`) [default: this machine's NVIDIA
+    /// cards, or a card without a limit if it has none]
     #[arg(long, value_name = "NAME[:COUNT]", value_delimiter = ',')]
     pub gpu: Vec<String>,
 
@@ -24,12 +24,12 @@ pub struct ProgramArgs {
     #[arg(long, value_name = "N", conflicts_with = "until_exit")]
     pub steps: Option<u32>,
 
-    /// Let the program run to its end, with every iteration of its loops
+    /// Run the program to its end, with every iteration of its loops
     #[arg(long)]
     pub until_exit: bool,
 
-    /// How long a loop that cannot be shortened goes on after its peak has settled, and how long memory that grows is
-    /// followed (90s, 10m) [default: 1m]
+    /// How long to run a loop that cannot be shortened after its peak has settled, and how long to follow memory that
+    /// grows (90s, 10m) [default: 1m]
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["until_exit", "steps"])]
     pub budget: Option<String>,
 
@@ -37,28 +37,28 @@ pub struct ProgramArgs {
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
 
-    /// Which results are computed for real, on the CPU, so that the program can read them back
+    /// Which results to compute for real, on the CPU, so that the program can read them back
     #[arg(long, value_enum, default_value_t = Values::Small)]
     pub values: Values,
 
-    /// Which experts of a mixture get the tokens where the router's choice is not computed
+    /// Which experts of a mixture get the tokens if the router's choice is not computed
     #[arg(long, value_enum, default_value_t = Routing::Balanced)]
     pub routing: Routing,
 
-    /// Which batches are run where their sizes differ
+    /// Which batches to run if their sizes differ
     #[arg(long, value_enum, default_value_t = Batches::Longest)]
     pub batches: Batches,
 
-    /// Where a pretrained model's weights are not on disk, build it from its config
+    /// If a pretrained model's weights are not on disk, build it from its config
     #[arg(long)]
     pub random_weights: bool,
 
-    /// Run only these ranks of a job of many: numbers, ranges and `last` with commas, or `all`; the others are answered
-    /// for [default: 0,1,last of more than 4]
+    /// Run only these ranks of a distributed job: a comma-separated list of numbers, ranges and `last`, or `all`; oomph
+    /// answers for the others [default: 0,1,last of more than 4]
     #[arg(long, value_name = "RANKS")]
     pub ranks: Option<String>,
 
-    /// Let the program write and upload, though it computes rubbish
+    /// Let the program write and upload, even though its results are meaningless
     #[arg(long)]
     pub allow_writes: bool,
 
@@ -87,7 +87,7 @@ pub enum Values {
 pub enum Network {
     /// Nothing: the kernel gives it a network that holds only its own processes
     None,
-    /// Read: requests of Python's HTTP clients that send (all but GET and HEAD) are answered by oomph and go nowhere
+    /// Read: oomph answers requests of Python's HTTP clients other than GET and HEAD; they are not sent
     Read,
     /// Everything, except for uploads by trackers
     All,
@@ -96,9 +96,9 @@ pub enum Network {
 /// Which batches of a training loader are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Batches {
-    /// Those that come, and in step 3 one of the longest samples
+    /// The program's own, and in step 3 one of the longest samples
     Longest,
-    /// Those that come
+    /// The program's own
     Seen,
 }
 

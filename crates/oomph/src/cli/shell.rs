@@ -1,4 +1,4 @@
-//! What a shell and `man` are given: made from the definition of the command line itself.
+//! Shell completions and manual pages, generated from the definition of the command line.
 
 use std::path::PathBuf;
 

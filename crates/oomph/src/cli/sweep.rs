@@ -8,7 +8,7 @@ use super::{PageArgs, at_least_one};
 
 pub(super) const HELP: &str = "\
 Examples:
-  FILE.yaml says what is varied; {NAME} stands for a value:
+  sweep.yaml lists the axes; {NAME} stands for a value:
       program: python train.py --batch-size {batch} --seq-len {length}
       matrix:
         gpu: [t4, rtx-3060, rtx-4090, a100-40gb, h100-80gb]
@@ -17,7 +17,7 @@ Examples:
       env: {PYTORCH_ALLOC_CONF: \"expandable_segments:True\"}
       exclude: [{gpu: t4, batch: 16}]
 
-  Run it on all cores; what is known is not run again:
+  Run it on all cores; cells with an answer are not run again:
       oomph sweep sweep.yaml
 
   The largest batch for each card, and a picture:
@@ -36,40 +36,40 @@ Other keys of the file are options of `oomph dry-run`: vram, with, steps, until-
 budget, timeout, values, routing, batches, random-weights, ranks, network. `commits:
 [main, HEAD~5]` is an axis of git commits. The program runs in the folder of the file,
 each cell as `oomph dry-run --no-probe --no-owners` would run it. Answers are kept in
-FILE.sweep and nothing else is written; an answer is known as long as the files that the
-run read, its command and its environment are the same.
+FILE.sweep and nothing else is written. An answer holds as long as the files that the run
+read, its command and its environment are unchanged.
 
-Every cell is run: a peak on one card is not taken for that on another, because kernels
-and workspaces differ. --skip-larger AXIS leaves out what is larger than a cell that ran
-out of memory.
+Every cell is run: the peak on one card does not predict the peak on another, because
+kernels and workspaces differ. --skip-larger AXIS skips cells that are larger than one that
+ran out of memory.
 
 Exit status:
   0    every cell has an answer, whether it fits or not
-  2    wrong usage, or something that is needed is missing or cannot be read
-  3    every cell has an answer, but at some the program failed for another reason than memory
+  2    wrong usage, or a required file or package is missing or unreadable
+  3    every cell has an answer, but in some the program failed for a reason other than memory
   4    some cells have no answer yet (--collect)
-  130  ended by Ctrl-C, with the table as far as it came (143: by SIGTERM)";
+  130  ended by Ctrl-C, with a partial table (143: by SIGTERM)";
 
 /// What `oomph sweep` takes.
 #[derive(Debug, Args)]
 pub struct SweepArgs {
-    /// What is run and varied, as YAML
+    /// The program and the axes, as YAML
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// Run every cell anew, also those that are known
+    /// Run every cell again, even those with an answer
     #[arg(long, conflicts_with = "collect")]
     pub fresh: bool,
 
-    /// Run nothing: show what is known
+    /// Run nothing; show the answers so far
     #[arg(long)]
     pub collect: bool,
 
-    /// Run this many at a time [default: one per core]
+    /// Number of cells to run at a time [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Do not run what is larger on this axis than a cell that ran out of memory; the table says "not run"
+    /// Skip cells that are larger on this axis than one that ran out of memory; the table says "not run"
     #[arg(long, value_name = "AXIS")]
     pub skip_larger: Option<String>,
 
@@ -90,11 +90,11 @@ pub struct SweepArgs {
     #[arg(conflicts_with_all = ["fresh", "collect", "cell"])]
     pub write: Option<Vec<String>>,
 
-    /// How many tasks of the job run at a time
+    /// Number of tasks of the job that run at a time
     #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "write")]
     pub parallel: Option<usize>,
 
-    /// How many cells a task runs, which share their imports [default: 8, or fewer where there are few]
+    /// Number of cells per task; they share their imports [default: 8, or fewer if there are few]
     #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "write")]
     pub per_task: Option<usize>,
 
@@ -106,8 +106,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "NAME", requires = "write")]
     pub claim: Option<String>,
 
-    /// Run these cells only, by number or as FIRST-LAST, and leave their answers for a later `oomph sweep`; what is known
-    /// is not run. This is what the tasks of a job do
+    /// Run only these cells, by number or as FIRST-LAST, and leave their answers for a later `oomph sweep`; cells with an
+    /// answer are skipped. The tasks of a job use this
     #[arg(long, value_name = "CELLS", conflicts_with = "collect")]
     pub cell: Option<String>,
 
@@ -119,11 +119,11 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub page: PageArgs,
 
-    /// How the answer is written on stdout
+    /// Output format on stdout
     #[arg(long, value_enum, default_value_t = SweepFormat::Text)]
     pub format: SweepFormat,
 
-    /// Write the answer to FILE as well, as JSON
+    /// Also write the answer to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
@@ -135,6 +135,6 @@ pub enum SweepFormat {
     Text,
     /// One JSON document
     Json,
-    /// A line per cell, for spreadsheets
+    /// One line per cell, for spreadsheets
     Csv,
 }

@@ -14,21 +14,21 @@ Examples:
   Powers of two only, with 1 GiB to spare:
       oomph tune --gpu l4 --vary batch=1..4096 --powers --margin 1GiB -- python train.py --batch-size {batch}
 
-  For each length the largest batch (the last knob varies inside the others):
+  The largest batch for each length (the last knob varies inside the others):
       oomph tune --gpu h100 --vary seq=1024,2048,4096 --vary batch=1..64 -- python train.py --seq {seq} --batch {batch}
 
   The batch of a step split into accumulated parts, 64 in all:
       oomph tune --gpu rtx-3060 --vary batch=1..64 --keep batch*accum=64 -- \\
           python train.py --batch-size {batch} --accumulate {accum}
 
-The best value and the first that fails were both run on the virtual GPU. The
-recommended one still fits when the peak on a real card is at the upper end of
-what is known of it.
+The largest value that fits and the first that fails were both run on the virtual
+GPU. The recommended value still fits if the peak on a real card is at the upper
+end of its interval.
 
 Exit status:
   0    a value fits
   1    not even the smallest fits
-  2    wrong usage, or something that is needed is missing or cannot be read
+  2    wrong usage, or a required file or package is missing or unreadable
   3    the program failed for another reason
   130  ended by Ctrl-C (143: by SIGTERM)";
 
@@ -39,7 +39,7 @@ pub struct TuneArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
-    /// What is varied: {NAME} in the command stands for a value of LOW..HIGH, or of a list A,B,C. Of several, the last
+    /// What to vary: {NAME} in the command stands for a value of LOW..HIGH or of a list A,B,C. With several, the last
     /// varies inside the earlier ones
     #[arg(long, value_name = "NAME=LOW..HIGH", required = true)]
     pub vary: Vec<String>,
@@ -48,27 +48,27 @@ pub struct TuneArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
 
-    /// Try every Nth value of a range only
+    /// Try only every Nth value of a range
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "powers")]
     pub step: u64,
 
-    /// Try powers of two only
+    /// Try only powers of two
     #[arg(long)]
     pub powers: bool,
 
-    /// Keep a product: {B} stands for N divided by the value of A, and only divisors are tried
+    /// Keep a product constant: {B} stands for N divided by the value of A, and only divisors of N are tried
     #[arg(long, value_name = "A*B=N")]
     pub keep: Option<String>,
 
-    /// Leave this much free at the recommended value, beside what the peak's uncertainty asks for (512MiB, 10%)
+    /// Leave this much free at the recommended value, on top of the peak's uncertainty (512MiB, 10%)
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub margin: Option<String>,
 
-    /// Try this many at a time, where the program allows it [default: one per core]
+    /// Number of trials to run at a time, if the program allows it [default: one per core]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub jobs: Option<usize>,
 
-    /// Count a program as fitting that runs out of memory, catches the error and goes on with less
+    /// Count a program that runs out of memory, catches the error and goes on with less as fitting
     #[arg(long)]
     pub accept_recovered: bool,
 
@@ -80,7 +80,7 @@ pub struct TuneArgs {
     #[command(flatten)]
     pub format: FormatArgs,
 
-    /// Write the answer to FILE as well, as JSON
+    /// Also write the answer to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }

@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::explain::ReadingArgs;
 
-/// The answer of a command as a page; most commands take these.
+/// A command's answer as an HTML page; most commands take these.
 #[derive(Debug, Default, Args)]
 pub struct PageArgs {
-    /// Write the answer to FILE as a page for the browser, with pictures of what was recorded
+    /// Write the answer to FILE as an HTML page, with charts of the recording
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
@@ -27,13 +27,13 @@ Examples:
       oomph view --gpu rtx-4090 snapshot.pickle --output report.html
       oomph view snapshot.pickle --private --output report.html
 
-  Several ranks, or two runs beside each other:
+  Several ranks, or two runs side by side:
       oomph view rank*.pickle
       oomph view before.pickle after.pickle
 
-The page is one file. It needs no network and makes no request. It takes what
-`oomph explain` takes: snapshots, profiler traces, exported timelines, logs of
-the virtual GPU.
+The page is one file. It needs no network and makes no request. The command takes
+the same files as `oomph explain`: snapshots, profiler traces, exported
+timelines, logs of the virtual GPU.
 
 Exit status:
   0    the page is written

@@ -52,7 +52,7 @@ Exit status:
 /// What `oomph watch` takes.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Print what is on the cards now, and end
+    /// Print the current use of the cards, and exit
     #[arg(long, conflicts_with_all = ["until", "alert", "metrics", "tensorboard", "timeout"])]
     pub once: bool,
 
@@ -85,7 +85,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DIR")]
     pub tensorboard: Option<PathBuf>,
 
-    /// How the answer is written; json writes one document a line, except with --once and --until
+    /// Output format; json writes one document per line, except with --once and --until
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }

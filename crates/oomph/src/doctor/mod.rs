@@ -1,4 +1,4 @@
-//! `oomph doctor`: what is installed, what works here, and what to do about what does not.
+//! `oomph doctor`: reports what is installed, what works here, and what to do about the rest.
 //!
 //! What can be tried is tried: what keeps a program's writes away, the network that is cut off and the virtual GPU itself
 //! are looked at by dry runs of small programs, so that the answer is what a user's own program will meet.

@@ -1,4 +1,4 @@
-//! The Python that would run, its torch, and what it brings of the CUDA toolkit.
+//! Inspects the Python that would run, its torch, and its parts of the CUDA toolkit.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,7 @@ fn toolkit(facts: &PythonFacts) -> Vec<Check> {
     });
     let brought = brought_by(facts);
     let answered = if brought.known.is_empty() {
-        "it brings none; the virtual GPU stands in for all of them".to_owned()
+        "it brings none; the virtual GPU replaces all of them".to_owned()
     } else {
         format!("the virtual GPU answers for {}", brought.known.join(", "))
     };

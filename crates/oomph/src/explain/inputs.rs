@@ -1,4 +1,4 @@
-//! What a file is, from its first bytes: a log that people read, or a recording that programs wrote.
+//! Detects from a file's first bytes whether it is a log or a recording.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::failure::hinted;
 /// How much is looked at.
 const PEEK: usize = 64 << 10;
 /// How often a followed file is looked at for more.
-const PATIENCE: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A file that can be explained.
 pub enum Input {
@@ -76,7 +76,7 @@ impl Read for Growing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.read(buffer)? {
-                0 if !buffer.is_empty() => thread::sleep(PATIENCE),
+                0 if !buffer.is_empty() => thread::sleep(POLL_INTERVAL),
                 read => return Ok(read),
             }
         }

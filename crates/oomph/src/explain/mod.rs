@@ -1,4 +1,4 @@
-//! `oomph explain`: why memory ran out, from what a crash left behind.
+//! `oomph explain`: finds out why memory ran out, from what a crash left behind.
 
 mod inputs;
 

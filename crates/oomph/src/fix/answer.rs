@@ -1,4 +1,4 @@
-//! From what the search found to the answer, in the words of the program's framework.
+//! Turns the result of a search into the answer, in the terms of the program's framework.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use super::in_place::work_tree;
 use super::price::{self, Priced};
 use super::situation::Known;
 use crate::assemble::Observation;
-use crate::stage::Stage;
+use crate::run_context::RunContext;
 use crate::trial::Changes;
 
 /// Cards beyond this are no longer one machine.
@@ -47,7 +47,7 @@ pub struct Applied {
     pub changes: Changes,
     /// As one would type it, where that says it all.
     pub said: Option<Said>,
-    /// The same with everything in the program's configuration file that can stand there.
+    /// The same with everything in the program's configuration file that can be there.
     pub said_in_file: Option<Said>,
     /// Whether an optimizer step sees fewer samples than before: the program accumulates no gradients.
     pub shrinks_batch: bool,
@@ -57,7 +57,7 @@ pub struct Applied {
 
 /// The answer for a program that fits already, or that fails for another reason.
 pub fn without_fixes(
-    stage: &Stage,
+    context: &RunContext,
     wanted: &Wanted,
     baseline: &DryRunReport,
     run: &Observation,
@@ -82,7 +82,7 @@ pub fn without_fixes(
         out_of_time: false,
         foretold: None,
         warnings: baseline.warnings.clone(),
-        command: stage.program.shown(),
+        command: context.program.shown(),
         next: Vec::new(),
         order: order(wanted.wishes.prefer),
     };
@@ -94,8 +94,8 @@ fn shown(said: Said) -> String {
     Said { words: masked(&said.words), ..said }.shell(&BTreeMap::new())
 }
 
-fn command(stage: &Stage) -> Vec<String> {
-    stage.program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+fn command(context: &RunContext) -> Vec<String> {
+    context.program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 fn order(prefer: Prefer) -> FixOrder {
@@ -134,8 +134,8 @@ fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
 
 /// Everything that an answer is made of.
 pub struct Parts<'s, 'a> {
-    /// The program's stage.
-    pub stage: &'s Stage,
+    /// What every run of the program shares.
+    pub context: &'s RunContext,
     /// What was asked for.
     pub wanted: &'s Wanted,
     /// The program as it is, with what it needs.
@@ -208,7 +208,7 @@ impl<'a> Parts<'_, 'a> {
             out_of_time: self.found.out_of_time,
             foretold: self.foretold(),
             warnings: self.full.warnings.clone(),
-            command: self.stage.program.shown(),
+            command: self.context.program.shown(),
             baseline: base,
         };
         Answer { report, changes, messages: self.first.stderr_tail.clone(), stopped: self.stopped }
@@ -227,7 +227,7 @@ impl<'a> Parts<'_, 'a> {
 
     /// What one would run next. Only the remedies of the first fix are tried then, which takes a part of the time.
     fn next(&self) -> Vec<NextStep> {
-        let program = &self.stage.program;
+        let program = &self.context.program;
         let step = |why: &str, own: &[&str]| {
             let own: Vec<String> = own.iter().map(|&word| word.to_owned()).collect();
             NextStep { why: why.into(), command: program.fix(&[&self.wanted.options, own.as_slice()].concat()) }
@@ -265,7 +265,7 @@ impl<'a> Parts<'_, 'a> {
         let mut notes: Vec<String> = Vec::new();
         for dose in &fix.mix.doses {
             notes.extend(dose.remedy.note_for(&self.applier.situation.frameworks));
-            // The line is told with the remedy that changes what it keeps.
+            // The line is reported with the remedy that changes what it keeps.
             if dose.remedy.when.causes.contains(&Cause::Leak) {
                 let results = dose.remedy.aims.contains(&Operation::Evaluation);
                 let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
@@ -289,7 +289,7 @@ impl<'a> Parts<'_, 'a> {
         let limit = base.limit_bytes;
         let ready = self.applier.ready(&fix.mix).ok();
         let by_hand = ready.as_ref().is_none_or(|ready| ready.means == Means::Hook);
-        // Of a fix that needs hands, what was placed in the code is told as a patch all the same.
+        // Of a fix that needs hands, what was placed in the code is still printed as a patch.
         let placed = ready.as_ref().and_then(|ready| self.patch(ready));
         let (placed, folder) = placed.unzip();
         let patch = placed.clone().filter(|_| !by_hand);
@@ -345,7 +345,7 @@ impl<'a> Parts<'_, 'a> {
         }
     }
 
-    /// What a user has to do for a fix that is no patch: the part of it that was placed in the code, and words for the rest.
+    /// What a user has to do for a fix that is not a patch: the part of it that was placed in the code, and words for the rest.
     fn by_hand(&self, fix: &Fix<'_>, placed: Option<String>) -> Vec<Apply> {
         let in_patch = |dose: &&Dose<'_>| placed.is_some() && self.applier.is_edited(dose.remedy);
         let (edited, rest): (Vec<&Dose<'_>>, Vec<&Dose<'_>>) = fix.mix.doses.iter().partition(in_patch);
@@ -402,7 +402,7 @@ impl<'a> Parts<'_, 'a> {
     /// not the present one.
     fn patch(&self, ready: &Ready) -> Option<(String, Option<PathBuf>)> {
         let (program, edits) = (ready.program.as_ref()?, self.applier.edits.as_ref()?);
-        let directory = &self.stage.directory;
+        let directory = &self.context.directory;
         let base = directory.canonicalize().unwrap_or_else(|_| directory.clone());
         let folder = program.patch_folder(&edits.program, &base);
         // `git apply` takes paths from the top of the work tree, and passes over others without a word.
@@ -416,7 +416,7 @@ impl<'a> Parts<'_, 'a> {
         if !ready.changes.edited.is_empty() && ready.means != Means::Hook {
             let changes = &ready.changes;
             let words: Vec<String> = changes.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            let same = words == command(self.stage) && changes.env.is_empty();
+            let same = words == command(self.context) && changes.env.is_empty();
             let said = Said { words, environment: changes.env.clone(), files: BTreeMap::new() };
             return (!same && changes.files.is_empty()).then(|| shown(said));
         }
@@ -468,9 +468,9 @@ impl<'a> Parts<'_, 'a> {
         let rest = self.known.peak_bytes.saturating_sub(fixed);
         let parameters = situation.settings.trainable_parameters.or(situation.settings.model_parameters)?;
         let blocks = self.known.program.models.iter().flat_map(|model| &model.blocks).map(|block| block.count).max();
-        let stage = ZeroStage::Three { largest_layer: parameters / blocks.unwrap_or(1).max(1) };
+        let context = ZeroStage::Three { largest_layer: parameters / blocks.unwrap_or(1).max(1) };
         (2..=MOST_CARDS).find_map(|cards| {
-            let each = effect::zero_states(parameters, cards, stage).saturating_add(rest);
+            let each = effect::zero_states(parameters, cards, context).saturating_add(rest);
             (each <= self.known.limit_bytes).then_some((u32::try_from(cards).ok()?, each))
         })
     }

@@ -1,4 +1,4 @@
-//! Acting on an answer: running the program with a fix, and writing it down.
+//! Applies an answer: runs the program with a fix, or writes the fix to a file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::output;
 use crate::program::quoted;
-use crate::stage::{Ended, RealRun, Recording, Scene, Stage};
+use crate::run_context::{Ended, RealRun, Recording, RunContext, RunRequest};
 
 /// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
 pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
@@ -87,7 +87,7 @@ pub fn chosen(answer: &Answer, number: usize) -> Result<(&FixRow, &Applied)> {
 /// # Errors
 /// When there is no such fix, or the run cannot be set up.
 pub fn run(
-    stage: &Stage,
+    context: &RunContext,
     answer: &Answer,
     number: usize,
     real: bool,
@@ -105,25 +105,25 @@ pub fn run(
             keep: None,
             beside: None,
         };
-        let outcome = stage.perform_for_real(&run)?;
+        let outcome = context.perform_for_real(&run)?;
         return Ok(match outcome.interrupted {
             Some(signal) => interrupted(signal),
             None => ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)),
         });
     }
-    let cards = &stage.program.cards;
-    let scene = Scene {
+    let cards = &context.program.cards;
+    let request = RunRequest {
         changes,
         cards,
         output,
-        timeout: stage.program.timeout,
+        timeout: context.program.timeout,
         history: false,
         keep: None,
         give_up: None,
         writes: true,
     };
     output::tell(&format!("oomph: the program with fix {number}: {}", row.titles.join(" + ")), quiet);
-    let report = match stage.perform(&scene)? {
+    let report = match context.perform(&request)? {
         Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
         Ended::Observed(run) => assemble(cards, &run, None),
     };
@@ -140,7 +140,7 @@ pub fn run(
 }
 
 /// Writes a fix down, and says so: as the program's configuration file where the name ends like one, else as a shell
-/// script. What has to be changed in the code stands in a script as comments.
+/// script. What has to be changed in the code is in a script as comments.
 ///
 /// # Errors
 /// When there is no such fix, it cannot be written so, or a file cannot be written or is there already.
@@ -181,7 +181,7 @@ fn write_config(said: Option<&Said>, format: Format, number: usize, path: &Path)
     let of_format = |(name, _): &(&String, &String)| Format::of(name) == Some(format);
     let Some((name, text)) = said.and_then(|said| said.files.iter().find(of_format)) else {
         return Err(hinted(
-            format!("fix {number} cannot be said in a configuration file like {}", path.display()),
+            format!("fix {number} cannot be expressed in a configuration file like {}", path.display()),
             "name a script, for example --write 1 fixed.sh",
         ));
     };
@@ -210,7 +210,7 @@ fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Pa
     Ok(if said.is_some() || row.patch.is_some() {
         told
     } else {
-        format!("{told}; the change to the program stands in it as a comment")
+        format!("{told}; the change to the program is in it as a comment")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The program as it is: on the cards, and on cards without a limit, where all that it needs is seen.
+//! Runs the unmodified program: on the cards, and on cards without a limit, which shows all that it needs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use oomph_report::Verdict;
 
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
-use crate::stage::{Ended, Scene};
+use crate::run_context::{Ended, RunRequest};
 use crate::trial::{Changes, Runner, Stop};
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
@@ -42,7 +42,7 @@ pub struct Seen {
     /// The run on cards without a limit, with the owners of its memory; only where the program does not fit.
     pub probe: Option<Observation>,
     /// How long such a run may take.
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 impl Baseline<'_> {
@@ -54,18 +54,18 @@ impl Baseline<'_> {
     pub fn see(&self, tell: &(dyn Fn(&str) + Sync)) -> Result<Seen, Stop> {
         self.runner.prepare(self.cards);
         if self.runner.jobs() > 1 {
-            tell("the program as it is");
+            tell("the unmodified program");
             return self.beside_each_other();
         }
-        tell("the program as it is");
+        tell("the unmodified program");
         let first = self.on_the_cards()?;
-        let patience = self.patience(first.elapsed);
+        let time_limit = self.time_limit(first.elapsed);
         let mut probe = None;
         if self.is_too_much(&first) {
             tell("what it needs on a card without a limit");
-            probe = Some(observed(self.runner.perform(&self.probe(Some(patience), None)).map_err(Stop::Failed)?)?);
+            probe = Some(observed(self.runner.perform(&self.probe(Some(time_limit), None)).map_err(Stop::Failed)?)?);
         }
-        Ok(Seen { first, probe, patience })
+        Ok(Seen { first, probe, time_limit })
     }
 
     fn beside_each_other(&self) -> Result<Seen, Stop> {
@@ -76,7 +76,7 @@ impl Baseline<'_> {
             if let Ok(first) = &first
                 && self.is_too_much(first)
             {
-                let until = Instant::now() + self.patience(first.elapsed).saturating_sub(first.elapsed);
+                let until = Instant::now() + self.time_limit(first.elapsed).saturating_sub(first.elapsed);
                 while !probing.is_finished() && Instant::now() < until {
                     std::thread::sleep(LOOK);
                 }
@@ -86,18 +86,27 @@ impl Baseline<'_> {
             (first, probing.join().unwrap_or_else(|_| lost()))
         });
         let first = first?;
-        let patience = self.patience(first.elapsed);
+        let time_limit = self.time_limit(first.elapsed);
         let probe = if self.is_too_much(&first) { Some(observed(probe.map_err(Stop::Failed)?)?) } else { None };
-        Ok(Seen { first, probe, patience })
+        Ok(Seen { first, probe, time_limit })
     }
 
     fn on_the_cards(&self) -> Result<Observation, Stop> {
         observed(self.runner.run(self.changes, self.cards, self.timeout).map_err(Stop::Failed)?)
     }
 
-    fn probe<'a>(&'a self, timeout: Option<Duration>, give_up: Option<&'a AtomicBool>) -> Scene<'a> {
+    fn probe<'a>(&'a self, timeout: Option<Duration>, give_up: Option<&'a AtomicBool>) -> RunRequest<'a> {
         let (changes, cards) = (self.changes, self.unlimited);
-        Scene { changes, cards, output: Output::Capture, timeout, history: true, keep: None, give_up, writes: false }
+        RunRequest {
+            changes,
+            cards,
+            output: Output::Capture,
+            timeout,
+            history: true,
+            keep: None,
+            give_up,
+            writes: false,
+        }
     }
 
     fn is_too_much(&self, first: &Observation) -> bool {
@@ -108,9 +117,9 @@ impl Baseline<'_> {
         }
     }
 
-    fn patience(&self, elapsed: Duration) -> Duration {
-        let patience = LONGEST_PROBE.max(elapsed.saturating_mul(PROBE_TIMES));
-        self.timeout.map_or(patience, |timeout| timeout.min(patience))
+    fn time_limit(&self, elapsed: Duration) -> Duration {
+        let time_limit = LONGEST_PROBE.max(elapsed.saturating_mul(PROBE_TIMES));
+        self.timeout.map_or(time_limit, |timeout| timeout.min(time_limit))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Trying mixes of remedies on the virtual GPU, and seeing to it that what was tried took effect.
+//! Tries combinations of remedies on the virtual GPU, and checks that each took effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -20,10 +20,10 @@ use super::price;
 use crate::assemble::{Observation, assemble};
 use crate::cards::Card;
 use crate::program::quoted;
-use crate::stage::Ended;
+use crate::run_context::Ended;
 use crate::trial::{Changes, Runner, Stop};
 
-/// A file with more bytes is no configuration.
+/// A file with more bytes is not a configuration.
 const LONGEST_CONFIG: u64 = 1 << 20;
 
 /// A try that has begun may run this much longer than the search.
@@ -195,7 +195,7 @@ impl Applier<'_> {
         words.split_whitespace().map(|word| word.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))).collect()
     }
 
-    /// The remedy whose option on the command line is one that a program ended over, and how that is told.
+    /// The remedy whose option on the command line is one that a program ended over, and how that is reported.
     fn refused_word<'r>(&self, mix: &Mix<'r>, changes: &Changes, message: &str) -> Option<(&'r Remedy, String)> {
         let is_new = |word: &&str| word.starts_with("--") && !self.command.iter().any(|known| known == *word);
         let words: Vec<&str> = changes.command.iter().filter_map(|word| word.to_str()).filter(is_new).collect();
@@ -285,7 +285,7 @@ pub struct Said {
     pub words: Vec<String>,
     /// Variables to set.
     pub environment: Vec<(String, String)>,
-    /// What is to stand in the configuration files that change, by the words that name them.
+    /// What is to be in the configuration files that change, by the words that name them.
     pub files: BTreeMap<String, String>,
 }
 
@@ -335,7 +335,7 @@ pub struct VirtualBench<'a> {
     pub jobs: usize,
     /// When nothing new is begun.
     pub deadline: Instant,
-    /// The signal that asked oomph to end: nothing new is begun then, and what was found is told.
+    /// The signal that asked oomph to end: nothing new is begun then, and what was found is reported.
     pub stopped: OnceLock<i32>,
     /// Whether a program fits that runs out of memory, catches the error and goes on.
     pub accept_recovered: bool,

@@ -1,4 +1,4 @@
-//! Remedies as edits of the user's own program: its options, and its files.
+//! Turns remedies into edits of the user's own program: its options and its files.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

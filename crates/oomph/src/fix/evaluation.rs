@@ -8,7 +8,7 @@ use oomph_report::{DryRunReport, Phase};
 
 use crate::assemble::assemble;
 use crate::cards::Card;
-use crate::stage::Ended;
+use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
 
 use super::bench::Applier;
@@ -34,7 +34,7 @@ pub struct Evaluation<'s, 'a> {
     /// What the card may hold, in bytes.
     pub limit_bytes: u64,
     /// How long a run may take.
-    pub patience: Duration,
+    pub time_limit: Duration,
     /// When no run is begun any more.
     pub deadline: Instant,
     /// Told what is tried.
@@ -58,7 +58,7 @@ impl<'a> Evaluation<'_, 'a> {
                 break;
             }
             (self.tell)(&format!("{}, for the evaluation", mix.key().join(" + ")));
-            match self.runner.run(&changes, self.unlimited, Some(self.patience)).map_err(Stop::Failed)? {
+            match self.runner.run(&changes, self.unlimited, Some(self.time_limit)).map_err(Stop::Failed)? {
                 Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
                 Ended::Observed(run) => {
                     let report = assemble(self.unlimited, &run, None);
@@ -110,7 +110,7 @@ pub fn named<'a>(always: &Mix<'a>, found: &mut Found<'a>) {
     for mix in fixes.chain(tried).chain(foretold).chain(&mut found.strongest) {
         *mix = mix.and(always);
     }
-    // By itself it did not get past training, where the program dies first; that is no verdict on it.
+    // By itself it did not get past training, where the program dies first; that is not a verdict on it.
     if !always.doses.is_empty() {
         found.tried.retain(|(mix, _)| mix.key() != always.key());
     }

@@ -1,4 +1,4 @@
-//! Changing the user's files as a fix says.
+//! Changes the user's files as a fix says.
 
 use std::fs;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};

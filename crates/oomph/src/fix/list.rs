@@ -1,4 +1,4 @@
-//! The remedies by name: `oomph fix --list`, and the words of `--allow` and `--forbid`.
+//! Lists the remedies (`oomph fix --list`), and resolves the words of `--allow` and `--forbid`.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `oomph fix`: the cheapest changes that make a program fit, each of them tried before it is offered.
+//! `oomph fix`: finds the cheapest changes that make a program fit; each is run before it is offered.
 
 mod answer;
 mod apply;
@@ -35,7 +35,7 @@ use crate::failure::{hinted, status};
 use crate::fork_runner::ForkRunner;
 use crate::program::{self, Program, quoted};
 use crate::progress::Progress;
-use crate::stage::Stage;
+use crate::run_context::RunContext;
 use crate::trial::{Changes, Runner, Stop};
 use crate::{html, needs, output, pool, whose};
 
@@ -119,10 +119,10 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
     if args.real {
         apply::needs_a_gpu()?;
     }
-    let stage = Stage::set(program, quiet)?;
+    let context = RunContext::new(program, quiet)?;
     let progress = Progress::new(quiet);
-    let runner = ForkRunner::new(&stage, args.jobs);
-    let searched = search(&stage, &runner, catalogue, &wanted, start, &|what| progress.tell(what));
+    let runner = ForkRunner::new(&context, args.jobs);
+    let searched = search(&context, &runner, catalogue, &wanted, start, &|what| progress.tell(what));
     progress.finish();
     let answer = match searched {
         Ok(answer) => answer,
@@ -147,7 +147,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
             output::tell(&in_place::change(&answer, number, args.yes)?, quiet);
         }
         if let Some(number) = args.apply {
-            return apply::run(&stage, &answer, number, args.real, (form != Form::Text, quiet));
+            return apply::run(&context, &answer, number, args.real, (form != Form::Text, quiet));
         }
     } else if write.is_some() || args.apply.is_some() || args.in_place.is_some() {
         output::say("oomph: there is no fix to write or to apply");
@@ -164,24 +164,24 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
 ///
 /// # Errors
 /// When a run cannot be set up, or a signal ends the search before anything is found.
-pub fn find(stage: &Stage, wanted: &Wanted, tell: &(dyn Fn(&str) + Sync)) -> Result<Answer, Stop> {
-    let runner = ForkRunner::new(stage, Some(wanted.jobs));
-    search(stage, &runner, Catalogue::builtin(), wanted, Instant::now(), tell)
+pub fn find(context: &RunContext, wanted: &Wanted, tell: &(dyn Fn(&str) + Sync)) -> Result<Answer, Stop> {
+    let runner = ForkRunner::new(context, Some(wanted.jobs));
+    search(context, &runner, Catalogue::builtin(), wanted, Instant::now(), tell)
 }
 
 /// The whole search: the program as it is, what it needs, and what makes it fit.
 fn search<'a>(
-    stage: &Stage,
+    context: &RunContext,
     runner: &dyn Runner,
     catalogue: &'a Catalogue,
     wanted: &Wanted,
     start: Instant,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Answer, Stop> {
-    let command = &stage.program.command;
+    let command = &context.program.command;
     let unlimited: Vec<Card> = wanted.cards.iter().map(Card::without_limit).collect();
     let unchanged = Changes::none(command);
-    let timeout = stage.program.timeout;
+    let timeout = context.program.timeout;
     let accept_recovered = wanted.accept_recovered;
     let baseline = Baseline {
         runner,
@@ -191,10 +191,10 @@ fn search<'a>(
         timeout,
         accept_recovered,
     };
-    let Seen { first, probe, patience } = baseline.see(tell)?;
+    let Seen { first, probe, time_limit } = baseline.see(tell)?;
     let Some(probe) = probe else {
         let baseline = assemble(&wanted.cards, &first, None);
-        return Ok(answer::without_fixes(stage, wanted, &baseline, &first, start));
+        return Ok(answer::without_fixes(context, wanted, &baseline, &first, start));
     };
     let needed = assemble(&unlimited, &probe, None);
     let fullest = fullest(&needed);
@@ -228,7 +228,7 @@ fn search<'a>(
         .get(fullest)
         .or(wanted.cards.first())
         .ok_or_else(|| Stop::Failed(anyhow::anyhow!("there is no card")))?;
-    let line = bench::line_of(command, &stage.directory);
+    let line = bench::line_of(command, &context.directory);
     let capability = card.gpu.compute_capability();
     let known = Known {
         line: line.as_ref(),
@@ -251,8 +251,8 @@ fn search<'a>(
     let mut situation = known.situation();
     let mut moments = known.moments();
     // From inside the hook changes programs of PyTorch only.
-    let hook = matches!(stage.kind(), ProgramKind::Python { .. }) && !others_only(&full.frameworks);
-    let mut edits = Edits::of(command, &stage.directory, &known);
+    let hook = matches!(context.kind(), ProgramKind::Python { .. }) && !others_only(&full.frameworks);
+    let mut edits = Edits::of(command, &context.directory, &known);
     if let Some(serving) = Serving::of(
         line.as_ref(),
         edits.as_ref(),
@@ -298,7 +298,7 @@ fn search<'a>(
         applier: &applier,
         cards: &wanted.cards,
         jobs: wanted.jobs,
-        // The program itself may take long, and is no part of the search.
+        // The program itself may take long, and is not part of the search.
         deadline: Instant::now() + wanted.max_time.unwrap_or_else(|| (probe.elapsed * RUNS).max(LEAST_TIME)),
         stopped: OnceLock::new(),
         accept_recovered,
@@ -319,7 +319,7 @@ fn search<'a>(
             runner,
             unlimited: &unlimited,
             limit_bytes: limit,
-            patience,
+            time_limit,
             deadline: bench.deadline,
             tell,
         };
@@ -372,10 +372,10 @@ fn search<'a>(
     if wanted.wishes.prefer == search::Prefer::Memory {
         found.fixes.sort_by_key(|fix| fix.peak_bytes);
     }
-    let least = least(runner, &applier, &found, (&unlimited, patience), tell)?;
+    let least = least(runner, &applier, &found, (&unlimited, time_limit), tell)?;
     let smallest = if probed && stopped.is_none() { needs.run()? } else { smallest };
     Ok(answer::Parts {
-        stage,
+        context,
         wanted,
         full: &assembled(smallest.as_ref()),
         first: &first,
@@ -396,7 +396,7 @@ fn least(
     runner: &dyn Runner,
     applier: &Applier<'_>,
     found: &Found<'_>,
-    (unlimited, patience): (&[Card], Duration),
+    (unlimited, time_limit): (&[Card], Duration),
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<Option<u64>, Stop> {
     let strongest: &Mix<'_> = match &found.strongest {
@@ -405,7 +405,7 @@ fn least(
     };
     let Ok(changes) = applier.changes(strongest) else { return Ok(None) };
     tell("the least that it needs with everything applied");
-    let run = observed(runner.run(&changes, unlimited, Some(patience)).map_err(Stop::Failed)?)?;
+    let run = observed(runner.run(&changes, unlimited, Some(time_limit)).map_err(Stop::Failed)?)?;
     let report = assemble(unlimited, &run, None);
     Ok((report.verdict == Verdict::Fits && run.is_done()).then(|| bench::peak(&report)))
 }
@@ -490,7 +490,10 @@ pub fn limited(cards: &[Card], target: Option<&str>, margin: Option<&str>) -> Re
 /// A margin in bytes, given as a size or as a share of the capacity.
 pub fn margin_of(text: &str, capacity: u64) -> Result<u64> {
     let wrong = || {
-        hinted(format!("--margin `{}` is no size", oomph_report::clean(text)), "write --margin 512MiB or --margin 10%")
+        hinted(
+            format!("--margin `{}` is not a size", oomph_report::clean(text)),
+            "write --margin 512MiB or --margin 10%",
+        )
     };
     match text.trim().strip_suffix('%') {
         Some(percent) => {

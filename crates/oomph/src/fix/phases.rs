@@ -1,4 +1,4 @@
-//! Which remedies are searched first: what answers the cause, and what the program has by itself.
+//! Decides which remedies are searched first: those that address the cause, and the program's own options.
 
 use oomph_launch::{HookKept, HookProgram, HookReports};
 use oomph_remedy::search::{Candidate, Wishes};

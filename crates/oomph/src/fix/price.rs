@@ -1,4 +1,4 @@
-//! What a fix costs in time: the work of one optimizer step with it, by that of one without it.
+//! Prices a fix in time: the work of one optimizer step with it, divided by that of one without it.
 //!
 //! Both were counted on the virtual GPU: with the fix in its trial, and without it on cards without a limit, where the program
 //! comes to its steps. `oomph_gpu::roofline` gives the ratio. Steps are compared for the same samples: where a fix makes the

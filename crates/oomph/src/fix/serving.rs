@@ -17,7 +17,7 @@ use crate::plan::subject;
 /// What a context has to leave free, in bytes: what a real card may take more than the virtual one.
 const LEFT_FREE: u64 = 256 << 20;
 
-/// llama.cpp's step of a context, in tokens, and the step in which longer ones are told.
+/// llama.cpp's step of a context, in tokens, and the step in which longer ones are reported.
 const CELLS: u64 = 256;
 const THOUSAND: u64 = 1024;
 

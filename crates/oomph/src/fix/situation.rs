@@ -1,4 +1,4 @@
-//! From what a run showed of a program to the question that the catalogue answers.
+//! Turns what a run showed of a program into the question that the catalogue answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The answers of the commands as a page shows them: a headline, bars, and texts to copy.
+//! Lays out the commands' answers for a page: a headline, bars, and texts to copy.
 
 use oomph_explain::snapshot::OwnerRow;
 use oomph_report::{

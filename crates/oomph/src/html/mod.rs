@@ -1,4 +1,4 @@
-//! `--html FILE` and `oomph view`: pages for the browser.
+//! `--html FILE` and `oomph view`: writes pages for the browser.
 
 mod answers;
 

@@ -1,4 +1,4 @@
-//! One command of oomph as a process of its own: what it says, its end, and that nothing of it is left.
+//! Runs one command of oomph as a separate process: collects its output, and ends it with everything it started.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

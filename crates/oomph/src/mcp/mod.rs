@@ -1,4 +1,4 @@
-//! `oomph mcp`: a server of the Model Context Protocol on stdin and stdout, for coding agents.
+//! `oomph mcp`: a Model Context Protocol server on stdin and stdout, for coding agents.
 //!
 //! A tool is a command of oomph: its schema comes from the definition that parses the command line (`tools`), and a call
 //! runs this executable as a process of its own with `--brief` (`job`). So a tool answers what the command answers, can do

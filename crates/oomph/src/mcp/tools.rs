@@ -1,4 +1,4 @@
-//! The tools that the server offers: commands, with schemas from their definitions, and calls made command lines.
+//! The server's tools: schemas made from the commands' definitions, and calls turned into command lines.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Closing in on the smallest capacity that holds a program, with as few runs as can be.
+//! Closes in on the smallest capacity that holds a program, with as few runs as possible.
 //!
 //! A replay foretells the capacity; the run there and one just below it are all that is needed where it is right. Where
 //! it is wrong the search goes on from there in ever wider steps until one run holds and one dies, and halves what is

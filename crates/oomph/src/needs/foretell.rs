@@ -1,4 +1,4 @@
-//! What a replay says of the smallest card: the recorded requests through the allocator's model at each size.
+//! Predicts the smallest card by replay: the recorded requests go through the allocator's model at each size.
 
 use oomph_allocator::{Capacity, Script, Spread, Start, Unlike};
 use oomph_explain::snapshot::{Options, Requests, requests};

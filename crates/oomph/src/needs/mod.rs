@@ -1,4 +1,4 @@
-//! What a program needs: the smallest card that holds it.
+//! Finds what a program needs: the smallest card that holds it.
 //!
 //! On a card without a limit the cache is never given back and cuDNN takes larger workspaces, so its peak there is not
 //! what it needs. Replays of what it requested there foretell the smallest capacity, and runs on cards of about that size
@@ -18,7 +18,7 @@ use crate::cards::Card;
 use crate::followed;
 use crate::fork_runner::ForkRunner;
 use crate::pool;
-use crate::stage::{Ended, Scene, Stage};
+use crate::run_context::{Ended, RunContext, RunRequest};
 use crate::trial::{Changes, Runner, Stop};
 
 use bracket::{Bracket, Closeness, GRANULE};
@@ -41,18 +41,18 @@ const LONGEST_PROBE: Duration = Duration::from_secs(150);
 /// # Errors
 /// When a run cannot be set up, or a signal ends one.
 pub fn answer(
-    stage: &Stage,
+    context: &RunContext,
     first: &Observation,
     report: &DryRunReport,
     tell: &(dyn Fn(&str) + Sync),
 ) -> Result<DryRunReport, Stop> {
-    let program = &stage.program;
+    let program = &context.program;
     let cards = &program.cards;
     let limited = cards.iter().any(|card| !card.unbounded);
     let died = matches!(report.verdict, Verdict::Oom | Verdict::Recovered);
     let forecast = report.oom_device().is_some_and(|(_, oom)| oom.forecast);
     let changes = Changes::none(&program.command);
-    let runner = ForkRunner::new(stage, None);
+    let runner = ForkRunner::new(context, None);
     let search = |unlimited: &Observation, died: bool| {
         let timeout = program.timeout;
         Search { runner: &runner, changes: &changes, cards, unlimited, died, timeout, hurry: false, tell }.run()
@@ -82,12 +82,12 @@ pub fn answer(
     }
     tell("it does not fit; running it on cards without a limit, to see all that it requests");
     let unlimited: Vec<Card> = cards.iter().map(Card::without_limit).collect();
-    let patience = LONGEST_PROBE.max(first.elapsed.saturating_mul(TIMES));
-    let ended = runner.perform(&Scene {
+    let time_limit = LONGEST_PROBE.max(first.elapsed.saturating_mul(TIMES));
+    let ended = runner.perform(&RunRequest {
         changes: &changes,
         cards: &unlimited,
         output: Output::Capture,
-        timeout: Some(program.timeout.map_or(patience, |timeout| timeout.min(patience))),
+        timeout: Some(program.timeout.map_or(time_limit, |timeout| timeout.min(time_limit))),
         history: true,
         keep: None,
         give_up: None,
@@ -168,7 +168,7 @@ impl Search<'_> {
         let start = Instant::now();
         // What adapts is run for each capacity anew, and takes the time of as many trials.
         let hurry = self.hurry && adapts;
-        let patience = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
+        let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
         let peaks: Vec<u64> = report
             .devices
             .iter()
@@ -202,7 +202,7 @@ impl Search<'_> {
         let (mut runs, mut is_over) = (0, false);
         let mut tried = Vec::new();
         while runs < MOST_RUNS && !is_over {
-            let left = patience.saturating_sub(start.elapsed());
+            let left = time_limit.saturating_sub(start.elapsed());
             let chosen = bracket.next(self.runner.jobs());
             if chosen.is_empty() || left.is_zero() {
                 break;
@@ -263,8 +263,8 @@ impl Search<'_> {
 
     /// Runs the program on each of some sets of cards, beside each other.
     fn perform(&self, cards: &[Vec<Card>], left: Duration) -> Vec<Result<Ended, Stop>> {
-        let patience = left.max(self.unlimited.elapsed.saturating_mul(2));
-        let timeout = Some(self.timeout.map_or(patience, |timeout| timeout.min(patience)));
+        let time_limit = left.max(self.unlimited.elapsed.saturating_mul(2));
+        let timeout = Some(self.timeout.map_or(time_limit, |timeout| timeout.min(time_limit)));
         let run = |cards: &[Card]| self.runner.run(self.changes, cards, timeout).map_err(Stop::Failed);
         if let [one] = cards {
             return vec![run(one)];

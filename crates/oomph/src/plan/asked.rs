@@ -1,4 +1,4 @@
-//! What was asked for, made a workload.
+//! Converts command-line arguments into a `Workload`.
 
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
@@ -73,7 +73,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     };
     if !suits {
         let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
-        return Err(hinted(format!("`{}` is no model for {}", found.name, task.name()), hint));
+        return Err(hinted(format!("`{}` is not a model for {}", found.name, task.name()), hint));
     }
     serving(args, found, task)?;
     let precision = args.precision.map_or(
@@ -350,10 +350,10 @@ fn serving(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
         ));
     }
     if stored.is_some() && args.precision.is_some() {
-        return Err(hinted(format!("the weights of `{name}` are as its files have them"), "leave out --precision"));
+        return Err(hinted(format!("the precision of `{name}` is fixed by its files"), "leave out --precision"));
     }
     if task == Task::Serve && !shape.is_some_and(|shape| oomph_plan::serves(shape)) {
-        return Err(hinted(format!("`{name}` is no model that vLLM writes text with"), "leave out --task serve"));
+        return Err(hinted(format!("vLLM cannot serve `{name}`"), "leave out --task serve"));
     }
     match args.kv_cache {
         Some(_) if task != Task::Serve && !llama_cpp => {

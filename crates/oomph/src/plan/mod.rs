@@ -1,4 +1,4 @@
-//! `oomph plan`: what a model needs, by arithmetic.
+//! `oomph plan`: computes what a model needs, without running it.
 
 mod asked;
 mod paste;
@@ -62,7 +62,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
     let answer = estimate(subject, workload, card);
     if answer.total.expected > MOST {
         return Err(hinted(
-            "this needs more memory than all computers have",
+            "this exceeds any possible memory size",
             "look at --batch, --seq and --resolution once more",
         ));
     }

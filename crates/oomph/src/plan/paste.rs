@@ -1,4 +1,4 @@
-//! A plan as settings of frameworks, ready to paste.
+//! Writes a plan as settings of frameworks, ready to paste.
 
 use std::fmt::Write;
 

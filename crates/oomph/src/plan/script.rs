@@ -1,4 +1,4 @@
-//! A plan as a small program, which a person can run and a dry run can check.
+//! Writes a plan as a small program, which a person can run and a dry run can check.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The model that was named.
+//! Resolves the model that the command line names.
 
 use std::path::{Path, PathBuf};
 
@@ -141,7 +141,7 @@ fn subject(model: Model, origin: Origin) -> Result<Found> {
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             hinted(
                 format!("the architecture of `{}` is not known{why}", oomph_report::clean(&name)),
-                "a folder with config.json, a GGUF file or a built-in name tells it",
+                "pass a folder with config.json, a GGUF file or a built-in name",
             )
         }
     })
@@ -175,7 +175,7 @@ fn stored(layout: Layout, part: &Component, shape: &Transformer) -> Option<Store
 /// The model as the GGUF file that llama.cpp would make of it under the name of a quantization.
 ///
 /// # Errors
-/// When there is no such quantization, or the model is none that llama.cpp writes text with.
+/// When there is no such quantization, or llama.cpp cannot serve the model.
 pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
     let Some(recipe) = Recipe::named(name.trim()) else {
         let names: Vec<&str> = Recipe::all().map(|recipe| recipe.name).collect();
@@ -194,7 +194,7 @@ pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
             Err(hinted(format!("`{}` is quantized already", oomph_report::clean(&found.name)), "leave out --gguf"))
         }
         _ => Err(hinted(
-            format!("`{}` is no model that llama.cpp writes text with", oomph_report::clean(&found.name)),
+            format!("`{}` is not a language model that llama.cpp supports", oomph_report::clean(&found.name)),
             "leave out --gguf",
         )),
     }
@@ -203,7 +203,7 @@ pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
 /// A pipeline with a ControlNet beside its UNet.
 ///
 /// # Errors
-/// When the one is no pipeline of a UNet, or the other is no ControlNet.
+/// When the one is not a pipeline of a UNet, or the other is not a ControlNet.
 pub fn with_control(found: Found, control: Found) -> Result<Found> {
     let [name, other] = [&found.name, &control.name].map(|name| oomph_report::clean(name).to_string());
     match (found.subject, control.subject) {
@@ -213,7 +213,7 @@ pub fn with_control(found: Found, control: Found) -> Result<Found> {
             Ok(Found { name, subject: Subject::Pipeline(pipeline), ..found })
         }
         (Subject::Pipeline(_), _) => {
-            Err(hinted(format!("`{other}` is no ControlNet"), "such as controlnet-sd15 or controlnet-sdxl"))
+            Err(hinted(format!("`{other}` is not a ControlNet"), "such as controlnet-sd15 or controlnet-sdxl"))
         }
         _ => Err(hinted(format!("`{name}` makes no images"), "leave out --controlnet")),
     }

@@ -1,4 +1,4 @@
-//! A plan held against a dry run of its program.
+//! Compares a plan with a dry run of its program.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::cli::{Batches, PlanArgs, ProgramArgs, Routing, Values};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
-use crate::stage::{Ended, Stage};
+use crate::run_context::{Ended, RunContext};
 use crate::trial::{Changes, Runner};
 
 /// What became of it.
@@ -63,11 +63,11 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
         })?
     };
     output::tell("oomph: running the program of the plan on the virtual GPU", quiet);
-    let stage = Stage::set(program, quiet)?;
-    let cards: Vec<Card> = stage.program.cards.iter().map(Card::without_limit).collect();
-    let changes = Changes::none(&stage.program.command);
+    let context = RunContext::new(program, quiet)?;
+    let cards: Vec<Card> = context.program.cards.iter().map(Card::without_limit).collect();
+    let changes = Changes::none(&context.program.command);
     let run = |cards: &[Card]| -> Result<std::result::Result<oomph_report::DryRunReport, i32>> {
-        let observation = match stage.run(&changes, cards, None)? {
+        let observation = match context.run(&changes, cards, None)? {
             Ended::Observed(observation) => observation,
             Ended::Interrupted(signal, _) => return Ok(Err(signal)),
         };
@@ -90,7 +90,7 @@ pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, 
     let fits = match capacity {
         None => None,
         Some(capacity) if peak.process_bytes <= capacity => Some(true),
-        Some(_) => match run(&stage.program.cards)? {
+        Some(_) => match run(&context.program.cards)? {
             Ok(report) => Some(report.verdict == Verdict::Fits),
             Err(signal) => return Ok(Verification::Interrupted(signal)),
         },

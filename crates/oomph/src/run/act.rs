@@ -19,7 +19,7 @@ use super::{Decision, Guarded};
 use crate::cards::Card;
 use crate::cli::RunArgs;
 use crate::output;
-use crate::stage::Ending;
+use crate::run_context::Ending;
 
 /// Between two looks at the program and at the search.
 const LOOK: Duration = Duration::from_millis(500);
@@ -57,7 +57,7 @@ pub fn search_arguments(args: &RunArgs, cards: &[Card]) -> Vec<OsString> {
 /// The search itself: looks for what lets a program that has made so many steps go on, and writes what it found.
 pub fn look(guarded: &Guarded<'_>, steps: u64) -> Result<ExitCode> {
     let cards = guarded.cards()?;
-    let unchanged = Configuration::unchanged(guarded.stage);
+    let unchanged = Configuration::unchanged(guarded.context);
     let found = match guarded.decide(&unchanged, steps, &cards, 0, &mut Vec::new()) {
         Ok(Decision::Again(next)) => Found { remedies: next.remedies, titles: next.titles, reason: None },
         Ok(Decision::End(reason)) => Found { reason: Some(reason), ..Found::default() },
@@ -89,11 +89,11 @@ impl Guarded<'_> {
         let answer = match self.searched(steps, &has_ended) {
             Ok(Some(answer)) => answer,
             Ok(None) => return,
-            Err(error) => return output::say(&format!("oomph: warning: it goes on as it is: {error:#}")),
+            Err(error) => return output::say(&format!("oomph: warning: the program goes on unchanged: {error:#}")),
         };
         if answer.remedies.is_empty() {
             let reason = answer.reason.unwrap_or_else(|| "nothing was found".into());
-            return output::say(&format!("oomph: it goes on as it is: {reason}"));
+            return output::say(&format!("oomph: the program goes on unchanged: {reason}"));
         }
         let seconds = began.elapsed().as_secs();
         output::say(&format!(
@@ -110,7 +110,7 @@ impl Guarded<'_> {
     fn searched(&self, steps: u64, has_ended: &dyn Fn() -> bool) -> Result<Option<Found>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["-q", "run", "--search-beside"]).arg(steps.to_string()).args(&self.search_arguments).arg("--");
-        command.args(&self.stage.program.command).current_dir(&self.stage.directory);
+        command.args(&self.context.program.command).current_dir(&self.context.directory);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut search = Companion::start(&mut command)?;
         while !search.has_ended()? {

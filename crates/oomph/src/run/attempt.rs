@@ -1,4 +1,4 @@
-//! What became of one start of the program.
+//! Evaluates one start of the program.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use oomph_gpu::size;
 use oomph_launch::{HookCheckpoint, HookOom, HookProgress, HookReport, Phase};
 
 use super::journal::Death;
-use crate::stage::RealOutcome;
+use crate::run_context::RealOutcome;
 
 /// What one start came to.
 pub struct Attempt {

@@ -1,4 +1,4 @@
-//! Which checkpoint a program resumes from: the newest that its trainer finished and that is whole on the disk.
+//! Chooses the checkpoint to resume from: the newest that its trainer finished and that is whole on the disk.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! The cards of a guarded run: this machine's own with what is free on them, or virtual ones that stand in.
+//! The cards of a guarded run: this machine's own with their free memory, or virtual ones instead.
 
 use std::time::{Duration, Instant};
 

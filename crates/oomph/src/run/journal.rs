@@ -1,4 +1,4 @@
-//! The journal of guarded runs: one JSON object a line, only ever added to.
+//! The journal of guarded runs: an append-only file with one JSON object per line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -68,7 +68,7 @@ pub enum Event {
         resumed_at_step: Option<u64>,
         /// The samples of one optimizer step, where the trainer says so.
         effective_batch: Option<u64>,
-        /// What was told of memory that runs out, while it ran.
+        /// The warnings about memory that runs out, while it ran.
         signs: Vec<String>,
         out_of_memory: Option<Death>,
     },

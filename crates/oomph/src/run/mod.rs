@@ -1,6 +1,6 @@
-//! `oomph run`: the program on the real GPU, started again with a verified change where it dies of GPU memory.
+//! `oomph run`: runs the program on the real GPU, and restarts it with a verified change if GPU memory runs out.
 //!
-//! The loop is [`Guarded::go`]: an attempt ([`Stage::perform_for_real`]), what became of it ([`attempt`]), and, where it
+//! The loop is [`Guarded::go`]: an attempt ([`RunContext::perform_for_real`]), what became of it ([`attempt`]), and, where it
 //! died of GPU memory, what comes next ([`remedy`]) and from where ([`checkpoint`]). Each turn leaves lines in the
 //! [`journal`]. With `--act` a remedy is looked for while the program still runs ([`act`]). No configuration is started twice, and no other failure is retried.
 
@@ -29,7 +29,7 @@ use crate::fix::{self, list};
 use crate::output;
 use crate::program::{self, Program};
 use crate::progress::Progress;
-use crate::stage::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, Stage};
+use crate::run_context::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, RunContext};
 use crate::trial::{Changes, Runner, Stop};
 
 use act::Found;
@@ -63,7 +63,7 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let program = Program { cards: devices.twins()?, ..program_of(&args)? };
     let margin = args.margin.clone();
     fix::limited(&program.cards, None, margin.as_deref())?;
-    let (stage, problem) = Stage::set_for_real(program, quiet)?;
+    let (context, problem) = RunContext::new_for_real(program, quiet)?;
     if let Some(problem) = problem.as_ref().filter(|_| args.rehearse.is_some()) {
         return Err(anyhow::anyhow!("{problem}"));
     }
@@ -82,8 +82,8 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
         Record::Full => Recording::Full,
     };
     let guarded = Guarded {
-        stage: &stage,
-        search_arguments: act::search_arguments(&args, &stage.program.cards),
+        context: &context,
+        search_arguments: act::search_arguments(&args, &context.program.cards),
         devices,
         rules,
         margin,
@@ -127,8 +127,8 @@ fn program_of(args: &RunArgs) -> Result<Program> {
 
 /// A program under guard.
 struct Guarded<'a> {
-    stage: &'a Stage,
-    /// What a search beside the running program is told.
+    context: &'a RunContext,
+    /// The arguments of a search that runs next to the program.
     search_arguments: Vec<OsString>,
     devices: Devices,
     rules: Rules,
@@ -160,13 +160,13 @@ impl Guarded<'_> {
     /// Starts the program until it ends for another reason than GPU memory, or nothing is left to try.
     fn go(mut self, check: Option<Duration>) -> Result<ExitCode> {
         self.journal.add(&Event::Start {
-            command: self.stage.program.shown(),
+            command: self.context.program.shown(),
             gpu: self.devices.shown(),
             rehearsal: self.devices.stand_in.is_some(),
-            free_bytes: self.stage.program.cards.iter().filter_map(Card::capacity_bytes).min(),
+            free_bytes: self.context.program.cards.iter().filter_map(Card::capacity_bytes).min(),
         });
         let mut spare: Vec<Configuration> = Vec::new();
-        let mut configuration = Configuration::unchanged(self.stage);
+        let mut configuration = Configuration::unchanged(self.context);
         if let Some(time) = check {
             let (checked, seconds) = remedy::timed(|| self.checked(time));
             match checked {
@@ -235,9 +235,9 @@ impl Guarded<'_> {
     fn checked(&self, time: Duration) -> Result<Vec<Configuration>, Stop> {
         let cards = self.cards().map_err(Stop::Failed)?;
         self.tell("checking whether it fits what is free on the card");
-        let changes = Changes::none(&self.stage.program.command);
+        let changes = Changes::none(&self.context.program.command);
         let timeout = (time != Duration::MAX).then_some(time);
-        let run = match self.stage.run(&changes, &cards, timeout).map_err(Stop::Failed)? {
+        let run = match self.context.run(&changes, &cards, timeout).map_err(Stop::Failed)? {
             Ended::Interrupted(signal, _) => return Err(Stop::Interrupted(signal)),
             Ended::Observed(run) => run,
         };
@@ -255,11 +255,11 @@ impl Guarded<'_> {
             }
         }
         output::say("oomph: the dry run does not fit; looking for a fix before the start");
-        match self.search(self.stage, &cards)? {
+        match self.search(self.context, &cards)? {
             Next::Fixes(fixes) => Ok(fixes),
             Next::Fits { .. } => Ok(Vec::new()),
             Next::Nothing(reason) => {
-                output::say(&format!("oomph: no fix: {reason}; the program starts as it is"));
+                output::say(&format!("oomph: no fix: {reason}; the program starts unchanged"));
                 Ok(Vec::new())
             }
         }
@@ -272,7 +272,7 @@ impl Guarded<'_> {
         let mut from = resume.clone();
         match &resume {
             Some(checkpoint) if checkpoint.kind == "accelerate" => {
-                match checkpoint::resuming(&changes.command, &self.stage.directory, checkpoint) {
+                match checkpoint::resuming(&changes.command, &self.context.directory, checkpoint) {
                     Some(command) => changes.command = command,
                     None => from = None,
                 }
@@ -297,7 +297,7 @@ impl Guarded<'_> {
         let look = |folder: &RunFolder, ending: &Ending| self.act_on_signs(folder, ending, &found);
         // A search for a program that is changed already would not know what died.
         let acts = self.act && self.untried.is_none() && number < self.attempts && configuration.remedies.is_empty();
-        let outcome = self.stage.perform_for_real(&RealRun {
+        let outcome = self.context.perform_for_real(&RealRun {
             changes: &changes,
             output: Output::Inherit,
             stand_in: self.devices.stand_in.as_deref(),
@@ -396,14 +396,14 @@ impl Guarded<'_> {
             cards = remedy::below(&cards, peak, requested_bytes);
         }
         output::say("oomph: looking for what makes it fit");
-        let mut found = self.search(self.stage, &cards)?;
-        if let (Next::Fits { .. }, Some(stage)) = (&found, self.as_far_as(steps).map_err(Stop::Failed)?) {
+        let mut found = self.search(self.context, &cards)?;
+        if let (Next::Fits { .. }, Some(context)) = (&found, self.as_far_as(steps).map_err(Stop::Failed)?) {
             self.tell(&format!("the dry run fits, the real run did not: following the program to step {}", steps + 1));
-            found = self.search(&stage, &cards)?;
+            found = self.search(&context, &cards)?;
         }
         if let Next::Fits { peak_bytes: Some(peak) } = found {
             self.tell(&format!("the dry run fits ({}): looking for what needs less than that", size::format(peak)));
-            found = self.search(self.stage, &remedy::below(&cards, peak, requested_bytes))?;
+            found = self.search(self.context, &remedy::below(&cards, peak, requested_bytes))?;
         }
         Ok(match found {
             Next::Fixes(fixes) => {
@@ -430,17 +430,17 @@ impl Guarded<'_> {
     }
 
     /// The program with dry runs that go on to the step of a death, where that is not far.
-    fn as_far_as(&self, steps: u64) -> Result<Option<Stage>> {
+    fn as_far_as(&self, steps: u64) -> Result<Option<RunContext>> {
         let steps = u32::try_from(steps).ok().filter(|steps| *steps <= FARTHEST);
         let Some(steps) = steps else { return Ok(None) };
         // One more than died, because an evaluation comes after the step.
         let stop = LaunchStop { mode: StopMode::Steps, steps: steps + 2, budget_seconds: None };
-        Stage::set(Program { stop, ..self.stage.program.clone() }, true).map(Some)
+        RunContext::new(Program { stop, ..self.context.program.clone() }, true).map(Some)
     }
 
-    fn search(&self, stage: &Stage, cards: &[Card]) -> Result<Next, Stop> {
+    fn search(&self, context: &RunContext, cards: &[Card]) -> Result<Next, Stop> {
         let progress = Progress::new(self.quiet);
-        let found = remedy::search(stage, cards, &self.rules, &|what| progress.tell(what));
+        let found = remedy::search(context, cards, &self.rules, &|what| progress.tell(what));
         progress.finish();
         found
     }

@@ -1,4 +1,4 @@
-//! What a program is started with next: the cheapest fix that a dry run has shown to fit what is free on the card.
+//! Chooses the next start's remedies: the cheapest fix that a dry run has shown to fit the card's free memory.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use oomph_report::{FixVerdict, ResultChange};
 
 use crate::cards::Card;
 use crate::fix::{self, Answer, Wanted};
-use crate::stage::Stage;
+use crate::run_context::RunContext;
 use crate::trial::{Changes, Stop};
 
 /// How many fixes a search looks for: the first may turn out too tight on the real card.
@@ -35,9 +35,9 @@ pub struct Configuration {
 
 impl Configuration {
     /// The program as it was typed.
-    pub fn unchanged(stage: &Stage) -> Self {
+    pub fn unchanged(context: &RunContext) -> Self {
         Self {
-            changes: Changes::none(&stage.program.command),
+            changes: Changes::none(&context.program.command),
             remedies: Vec::new(),
             titles: Vec::new(),
             peak_bytes: None,
@@ -57,7 +57,7 @@ pub struct Rules {
     pub only: Option<BTreeSet<String>>,
 }
 
-/// The ids of remedies that are told with their amounts.
+/// The ids of remedies that are printed with their amounts.
 pub fn ids(remedies: &[String]) -> BTreeSet<String> {
     remedies.iter().filter_map(|name| name.split('/').next()).map(str::to_owned).collect()
 }
@@ -79,7 +79,7 @@ pub enum Next {
 ///
 /// # Errors
 /// When a dry run cannot be set up, or a signal ends the search.
-pub fn search(stage: &Stage, cards: &[Card], rules: &Rules, tell: &(dyn Fn(&str) + Sync)) -> Result<Next, Stop> {
+pub fn search(context: &RunContext, cards: &[Card], rules: &Rules, tell: &(dyn Fn(&str) + Sync)) -> Result<Next, Stop> {
     let catalogue = Catalogue::builtin();
     let changing = catalogue.remedies().iter().filter(|remedy| remedy.sameness > Sameness::Equivalent);
     let changing = changing.map(|remedy| remedy.id.clone()).filter(|id| !rules.allow.contains(id));
@@ -98,7 +98,7 @@ pub fn search(stage: &Stage, cards: &[Card], rules: &Rules, tell: &(dyn Fn(&str)
         accept_recovered: false,
         options: Vec::new(),
     };
-    let answer = fix::find(stage, &wanted, tell)?;
+    let answer = fix::find(context, &wanted, tell)?;
     if let Some(signal) = answer.stopped {
         return Err(Stop::Interrupted(signal));
     }

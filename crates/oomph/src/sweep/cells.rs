@@ -1,4 +1,4 @@
-//! The cells of a matrix: for each combination of values a command, its environment and its cards.
+//! Expands a matrix into cells: for each combination of values a command, its environment and its cards.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

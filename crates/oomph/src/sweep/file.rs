@@ -1,4 +1,4 @@
-//! The file of a sweep: a program with names in braces, the values of each name, and options of dry runs.
+//! Reads the file of a sweep: a program with names in braces, the values of each name, and options of dry runs.
 //!
 //! It is read strictly. A key that is not known, an axis that nothing uses and a name that no axis has are errors with
 //! their line, because a sweep of hundreds of runs is a bad place to learn of a typing mistake.
@@ -13,7 +13,7 @@ use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use super::template::{self, Template};
 use crate::failure::hinted;
 
-/// A file with more bytes is no description of a sweep.
+/// A file with more bytes is not a description of a sweep.
 const LONGEST: u64 = 1 << 20;
 /// A sweep of more cells is refused.
 pub const MOST_CELLS: usize = 20_000;
@@ -332,7 +332,7 @@ fn axis(name: &str, line: usize, values: &Node<'_>) -> Result<SweepAxis> {
     if !template::is_name(name) {
         return Err(values.text.wrong(
             line,
-            format_args!("`{}` cannot stand in braces", clean(name)),
+            format_args!("`{}` cannot be used in braces", clean(name)),
             "an axis is named with letters, digits, `_`, `-` and `.`, and begins with a letter",
         ));
     }

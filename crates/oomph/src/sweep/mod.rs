@@ -1,4 +1,4 @@
-//! `oomph sweep`: a matrix of dry runs, run here or as a job elsewhere, with a table of what they showed.
+//! `oomph sweep`: runs a matrix of dry runs, here or as a job elsewhere, and shows the results as a table.
 //!
 //! [`file`] reads the description, [`cells`] expands it, [`perform`] runs what [`store`] does not know yet, and
 //! [`write`] makes jobs of Slurm, Kubernetes and Ray, whose tasks run cells and leave their answers in the same folder.
@@ -30,7 +30,7 @@ use crate::cli::{SweepArgs, SweepFormat};
 use crate::dry_run::interrupted;
 use crate::failure::{hinted, status};
 use crate::progress::Progress;
-use crate::stage::Stage;
+use crate::run_context::RunContext;
 use crate::{html, output};
 
 use cells::{Cell, Places, expand, matrix_name};
@@ -256,8 +256,8 @@ impl Sweep {
             let place = (first, cell.program.with.clone(), cell.directory.clone());
             // Where the program cannot run, as on a login node, what was said elsewhere stands.
             let here = environments.entry(place).or_insert_with(|| {
-                let stage = Stage::set_in(cell.directory.clone(), cell.program.clone(), quiet);
-                stage.ok().map(|stage| stage.environment())
+                let context = RunContext::new_in(cell.directory.clone(), cell.program.clone(), quiet);
+                context.ok().map(|context| context.environment())
             });
             if here.as_ref().is_none_or(|here| *here == record.environment) {
                 known.insert(cell.id.clone(), record.clone());

@@ -20,7 +20,7 @@ use super::store::Record;
 use crate::assemble::{Observation, assemble};
 use crate::dry_run;
 use crate::fork_runner::ForkRunner;
-use crate::stage::{Ended, Stage};
+use crate::run_context::{Ended, RunContext};
 use crate::trial::Runner;
 
 /// A second cell is begun only while the host has so many bytes to spare: programs that load weights use that much of it.
@@ -86,7 +86,7 @@ pub struct Performed {
 }
 
 impl Running<'_> {
-    /// Runs cells. What is done when it fails or is interrupted has been told.
+    /// Runs cells. Cells that are done when it fails or is interrupted have been reported.
     ///
     /// # Errors
     /// When a run cannot be set up, or an answer cannot be kept.
@@ -103,14 +103,14 @@ impl Running<'_> {
 
     fn group(&self, cells: &[&Cell], performed: &mut Performed) -> Result<()> {
         let Some(first) = cells.first() else { return Ok(()) };
-        let stage = Stage::set_in(first.directory.clone(), first.program.clone(), self.quiet)?;
-        let runner = ForkRunner::new(&stage, self.jobs).with_env(early(first));
+        let context = RunContext::new_in(first.directory.clone(), first.program.clone(), self.quiet)?;
+        let runner = ForkRunner::new(&context, self.jobs).with_env(early(first));
         // One cell alone takes no longer as a process of its own.
         let several = cells.len() > 1;
         if several {
             runner.prepare(&first.program.cards);
         }
-        let runner: &dyn Runner = if several { &runner } else { &stage };
+        let runner: &dyn Runner = if several { &runner } else { &context };
         // The launcher watches over one program at a time, so that others have launchers of their own.
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let wanted = self.jobs.unwrap_or_else(cores);
@@ -128,7 +128,7 @@ impl Running<'_> {
                 busy.fetch_add(1, Ordering::Relaxed);
                 let result = match apart {
                     Some(apart) => apart(cell).map(|()| None),
-                    None => self.one(&stage, runner, cell),
+                    None => self.one(&context, runner, cell),
                 };
                 busy.fetch_sub(1, Ordering::Relaxed);
                 match result {
@@ -162,7 +162,7 @@ impl Running<'_> {
     }
 
     /// Runs one cell; the signal that ended it, if one did.
-    fn one(&self, stage: &Stage, runner: &dyn Runner, cell: &Cell) -> Result<Option<i32>> {
+    fn one(&self, context: &RunContext, runner: &dyn Runner, cell: &Cell) -> Result<Option<i32>> {
         let ended = runner
             .run(&cell.changes(), &cell.program.cards, cell.program.timeout)
             .with_context(|| format!("cannot run cell {}", cell.index))?;
@@ -176,7 +176,7 @@ impl Running<'_> {
             cell: answered(cell, &report, &run),
             oomph: env!("CARGO_PKG_VERSION").to_owned(),
             command: cell.program.shown(),
-            environment: stage.environment(),
+            environment: context.environment(),
             commit: cell.commit.clone(),
             files: sources::read_by(cell, &run),
         };

@@ -1,4 +1,4 @@
-//! What an answer depends on: commits, and the files of the program that a run read.
+//! Tracks what an answer depends on: commits, and the files of the program that a run read.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The folder of a sweep: what is known of its cells.
+//! The folder of a sweep, which holds the answers of its cells.
 //!
 //! `results.jsonl` has a line per answer and is only added to, by the one process that holds `lock`; of two lines of a cell
 //! the later counts. `reports/ID.json` is the answer of the dry run. Tasks on other machines, whose file system may not

@@ -67,7 +67,7 @@ impl Template {
     }
 }
 
-/// Whether a name may stand in braces.
+/// Whether a name may be used in braces.
 pub fn is_name(text: &str) -> bool {
     let mut letters = text.chars();
     letters.next().is_some_and(|letter| letter.is_alphabetic() || letter == '_')

@@ -1,4 +1,4 @@
-//! What is varied: the values of each knob, and the command with a value in place of each `{name}`.
+//! The knobs: the values of each, and the command with a value in place of each `{name}`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ pub type Setting = BTreeMap<String, u64>;
 /// One knob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
-    /// What stands in the braces.
+    /// What is in the braces.
     pub name: String,
     /// Its values, ascending; never empty.
     pub values: Vec<u64>,
@@ -71,7 +71,7 @@ impl Knobs {
             if !command.iter().any(|word| named(&word.to_string_lossy())) && !env.iter().any(|(_, value)| named(value))
             {
                 return Err(hinted(
-                    format!("`{mark}` stands nowhere in the command, so nothing would change with it"),
+                    format!("`{mark}` does not appear in the command, so varying it changes nothing"),
                     format!("write it where the number goes, for example `--batch-size {mark}`"),
                 ));
             }
@@ -160,9 +160,9 @@ fn knob(text: &str, step: u64, powers: bool) -> Result<Knob> {
     let (name, values) = text.split_once('=').ok_or_else(|| wrong("has no values"))?;
     let name = name.trim();
     if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || "_-.".contains(letter)) {
-        return Err(wrong("has no name that could stand in braces"));
+        return Err(wrong("has no name that could be used in braces"));
     }
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong("has a value that is no whole number"));
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong("has a value that is not a whole number"));
     let mut values = match values.split_once("..") {
         Some((low, high)) => {
             let (low, high) = (number(low)?, number(high.trim_start_matches('='))?);
@@ -194,7 +194,7 @@ fn kept(text: &str, knobs: &mut [Knob]) -> Result<Keep> {
     let wrong = || {
         hinted(
             format!("--keep `{}` is not understood", clean(text)),
-            "write --keep batch*accum=64, where `batch` is varied and {accum} stands in the command",
+            "write --keep batch*accum=64, where `batch` is varied and {accum} is in the command",
         )
     };
     let (names, product) = text.split_once('=').ok_or_else(wrong)?;

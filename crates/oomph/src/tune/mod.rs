@@ -1,4 +1,4 @@
-//! `oomph tune`: the largest batch, length or resolution that fits, with both sides of the boundary run.
+//! `oomph tune`: finds the largest batch, length or resolution that fits, and runs both sides of the boundary.
 
 mod knobs;
 mod search;
@@ -22,7 +22,7 @@ use crate::fix::margin_of;
 use crate::fork_runner::ForkRunner;
 use crate::program::{Program, quoted};
 use crate::progress::Progress;
-use crate::stage::{Ended, Stage};
+use crate::run_context::{Ended, RunContext};
 use crate::trial::Runner;
 use crate::{html, output};
 
@@ -51,13 +51,13 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
         output::writable(path)?;
     }
     html::writable(&args.page)?;
-    let stage = Stage::set(program, quiet)?;
-    let runner = ForkRunner::new(&stage, args.jobs);
-    runner.prepare(&stage.program.cards);
+    let context = RunContext::new(program, quiet)?;
+    let runner = ForkRunner::new(&context, args.jobs);
+    runner.prepare(&context.program.cards);
     let progress = Progress::new(quiet);
     let mut bench = Bench {
         runner: &runner,
-        program: &stage.program,
+        program: &context.program,
         knobs: &knobs,
         margin,
         accept_recovered: args.accept_recovered,
@@ -70,7 +70,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
         Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
         Err(Stop::Failed(error)) => return Err(error),
     };
-    let mut report = answer(rows, &knobs, &stage.program, margin);
+    let mut report = answer(rows, &knobs, &context.program, margin);
     report.forked = runner.forks();
     report.elapsed_seconds = (start.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
     html::answered(&args.page, format!("oomph tune: {} on {}", report.varied, report.gpu), || html::tune(&report))?;

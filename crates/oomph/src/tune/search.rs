@@ -1,4 +1,4 @@
-//! Finding the boundary of one knob with few runs.
+//! Finds the boundary of one knob with few runs.
 //!
 //! Peaks are usually affine in a batch and nearly so in a length, so two runs that fit foretell the boundary, and its two
 //! sides are what is run next. Where it is not there (allocators take memory in pieces, and PyTorch gives its cache back

@@ -1,4 +1,4 @@
-//! What was seen of each process of a card so far.
+//! Keeps the history of each process on a card.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Where a process's memory is heading, from what it held at the ends of its steps.
+//! Forecasts a process's memory from what it held at the ends of its steps.
 //!
 //! What is compared lies at equal phases, the ends of optimizer steps, and the line through it is drawn by the median of
 //! the slopes between all pairs of points (Theil and Sen), which a few outliers do not move. A date is given only where
@@ -115,7 +115,8 @@ impl Series {
         let (trend, growth, filling, limit) = if let Some(leak) = growing(&allocated) {
             // What a leak keeps is of the same sizes in each step, so that a piece between live tensors that no step has filled
             // so far is lost: a step needs its peak and these pieces.
-            let needed = growing(&of(&|one| one.reserved.min(one.peak.saturating_add(one.fragments))));
+            let needed = of(&|one| one.reserved.min(one.peak.saturating_add(one.fragments)));
+            let needed = growing(&needed).or_else(|| line(&needed));
             if let Some(needed) = needed.filter(|needed| needed.slope >= LEAST_OF_LEAK * leak.slope) {
                 (Trend::Leak, leak, needed, room)
             } else {

@@ -1,4 +1,4 @@
-//! The forecast on series whose truth is known.
+//! Tests of the forecast on series with a known outcome.
 
 use oomph_report::Trend;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What has changed since the last look, a line each, for logs.
+//! Reports what has changed since the last reading, one line each, for logs.
 
 use std::collections::BTreeMap;
 

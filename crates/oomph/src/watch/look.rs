@@ -1,4 +1,4 @@
-//! One look at the cards: the driver's figures, the runs of this user, and how they belong together.
+//! Takes one reading of the cards: joins the driver's figures with this user's runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub struct Looker {
     places: Vec<(Option<u32>, u32, Option<u32>)>,
 }
 
-/// A process of a guarded run that has told what it holds.
+/// A process of a guarded run that has reported what it holds.
 struct Told<'a> {
     report: &'a HookReport,
     now: &'a HookMemoryNow,

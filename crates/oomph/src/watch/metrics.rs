@@ -1,4 +1,4 @@
-//! The figures as OpenMetrics, served on this machine.
+//! Serves the figures as OpenMetrics on this machine.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
@@ -12,7 +12,7 @@ use oomph_report::{WatchReport, WatchedFramework};
 use crate::failure::hinted;
 
 /// A client that says nothing for so long is left.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// No request for figures is longer.
 const REQUEST: usize = 8192;
@@ -66,8 +66,8 @@ impl Server {
 }
 
 fn answer(mut client: TcpStream, text: &str) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_read_timeout(Some(TIMEOUT))?;
+    client.set_write_timeout(Some(TIMEOUT))?;
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST {
@@ -106,7 +106,7 @@ fn metrics(report: &WatchReport) -> String {
         ("oomph_process_allocated_peak_bytes", "Peak of the live tensors."),
         ("oomph_process_reserved_peak_bytes", "Peak of what the allocator took."),
         ("oomph_process_step", "Optimizer steps of the training."),
-        ("oomph_process_full_at_step", "The step at which the card is full, where that can be told."),
+        ("oomph_process_full_at_step", "The step at which the card will be full, if a forecast is possible."),
     ]
     .map(|(name, help)| (name, help, Vec::new()))
     .to_vec();

@@ -1,4 +1,4 @@
-//! `oomph watch`: who holds the memory of the cards, and where it is heading.
+//! `oomph watch`: shows which processes hold GPU memory, and forecasts its growth.
 //!
 //! [`look`] puts the driver's figures and those of guarded runs side by side; [`condition`] waits for a card; [`course`]
 //! keeps what was seen of each process, for the [`forecast`]; [`screen`] draws it in a terminal, [`lines`] says what has

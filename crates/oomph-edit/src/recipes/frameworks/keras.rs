@@ -182,7 +182,7 @@ fn policy(draft: &mut Draft<'_>, mixed: bool) -> Result<(), CannotPlace> {
     }
     let by_fit = program.calls().iter().any(|call| call.name() == "fit");
     if !(modern || mixed && by_fit) {
-        return cannot("in float16 the loss has to be scaled, which only fit() does by itself");
+        return cannot("in float16 the loss has to be scaled, which only fit() does automatically");
     }
     after_imports(draft, &["keras", "tensorflow"], |source| {
         let keras = keras(source)?;

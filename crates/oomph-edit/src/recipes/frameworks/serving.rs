@@ -94,7 +94,7 @@ fn engines(program: &Program) -> Vec<(Call<'_>, &'static str)> {
 
 /// What an expression says, followed to a literal or to an option of the program.
 fn value_of(program: &Program, at: At<'_>) -> Option<String> {
-    // `-1` is no literal of the grammar's.
+    // `-1` is not a literal of the grammar's.
     if at.node.kind() == "unary_operator" {
         return Some(at.text().to_owned());
     }

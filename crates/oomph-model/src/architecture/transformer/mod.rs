@@ -1,6 +1,7 @@
 //! Transformers of text, images and sound, described flatly.
 
 mod build;
+mod decoder;
 mod names;
 mod pairs;
 mod read;

@@ -2,7 +2,7 @@
 
 use super::super::ArchitectureError;
 use super::super::config::Config;
-use super::read::{base, class};
+use super::decoder::{base, class};
 use super::{AudioInput, Head, Kind, Norm, Positions, Transformer};
 
 /// T5, mT5 and UMT5; only the encoder where the class says so.

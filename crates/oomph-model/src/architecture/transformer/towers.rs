@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::ArchitectureError;
 use super::super::config::Config;
-use super::read::{base, class, decoder, is_bare, labels};
+use super::decoder::{base, class, decoder, is_bare, labels};
 use super::{Head, ImageInput, Kind, Norm, Positions, Transformer};
 
 /// BERT and those that are built like it.
@@ -135,7 +135,7 @@ pub(super) fn with_vision(config: Config<'_>, text: &Value) -> Result<Transforme
     // The text of Qwen's vision models is a Qwen 2.
     let text_family = if matches!(text_family, "qwen2_5_vl" | "qwen2_5_vl_text") { "qwen2" } else { text_family };
     let mut model = decoder(Config::of_family(text, text_family), text_family)?;
-    // A tie may stand in either place.
+    // A tie may be in either place.
     if let Some(tied) = config.json().get("tie_word_embeddings").and_then(Value::as_bool) {
         model.tied_embeddings = tied;
     }

@@ -83,7 +83,7 @@ pub fn job(sweep: &Sweep, words: &[String], args: &SweepArgs) -> Result<()> {
     let cells = sweep.cells.len();
     let text = |path: &Path| -> Result<String> {
         let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
-        Ok(text.with_context(|| format!("{} is no plain text, so no script can name it", path.display()))?.to_owned())
+        Ok(text.with_context(|| format!("{} is not plain text, so no script can name it", path.display()))?.to_owned())
     };
     let file = sweep.path.file_name().map(Path::new).unwrap_or(&sweep.path);
     let job = Job {

@@ -9,7 +9,7 @@ use crate::program::quoted;
 /// The script for `sbatch`. Its tasks write what they say to `logs` below `folder`.
 ///
 /// # Errors
-/// When the folder's name cannot stand in a directive.
+/// When the folder's name cannot be used in a directive.
 pub fn script(job: &Job, folder: &str) -> Result<String> {
     // Slurm knows no way to write these in a directive, and replaces what follows a percent sign.
     if folder.contains(['"', '%', '\\']) {

@@ -158,7 +158,7 @@ mod signals {
     use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
     /// A watch that a call of the driver holds up for longer ends without it.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
     /// The signals that end a watch, each of which has to leave the terminal as it was.
     #[derive(Debug)]
@@ -173,7 +173,7 @@ mod signals {
             std::thread::Builder::new().name("signals".into()).spawn(move || {
                 if let Some(signal) = signals.forever().next() {
                     noted.store(signal, Ordering::Relaxed);
-                    std::thread::sleep(PATIENCE);
+                    std::thread::sleep(TIMEOUT);
                     super::restore();
                     std::process::exit(signal.saturating_add(128));
                 }

@@ -1,4 +1,4 @@
-//! What the terminal shows: the newest look, the course of each card, and which process is selected.
+//! The state of the view: the newest reading, the history of each card, and the selected process.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The stage on which a program runs: virtual cards, a run folder, and what is left when it ends.
+//! Runs a program: the virtual cards, the run folder, and what is read from it when the program ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ pub use real::{Beside, Ending, RealOutcome, RealRun, Recording};
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
 
 /// Everything that is the same in every run of one program.
-pub struct Stage {
+pub struct RunContext {
     /// The program as it was meant.
     pub program: Program,
     /// The folder it runs in.
@@ -47,7 +47,7 @@ pub struct Stage {
 
 /// One run of the program.
 #[derive(Clone, Copy)]
-pub struct Scene<'a> {
+pub struct RunRequest<'a> {
     /// What is different from the program as it was typed.
     pub changes: &'a Changes,
     /// The virtual cards.
@@ -74,33 +74,33 @@ pub enum Ended {
     Interrupted(i32, Option<Box<Observation>>),
 }
 
-impl Stage {
-    /// Makes everything ready: the program's Python, the virtual GPU, and the handlers of signals.
+impl RunContext {
+    /// Prepares the program's Python, the virtual GPU and the signal handlers.
     ///
     /// # Errors
     /// When something that is needed is missing: the platform, the program, a torch that can use the virtual GPU.
-    pub fn set(program: Program, quiet: bool) -> Result<Self> {
+    pub fn new(program: Program, quiet: bool) -> Result<Self> {
         let directory = std::env::current_dir().context("cannot tell the current folder")?;
-        Self::set_in(directory, program, quiet)
+        Self::new_in(directory, program, quiet)
     }
 
-    /// As [`Self::set`], for a program that runs in another folder than this process.
+    /// As [`Self::new`], for a program that runs in another folder than this process.
     ///
     /// # Errors
-    /// As of [`Self::set`].
-    pub fn set_in(directory: PathBuf, program: Program, quiet: bool) -> Result<Self> {
-        let (stage, problem) = Self::made_ready(directory, program, quiet)?;
+    /// As of [`Self::new`].
+    pub fn new_in(directory: PathBuf, program: Program, quiet: bool) -> Result<Self> {
+        let (context, problem) = Self::made_ready(directory, program, quiet)?;
         match problem {
             Some(problem) => Err(anyhow::anyhow!("{problem}")),
-            None => Ok(stage),
+            None => Ok(context),
         }
     }
 
-    /// As [`Self::set`], for a program that runs on a real GPU: what keeps it from the virtual one is told beside.
+    /// As [`Self::new`], for a program that runs on a real GPU: returns also what keeps it from the virtual one.
     ///
     /// # Errors
     /// When something that is needed is missing: the platform, the program.
-    pub fn set_for_real(program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
+    pub fn new_for_real(program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
         let directory = std::env::current_dir().context("cannot tell the current folder")?;
         Self::made_ready(directory, program, quiet)
     }
@@ -131,7 +131,7 @@ impl Stage {
         &self.prepared.kind
     }
 
-    /// The versions of its Python and of what its Python has for GPUs, in words; `None` where it is no Python program.
+    /// The versions of its Python and of what its Python has for GPUs, in words; `None` where it is not Python program.
     pub fn environment(&self) -> Option<String> {
         let python = self.prepared.python.as_ref()?;
         let torch = python.torch.as_ref().map(|torch| format!(", torch {}", torch.version)).unwrap_or_default();
@@ -145,25 +145,34 @@ impl Stage {
     pub fn observe(&self, cards: &[Card], output: Output, keep: Option<&Path>) -> Result<Ended> {
         let changes = Changes::none(&self.program.command);
         let (timeout, history) = (self.program.timeout, self.program.history);
-        self.perform(&Scene { changes: &changes, cards, output, timeout, history, keep, give_up: None, writes: true })
+        self.perform(&RunRequest {
+            changes: &changes,
+            cards,
+            output,
+            timeout,
+            history,
+            keep,
+            give_up: None,
+            writes: true,
+        })
     }
 
     /// Runs the program and reads what it left.
     ///
     /// # Errors
     /// When the run cannot be set up, or its books cannot be read.
-    pub fn perform(&self, scene: &Scene<'_>) -> Result<Ended> {
-        let (folder, launch) = self.furnish(scene)?;
+    pub fn perform(&self, request: &RunRequest<'_>) -> Result<Ended> {
+        let (folder, launch) = self.prepare_run(request)?;
         let outcome = launch.run()?;
-        Self::left_by(&folder, outcome, scene.keep)
+        Self::left_by(&folder, outcome, request.keep)
     }
 
     /// The run folder of a run, and the program ready to start in it.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn furnish(&self, scene: &Scene<'_>) -> Result<(RunFolder, Launch)> {
-        let Scene { changes, cards, output, timeout, history, keep: _, give_up: _, writes } = *scene;
+    pub fn prepare_run(&self, request: &RunRequest<'_>) -> Result<(RunFolder, Launch)> {
+        let RunRequest { changes, cards, output, timeout, history, keep: _, give_up: _, writes } = *request;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
             schema: Default::default(),

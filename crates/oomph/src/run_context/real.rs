@@ -1,4 +1,4 @@
-//! Runs that count: on this machine's own GPU, or on a virtual one that stands in for it.
+//! Real runs: on this machine's own GPU, or on a virtual one instead, with writes that are kept.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use oomph_launch::{
 };
 use oomph_ledger::{DeviceDescription, Ledger};
 
-use super::{CUDNN_VARIABLE, Stage};
+use super::{CUDNN_VARIABLE, RunContext};
 use crate::cards::Card;
 use crate::trial::Changes;
 use crate::whose;
@@ -77,7 +77,7 @@ pub struct RealOutcome {
     pub kept: bool,
 }
 
-impl Stage {
+impl RunContext {
     /// Runs the program for real.
     ///
     /// # Errors

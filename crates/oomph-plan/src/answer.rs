@@ -1,0 +1,64 @@
+//! What one card needs, and what a card costs.
+
+use oomph_gpu::Gpu;
+use serde::Serialize;
+
+use crate::interval::Interval;
+use crate::tape::{CardTraits, Owners, TapeOwner, TapePhase};
+
+/// What one card needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Bytes by owner at the peak; they add up to the expected total.
+    pub owners: Owners,
+    /// The peak of the process on the card, the context included.
+    pub total: Interval,
+    /// When the peak is.
+    pub phase: TapePhase,
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Parameters that are trained.
+    pub trained: u64,
+    /// Bytes that offloading puts into the computer's memory.
+    pub host_bytes: u64,
+    /// The sum, term by term.
+    pub terms: Vec<Term>,
+}
+
+/// One term of the sum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Term {
+    /// Whose bytes they are.
+    pub owner: TapeOwner,
+    /// How they come about, with the numbers in it.
+    pub formula: String,
+    /// Where that is from.
+    pub source: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What a card costs before anything is allocated, in bytes: low, expected, high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CardCost {
+    /// What of the card decides which kernels run.
+    pub traits: CardTraits,
+    /// The context.
+    pub context: [u64; 3],
+    /// What CUDA reports as the card's total, where a card is meant; some programs take more of a larger one.
+    pub capacity: Option<u64>,
+}
+
+impl CardCost {
+    /// Of a card of the catalogue.
+    #[must_use]
+    pub fn of(gpu: &Gpu) -> Self {
+        let capability = gpu.compute_capability();
+        let context = &gpu.context;
+        Self {
+            traits: CardTraits { capability: capability.major * 10 + capability.minor },
+            context: [context.low_bytes, context.expected_bytes, context.high_bytes],
+            capacity: Some(gpu.capacity_bytes),
+        }
+    }
+}
