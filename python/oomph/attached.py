@@ -14,6 +14,7 @@ import time
 
 from io import open as _open
 
+from oomph import _protocol as protocol
 from oomph.history import History, write_whole
 from oomph.owners.graph import Graph
 from oomph.owners.modules import Modules
@@ -139,7 +140,7 @@ def write_files(torch, base, answer, history=None):
     names = json.dumps(notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
     before = os.umask(0o077)
     try:
-        write_whole(base + ".names.json", lambda file: file.write(names))
+        write_whole(base + protocol.PATH_NAMES_END, lambda file: file.write(names))
         write_whole(base + ".pickle", lambda file: history.save(snapshot, file))
     finally:
         os.umask(before)

@@ -13,6 +13,8 @@ import os
 import shlex
 import sys
 
+from oomph import _protocol as protocol
+
 FILES = ("rm", "rmdir", "mv", "cp", "mkdir", "ln", "touch")
 SENDERS = ("rsync", "scp", "rclone", "aws", "gsutil", "gcloud", "azcopy")
 _FLAGS = {
@@ -99,9 +101,9 @@ def _environment(given, folder):
         path = os.fsdecode(path)
     if not path.startswith(folder):
         made[key] = folder + os.pathsep + path
-    run = os.environ.get("OOMPH_RUN")
+    run = os.environ.get(protocol.PATH_RUN_VARIABLE)
     if run and key == "PATH":
-        made.setdefault("OOMPH_RUN", run)
+        made.setdefault(protocol.PATH_RUN_VARIABLE, run)
     return made
 
 
@@ -172,7 +174,7 @@ def _protected(ov, path):
 
 def _own(name, arguments):
     """Become the machine's own command."""
-    in_run = os.path.join(os.path.realpath(os.environ.get("OOMPH_RUN", "")), "overlay", "bin")
+    in_run = os.path.join(os.path.realpath(os.environ.get(protocol.PATH_RUN_VARIABLE, "")), protocol.PATH_OVERLAY, "bin")
     runtime = os.path.realpath(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     for folder in (os.environ.get("PATH") or os.defpath).split(os.pathsep):
         path, real = os.path.join(folder or os.curdir, name), os.path.realpath(folder or os.curdir)

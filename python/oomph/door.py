@@ -9,6 +9,8 @@ import stat
 import struct
 import threading
 
+from oomph import _protocol as protocol
+
 _PATIENCE = 0.5
 """Seconds in which the main thread may begin with a script."""
 
@@ -20,9 +22,9 @@ def install(folder):
     """Open the door of this process. Its children, which are other processes, have none."""
     import socket
 
-    place = os.path.join(folder, "door")
+    place = os.path.join(folder, protocol.PATH_DOOR)
     os.makedirs(place, mode=0o700, exist_ok=True)
-    path = os.path.join(place, "%d.sock" % os.getpid())
+    path = os.path.join(place, "%d%s" % (os.getpid(), protocol.PATH_DOOR_END))
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         door.bind(path)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+from oomph import _protocol as protocol
 from oomph import hook, notebook, ranks, sites
 
 _exit = os._exit
@@ -135,7 +136,7 @@ class Agreement:
     PATIENCE = 50
 
     def __init__(self, folder):
-        self.folder = os.path.join(folder, "hook", "ready")
+        self.folder = os.path.join(folder, protocol.PATH_HOOK, protocol.PATH_READY)
         self.world = _local_world()
         self.since = None
 

@@ -10,6 +10,7 @@ import os
 import sys
 import weakref
 
+from oomph import _protocol as protocol
 from oomph import hook
 from oomph.ahead import Follower
 from oomph.signs import Signs
@@ -155,12 +156,12 @@ class Guard:
     def _is_asked(self):
         """Whether `oomph run --act` has a remedy and asks the program to save and end."""
         folder = self.record.folder
-        asked = os.path.exists(os.path.join(folder, "leave"))
+        asked = os.path.exists(os.path.join(folder, protocol.PATH_LEAVE))
         distributed = sys.modules.get("torch.distributed")
         if not asked or distributed is None or not distributed.is_initialized() or distributed.get_world_size() == 1:
             return asked
         # All ranks save at the same step: no rank is more than one step before another.
-        path = os.path.join(folder, "leave-at")
+        path = os.path.join(folder, protocol.PATH_LEAVE_AT)
         if not os.path.exists(path):
             if distributed.get_rank() == 0:
                 with open(path + ".new", "w") as file:

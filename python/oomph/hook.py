@@ -7,7 +7,10 @@ program itself imports them, so a process that never uses torch pays for one sma
 import os
 import sys
 
+from oomph import _protocol as protocol
+
 _DEFAULTS = {
+    "schema": protocol.SCHEMA_HOOK_CONFIG,
     "stop": {"mode": "peak-stable", "steps": 3},
     "follow": True,
     "values": "off",
@@ -165,7 +168,7 @@ def _attach():
 
 def run_folder():
     """The run folder of this process, or None outside a run."""
-    return os.environ.get("OOMPH_RUN") or None
+    return os.environ.get(protocol.PATH_RUN_VARIABLE) or None
 
 
 def is_ours(folder):
@@ -205,11 +208,24 @@ def _parse(text):
         return json.loads(text)
 
 
+def _refuse(folder, found):
+    """End this process, in which nothing of the program has run yet: by the words of another version it would be followed,
+    kept from writing or changed in other ways than the launcher wants."""
+    os.write(2, (
+        "oomph: %s is %r, and this hook reads %r: two versions of oomph are mixed; "
+        "remove other installations of oomph from PYTHONPATH\n"
+        % (os.path.join(folder, protocol.PATH_HOOK_CONFIG), found, protocol.SCHEMA_HOOK_CONFIG)
+    ).encode("utf-8", "replace"))
+    os._exit(2)
+
+
 def _read_config(folder):
     result = dict(_DEFAULTS)
     try:
-        with open(os.path.join(folder, "hook.json"), "rb") as file:
+        with open(os.path.join(folder, protocol.PATH_HOOK_CONFIG), "rb") as file:
             given = _parse(file.read().decode("utf-8"))
+        if given.get("schema") != protocol.SCHEMA_HOOK_CONFIG:
+            _refuse(folder, given.get("schema"))
         for key, value in given.items():
             if key == "stop" and isinstance(value, dict):
                 result["stop"] = dict(_DEFAULTS["stop"], **value)
@@ -320,7 +336,7 @@ def _private_view(folder):
     The record of the view is a list of names and values, each ended by a zero byte (`crates/oomph-private`).
     """
     try:
-        with open(os.path.join(folder, "private"), "rb") as file:
+        with open(os.path.join(folder, protocol.PATH_VIEW), "rb") as file:
             record = file.read().split(b"\0")
     except OSError:
         return None

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+from oomph import _protocol as protocol
 from oomph import hook, installed
 from oomph.signs import size
 
@@ -57,19 +58,22 @@ class Watch:
         _current = self
         self.folder, self._lock = _run_folder(
             {
+                "schema": protocol.SCHEMA_HOOK_CONFIG,
                 "stop": {"mode": "exit", "steps": 0},
                 "follow": False,
                 "values": "off",
                 "allow_writes": True,
                 "network": "all",
+                "random_weights": False,
+                "program_root": os.getcwd(),
                 "history": self.record != "off",
                 "history_entries": _RING,
                 "names": self.record == "full",
                 "guard": {"quiet": self.quiet},
             }
         )
-        before = os.environ.get("OOMPH_RUN")
-        os.environ["OOMPH_RUN"] = self.folder
+        before = os.environ.get(protocol.PATH_RUN_VARIABLE)
+        os.environ[protocol.PATH_RUN_VARIABLE] = self.folder
         try:
             hook.install()
             from oomph import record
@@ -78,9 +82,9 @@ class Watch:
         finally:
             # A child that this program starts is no part of the watch.
             if before is None:
-                del os.environ["OOMPH_RUN"]
+                del os.environ[protocol.PATH_RUN_VARIABLE]
             else:
-                os.environ["OOMPH_RUN"] = before
+                os.environ[protocol.PATH_RUN_VARIABLE] = before
         self._hear_the_end()
         return self
 
@@ -123,15 +127,15 @@ class Watch:
 
     def _kept(self):
         """Copy what the hook left of the death to where it stays."""
-        beside = os.path.join(self.folder, "hook", "%d." % os.getpid())
-        if not os.path.exists(beside + "snapshot.pickle"):
+        beside = os.path.join(self.folder, protocol.PATH_HOOK, str(os.getpid()))
+        if not os.path.exists(beside + protocol.PATH_SNAPSHOT_END):
             return None
         os.makedirs(self.keep, exist_ok=True)
         name = "%s-%d" % (time.strftime("%Y%m%d-%H%M%S"), os.getpid())
         path = os.path.join(self.keep, name)
-        shutil.copyfile(beside + "snapshot.pickle", path + ".pickle")
-        if os.path.exists(beside + "names.json"):
-            shutil.copyfile(beside + "names.json", path + ".names.json")
+        shutil.copyfile(beside + protocol.PATH_SNAPSHOT_END, path + ".pickle")
+        if os.path.exists(beside + protocol.PATH_NAMES_END):
+            shutil.copyfile(beside + protocol.PATH_NAMES_END, path + protocol.PATH_NAMES_END)
         return path + ".pickle"
 
     def _hear_the_end(self):
@@ -271,11 +275,11 @@ def _run_folder(config):
             os.mkdir(path, 0o700)
         except OSError:
             continue
-        lock = os.open(os.path.join(path, "launcher.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = os.open(os.path.join(path, protocol.PATH_LAUNCHER_LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with open(os.path.join(path, "hook.json"), "w") as file:
+        with open(os.path.join(path, protocol.PATH_HOOK_CONFIG), "w") as file:
             json.dump(config, file)
         return path, lock
     raise OSError("cannot make a folder in %s" % tempfile.gettempdir())

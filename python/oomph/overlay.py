@@ -16,6 +16,7 @@ import errno
 import os
 import stat
 
+from oomph import _protocol as protocol
 from oomph.places import Places
 
 _LINK = "/proc/oomph-lower"
@@ -58,8 +59,8 @@ class Overlay:
     def __init__(self, run_folder, program_root=None):
         import mmap
 
-        self.root = os.path.join(os.path.realpath(run_folder), "scratch")
-        private = os.path.join(os.path.realpath(run_folder), "overlay")
+        self.root = os.path.join(os.path.realpath(run_folder), protocol.PATH_SCRATCH)
+        private = os.path.join(os.path.realpath(run_folder), protocol.PATH_OVERLAY)
         os.makedirs(self.root, exist_ok=True)
         os.makedirs(private, exist_ok=True)
         self.private = private

@@ -10,9 +10,12 @@ import sys
 import threading
 import time
 
-LOAD, FORWARD, BACKWARD, OPTIMIZER = "load", "forward", "backward", "optimizer"
-EVALUATION, GENERATION, SAVING = "evaluation", "generation", "saving"
-ENCODING, DENOISING, DECODING = "text encoding", "denoising", "decoding"
+from oomph import _protocol as protocol
+
+LOAD, FORWARD, BACKWARD = protocol.PHASE_LOAD, protocol.PHASE_FORWARD, protocol.PHASE_BACKWARD
+OPTIMIZER, EVALUATION, GENERATION = protocol.PHASE_OPTIMIZER, protocol.PHASE_EVAL, protocol.PHASE_GENERATE
+SAVING, ENCODING = protocol.PHASE_SAVING, protocol.PHASE_TEXT_ENCODING
+DENOISING, DECODING = protocol.PHASE_DENOISING, protocol.PHASE_DECODING
 
 _BRIEF = 0.0005
 """An interval shorter than this, in seconds, is joined to the one before where both have the same name."""
@@ -94,7 +97,7 @@ class Phases:
 
     def iteration_ended(self, loop):
         """An iteration of a loop has ended; one without a backward pass, in a program that trains, evaluates."""
-        if loop.kind == "evaluation" and self.trains:
+        if loop.kind == protocol.LOOP_EVALUATION and self.trains:
             self.close(EVALUATION)
 
     @contextlib.contextmanager

@@ -4,6 +4,8 @@ import os
 import stat
 import sys
 
+from oomph import _protocol as protocol
+
 _TEMPORARY_CACHES = ("torchinductor_", "triton", "torch_extensions", "matplotlib", "numba", "pymp-", ".X11", ".ICE", ".font")
 """Names in a temporary folder that are caches, which programs share between runs."""
 
@@ -31,7 +33,7 @@ class Places:
                 temporary |= _forms(os.environ[variable])
         temporary |= _forms("/tmp") | _forms("/var/tmp") | {"/dev/shm"}
         temporary.discard("/")
-        if os.path.isfile(os.path.join(run_folder, "fence")):
+        if os.path.isfile(os.path.join(run_folder, protocol.PATH_FENCE)):
             # The kernel refuses to write anywhere else. Temporary files have a folder of the run's own.
             temporary = {"/dev/shm"}
         fenced = temporary == {"/dev/shm"}

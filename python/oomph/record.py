@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+from oomph import _protocol as protocol
 from oomph import ranks
 
 # The overlay replaces the public names of these; the record is written with the originals.
@@ -185,7 +186,7 @@ class Record:
             self.refusal = facts
             before, self.oom = self.oom, facts
             try:
-                self.write(moment="refusal")
+                self.write(moment=protocol.MOMENT_REFUSAL)
             finally:
                 self.oom = before
 
@@ -217,14 +218,14 @@ class Record:
     def _warn_caught(self, oom):
         site = oom.get("site")
         place = "%s:%d" % (site["file"], site["line"]) if site else "an unknown line"
-        phase = "" if oom["phase"] == "other" else " in the %s phase" % oom["phase"]
+        phase = "" if oom["phase"] == protocol.PHASE_OTHER else " in the %s phase" % oom["phase"]
         size = "%.2f GiB" % (oom["requested_bytes"] / 2.0**30) if oom["requested_bytes"] else "some memory"
         self.warn(
             "The program caught an out-of-memory error at %s (%s asked for%s, step %d) and went on."
             % (place, size, phase, oom["step"])
         )
 
-    def as_dict(self, moment="other"):
+    def as_dict(self, moment=protocol.MOMENT_OTHER):
         """The record in the form of docs/internals/run-folder.md. `moment` is where in the program it is made."""
         with self._lock:
             peaks = self.all_peaks()
@@ -233,6 +234,7 @@ class Record:
                 self._warn_caught(self.oom)
                 warnings, self.warnings = self.warnings, warnings
             return {
+                "schema": protocol.SCHEMA_HOOK_REPORT,
                 "pid": os.getpid(),
                 "argv": [str(argument) for argument in getattr(sys, "argv", None) or []],
                 "rank": _rank(),
@@ -313,7 +315,7 @@ class Record:
         except Exception:
             return None
 
-    def write(self, force=True, moment="other"):
+    def write(self, force=True, moment=protocol.MOMENT_OTHER):
         """Write the file; without `force` at most a few times a second.
 
         `moment` is `start`, `step-end`, `refusal` or `other`: what is held at equal moments can be compared.
@@ -327,9 +329,9 @@ class Record:
                 import json
 
                 text = json.dumps(self.as_dict(moment))
-                folder = os.path.join(self.folder, "hook")
+                folder = os.path.join(self.folder, protocol.PATH_HOOK)
                 _mkdir(folder, exist_ok=True)
-                path = os.path.join(folder, "%d.json" % os.getpid())
+                path = os.path.join(folder, "%d%s" % (os.getpid(), protocol.PATH_REPORT_END))
                 part = "%s.%d.part" % (path, threading.get_ident())
                 with _open(part, "w", encoding="utf-8") as file:
                     file.write(text)
@@ -355,7 +357,7 @@ def current():
     """The record of this process, made on first use; in a forked child a fresh one."""
     global _current
     if _current is None:
-        _current = Record(os.environ.get("OOMPH_RUN") or os.curdir)
+        _current = Record(os.environ.get(protocol.PATH_RUN_VARIABLE) or os.curdir)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_current.forked)
     return _current

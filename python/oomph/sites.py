@@ -9,6 +9,7 @@ import re
 import sys
 import sysconfig
 
+from oomph import _protocol as protocol
 from oomph import module_path, notebook
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -228,50 +229,50 @@ def classify(filename, function):
     """Name the phase that one frame stands for, or None when it says nothing."""
     path = filename.replace("\\", "/")
     if "/torch/autograd/" in path and ("backward" in function or function in ("grad", "_engine_run_backward")):
-        return "backward"
+        return protocol.PHASE_BACKWARD
     if path.endswith("/torch/_tensor.py") and function == "backward":
-        return "backward"
+        return protocol.PHASE_BACKWARD
     if "/torch/optim/" in path and not path.endswith("lr_scheduler.py") and not path.endswith("swa_utils.py"):
-        return None if function in ("__init__", "add_param_group", "zero_grad") else "optimizer"
+        return None if function in ("__init__", "add_param_group", "zero_grad") else protocol.PHASE_OPTIMIZER
     if "/bitsandbytes/optim/" in path and function != "__init__":
-        return "optimizer"
+        return protocol.PHASE_OPTIMIZER
     if function == "step" and ("optim" in path.rsplit("/", 1)[-1] or "/optimizers/" in path):
-        return "optimizer"
+        return protocol.PHASE_OPTIMIZER
     if "/transformers/" in path and "/generation/" in path and function in ("generate", "_sample", "_beam_search"):
-        return "generate"
+        return protocol.PHASE_GENERATE
     if function == "generate" and ("/transformers/" in path or "/peft/" in path or "/vllm/" in path):
-        return "generate"
+        return protocol.PHASE_GENERATE
     if "/diffusers/" in path:
         phase = _classify_pipeline(path, function)
         if phase is not None:
             return phase
     if function in _LOAD_NAMES:
-        return "load"
+        return protocol.PHASE_LOAD
     if path.endswith("/torch/serialization.py"):
-        return "load" if "load" in function else "saving" if "save" in function else None
+        return protocol.PHASE_LOAD if "load" in function else protocol.PHASE_SAVING if "save" in function else None
     if function in _SAVE_NAMES:
-        return "saving"
+        return protocol.PHASE_SAVING
     if path.endswith("/torch/nn/modules/module.py") and function in ("_apply", "to", "cuda", "half", "bfloat16", "float"):
-        return "load"
+        return protocol.PHASE_LOAD
     if function in _EVAL_NAMES:
-        return "eval"
+        return protocol.PHASE_EVAL
     if function in _STEP_NAMES and "-packages/" in path:
         return TRAINING_STEP
     if path.endswith("/torch/nn/modules/module.py") and function in ("_call_impl", "_wrapped_call_impl", "_slow_forward"):
-        return "forward"
+        return protocol.PHASE_FORWARD
     # A loss that is computed outside of any module.
-    return "forward" if path.endswith("/torch/nn/functional.py") else None
+    return protocol.PHASE_FORWARD if path.endswith("/torch/nn/functional.py") else None
 
 
 def _classify_pipeline(path, function):
     """The parts of a pipeline of diffusers: its prompt, its denoising loop, its decoder."""
     if "/diffusers/models/autoencoders/" in path and function == "decode":
-        return "decoding"
+        return protocol.PHASE_DECODING
     if "/diffusers/pipelines/" in path:
         if function.lstrip("_").startswith("encode_prompt") or "prompt_embeds" in function:
-            return "text-encoding"
+            return protocol.PHASE_TEXT_ENCODING
         if function == "__call__":
-            return "denoising"
+            return protocol.PHASE_DENOISING
     return None
 
 
@@ -288,27 +289,30 @@ def phase_of_stack(frames, grad_enabled=True, evaluates=True):
         phase = classify(filename, function)
         if phase is None:
             if not grad_enabled and _OWN_EVAL.search(function) and is_user_file(filename):
-                return "eval"
+                return protocol.PHASE_EVAL
         elif phase == TRAINING_STEP:
             step = True
             break
-        elif phase == "forward":
+        elif phase == protocol.PHASE_FORWARD:
             forward = True
-        elif phase == "denoising" and not forward:
+        elif phase == protocol.PHASE_DENOISING and not forward:
             # Outside of its models a pipeline moves latents and images about.
             return None
-        elif phase == "optimizer" and forward:
+        elif phase == protocol.PHASE_OPTIMIZER and forward:
             break
         else:
             return phase
     if step:
-        return "forward"
+        return protocol.PHASE_FORWARD
     if forward and not grad_enabled:
-        return "eval" if (evaluates() if callable(evaluates) else evaluates) else "forward"
-    return "forward" if forward else None
+        return protocol.PHASE_EVAL if (evaluates() if callable(evaluates) else evaluates) else protocol.PHASE_FORWARD
+    return protocol.PHASE_FORWARD if forward else None
 
 
-_SELF_EVIDENT = ("backward", "optimizer", "load", "saving", "generate", "text-encoding", "denoising", "decoding")
+_SELF_EVIDENT = (
+    protocol.PHASE_BACKWARD, protocol.PHASE_OPTIMIZER, protocol.PHASE_LOAD, protocol.PHASE_SAVING, protocol.PHASE_GENERATE,
+    protocol.PHASE_TEXT_ENCODING, protocol.PHASE_DENOISING, protocol.PHASE_DECODING,
+)
 
 
 def _pairs(frame):
@@ -368,15 +372,15 @@ def where(grad_enabled=True, trains=None):
     if site is None or phase is None or own != main:
         # Called from another thread than the program's own: look whether somebody waits for a backward pass.
         for frame in order:
-            if frame is not None and phase_of_stack(_pairs(frame)) == "backward":
-                return Place("backward", site or site_of_frame(frame), library, module)
+            if frame is not None and phase_of_stack(_pairs(frame)) == protocol.PHASE_BACKWARD:
+                return Place(protocol.PHASE_BACKWARD, site or site_of_frame(frame), library, module)
     if site is None:
         for frame in order:
             site = site_of_frame(frame) if frame is not None else None
             if site is not None:
                 phase = phase or phase_of_stack(_pairs(frame), grad_enabled, evaluates)
                 break
-    return Place(phase or "other", site, library, module)
+    return Place(phase or protocol.PHASE_OTHER, site, library, module)
 
 
 def requested_of(message):

@@ -5,6 +5,8 @@ This module knows nothing of torch; the memory comes in as plain numbers, so the
 
 import weakref
 
+from oomph import _protocol as protocol
+
 
 class StepCounter:
     """Counts iterations from the calls of any number of optimizers.
@@ -45,7 +47,7 @@ class StopRule:
         window, an evaluation, the saving of a checkpoint) was seen that often.
         """
         if self.mode == "steps":
-            return "steps" if count >= self.steps else None
+            return protocol.STOPPED_STEPS if count >= self.steps else None
         if self.mode != "peak-stable":
             return None
         peaks = tuple(peaks)
@@ -57,4 +59,4 @@ class StopRule:
         else:
             self._peaks = peaks
             self._unmoved = 0
-        return "peak-stable" if self._unmoved >= self.steps else None
+        return protocol.STOPPED_PEAK_STABLE if self._unmoved >= self.steps else None

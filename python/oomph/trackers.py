@@ -6,6 +6,8 @@ functions are replaced right after; a program that does not use a tracker sees n
 
 import os
 
+from oomph import _protocol as protocol
+
 _ENVIRONMENT = {
     # WANDB_DISABLED is left alone: Transformers 4 refuses `report_to="wandb"` with it, and 5 has dropped it.
     "wandb": {"WANDB_MODE": "disabled", "WANDB_SILENT": "true"},
@@ -75,7 +77,7 @@ def _comet(module):
 
 
 def _mlflow_scratch():
-    return "file:" + os.path.join(os.environ.get("OOMPH_RUN", "/tmp"), "scratch", ".mlruns")
+    return "file:" + os.path.join(os.environ.get(protocol.PATH_RUN_VARIABLE, "/tmp"), protocol.PATH_SCRATCH, ".mlruns")
 
 
 def _is_remote(uri):

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from oomph import _protocol as protocol
 from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights, work
 
 
@@ -190,7 +191,7 @@ class Watcher:
             hook.guarded(self.owners.started)
         if self.record.guard is not None:
             hook.guarded(self.record.guard.cuda_started)
-        self.record.write(moment="start")
+        self.record.write(moment=protocol.MOMENT_START)
 
     def hear_errors(self):
         """Learn of each out-of-memory error that Python code gets to see, whether it is caught or not."""
@@ -228,7 +229,7 @@ class Watcher:
                 self.record.note_refusal(facts)
             else:
                 self.record.note_oom(facts)
-                self.record.write(moment="refusal")
+                self.record.write(moment=protocol.MOMENT_REFUSAL)
             if self.owners is not None:
                 self.owners.out_of_memory()
         except Exception:
@@ -245,7 +246,7 @@ class Watcher:
     def cache_refused(self, error, needed, available):
         """vLLM has found that its share of the card leaves too little for the cache of one request, and gives up."""
         facts = self._oom(0, needed, available, error)
-        facts.update(phase="load", fatal=True)
+        facts.update(phase=protocol.PHASE_LOAD, fatal=True)
         self.record.note_oom(facts)
         self.record.write()
 
@@ -262,13 +263,13 @@ class Watcher:
         program = self.record.program
         place = sites.where(torch.is_grad_enabled(), program.trains if program is not None else None)
         called = place.module
-        if called is not None and place.phase == "backward":
+        if called is not None and place.phase == protocol.PHASE_BACKWARD:
             called = module_path.of_recomputation(called)
         module, model = called.names() if called is not None else (None, None)
         phase = place.phase
         if self._evaluates(phase) and not place.in_training_step:
             # A validation without `no_grad` looks like training.
-            phase = "eval"
+            phase = protocol.PHASE_EVAL
         allocated = reserved = 0
         if self._usable():
             stats = torch._C._cuda_memoryStats(device)
@@ -301,9 +302,9 @@ class Watcher:
     def _evaluates(self, phase):
         """Whether a forward pass, or what no frame tells, belongs to an evaluation."""
         course, phases = self.course, self.record.phases
-        if course is None or phase not in ("forward", "other"):
+        if course is None or phase not in (protocol.PHASE_FORWARD, protocol.PHASE_OTHER):
             return False
-        return course.is_evaluating() or phase == "forward" and phases.is_evaluating() and not course.is_about_to_train()
+        return course.is_evaluating() or phase == protocol.PHASE_FORWARD and phases.is_evaluating() and not course.is_about_to_train()
 
     def failed(self, error):
         """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""
@@ -316,7 +317,7 @@ class Watcher:
             if known is None or known["fatal"] or not told_by_allocator:
                 # The allocator was not asked: the driver or a library ran out of memory by itself.
                 fatal = self._oom_by_itself(cause)
-                if known is not None and fatal["phase"] == "other" and known["step"] == fatal["step"]:
+                if known is not None and fatal["phase"] == protocol.PHASE_OTHER and known["step"] == fatal["step"]:
                     # The frames are gone by now; what was refused before lay in the same step.
                     fatal["phase"] = known["phase"]
                 self.record.note_oom(fatal)
@@ -432,8 +433,8 @@ class Watcher:
                 hook.guarded(self.record.guard.look, self._held)
             reason = self.rule.after_step(self.counter.steps, [peaks[index][0] for index in sorted(peaks)])
             if reason == "peak-stable" and self.course is not None:
-                reason = None if self.course.may_go_on() else "budget"
-            if reason in ("peak-stable", "budget"):
+                reason = None if self.course.may_go_on() else protocol.STOPPED_BUDGET
+            if reason in (protocol.STOPPED_PEAK_STABLE, protocol.STOPPED_BUDGET):
                 self.ready = self.ready or ends.Agreement(hook.run_folder())
                 if not self.ready.all_ready(self.counter.steps):
                     reason = None
@@ -441,7 +442,7 @@ class Watcher:
                 self.ready.withdraw()
                 self.ready = None
             if reason is None:
-                self.record.write(force=False, moment="step-end")
+                self.record.write(force=False, moment=protocol.MOMENT_STEP_END)
         except Exception:
             return
         if reason is not None:

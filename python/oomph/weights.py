@@ -14,6 +14,7 @@ import os
 import re
 import threading
 
+from oomph import _protocol as protocol
 from oomph import hollow
 
 _MISSING = re.compile(
@@ -487,7 +488,7 @@ def _folder(name):
     global _count
     _count += 1
     base = re.sub(r"[^A-Za-z0-9._-]+", "--", str(name).strip("/"))[-80:]
-    run = os.environ.get("OOMPH_RUN") or os.curdir
-    folder = os.path.join(os.path.realpath(run), "scratch", ".weights", "%d-%d" % (os.getpid(), _count), base)
+    run = os.environ.get(protocol.PATH_RUN_VARIABLE) or os.curdir
+    folder = os.path.join(os.path.realpath(run), protocol.PATH_SCRATCH, ".weights", "%d-%d" % (os.getpid(), _count), base)
     os.makedirs(folder, exist_ok=True)
     return folder

@@ -12,6 +12,8 @@ import unittest
 PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, PYTHON)
 
+import strict  # noqa: E402
+
 
 class RunCase(unittest.TestCase):
     """A test with a run folder and a folder of the user's that holds a few files.
@@ -36,7 +38,7 @@ class RunCase(unittest.TestCase):
 
     def configure(self, **more):
         """Write hook.json: what every run has, what this case wants, and more."""
-        config = {"stop": {"mode": "exit", "steps": 3}, "program_root": self.user, **self.config, **more}
+        config = {"schema": "oomph.hook-config/1", "stop": {"mode": "exit", "steps": 3}, "program_root": self.user, **self.config, **more}
         with open(os.path.join(self.run_folder, "hook.json"), "w") as file:
             json.dump(config, file)
 
@@ -70,7 +72,7 @@ class RunCase(unittest.TestCase):
         return done.stdout
 
     def records(self):
-        """The records that the run left, by the order of their file names."""
+        """The records that the run left, by the order of their file names; each must be what its schema says."""
         folder = os.path.join(self.run_folder, "hook")
         if not os.path.isdir(folder):
             return []
@@ -79,4 +81,6 @@ class RunCase(unittest.TestCase):
             if name.endswith(".json"):
                 with open(os.path.join(folder, name)) as file:
                     result.append(json.load(file))
+                problems = strict.problems(result[-1])
+                self.assertFalse(problems, "%s is not what crates/oomph-protocol declares: %s" % (name, problems))
         return result

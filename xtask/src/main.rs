@@ -7,6 +7,7 @@
 //! errors by family and writes the widths of its intervals.
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
+//! `cargo xtask schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
 //! `cargo xtask check` runs the checks that need no test: format, lints, layers, words, links.
 //! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
 //! `cargo xtask links` checks the links between pages, and that the book has every page.
@@ -27,6 +28,7 @@ mod library;
 mod links;
 mod preprocess;
 mod rules;
+mod schemas;
 mod spread;
 #[path = "../../crates/oomph-vgpu/build/table.rs"]
 mod table;
@@ -82,6 +84,12 @@ enum Command {
     /// Write the page of what has run on the virtual GPU, from readings.
     Frameworks {
         /// Change nothing, and fail if the page would change.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write the JSON Schemas of documents and the Python module of the protocol.
+    Schemas {
+        /// Change nothing, and fail if a file would change.
         #[arg(long)]
         check: bool,
     },
@@ -155,6 +163,7 @@ fn main() -> ExitCode {
         }
         Command::Calibrate { check, rows, measured } => calibrate::run(check, rows, measured.as_deref()),
         Command::Frameworks { check } => frameworks::run(check),
+        Command::Schemas { check } => schemas::run(check),
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
         Command::Check { fast } => check::run(fast),

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use oomph_protocol::paths;
 
 use crate::error::AttachError;
 use crate::process;
@@ -29,7 +30,7 @@ pub(crate) fn check(target: &Target) -> Result<(), String> {
 /// The socket of a target, as this process sees it.
 fn path(target: &Target) -> Result<PathBuf, String> {
     let Some(run) = &target.run_folder else { return Err("it does not run under oomph".to_owned()) };
-    let below = PathBuf::from("door").join(format!("{}.sock", target.inner_pid));
+    let below = PathBuf::from(paths::DOOR).join(format!("{}{}", target.inner_pid, paths::DOOR_END));
     let inside = process::folder(target.pid).join("root").join(run.strip_prefix("/").unwrap_or(run)).join(&below);
     let found =
         [run.join(&below), inside].into_iter().find_map(|path| Some((std::fs::symlink_metadata(&path).ok()?, path)));

@@ -77,7 +77,10 @@ impl Target {
             gid: status.numbers("Gid").first().copied().unwrap_or(0),
             threads: process::threads(pid).len(),
             python,
-            run_folder: environment.get("OOMPH_RUN").filter(|folder| !folder.is_empty()).map(PathBuf::from),
+            run_folder: environment
+                .get(oomph_protocol::paths::RUN_VARIABLE)
+                .filter(|folder| !folder.is_empty())
+                .map(PathBuf::from),
             rank: rank.and_then(|rank| rank.parse().ok()),
             forbids_remote_debug: environment.get("PYTHON_DISABLE_REMOTE_DEBUG").is_some_and(|value| !value.is_empty())
                 || command.split([' ', '=']).any(|word| disable(word.trim_start_matches("-X"))),

@@ -7,6 +7,14 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
+    /// A process of the run speaks another version of the protocol.
+    #[error("{} cannot be read: {mismatch}; remove other installations of oomph from the program's PYTHONPATH", path.display())]
+    OtherVersion {
+        /// The file that it wrote.
+        path: PathBuf,
+        /// Its version and ours.
+        mismatch: oomph_protocol::Mismatch,
+    },
     /// There is no folder in which to keep environments.
     #[error("there is no cache folder: neither OOMPH_CACHE_DIR, XDG_CACHE_HOME nor HOME is set; set OOMPH_CACHE_DIR")]
     NoCacheDir,

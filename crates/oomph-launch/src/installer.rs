@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use oomph_protocol::paths;
+
 use crate::run_folder::write_private;
 use crate::secrets::without_password;
 use crate::{LaunchError, find_program};
@@ -124,7 +126,7 @@ impl Installer {
             #[cfg(target_os = "linux")]
             command.env(crate::watchdog::MARK_VARIABLE, &mark);
             // Variables of another environment, or of a run, must not reach into this one.
-            for name in ["VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "OOMPH_RUN", "UV_PYTHON"] {
+            for name in ["VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", paths::RUN_VARIABLE, "UV_PYTHON"] {
                 command.env_remove(name);
             }
             let failure = match run(&mut command, work.output) {

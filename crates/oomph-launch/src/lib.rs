@@ -21,7 +21,6 @@
 // Elsewhere a run is refused before most of this is reached.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
-pub mod activity;
 mod cache;
 mod cached;
 mod cleanup;
@@ -63,19 +62,15 @@ pub use companion::Companion;
 pub use environment::Environment;
 pub use error::LaunchError;
 pub use group::{Ending, end_group, end_with_parent};
-pub use hook::{
-    AppliedRemedy, AppliedState, Batches, Guard, HookBatch, HookBatchRange, HookBatchSize, HookBatches, HookBlocks,
-    HookCheckpoint, HookCompiled, HookConfig, HookDevice, HookFailure, HookFollowedLoop, HookGrowth, HookHeld,
-    HookHistory, HookHolder, HookHostShortage, HookKept, HookLimit, HookLoader, HookLoop, HookMemoryNow, HookModel,
-    HookOom, HookOptimizer, HookPhase, HookPipeline, HookProgram, HookProgress, HookRemedy, HookReport, HookReports,
-    HookSite, HookTrainer, HookTrainerArguments, HookUnknownSize, HookUnreached, LimitScales, Network, Routing, Stop,
-    StopMode, UnknownSizes, Values,
-};
+pub use hook::{HookHistory, HookReports};
 pub use host::{available_host_memory_bytes, host_memory_bytes};
 pub use inspect::{Problem, PythonFacts, TorchFacts};
 pub use installer::{InstallerOutput, installer_of};
 pub use newer_cudnn::nearest_cudnn;
 pub use oomph_private::{Written, WrittenFile};
+pub use oomph_protocol::device as activity;
+pub use oomph_protocol::hook::*;
+pub use oomph_protocol::{LimitScales, LoopKind, Moment, Phase, RemedyState, Stopped};
 pub use prepare::{Prepared, Request, prepare};
 pub use private::WriteFloor;
 pub use program::{ProgramKind, find_program};

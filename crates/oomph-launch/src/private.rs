@@ -61,6 +61,7 @@ mod linux {
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use oomph_private::{FENCE_FILE, Made, PLAN_FILE, Plan, Record, Written};
+    use oomph_protocol::paths;
 
     use super::{FLOOR_VARIABLE, WriteFloor};
     use crate::run_folder::{make_private, write_private};
@@ -75,11 +76,11 @@ mod linux {
     /// Variables of the dynamic loader.
     const LOADER: [&str; 3] = ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"];
 
-    const RECORD: &str = "private";
+    const RECORD: &str = paths::VIEW;
     /// The folder for temporary files behind a fence.
-    const TEMPORARY: &str = "tmp";
-    const REFUSED: &str = "private.refused";
-    const NOT_STARTED: &str = "private.not-started";
+    const TEMPORARY: &str = paths::TEMPORARY;
+    const REFUSED: &str = paths::VIEW_REFUSED;
+    const NOT_STARTED: &str = paths::VIEW_NOT_STARTED;
 
     /// The executable knows how to be the step.
     static AVAILABLE: AtomicBool = AtomicBool::new(false);

@@ -7,26 +7,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
+use oomph_protocol::device::{Activity, Refusal};
+use oomph_protocol::{Document, ReadError, paths};
 
-use crate::activity::{Activity, Refusal};
 use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup};
-
-/// The file whose lock says that the folder's launcher lives. A lock rather than the process id of the name,
-/// because containers share /dev/shm and /tmp and not their process numbers.
-pub(crate) const LOCK_FILE: &str = "launcher.lock";
-
-/// The file with the books of the virtual cards.
-pub(crate) const LEDGER: &str = "ledger";
-
-/// The folder that asks the virtual GPU for logs, and receives them.
-const DEVICE_LOGS: &str = "device-log";
-
-/// Where a dry run's writes go.
-const SCRATCH: &str = "scratch";
-
-/// Where what is written into a private view is kept.
-const STORE: &str = "store";
 
 /// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
 const SWEEP_AFTER: Duration = Duration::from_secs(60);
@@ -67,21 +51,21 @@ impl RunFolder {
 
     fn create_in(bases: &[PathBuf], scratch_bases: &[PathBuf], config: &HookConfig) -> Result<Self, LaunchError> {
         let main = OwnedFolder::create_in_first(bases)?;
-        let hook = main.path.join("hook");
+        let hook = main.path.join(paths::HOOK);
         make_private(&hook).map_err(|source| LaunchError::run_folder(&hook, source))?;
 
         // A dry run's checkpoints can be as large as real ones. In memory they would take what the program needs.
-        let scratch_path = main.path.join(SCRATCH);
+        let scratch_path = main.path.join(paths::SCRATCH);
         let scratch = if in_memory(&main.path) { OwnedFolder::create_in_first(scratch_bases).ok() } else { None };
         let linked = scratch.filter(|scratch| {
-            let folder = scratch.path.join(SCRATCH);
+            let folder = scratch.path.join(paths::SCRATCH);
             make_private(&folder).and_then(|()| link(&folder, &scratch_path)).is_ok()
         });
         if linked.is_none() {
             make_private(&scratch_path).map_err(|source| LaunchError::run_folder(&scratch_path, source))?;
         }
 
-        let config_path = main.path.join("hook.json");
+        let config_path = main.path.join(paths::HOOK_CONFIG);
         let text = serde_json::to_vec(config).map_err(io::Error::from);
         text.and_then(|text| write_private(&config_path, &text))
             .map_err(|source| LaunchError::run_folder(&config_path, source))?;
@@ -100,12 +84,12 @@ impl RunFolder {
 
     /// Where the ledger belongs.
     pub fn ledger(&self) -> PathBuf {
-        self.main.path.join(LEDGER)
+        self.main.path.join(paths::LEDGER)
     }
 
     /// Where a dry run's writes go.
     pub fn scratch(&self) -> PathBuf {
-        self.main.path.join(SCRATCH)
+        self.main.path.join(paths::SCRATCH)
     }
 
     /// Where what is written into a private view is kept: on disk, and in memory.
@@ -113,7 +97,7 @@ impl RunFolder {
     pub(crate) fn stores(&self) -> (PathBuf, PathBuf) {
         let on_disk = self.on_disk.as_ref().unwrap_or(&self.main);
         // One is never below the other, and both are gone with their folders.
-        (on_disk.path.join(STORE), self.main.path.join("store-in-memory"))
+        (on_disk.path.join(paths::STORE), self.main.path.join(paths::STORE_IN_MEMORY))
     }
 
     /// How the program's writes were kept away from the user's files.
@@ -155,9 +139,9 @@ impl RunFolder {
     pub fn reports(&self) -> HookReports {
         let mut found = HookReports::default();
         for path in self.report_files() {
-            match read_json::<HookReport>(&path) {
-                Some(report) => found.reports.push(report),
-                None => found.unreadable.push(path),
+            match read::<HookReport>(&path) {
+                Ok(report) => found.reports.push(report),
+                Err(_) => found.unreadable.push(path),
             }
         }
         found.reports.sort_by_key(|report| (report.rank.unwrap_or(0), report.pid));
@@ -165,12 +149,25 @@ impl RunFolder {
         found
     }
 
+    /// Refuses what a hook or a virtual GPU of another version wrote: figures that are read by the wrong declaration are
+    /// worse than none.
+    ///
+    /// # Errors
+    /// When a document in the folder is of another version; the error names the file and both versions.
+    pub fn check_versions(&self) -> Result<(), LaunchError> {
+        let mut reports = self.report_files().into_iter();
+        let found = reports.find_map(other_version::<HookReport>);
+        let found = found.or_else(|| self.device_files(paths::REPORT_END).find_map(other_version::<Activity>));
+        let found = found.or_else(|| self.device_files(paths::REFUSAL_END).find_map(other_version::<Refusal>));
+        found.map_or(Ok(()), Err)
+    }
+
     /// Asks the virtual GPU to log what each process takes of it, for [`Self::histories`].
     ///
     /// # Errors
     /// When the folder for the logs cannot be made.
     pub fn log_devices(&self) -> Result<(), LaunchError> {
-        let path = self.main.path.join(DEVICE_LOGS);
+        let path = self.main.path.join(paths::DEVICE_LOG);
         make_private(&path).map_err(|source| LaunchError::run_folder(&path, source))
     }
 
@@ -179,7 +176,7 @@ impl RunFolder {
     /// # Errors
     /// When the folder cannot be written.
     pub fn ask_to_leave(&self) -> Result<(), LaunchError> {
-        let path = self.main.path.join("leave");
+        let path = self.main.path.join(paths::LEAVE);
         fs::write(&path, b"").map_err(|source| LaunchError::run_folder(&path, source))
     }
 
@@ -187,10 +184,9 @@ impl RunFolder {
     /// died too early left nothing.
     pub fn histories(&self) -> Vec<HookHistory> {
         let mut found = self.recordings();
-        for entry in fs::read_dir(self.main.path.join(DEVICE_LOGS)).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.main.path.join(paths::DEVICE_LOG)).into_iter().flatten().flatten() {
             let log = entry.path();
-            let stem = log.file_stem().and_then(|stem| stem.to_str());
-            if let Some(pid) = stem.and_then(|stem| stem.parse().ok())
+            if let Some(pid) = paths::process_of(&log, paths::DEVICE_LOG_END)
                 && found.iter().all(|history| history.pid != pid)
             {
                 found.push(HookHistory { pid, snapshot: log, names: None });
@@ -203,8 +199,8 @@ impl RunFolder {
     fn recordings(&self) -> Vec<HookHistory> {
         self.hook_files()
             .filter_map(|snapshot| {
-                let pid = snapshot.file_name()?.to_str()?.strip_suffix(".snapshot.pickle")?.parse().ok()?;
-                let names = snapshot.with_file_name(format!("{pid}.names.json"));
+                let pid = paths::process_of(&snapshot, paths::SNAPSHOT_END)?;
+                let names = paths::of_process(&self.main.path, paths::HOOK, pid, paths::NAMES_END);
                 Some(HookHistory { pid, names: names.is_file().then_some(names), snapshot })
             })
             .collect()
@@ -212,25 +208,24 @@ impl RunFolder {
 
     /// What the virtual GPU counted of each process's memory calls. A process that was killed left nothing.
     pub fn activities(&self) -> Vec<Activity> {
-        let mut found: Vec<Activity> = self.device_files(".json").filter_map(|path| read_json(&path)).collect();
+        let mut found: Vec<Activity> =
+            self.device_files(paths::REPORT_END).filter_map(|path| read(&path).ok()).collect();
         found.sort_by_key(|activity| activity.pid);
         found
     }
 
     /// The last allocation that a card refused to each process, as far as the calls that led to it are known.
     pub fn refusals(&self) -> Vec<Refusal> {
-        let mut found: Vec<Refusal> = self.device_files(".refused.json").filter_map(|path| read_json(&path)).collect();
+        let mut found: Vec<Refusal> =
+            self.device_files(paths::REFUSAL_END).filter_map(|path| read(&path).ok()).collect();
         found.sort_by_key(|refusal| refusal.pid);
         found
     }
 
     /// The files of the folder `device` that are called by a process's number and this.
     fn device_files(&self, end: &'static str) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(self.main.path.join("device")).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(move |path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.and_then(|name| name.strip_suffix(end)).is_some_and(is_number)
-        })
+        let entries = fs::read_dir(self.main.path.join(paths::DEVICE)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(move |path| paths::process_of(path, end).is_some())
     }
 
     fn report_files(&self) -> Vec<PathBuf> {
@@ -244,15 +239,18 @@ impl RunFolder {
 
 /// The reports of the hook in a run folder.
 pub(crate) fn report_files(folder: &Path) -> Vec<PathBuf> {
-    let is_report = |path: &PathBuf| {
-        path.extension().is_some_and(|end| end == "json")
-            && path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_number)
-    };
-    hook_files(folder).filter(is_report).collect()
+    hook_files(folder).filter(|path| paths::process_of(path, paths::REPORT_END).is_some()).collect()
+}
+
+fn other_version<T: Document>(path: PathBuf) -> Option<LaunchError> {
+    match read::<T>(&path) {
+        Err(ReadError::Mismatch(mismatch)) => Some(LaunchError::OtherVersion { path, mismatch }),
+        _ => None,
+    }
 }
 
 fn hook_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(folder.join("hook")).into_iter().flatten().flatten();
+    let entries = fs::read_dir(folder.join(paths::HOOK)).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
 }
 
@@ -280,7 +278,7 @@ impl OwnedFolder {
         let path = base.join(fresh_name());
         make_private(&path)?;
         cleanup::register(&path);
-        let lock = File::create(path.join(LOCK_FILE)).and_then(|file| file.lock().map(|()| file));
+        let lock = File::create(path.join(paths::LAUNCHER_LOCK)).and_then(|file| file.lock().map(|()| file));
         match lock {
             Ok(lock) => Ok(Self { path, _lock: lock }),
             Err(error) => {
@@ -340,18 +338,23 @@ fn has_room(_base: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
+/// Reads a document that another process of a run wrote.
+///
+/// # Errors
+/// When it cannot be read, is not of the declared shape, or is of another version.
+pub(crate) fn read<T: Document>(path: &Path) -> Result<T, ReadError> {
+    let text = read_bounded(path).map_err(|error| ReadError::Json(serde_json::Error::io(error)))?;
+    oomph_protocol::read(&text)
 }
 
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe or a device of that name would block forever.
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut text = Vec::new();
-    File::open(path).ok()?.take(LARGEST_REPORT).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    File::open(path)?.take(LARGEST_REPORT).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Where a run folder may be, best first: in memory, because every process writes to the ledger all the time.
@@ -405,7 +408,7 @@ fn sweep(base: &Path, older_than: Duration) {
             continue;
         }
         let young = metadata.modified().ok().and_then(|time| time.elapsed().ok()).is_none_or(|age| age < older_than);
-        match File::open(path.join(LOCK_FILE)).map(|lock| lock.try_lock()) {
+        match File::open(path.join(paths::LAUNCHER_LOCK)).map(|lock| lock.try_lock()) {
             // Nobody holds the lock: whoever made the folder is dead.
             Ok(Ok(())) if !young => cleanup::remove_folder(&path),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !young => cleanup::remove_folder(&path),
@@ -443,6 +446,7 @@ pub(crate) mod tests {
 
     pub(crate) fn config() -> HookConfig {
         HookConfig {
+            schema: Default::default(),
             stop: Stop { mode: StopMode::Steps, steps: 2, budget_seconds: None },
             follow: true,
             values: Values::Small,
@@ -511,8 +515,8 @@ pub(crate) mod tests {
     fn garbled_reports_are_set_aside() {
         let run = RunFolder::create(&config()).unwrap();
         let hook = run.path().join("hook");
-        fs::write(hook.join("12.json"), r#"{"pid":12,"rank":1}"#).unwrap();
-        fs::write(hook.join("15.json"), r#"{"pid":15,"rank":0}"#).unwrap();
+        fs::write(hook.join("12.json"), r#"{"schema":"oomph.hook-report/1","pid":12,"rank":1}"#).unwrap();
+        fs::write(hook.join("15.json"), r#"{"schema":"oomph.hook-report/1","pid":15,"rank":0}"#).unwrap();
         fs::write(hook.join("13.json"), r#"{"pid":13,"#).unwrap();
         fs::write(hook.join("14.json.tmp"), "half").unwrap();
         fs::create_dir(hook.join("16.json")).unwrap();
@@ -524,12 +528,32 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_another_version_wrote_is_refused_in_one_line() {
+        let run = RunFolder::create(&config()).unwrap();
+        run.check_versions().unwrap();
+        for (file, text) in [
+            ("hook/7.json", r#"{"schema":"oomph.hook-report/2","pid":7}"#),
+            ("hook/7.json", r#"{"pid":7}"#),
+            ("device/7.json", r#"{"schema":"oomph.device-activity/0","pid":7}"#),
+            ("device/7.refused.json", r#"{"schema":"oomph.names/1","pid":7}"#),
+        ] {
+            let path = run.path().join(file);
+            let _ = fs::create_dir(run.path().join(paths::DEVICE));
+            fs::write(&path, text).unwrap();
+            let error = run.check_versions().unwrap_err().to_string();
+            assert!(error.contains(file) && error.contains("expected \"oomph."), "{error}");
+            assert!(!error.contains('\n') && !run.activities().iter().any(|found| found.pid == 7), "{error}");
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
     fn only_dead_folders_are_swept() {
         let base = tempfile::tempdir().unwrap();
         let alive = OwnedFolder::create(base.path()).unwrap();
         let dead = base.path().join("oomph-4242-0123456789abcdef");
         fs::create_dir_all(dead.join("hook")).unwrap();
-        File::create(dead.join(LOCK_FILE)).unwrap();
+        File::create(dead.join(paths::LAUNCHER_LOCK)).unwrap();
         let unlocked = base.path().join("oomph-4243-0123456789abcdef");
         fs::create_dir(&unlocked).unwrap();
         let others = base.path().join("oomph-notes");

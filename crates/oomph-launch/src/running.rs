@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::Deserialize;
+use oomph_protocol::paths;
 
-use crate::run_folder::{LEDGER, LOCK_FILE, bases, is_fresh_name, is_mine, read_json, report_files};
-use crate::{Guard, HookReport};
+use crate::run_folder::{bases, is_fresh_name, is_mine, read, report_files};
+use crate::{Guard, HookConfig, HookReport};
 
 /// A run that goes on.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,19 +25,12 @@ pub struct Running {
     pub ledger: Option<PathBuf>,
 }
 
-/// The part of `hook.json` that is read here.
-#[derive(Deserialize)]
-struct Told {
-    #[serde(default)]
-    guard: Option<Guard>,
-}
-
 /// The runs of this user whose launchers live, the oldest first.
 pub fn running() -> Vec<Running> {
     let mut found: Vec<Running> = Vec::new();
     for base in bases() {
         for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-            found.extend(read(&entry.path()));
+            found.extend(found_in(&entry.path()));
         }
     }
     found.sort_by(|one, other| (one.began, &one.folder).cmp(&(other.began, &other.folder)));
@@ -49,24 +42,25 @@ pub fn running() -> Vec<Running> {
 impl Running {
     /// What the hook saw in each process so far, by process. One that has not imported its framework is not among them.
     pub fn reports(&self) -> Vec<HookReport> {
-        let mut found: Vec<HookReport> = report_files(&self.folder).iter().filter_map(|path| read_json(path)).collect();
+        let mut found: Vec<HookReport> = report_files(&self.folder).iter().filter_map(|path| read(path).ok()).collect();
         found.sort_by_key(|report| report.pid);
         found
     }
 }
 
-fn read(folder: &Path) -> Option<Running> {
+fn found_in(folder: &Path) -> Option<Running> {
     let name = folder.file_name()?.to_str().filter(|name| is_fresh_name(name))?;
     let launcher = name.split('-').nth(1)?.parse().ok()?;
     let metadata = fs::symlink_metadata(folder).ok()?;
-    if !metadata.is_dir() || !is_mine(&metadata) || !is_held(&folder.join(LOCK_FILE)) {
+    if !metadata.is_dir() || !is_mine(&metadata) || !is_held(&folder.join(paths::LAUNCHER_LOCK)) {
         return None;
     }
     // A folder without it is one of the files that a run keeps on disk.
-    let config = folder.join("hook.json");
-    let told: Told = read_json(&config)?;
+    let config = folder.join(paths::HOOK_CONFIG);
+    // Nor is one of a run of another version, whose reports could not be read.
+    let told: HookConfig = read(&config).ok()?;
     let began = fs::metadata(&config).and_then(|metadata| metadata.modified()).ok()?;
-    let ledger = folder.join(LEDGER);
+    let ledger = folder.join(paths::LEDGER);
     Some(Running {
         folder: folder.to_owned(),
         launcher,
@@ -95,7 +89,7 @@ mod tests {
     #[test]
     fn a_run_is_seen_while_its_folder_is_there() {
         let mut config = config();
-        config.guard = Some(Guard { resume: None, limit_bytes: Some(7) });
+        config.guard = Some(Guard { limit_bytes: Some(7), ..Guard::default() });
         let run = RunFolder::create(&config).unwrap();
         let path = run.path().to_owned();
         let find = || running().into_iter().find(|found| found.folder == path);
@@ -103,10 +97,11 @@ mod tests {
         assert_eq!((found.launcher, found.ledger.clone()), (std::process::id(), None));
         assert_eq!(found.guard.as_ref().and_then(|guard| guard.limit_bytes), Some(7));
         fs::write(run.ledger(), b"").unwrap();
-        let text = r#"{"pid":7,"memory_now":{"moment":"step-end","time":1.5,"step":3,
+        let text = r#"{"schema":"oomph.hook-report/1","pid":7,"memory_now":{"moment":"step-end","time":1.5,"step":3,
             "devices":[{"index":0,"allocated_bytes":5,"reserved_bytes":9}]}}"#;
         fs::write(path.join("hook/7.json"), text).unwrap();
-        fs::write(path.join("hook/8.json"), r#"{"pid":8,"memory_now":"nonsense"}"#).unwrap();
+        fs::write(path.join("hook/8.json"), r#"{"schema":"oomph.hook-report/1","pid":8,"memory_now":"nonsense"}"#)
+            .unwrap();
         fs::write(path.join("hook/9.json"), "{").unwrap();
         let found = find().unwrap();
         assert_eq!(found.ledger, Some(run.ledger()));

@@ -49,6 +49,7 @@ fn a_program_finds_the_runtime_even_in_an_awkward_place() {
     for name in ["plain", "Jane Doe's: cache"] {
         let runtime = files.unpack(&CacheDir::at(place.path().join(name)).unwrap()).unwrap();
         let config = HookConfig {
+            schema: Default::default(),
             stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
             follow: true,
             values: Values::Off,

@@ -29,11 +29,8 @@ pub use snapshot::{DeviceUse, Ledger, Note, ProcessDeviceUse, ProcessUse};
 /// Where this crate's sources are, for [the build of the virtual GPU](https://docs.rs/oomph-vgpu).
 pub const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The environment variable that names the run folder; the ledger is the file [`LEDGER_FILE`] in it.
-pub const RUN_FOLDER_VARIABLE: &str = "OOMPH_RUN";
-
-/// The ledger's name in the run folder.
-pub const LEDGER_FILE: &str = "ledger";
+/// The ledger is the file [`LEDGER_FILE`] in the folder that [`RUN_FOLDER_VARIABLE`] names.
+pub use oomph_protocol::paths::{LEDGER as LEDGER_FILE, RUN_VARIABLE as RUN_FOLDER_VARIABLE};
 
 /// The capacity, in bytes, of a card that stands for "no limit" (2 TiB). It is not larger, because PyTorch's
 /// expandable segments reserve 9/8 of a card's capacity as addresses for every stream and pool, and a process has

@@ -4,7 +4,7 @@ use oomph_gpu::Gpu;
 use serde::Serialize;
 
 use crate::interval::Interval;
-use crate::tape::{CardTraits, Owner, Owners, Phase};
+use crate::tape::{CardTraits, Owners, TapeOwner, TapePhase};
 
 /// What one card needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct Estimate {
     /// The peak of the process on the card, the context included.
     pub total: Interval,
     /// When the peak is.
-    pub phase: Phase,
+    pub phase: TapePhase,
     /// Parameters of the model.
     pub parameters: u64,
     /// Parameters that are trained.
@@ -29,7 +29,7 @@ pub struct Estimate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Term {
     /// Whose bytes they are.
-    pub owner: Owner,
+    pub owner: TapeOwner,
     /// How they come about, with the numbers in it.
     pub formula: String,
     /// Where that is from.

@@ -7,7 +7,7 @@ use crate::interval::{self, Interval, Quantiles};
 use crate::known::{Known, Near};
 use crate::run::{self, Run};
 use crate::serve::{self, Stored};
-use crate::tape::{Owner, Owners, Phase};
+use crate::tape::{Owners, TapeOwner, TapePhase};
 use crate::workload::{Objective, Optimizer, Parallel, Precision, Task, Workload};
 
 /// A model, as far as its memory is concerned.
@@ -97,22 +97,22 @@ fn transformer(
     // The share is that of an expectation, which the quantiles are part of already.
     let reserved =
         near.map_or(followed, |near| (usage.allocated as f64 * near.slack / quantiles.middle.max(1.0)) as u64);
-    owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
+    owners[TapeOwner::Slack as usize] = reserved.saturating_sub(usage.allocated);
     if sharded {
         owners = before_sharding(shape, &spread, &run);
     }
     if let Some(stored) = stored.filter(|_| !matches!(workload.task, Task::Full | Task::Freeze)) {
         // Adapters are added to weights that stay as the files have them.
         let adapters = run.trained.saturating_mul(4);
-        owners[Owner::Weights as usize] =
+        owners[TapeOwner::Weights as usize] =
             (stored.bytes / parallel.tensor.max(1) / parallel.pipeline.max(1)).saturating_add(adapters);
     }
     let host_bytes = shard(&mut owners, &run, workload, followed_shards);
     if spread_out {
-        let buffers = &mut owners[Owner::Workspaces as usize];
+        let buffers = &mut owners[TapeOwner::Workspaces as usize];
         *buffers = buffers.saturating_add(COMMUNICATION);
     }
-    owners[Owner::Context as usize] = card.context[1];
+    owners[TapeOwner::Context as usize] = card.context[1];
     let torch: u64 =
         owners.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)).saturating_sub(card.context[1]);
     let mut total = Interval::around(torch, &quantiles).plus(card.context[0], card.context[1], card.context[2]);
@@ -130,8 +130,8 @@ fn transformer(
     }
     // The owners add up to what is expected.
     let sum = torch.saturating_add(card.context[1]);
-    owners[Owner::Slack as usize] =
-        owners[Owner::Slack as usize].saturating_add(total.expected).saturating_sub(sum.min(total.expected));
+    owners[TapeOwner::Slack as usize] =
+        owners[TapeOwner::Slack as usize].saturating_add(total.expected).saturating_sub(sum.min(total.expected));
     if sum > total.expected {
         total.expected = sum;
         total.high = total.high.max(sum);
@@ -211,7 +211,7 @@ fn keeps_a_master(workload: &Workload) -> bool {
 fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owners {
     let accumulated = if workload.accumulation > 1 { run.gradients } else { 0 };
     let resting = run.weights.saturating_add(run.optimizer_state).saturating_add(accumulated);
-    let forward = run.usage.phase_peaks[Phase::Forward as usize].saturating_sub(resting);
+    let forward = run.usage.phase_peaks[TapePhase::Forward as usize].saturating_sub(resting);
     let numbers = match shape.head {
         Head::Language | Head::MaskedLanguage => {
             shape.vocabulary.saturating_mul(workload.batch).saturating_mul(workload.length)
@@ -221,13 +221,13 @@ fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owner
     // 16-bit logits and their fp32 copies in the forward pass; their gradient comes on top when the backward pass begins.
     let logits = numbers.saturating_mul(10).min(forward);
     let mut owners = Owners::default();
-    owners[Owner::Weights as usize] = run.weights;
-    owners[Owner::Gradients as usize] = run.gradients;
-    owners[Owner::OptimizerState as usize] = run.optimizer_state;
-    owners[Owner::Activations as usize] = forward - logits;
-    owners[Owner::Logits as usize] = logits.saturating_add(numbers.saturating_mul(2));
+    owners[TapeOwner::Weights as usize] = run.weights;
+    owners[TapeOwner::Gradients as usize] = run.gradients;
+    owners[TapeOwner::OptimizerState as usize] = run.optimizer_state;
+    owners[TapeOwner::Activations as usize] = forward - logits;
+    owners[TapeOwner::Logits as usize] = logits.saturating_add(numbers.saturating_mul(2));
     // The middle of what the readings of whole models show for full training (`calibration/README.md`).
-    owners[Owner::Slack as usize] = forward / 12;
+    owners[TapeOwner::Slack as usize] = forward / 12;
     owners
 }
 
@@ -251,7 +251,8 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload, followed: bool) ->
     let parallel = workload.parallel;
     let copies = copies(parallel);
     let [weights, gradients, state, workspaces] =
-        [Owner::Weights, Owner::Gradients, Owner::OptimizerState, Owner::Workspaces].map(|owner| owner as usize);
+        [TapeOwner::Weights, TapeOwner::Gradients, TapeOwner::OptimizerState, TapeOwner::Workspaces]
+            .map(|owner| owner as usize);
     let mut host = 0_u64;
     if workload.task.trains() && copies > 1 && !followed {
         if parallel.zero > 0 && keeps_a_master(workload) {
@@ -288,29 +289,29 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload, followed: bool) ->
 fn terms(shape: &Transformer, workload: &Workload, run: &Run, owners: &Owners) -> Vec<Term> {
     let (batch, length, layers) = (workload.batch, workload.length, shape.layers);
     let checkpointed = if workload.checkpointing { ", only their inputs kept, and one layer at work" } else { "" };
-    let describe = |owner: Owner| -> (String, &'static str) {
+    let describe = |owner: TapeOwner| -> (String, &'static str) {
         match owner {
-            Owner::Weights => (
+            TapeOwner::Weights => (
                 format!("{} parameters as {}, buffers, adapters and scales", run.parameters, workload.precision.name()),
                 "the tensors of the architecture, each rounded up to 512 bytes (CUDACachingAllocator)",
             ),
-            Owner::Gradients => (
+            TapeOwner::Gradients => (
                 format!("one number for each of {} trained parameters", run.trained),
                 "AccumulateGrad of PyTorch: the type of the parameter",
             ),
-            Owner::OptimizerState => (
+            TapeOwner::OptimizerState => (
                 format!("{} for {} trained parameters", workload.optimizer.name(), run.trained),
                 "the optimizer's own state, tensor by tensor",
             ),
-            Owner::Activations => (
+            TapeOwner::Activations => (
                 format!("{layers} layers x {batch} x {length} tokens{checkpointed}"),
                 "the code of transformers, run on sizes: what each operation saves (derivatives.yaml)",
             ),
-            Owner::Logits => (
+            TapeOwner::Logits => (
                 format!("{batch} x {length} tokens x {} words: copies in 16 and 32 bits", shape.vocabulary),
                 "ForCausalLMLoss of transformers and cross_entropy of PyTorch",
             ),
-            Owner::KvCache => (
+            TapeOwner::KvCache => (
                 format!(
                     "{layers} layers x 2 x {} heads x {} x {} tokens",
                     shape.kv_heads,
@@ -319,25 +320,25 @@ fn terms(shape: &Transformer, workload: &Workload, run: &Run, owners: &Owners) -
                 ),
                 "DynamicCache of transformers",
             ),
-            Owner::Inputs => (format!("{batch} x {length} tokens and labels"), "64-bit integers"),
-            Owner::Temporaries => {
+            TapeOwner::Inputs => (format!("{batch} x {length} tokens and labels"), "64-bit integers"),
+            TapeOwner::Temporaries => {
                 ("gradients of activations on their way, temporaries of the optimizer".into(), "engine.cpp of PyTorch")
             }
-            Owner::Workspaces => {
+            TapeOwner::Workspaces => {
                 ("cuBLAS, and buffers of communication".into(), "CUDABlas of PyTorch; ZeRO, arXiv 1910.02054")
             }
-            Owner::Gathered => (
+            TapeOwner::Gathered => (
                 format!("parameters of {} cards, while they are used here, and what is sent", workload.parallel.gpus),
                 "fully_shard of PyTorch, or ZeRO-3 of DeepSpeed, unit by unit",
             ),
-            Owner::Slack => (
+            TapeOwner::Slack => (
                 "reserved by the allocator and not handed out at the peak".into(),
                 "a replay of the run through a model of the allocator, and the calibration",
             ),
-            Owner::Context => ("CUDA context and modules".into(), "the catalogue of cards"),
+            TapeOwner::Context => ("CUDA context and modules".into(), "the catalogue of cards"),
         }
     };
-    Owner::ALL
+    TapeOwner::ALL
         .into_iter()
         .filter(|owner| owners[*owner as usize] > 0)
         .map(|owner| {

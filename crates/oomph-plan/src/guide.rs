@@ -126,7 +126,7 @@ fn language(text: &mut String, rows: &[Row], card: CardCost) {
                 ..Workload::default()
             };
             let Some(answer) = transformer(name, &workload, card) else { continue };
-            let weights = gb(answer.owners[crate::Owner::Weights as usize]);
+            let weights = gb(answer.owners[crate::TapeOwner::Weights as usize]);
             let [low, expected, high] = [answer.total.low, answer.total.expected, answer.total.high].map(gb);
             let says = says.map(|says| says[index]);
             let told = says.map_or("-".to_owned(), |says| says.to_string());

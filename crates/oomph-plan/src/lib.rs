@@ -32,7 +32,7 @@ pub use nearby::Nearby;
 pub use remedies::Change;
 pub use serve::{Stored, serves};
 pub use split::{Share, Split, split};
-pub use tape::{Owner, Phase};
+pub use tape::{TapeOwner, TapePhase};
 pub use workload::{
     Attention, Image, Lora, Objective, Offloading, Optimizer, Parallel, Precision, Targets, Task, Workload,
 };

@@ -3,7 +3,7 @@
 use crate::answer::{CardCost, Estimate};
 use crate::estimate::{self, Runs, Subject};
 use crate::known::Known;
-use crate::tape::Owner;
+use crate::tape::TapeOwner;
 use crate::workload::Workload;
 
 /// Looks around a workload on a card. An answer nearby is several times faster than the first one: the allocator is not
@@ -32,11 +32,11 @@ impl<'a> Nearby<'a> {
 
 /// Reserved over allocated bytes of an estimate.
 fn reserved_share(estimate: &Estimate) -> f64 {
-    let sum = |except: &[Owner]| {
-        let counted = Owner::ALL.into_iter().filter(|owner| !except.contains(owner));
+    let sum = |except: &[TapeOwner]| {
+        let counted = TapeOwner::ALL.into_iter().filter(|owner| !except.contains(owner));
         counted.fold(0_u64, |sum, owner| sum.saturating_add(estimate.owners[owner as usize]))
     };
-    sum(&[Owner::Context]) as f64 / sum(&[Owner::Context, Owner::Slack]).max(1) as f64
+    sum(&[TapeOwner::Context]) as f64 / sum(&[TapeOwner::Context, TapeOwner::Slack]).max(1) as f64
 }
 
 #[cfg(test)]

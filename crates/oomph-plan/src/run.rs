@@ -3,7 +3,7 @@
 use oomph_model::architecture::{Head, Transformer};
 
 use crate::network::{Part, Stack, Trained, Weights};
-use crate::tape::{CardTraits, Kind, Memory, Owner, Phase, Sharding, Tape, Tensor, Usage, product};
+use crate::tape::{CardTraits, Kind, Memory, Sharding, Tape, TapeOwner, TapePhase, Tensor, Usage, product};
 use crate::workload::{Objective, Optimizer, Precision, Task, Workload};
 
 /// Steps that are run with the allocator followed: the first makes the optimizer's state between what was cached, which
@@ -57,10 +57,10 @@ pub fn part(shape: &Transformer, workload: &Workload, card: CardTraits, reserved
     let (trained, _frozen, parameters) = weights.finish();
     let others = Others::new(&tape, shape, workload);
     let _kept = deepspeed(&tape, workload, &trained);
-    let weight_bytes = memory.owners()[Owner::Weights as usize];
+    let weight_bytes = memory.owners()[TapeOwner::Weights as usize];
     memory.reset_peaks();
     let rows = workload.batch.saturating_mul(workload.objective.sequences()).saturating_mul(workload.length);
-    let _inputs = tape.owned(Owner::Inputs, || {
+    let _inputs = tape.owned(TapeOwner::Inputs, || {
         let tensors = if workload.task.trains() { 2 } else { 1 } + u64::from(workload.padding);
         (0..tensors).map(|_| tape.empty(rows, Kind::Long)).collect::<Vec<_>>()
     });
@@ -83,7 +83,7 @@ pub fn part(shape: &Transformer, workload: &Workload, card: CardTraits, reserved
         let pass = Pass { trained: &trained, workload, forward: &forward, generate: &generate };
         (gradients, saved) = train(&tape, &pass, &mut state);
     } else {
-        memory.enter(Phase::Forward);
+        memory.enter(TapePhase::Forward);
         tape.no_grad(|| match workload.task {
             Task::Generate => stack.generate(&tape, workload),
             Task::Evaluate => stack.evaluate(&tape, workload),
@@ -98,7 +98,7 @@ pub fn part(shape: &Transformer, workload: &Workload, card: CardTraits, reserved
         weights: weight_bytes,
         gradients,
         saved,
-        optimizer_state: memory.owners()[Owner::OptimizerState as usize],
+        optimizer_state: memory.owners()[TapeOwner::OptimizerState as usize],
         largest: weight_bytes / shape.layers.max(1),
     }
 }
@@ -139,11 +139,11 @@ fn deepspeed(tape: &Tape, workload: &Workload, trained: &[Trained]) -> Vec<Tenso
     }
     let shares = trained.iter().fold(0_u64, |sum, one| sum.saturating_add(one.share.0));
     let master = workload.precision.is_amp();
-    let mut kept = vec![tape.owned(Owner::Gradients, || tape.empty(shares, Kind::Half))];
+    let mut kept = vec![tape.owned(TapeOwner::Gradients, || tape.empty(shares, Kind::Half))];
     if master {
-        kept.push(tape.owned(Owner::Weights, || tape.empty(shares, Kind::Half)));
+        kept.push(tape.owned(TapeOwner::Weights, || tape.empty(shares, Kind::Half)));
     }
-    kept.push(tape.owned(Owner::Gathered, || tape.empty(BUCKET, Kind::Half)));
+    kept.push(tape.owned(TapeOwner::Gathered, || tape.empty(BUCKET, Kind::Half)));
     kept
 }
 
@@ -219,8 +219,8 @@ pub(crate) fn train(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u
     let sizes = differentiate(tape, pass);
     let before = tape.memory.usage();
     update(tape, pass, state);
-    let made = tape.memory.owners()[Owner::OptimizerState as usize];
-    tape.memory.repeat_beside(&before, Owner::OptimizerState, made);
+    let made = tape.memory.owners()[TapeOwner::OptimizerState as usize];
+    tape.memory.repeat_beside(&before, TapeOwner::OptimizerState, made);
     sizes
 }
 
@@ -229,28 +229,28 @@ fn differentiate(tape: &Tape, pass: &Pass<'_>) -> (u64, u64) {
     let Pass { workload, forward, .. } = *pass;
     let mut saved = 0;
     let micro_batches = if workload.accumulation > 1 { 2 } else { 1 };
-    tape.memory.enter(Phase::Forward);
+    tape.memory.enter(TapePhase::Forward);
     tape.autocast(workload.precision.is_amp(), || (pass.generate)(tape));
     for micro_batch in 0..micro_batches {
-        tape.memory.enter(Phase::Forward);
+        tape.memory.enter(TapePhase::Forward);
         tape.hold_gradients(micro_batch + 1 < micro_batches);
         let before = tape.memory.live();
         let loss = tape.autocast(workload.precision.is_amp(), || forward(tape));
         tape.end_forward();
         saved = tape.memory.live().saturating_sub(before);
-        tape.memory.enter(Phase::Backward);
-        let grad = tape.owned(Owner::Temporaries, || tape.empty(1, Kind::Single));
+        tape.memory.enter(TapePhase::Backward);
+        let grad = tape.owned(TapeOwner::Temporaries, || tape.empty(1, Kind::Single));
         tape.backward(&loss, grad);
         drop(loss);
         tape.forget_graph();
         tape.end_backward();
     }
-    (tape.memory.owners()[Owner::Gradients as usize], saved)
+    (tape.memory.owners()[TapeOwner::Gradients as usize], saved)
 }
 
 /// From the gradients to new weights.
 fn update(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) {
-    tape.memory.enter(Phase::Step);
+    tape.memory.enter(TapePhase::Step);
     optimize(tape, pass.trained, pass.workload.optimizer, state);
     tape.zero_grad();
 }
@@ -259,7 +259,7 @@ fn update(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) {
 fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut Vec<Tensor>) {
     let with_grad: Vec<&Trained> = trained.iter().filter(|trained| tape.has_grad(&trained.tensor)).collect();
     let first = state.is_empty();
-    let keep = |count: u64, kind: Kind| tape.owned(Owner::OptimizerState, || tape.empty(count, kind));
+    let keep = |count: u64, kind: Kind| tape.owned(TapeOwner::OptimizerState, || tape.empty(count, kind));
     if first {
         for parameter in &with_grad {
             let (count, kind) = parameter.share;
@@ -314,7 +314,7 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
             }
         }
     }
-    tape.owned(Owner::Temporaries, || match optimizer {
+    tape.owned(TapeOwner::Temporaries, || match optimizer {
         // `_foreach_sqrt` of the second moments is a list as large as the weights.
         Optimizer::AdamwForeach => {
             drop(with_grad.iter().map(|p| tape.empty(p.share.0, p.share.1)).collect::<Vec<_>>());
@@ -366,7 +366,7 @@ mod tests {
         } else {
             sizes = train(&tape, &pass, &mut state);
         }
-        (memory.usage(), [sizes.0, sizes.1, memory.owners()[Owner::OptimizerState as usize]])
+        (memory.usage(), [sizes.0, sizes.1, memory.owners()[TapeOwner::OptimizerState as usize]])
     }
 
     #[test]

@@ -9,7 +9,7 @@ use oomph_model::architecture::{Kind, Transformer};
 use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::Interval;
 use crate::run::{self, Run};
-use crate::tape::{Owner, Owners, Phase};
+use crate::tape::{Owners, TapeOwner, TapePhase};
 use crate::workload::{Attention, Task, Workload};
 
 /// Weights as files hold them, where these decide and not the precision.
@@ -46,7 +46,7 @@ const BLOCK: u64 = 16;
 
 /// One part of the sum.
 struct Part {
-    owner: Owner,
+    owner: TapeOwner,
     formula: String,
     source: &'static str,
     bytes: u64,
@@ -87,19 +87,19 @@ pub(crate) fn llama_cpp(shape: &Transformer, stored: &Stored, workload: &Workloa
     let names = if stored.format.is_empty() { String::new() } else { format!(", {}", stored.format) };
     let parts = vec![
         Part {
-            owner: Owner::Weights,
+            owner: TapeOwner::Weights,
             formula: format!("the file's tensors{names}, without {on_host} bytes of the table of tokens"),
             source: "the header of the file; load_tensors keeps the input layer on the host",
             bytes: weights,
         },
         Part {
-            owner: Owner::KvCache,
+            owner: TapeOwner::KvCache,
             formula: format!("{full} layers x {cells} cells and {windowed} x {window}, {per_token} bytes each"),
             source: "llama_kv_cache, its cells in steps of 256",
             bytes: cache,
         },
         Part {
-            owner: Owner::Workspaces,
+            owner: TapeOwner::Workspaces,
             formula: format!("the compute buffer at {micro_batch} tokens a micro-batch"),
             source: "what llama_context reports at start: logits and the last norm, or one layer's tensors",
             bytes: compute,
@@ -173,7 +173,7 @@ pub(crate) fn vllm(shape: &Transformer, stored: Option<&Stored>, workload: &Work
     let left_free = (sum as f64 * (1.0 / UTILIZATION - 1.0)) as u64;
     let parts = vec![
         Part {
-            owner: Owner::Weights,
+            owner: TapeOwner::Weights,
             formula: match tensor.saturating_mul(stages) {
                 1 => format!("{} parameters", run.parameters),
                 cards => format!("{} parameters over {cards} cards", run.parameters),
@@ -182,7 +182,7 @@ pub(crate) fn vllm(shape: &Transformer, stored: Option<&Stored>, workload: &Work
             bytes: weights,
         },
         Part {
-            owner: Owner::KvCache,
+            owner: TapeOwner::KvCache,
             formula: format!(
                 "{} sequences x {context} tokens x {per_token} bytes x {} layers",
                 workload.batch, shape.layers
@@ -191,19 +191,19 @@ pub(crate) fn vllm(shape: &Transformer, stored: Option<&Stored>, workload: &Work
             bytes: cache,
         },
         Part {
-            owner: Owner::Activations,
+            owner: TapeOwner::Activations,
             formula: format!("its profile run: {tokens} tokens at once, {SEQUENCES} sequences' logits"),
             source: "vLLM's defaults for --max-num-batched-tokens and --max-num-seqs",
             bytes: activations,
         },
         Part {
-            owner: Owner::Workspaces,
+            owner: TapeOwner::Workspaces,
             formula: "CUDA graphs, and memory outside PyTorch".into(),
             source: "vLLM's own reports at start",
             bytes: fixed,
         },
         Part {
-            owner: Owner::Slack,
+            owner: TapeOwner::Slack,
             formula: format!("what --gpu-memory-utilization {UTILIZATION} leaves free"),
             source: "vLLM's default",
             bytes: left_free,
@@ -239,7 +239,7 @@ fn round_up(value: u64, unit: u64) -> u64 {
 
 fn answer(shape: &Transformer, mut parts: Vec<Part>, total: Interval, on_host: u64, card: CardCost) -> Estimate {
     parts.push(Part {
-        owner: Owner::Context,
+        owner: TapeOwner::Context,
         formula: "CUDA context and modules".into(),
         source: "the catalogue of cards",
         bytes: card.context[1],
@@ -258,7 +258,7 @@ fn answer(shape: &Transformer, mut parts: Vec<Part>, total: Interval, on_host: u
     Estimate {
         owners,
         total: total.plus(card.context[0], card.context[1], card.context[2]),
-        phase: Phase::Forward,
+        phase: TapePhase::Forward,
         parameters: whole.parameter_count(),
         trained: 0,
         host_bytes: on_host,
@@ -324,11 +324,11 @@ mod tests {
         let workload = Workload { length: 8192, ..Workload::default() };
         let answer = llama_cpp(&model, &stored, &workload, CARD);
         // `llama_kv_cache: CUDA0 KV buffer size = 1024.00 MiB` for 8192 tokens of this model.
-        assert_eq!(answer.owners[Owner::KvCache as usize], 1 << 30);
-        assert_eq!(answer.owners[Owner::Weights as usize], bytes - 295_479_936);
+        assert_eq!(answer.owners[TapeOwner::KvCache as usize], 1 << 30);
+        assert_eq!(answer.owners[TapeOwner::Weights as usize], bytes - 295_479_936);
         assert_eq!(answer.owners.iter().sum::<u64>(), answer.total.expected);
         let half = Workload { cache_bytes: 34.0 / 32.0, ..workload };
-        let smaller = llama_cpp(&model, &stored, &half, CARD).owners[Owner::KvCache as usize];
+        let smaller = llama_cpp(&model, &stored, &half, CARD).owners[TapeOwner::KvCache as usize];
         assert_eq!(smaller, (1 << 30) / 64 * 34);
     }
 
@@ -337,14 +337,14 @@ mod tests {
         let model = shape("llama-3.1-8b");
         let workload = Workload { task: Task::Serve, length: 8192, ..Workload::default() };
         let answer = vllm(&model, None, &workload, CARD);
-        assert_eq!(answer.owners[Owner::KvCache as usize], 1 << 30);
+        assert_eq!(answer.owners[TapeOwner::KvCache as usize], 1 << 30);
         assert_eq!(answer.owners.iter().sum::<u64>(), answer.total.expected);
-        let slack = answer.owners[Owner::Slack as usize] as f64;
+        let slack = answer.owners[TapeOwner::Slack as usize] as f64;
         assert!((slack / answer.total.expected as f64 - 0.08).abs() < 0.001);
         let mut split = workload.clone();
         split.parallel.tensor = 2;
         let half = vllm(&model, None, &split, CARD);
-        assert!(half.owners[Owner::Weights as usize] * 2 <= answer.owners[Owner::Weights as usize]);
-        assert_eq!(half.owners[Owner::KvCache as usize], 1 << 29);
+        assert!(half.owners[TapeOwner::Weights as usize] * 2 <= answer.owners[TapeOwner::Weights as usize]);
+        assert_eq!(half.owners[TapeOwner::KvCache as usize], 1 << 29);
     }
 }

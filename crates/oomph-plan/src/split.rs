@@ -10,7 +10,7 @@ use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval};
 use crate::network::{Part, Stack, Weights};
 use crate::run;
-use crate::tape::{Memory, Owner, Tape};
+use crate::tape::{Memory, Tape, TapeOwner};
 use crate::workload::Workload;
 
 /// What one card has, and what it needs.
@@ -44,8 +44,8 @@ pub fn split(shape: &Transformer, workload: &Workload, cards: &[CardCost]) -> Sp
         let total = Interval::around(reserved, &quantiles);
         // The owners add up to what is expected.
         let expected = total.expected.max(run.usage.allocated);
-        owners[Owner::Slack as usize] = expected - run.usage.allocated;
-        owners[Owner::Context as usize] = card.context[1];
+        owners[TapeOwner::Slack as usize] = expected - run.usage.allocated;
+        owners[TapeOwner::Context as usize] = card.context[1];
         let total = Interval { expected, high: total.high.max(expected), ..total };
         let estimate = Estimate {
             owners,
@@ -120,7 +120,7 @@ fn weight(shape: &Transformer, workload: &Workload, part: &Part) -> u64 {
     let mut weights = Weights::new(&tape, workload);
     let _stack = Stack::part(&mut weights, shape, part);
     let _kept = weights.finish();
-    memory.owners()[Owner::Weights as usize]
+    memory.owners()[TapeOwner::Weights as usize]
 }
 
 /// What a part is, in words; nothing of an empty one.

@@ -5,7 +5,7 @@ use std::path::Path;
 use oomph_gpu::Catalogue;
 use oomph_model::Library;
 use oomph_plan::pipeline::Pipeline;
-use oomph_plan::{CardCost, Image, Nearby, Owner, Precision, Subject, Task, Workload, estimate};
+use oomph_plan::{CardCost, Image, Nearby, Precision, Subject, TapeOwner, Task, Workload, estimate};
 
 /// The side that is read, which the VQGAN rounds down to its grid of 16.
 const SIDE: u64 = 380;
@@ -32,7 +32,7 @@ fn an_image_that_clip_guides_needs_what_its_program_needed() {
     let gpu = Catalogue::builtin().get("rtx-4090").unwrap();
     let card = CardCost::of(gpu);
     let answer = estimate(&subject, &workload(SIDE), card);
-    let beside = answer.owners[Owner::Slack as usize] + answer.owners[Owner::Context as usize];
+    let beside = answer.owners[TapeOwner::Slack as usize] + answer.owners[TapeOwner::Context as usize];
     let planned = answer.owners.iter().sum::<u64>() - beside;
     // The program has no text tower, which the scripts load with CLIP and leave on the card.
     let text = 2 * (model.components[1].elements() - seen(&model.components[1]));

@@ -8,11 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The name of a plan's file in a run folder.
-pub const PLAN_FILE: &str = "private.plan";
-
-/// The file in a run folder that says that there is a fence in the place of a view.
-pub const FENCE_FILE: &str = "fence";
+pub use oomph_protocol::paths::{FENCE as FENCE_FILE, VIEW_PLAN as PLAN_FILE};
 
 /// What a private view is to be made of. Paths are absolute, without links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,12 +1,13 @@
 //! The catalogue: reading `data/*.toml`, and what must be true of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
 use crate::advice::Advice;
 use crate::remedy::{Effect, Remedy};
+use crate::seen::Seen;
 use crate::words;
 
 /// The remedies and the popular advice that oomph knows.
@@ -114,6 +115,12 @@ impl Catalogue {
                 .map_err(|source| CatalogueError::Syntax { file: name.to_owned(), source: Box::new(source) })
         };
         Self::of(files.into_iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    /// The remedies that a program uses already, by what was seen of it.
+    pub fn shown_by(&self, seen: &Seen) -> BTreeSet<String> {
+        let shown = |remedy: &&Remedy| remedy.shown_by.iter().any(|shown| seen.shows(shown));
+        self.remedies.iter().filter(shown).map(|remedy| remedy.id.clone()).collect()
     }
 
     fn of(files: Vec<File>) -> Result<Self, CatalogueError> {

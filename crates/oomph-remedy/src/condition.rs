@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::framework::{Framework, Reach};
-use crate::situation::{Cause, Operation, Owner, Platform, Situation, Task};
+use crate::situation::{Cause, Operation, OwnerGroup, Platform, Situation, Task};
 
 /// A statement about a situation that is true, false or not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -103,7 +103,7 @@ impl Fact {
             Fact::SeveralGpus => situation.gpus? > 1,
             Fact::WeightsExceedCard => settings.weight_bytes()? > memory.capacity?,
             Fact::StaticExceedsCard => {
-                let fixed = [Owner::Parameters, Owner::Gradients, Owner::OptimizerState]
+                let fixed = [OwnerGroup::Parameters, OwnerGroup::Gradients, OwnerGroup::OptimizerState]
                     .into_iter()
                     .map(|owner| situation.owner_bytes(owner))
                     .try_fold(0_u64, |sum, bytes| bytes.map(|bytes| sum.saturating_add(bytes)))?;

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use crate::situation::{Cause, Owner, Situation};
+use crate::situation::{Cause, OwnerGroup, Situation};
 
 /// Bytes per weight and state: fp32 moments of AdamW (two of four bytes).
 pub const ADAMW: f64 = 8.0;
@@ -208,7 +208,7 @@ pub enum Formula {
 
 impl Formula {
     /// Bytes freed of an owner; `None` where the situation does not say enough.
-    pub fn frees(self, situation: &Situation, owner: Owner) -> Option<u64> {
+    pub fn frees(self, situation: &Situation, owner: OwnerGroup) -> Option<u64> {
         let (memory, settings) = (&situation.memory, &situation.settings);
         let held = || owner_bytes(situation, owner);
         let weight = settings.bytes_per_parameter;
@@ -257,20 +257,20 @@ pub fn freed(held: u64, share_left: f64) -> u64 {
 }
 
 /// The bytes of an owner: as measured, else as the settings, the figures of the failure or a cause give them.
-pub fn owner_bytes(situation: &Situation, owner: Owner) -> Option<u64> {
+pub fn owner_bytes(situation: &Situation, owner: OwnerGroup) -> Option<u64> {
     if let Some(known) = situation.owner_bytes(owner) {
         return Some(known);
     }
     let of_cause = |cause| situation.causes.iter().find(|suspect| suspect.cause == cause).and_then(|known| known.bytes);
     match owner {
-        Owner::Parameters => situation.settings.weight_bytes(),
-        Owner::Gradients => {
+        OwnerGroup::Parameters => situation.settings.weight_bytes(),
+        OwnerGroup::Gradients => {
             Some(bytes(situation.settings.trainable_parameters? as f64 * situation.settings.bytes_per_parameter?))
         }
-        Owner::KvCache => of_cause(Cause::KvCache),
-        Owner::GraphPools => situation.memory.graph_pools.or_else(|| of_cause(Cause::GraphPools)),
-        Owner::OtherProcesses => situation.memory.other_processes.or_else(|| of_cause(Cause::OtherProcess)),
-        Owner::Cached => situation.memory.slack(),
+        OwnerGroup::KvCache => of_cause(Cause::KvCache),
+        OwnerGroup::GraphPools => situation.memory.graph_pools.or_else(|| of_cause(Cause::GraphPools)),
+        OwnerGroup::OtherProcesses => situation.memory.other_processes.or_else(|| of_cause(Cause::OtherProcess)),
+        OwnerGroup::Cached => situation.memory.slack(),
         _ => None,
     }
 }

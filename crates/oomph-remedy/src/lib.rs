@@ -26,6 +26,7 @@ mod framework;
 mod remedy;
 pub mod rewrite;
 pub mod search;
+mod seen;
 mod situation;
 mod suggest;
 mod words;
@@ -35,8 +36,9 @@ pub use catalogue::{Catalogue, CatalogueError};
 pub use condition::{Doubt, Fact, When};
 pub use framework::{BadVersion, Framework, Reach, UnknownFramework, Version};
 pub use remedy::{
-    ByDefault, Divided, DryRun, DryRunKind, Effect, Kind, Knob, QualityCost, Remedy, Sameness, TimeClass, TimeCost,
-    Written,
+    ByDefault, Divided, DryRun, DryRunKind, Effect, Kind, Knob, QualityCost, Remedy, Sameness, Shown, TimeClass,
+    TimeCost, Written,
 };
-pub use situation::{Cause, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Suspect, Task};
+pub use seen::Seen;
+pub use situation::{Cause, Installed, Memory, Operation, OwnerGroup, Platform, Settings, Situation, Suspect, Task};
 pub use suggest::{Avoid, MOST_AVOIDED, MOST_OFFERS, Offer, Suggestion, suggest};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::{Fact, When};
 use crate::effect::Formula;
 use crate::framework::{Framework, Reach, Version};
-use crate::situation::{Installed, Operation, Owner, Situation};
+use crate::situation::{Installed, Operation, OwnerGroup, Situation};
 use crate::words;
 
 /// One way to need less memory, or to have more of it.
@@ -40,6 +40,9 @@ pub struct Remedy {
     /// The frameworks that do it by themselves.
     #[serde(default)]
     pub defaults: Vec<ByDefault>,
+    /// What shows that a program uses it already: one of these.
+    #[serde(default)]
+    pub shown_by: Vec<Shown>,
     /// Remedies that cannot be used together with it, or that do the same.
     #[serde(default)]
     pub conflicts: Vec<String>,
@@ -62,6 +65,18 @@ pub struct Remedy {
     /// What may keep it from saving anything: said until a run has shown what it saves. `machine` stands for everybody.
     #[serde(default)]
     pub doubts: Vec<Aside>,
+}
+
+/// What a program was seen to be, as far as it shows that a remedy is in effect. The words are those of
+/// [`crate::Seen`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shown {
+    /// All of these were seen.
+    pub all: Vec<String>,
+    /// None of these was.
+    #[serde(default)]
+    pub none: Vec<String>,
 }
 
 /// A sentence for the users of one framework.
@@ -136,7 +151,7 @@ pub struct QualityCost {
 #[serde(deny_unknown_fields)]
 pub struct Effect {
     /// Whose bytes.
-    pub owner: Owner,
+    pub owner: OwnerGroup,
     /// The share that is left, for example 0.25; above 1 where the remedy costs memory.
     pub keeps: Option<f64>,
     /// How many bytes it frees, where that is not a share.

@@ -80,8 +80,10 @@ words! {
 }
 
 words! {
-    /// Whose bytes they are. The owners of a peak add up to the peak.
-    Owner {
+    /// Whose bytes they are, as coarsely as remedies tell them apart. The groups of a peak add up to the peak. It is not
+    /// `oomph_protocol::Owner`, which has owners that no remedy changes by themselves: buffers are among the parameters here, and
+    /// slack and both kinds of cache are one.
+    OwnerGroup {
         /// The model's weights and buffers.
         Parameters "parameters" "parameters",
         /// Gradients of the weights.
@@ -164,8 +166,8 @@ impl Operation {
     ///
     /// An optimizer makes its state when the activations of its step are already gone, and weights are loaded before
     /// there is anything else; advice that overlooks this is useless however often it is repeated.
-    pub fn live_owners(self) -> &'static [Owner] {
-        use Owner::*;
+    pub fn live_owners(self) -> &'static [OwnerGroup] {
+        use OwnerGroup::*;
         match self {
             Operation::Load | Operation::ContextInit => {
                 &[Parameters, Temporaries, KvCache, Workspace, Cached, Context, OtherProcesses, Host]
@@ -196,7 +198,7 @@ impl Operation {
                 OtherProcesses,
                 Host,
             ],
-            _ => Owner::ALL,
+            _ => OwnerGroup::ALL,
         }
     }
 }
@@ -377,7 +379,7 @@ pub struct Situation {
     /// The likely causes, the likeliest first. None means [`Cause::Full`].
     pub causes: Vec<Suspect>,
     /// The bytes of each owner at the peak. An owner that is missing from a map that is there has none.
-    pub owners: Option<BTreeMap<Owner, u64>>,
+    pub owners: Option<BTreeMap<OwnerGroup, u64>>,
     /// The figures of the failure.
     pub memory: Memory,
     /// The settings of the run.
@@ -412,7 +414,7 @@ impl Situation {
     }
 
     /// The bytes of an owner, where the owners are known.
-    pub fn owner_bytes(&self, owner: Owner) -> Option<u64> {
+    pub fn owner_bytes(&self, owner: OwnerGroup) -> Option<u64> {
         let owners = self.owners.as_ref()?;
         Some(owners.get(&owner).copied().unwrap_or(0))
     }

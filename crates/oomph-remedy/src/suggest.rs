@@ -15,7 +15,7 @@ use crate::condition::{Doubt, Fact};
 use crate::effect;
 use crate::framework::Framework;
 use crate::remedy::{DryRunKind, Kind, Remedy, Sameness, Written};
-use crate::situation::{Cause, Operation, Owner, Situation, Task};
+use crate::situation::{Cause, Operation, OwnerGroup, Situation, Task};
 use crate::words;
 
 /// The most remedies that are offered: more would not be read.
@@ -229,7 +229,7 @@ fn causes(situation: &Situation) -> Vec<Cause> {
 
 /// Whether one of the owners that a remedy shrinks is on the card at the failing moment and has bytes to lose.
 fn shrinks_something(remedy: &Remedy, situation: &Situation) -> bool {
-    let live = situation.operation.map_or(Owner::ALL, |operation| operation.live_owners());
+    let live = situation.operation.map_or(OwnerGroup::ALL, |operation| operation.live_owners());
     remedy.effects.iter().any(|effect| {
         effect.can_free() && live.contains(&effect.owner) && effect::owner_bytes(situation, effect.owner) != Some(0)
     })
@@ -237,7 +237,7 @@ fn shrinks_something(remedy: &Remedy, situation: &Situation) -> bool {
 
 /// The bytes that a remedy frees of the owners whose bytes are known.
 fn freed_of_owners(remedy: &Remedy, situation: &Situation) -> Option<u64> {
-    let live = situation.operation.map_or(Owner::ALL, |operation| operation.live_owners());
+    let live = situation.operation.map_or(OwnerGroup::ALL, |operation| operation.live_owners());
     remedy
         .effects
         .iter()

@@ -2,7 +2,7 @@
 //! word that a reader understands where they are not.
 
 use crate::effect;
-use crate::situation::{Owner, Situation};
+use crate::situation::{OwnerGroup, Situation};
 
 /// The names that data files may put in braces, in words and in reasons.
 pub const NAMES: &[&str] = &[
@@ -132,8 +132,8 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
         "slack" => size(memory.slack()),
         "shortage" => size(memory.shortage()),
         "allowed" => size(memory.allowed),
-        "others" => size(effect::owner_bytes(situation, Owner::OtherProcesses)),
-        "weights" => size(effect::owner_bytes(situation, Owner::Parameters)),
+        "others" => size(effect::owner_bytes(situation, OwnerGroup::OtherProcesses)),
+        "weights" => size(effect::owner_bytes(situation, OwnerGroup::Parameters)),
         "utilization" => settings.memory_utilization.map(|share| format!("{share}")),
         "half_type" => Some(if has_bf16(situation) { "bf16" } else { "fp16" }.to_owned()),
         "half_dtype" => Some(if has_bf16(situation) { "bfloat16" } else { "float16" }.to_owned()),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oomph_remedy::{Catalogue, Cause, Framework, Installed, Kind, Owner, Remedy};
+use oomph_remedy::{Catalogue, Cause, Framework, Installed, Kind, OwnerGroup, Remedy, Seen};
 
 fn remedies() -> &'static [Remedy] {
     Catalogue::builtin().remedies()
@@ -85,7 +85,7 @@ fn every_cause_and_every_owner_has_a_remedy() {
     for cause in Cause::ALL {
         assert!(remedies().iter().any(|remedy| remedy.when.causes.contains(cause)), "{}", cause.id());
     }
-    for owner in Owner::ALL {
+    for owner in OwnerGroup::ALL {
         let shrinks = |remedy: &Remedy| remedy.effects.iter().any(|effect| effect.owner == *owner);
         assert!(remedies().iter().any(shrinks), "{}", owner.id());
     }
@@ -186,4 +186,24 @@ fn the_hook_and_the_catalogue_agree() {
         table.lines().filter_map(|line| line.strip_prefix("    \"")?.split_once("\": (").map(|(id, _)| id)).collect();
     let said = remedies().iter().filter(|remedy| remedy.dry_run.by_hook()).map(|remedy| remedy.id.as_str());
     assert_eq!(said.collect::<BTreeSet<_>>(), applied);
+}
+
+#[test]
+fn what_a_program_uses_is_shown_by_what_it_was_seen_to_be() {
+    let of = |facts: &[(&str, Option<&str>)]| {
+        let mut seen = Seen::default();
+        for (name, value) in facts {
+            match value {
+                Some(value) => seen.value(name, Some(value)),
+                None => seen.add(true, name),
+            }
+        }
+        Catalogue::builtin().shown_by(&seen).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[("adapters", None)]), ["lora"]);
+    assert_eq!(of(&[("adapters", None), ("quantized", Some("4bit"))]), ["qlora"]);
+    assert_eq!(of(&[("quantized", Some("4bit"))]), ["weights-nf4"]);
+    assert_eq!(of(&[("pipeline", None)]), [""; 0]);
+    assert_eq!(of(&[("pipeline", None), ("torch>=2", None)]), ["sdpa"]);
+    assert_eq!(of(&[("argument", Some("fp16")), ("optimizer", Some("Adafactor"))]), ["adafactor", "autocast"]);
 }

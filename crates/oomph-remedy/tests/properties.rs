@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use oomph_remedy::{
-    Catalogue, Cause, Framework, Installed, MOST_AVOIDED, MOST_OFFERS, Memory, Operation, Owner, Platform, Settings,
-    Situation, Task, suggest,
+    Catalogue, Cause, Framework, Installed, MOST_AVOIDED, MOST_OFFERS, Memory, Operation, OwnerGroup, Platform,
+    Settings, Situation, Task, suggest,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn situation() -> impl Strategy<Value = Situation> {
         proptest::collection::vec((select(Framework::ALL), of(0_u32..20)), 0..4),
         of(select(Task::ALL)),
         proptest::collection::vec(select(Cause::ALL), 0..3),
-        of(proptest::collection::btree_map(select(Owner::ALL), any::<u64>(), 0..6)),
+        of(proptest::collection::btree_map(select(OwnerGroup::ALL), any::<u64>(), 0..6)),
         (memory(), settings()),
         proptest::collection::btree_set(select(ids), 0..4),
         of(select(Operation::ALL)),
@@ -76,7 +76,7 @@ fn situation() -> impl Strategy<Value = Situation> {
                 .collect(),
             task,
             causes: causes.into_iter().map(Into::into).collect(),
-            owners: owners.map(|owners: BTreeMap<Owner, u64>| owners),
+            owners: owners.map(|owners: BTreeMap<OwnerGroup, u64>| owners),
             memory,
             settings,
             on,

@@ -3,7 +3,7 @@
 use oomph_explain::snapshot::DeviceExplanation;
 use serde::Serialize;
 
-crate::schema::schema!(AttachSchema, "oomph.attach/1");
+oomph_protocol::schema!(AttachSchema, "oomph.attach/1");
 
 /// The processes that were attached to, or that were only checked.
 #[derive(Clone, Debug, Serialize)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-crate::schema::schema!(CacheSchema, "oomph.cache/1");
+oomph_protocol::schema!(CacheSchema, "oomph.cache/1");
 
 /// The cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

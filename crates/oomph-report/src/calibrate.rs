@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-crate::schema::schema!(CalibrateSchema, "oomph.calibrate/1");
+oomph_protocol::schema!(CalibrateSchema, "oomph.calibrate/1");
 
 /// What two runs of the same small programs showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

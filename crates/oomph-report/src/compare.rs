@@ -3,9 +3,9 @@
 use oomph_explain::snapshot::{CheckResult, Diff};
 use serde::Serialize;
 
-crate::schema::schema!(DiffSchema, "oomph.diff/1");
+oomph_protocol::schema!(DiffSchema, "oomph.diff/1");
 
-crate::schema::schema!(CheckSchema, "oomph.check/1");
+oomph_protocol::schema!(CheckSchema, "oomph.check/1");
 
 /// What changed from one recording to another, at the peak of each.
 #[derive(Clone, Debug, Serialize)]

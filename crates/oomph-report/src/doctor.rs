@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-crate::schema::schema!(DoctorSchema, "oomph.doctor/1");
+oomph_protocol::schema!(DoctorSchema, "oomph.doctor/1");
 
 /// What was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

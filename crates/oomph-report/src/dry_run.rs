@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use oomph_explain::snapshot::{Group, OwnerRow};
 use oomph_gpu::Kind;
+pub use oomph_protocol::{Phase, Stopped, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::activity::Activity;
@@ -18,7 +19,7 @@ pub const UNBOUNDED: &str = "unbounded";
 /// The `gpu` of a device that was given a capacity and no name.
 pub const CUSTOM: &str = "custom";
 
-crate::schema::schema!(DryRunSchema, "oomph.dry-run/1");
+oomph_protocol::schema!(DryRunSchema, "oomph.dry-run/1");
 
 /// Whether a program fits, what it needs, and where it died if it did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -132,46 +133,6 @@ pub struct WrittenFile {
     pub path: String,
     /// Its size; `null` where it was removed.
     pub bytes: Option<u64>,
-}
-
-/// The answer in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The program ran, and the cards held it.
-    Fits,
-    /// The program ran to its end, but caught an out-of-memory error on its way and did something else instead.
-    Recovered,
-    /// The program died because a card could not hold what it asked for.
-    Oom,
-    /// It hangs on sizes that nobody computed: with the least and with the most that they can be it is not the same.
-    Unsure,
-    /// The program failed for another reason.
-    Failed,
-    /// No process of the program created a CUDA context.
-    NoGpuUse,
-}
-
-/// Why the run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stopped {
-    /// The peak of reserved memory had not moved for some optimizer steps.
-    PeakStable,
-    /// The number of steps that was asked for was reached.
-    Steps,
-    /// The program ended by itself.
-    Exit,
-    /// The time that was allowed ran out.
-    Timeout,
-    /// An out-of-memory error ended the program.
-    Oom,
-    /// The user interrupted it (Ctrl-C), as one does with a server.
-    Interrupted,
-    /// It is a server that had started and waited for requests.
-    Listening,
-    /// Its peak had settled, its loops could not be shortened, and the time for that was up.
-    Budget,
 }
 
 /// One virtual card and what the program did on it.
@@ -416,36 +377,6 @@ pub struct Instead {
     pub granted_bytes: u64,
     /// How many errors there were at that line.
     pub errors: u32,
-}
-
-/// A part of a program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// A forward pass.
-    Forward,
-    /// A backward pass.
-    Backward,
-    /// The optimizer's step.
-    Optimizer,
-    /// Loading or building the model.
-    Load,
-    /// An evaluation.
-    Eval,
-    /// Generating.
-    Generate,
-    /// Writing a checkpoint.
-    Saving,
-    /// A pipeline's prompt.
-    TextEncoding,
-    /// A pipeline's loop over the steps of its scheduler.
-    Denoising,
-    /// A pipeline's way from latents to images.
-    Decoding,
-    /// Anything else, or not known.
-    #[default]
-    #[serde(other)]
-    Other,
 }
 
 /// A line of the user's program, or of a library.

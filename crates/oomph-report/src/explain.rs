@@ -4,7 +4,7 @@ use oomph_explain::log::{Failure, RunSettings};
 use oomph_explain::snapshot::{DeviceExplanation, PinnedHost, RankComparison};
 use serde::Serialize;
 
-crate::schema::schema!(ExplainSchema, "oomph.explain/1");
+oomph_protocol::schema!(ExplainSchema, "oomph.explain/1");
 
 /// Why memory ran out, from what a crash left behind.
 ///

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dry_run::{NextStep, Oom, Verdict};
 
-crate::schema::schema!(FixSchema, "oomph.fix/1");
+oomph_protocol::schema!(FixSchema, "oomph.fix/1");
 
 /// The changes with which a program fits, each of them tried, cheapest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,13 +1,14 @@
 //! What following a program to its end has shown: its phases, its loops, and what it did not reach.
 
+use oomph_protocol::{LoopKind, Phase};
 use serde::{Deserialize, Serialize};
 
 /// The peaks of one phase of the program on one card, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhasePeak {
-    /// `load`, `forward`, `backward`, `optimizer`, `evaluation`, `generation`, `saving`, `text encoding`, `denoising` or
-    /// `decoding`.
-    pub phase: String,
+    /// Which, in the words that people read.
+    #[serde(with = "oomph_protocol::spelled_out")]
+    pub phase: Phase,
     /// How often it was entered, the most of any process.
     pub times: u64,
     /// The framework's peak of allocated memory within the phase.
@@ -23,8 +24,8 @@ pub struct FollowedLoop {
     pub file: String,
     /// The line, from 1.
     pub line: u64,
-    /// `training`, `epochs`, `evaluation` or `other`.
-    pub kind: String,
+    /// What it does.
+    pub kind: LoopKind,
     /// The iterations that were run.
     pub iterations: u64,
     /// The iterations that there are; `null` where that is not known.
@@ -80,8 +81,10 @@ pub struct Holder {
 /// Something that the program would do and the run did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreached {
-    /// The phase, such as `evaluation`.
-    pub phase: String,
+    /// What of the program it is, such as `evaluation` or `a loader`: words for people and no [`Phase`], although the
+    /// document calls the field so.
+    #[serde(rename = "phase")]
+    pub part: String,
     /// What shows that the program has it, in a clause.
     pub why: String,
 }

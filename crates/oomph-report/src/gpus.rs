@@ -3,7 +3,7 @@
 use oomph_gpu::Gpu;
 use serde::Serialize;
 
-crate::schema::schema!(GpusSchema, "oomph.gpus/1");
+oomph_protocol::schema!(GpusSchema, "oomph.gpus/1");
 
 /// Cards of the catalogue.
 ///

@@ -27,7 +27,6 @@ mod followed;
 mod gpus;
 mod plan;
 pub mod review;
-mod schema;
 mod sweep;
 mod sweep_picture;
 mod text;
@@ -56,6 +55,7 @@ pub use fix::{
 };
 pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};
+pub use oomph_protocol::{LoopKind, Moment};
 pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
     PlannedTerm, Verified,

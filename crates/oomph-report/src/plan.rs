@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::TapePhase;
 use serde::Serialize;
 
-crate::schema::schema!(PlanSchema, "oomph.plan/1");
+oomph_protocol::schema!(PlanSchema, "oomph.plan/1");
 
 /// What a workload on a model needs, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,7 +25,7 @@ pub struct PlanReport {
     /// Each card that was asked for; one without a name where none was.
     pub devices: Vec<PlannedDevice>,
     /// When the peak is.
-    pub phase: String,
+    pub phase: TapePhase,
     /// Memory of the computer that offloading takes, in bytes.
     pub host_bytes: u64,
     /// The largest that fits on the first card; `null` where nothing was asked of a card.

@@ -8,9 +8,9 @@ use crate::compare::CheckReport;
 use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Site, Verdict};
 use crate::text::owner_name;
 
-crate::schema::schema!(ReviewSchema, "oomph.review/1");
+oomph_protocol::schema!(ReviewSchema, "oomph.review/1");
 
-crate::schema::schema!(BaselineSchema, "oomph.baseline/1");
+oomph_protocol::schema!(BaselineSchema, "oomph.baseline/1");
 
 /// What a program needed on some cards, small enough to lie in its repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

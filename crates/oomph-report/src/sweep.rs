@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dry_run::{Phase, Verdict};
 
-crate::schema::schema!(SweepSchema, "oomph.sweep/1");
+oomph_protocol::schema!(SweepSchema, "oomph.sweep/1");
 
 /// A matrix of dry runs and what each of them showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dry_run::{NextStep, Phase, Verdict};
 
-crate::schema::schema!(TuneSchema, "oomph.tune/1");
+oomph_protocol::schema!(TuneSchema, "oomph.tune/1");
 
 /// The value of each knob, by name.
 pub type Values = BTreeMap<String, u64>;

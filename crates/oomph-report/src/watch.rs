@@ -3,9 +3,10 @@
 //! Three layers lie side by side: the card and each process as the driver counts them, and what the process's own
 //! framework says. A figure that is not to be had is `null`, and the field beside it that ends in `_reason` says why.
 
+use oomph_protocol::Moment;
 use serde::Serialize;
 
-crate::schema::schema!(WatchSchema, "oomph.watch/1");
+oomph_protocol::schema!(WatchSchema, "oomph.watch/1");
 
 /// One look at the cards.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -116,8 +117,8 @@ pub struct WatchedFramework {
     pub step: u64,
     /// Those that this process made.
     pub process_steps: u64,
-    /// Where in the program this was read: `start`, `step-end`, `refusal` or `other`.
-    pub moment: String,
+    /// Where in the program this was read.
+    pub moment: Moment,
     /// How many seconds ago.
     pub age_seconds: f64,
     /// Where it is heading; `null` in a single look.

@@ -3,8 +3,8 @@
 #![allow(missing_docs)]
 
 use oomph_report::{
-    Style, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess,
-    outlook_words, render_watch,
+    Moment, Style, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook,
+    WatchedProcess, outlook_words, render_watch,
 };
 
 const MIB: u64 = 1 << 20;
@@ -37,7 +37,7 @@ fn framework(outlook: Option<WatchedOutlook>) -> WatchedFramework {
         retries: Some(0),
         step: 1_310,
         process_steps: 1_310,
-        moment: "step-end".into(),
+        moment: Moment::StepEnd,
         age_seconds: 0.2,
         outlook,
     }
@@ -76,7 +76,7 @@ fn report() -> WatchReport {
     let blind = WatchedProcess {
         pid: 12,
         driver_reason: Some("under WSL2 the driver does not report memory per process".into()),
-        framework: Some(WatchedFramework { moment: "start".into(), age_seconds: 40.0, ..framework(None) }),
+        framework: Some(WatchedFramework { moment: Moment::Start, age_seconds: 40.0, ..framework(None) }),
         outside_reason: Some("under WSL2 the driver does not report memory per process".into()),
         ..WatchedProcess::default()
     };

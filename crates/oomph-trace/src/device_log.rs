@@ -1,11 +1,12 @@
 //! The virtual GPU's own log of device calls: one JSON object a line.
 //!
 //! ```text
-//! {"t":1748730219595970,"pid":17,"device":0,"kind":"malloc","address":140548276224,"size":2097152,"stream":0}
+//! {"schema":"oomph.device-log/1","t":1748730219595970,"pid":17,"device":0,"kind":"malloc","address":140548276224,"size":2097152,"stream":0}
 //! ```
 //!
 //! | field | meaning |
 //! |---|---|
+//! | `schema` | name and version of the log, in its first line |
 //! | `t` | microseconds since the Unix epoch |
 //! | `pid` | the process |
 //! | `device` | the card as the run counts |
@@ -30,6 +31,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
+use oomph_protocol::DEVICE_LOG;
+use oomph_protocol::device_log::Kind;
 use serde::Deserialize;
 
 use crate::error::{Cause, Fault};
@@ -44,6 +47,8 @@ const MOST_NOTES: usize = 64;
 
 #[derive(Deserialize)]
 struct Line {
+    #[serde(default)]
+    schema: Option<String>,
     #[serde(default)]
     t: Scalar,
     #[serde(default)]
@@ -88,6 +93,10 @@ pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Resu
         }
         match serde_json::from_slice::<Line>(&text) {
             Ok(line) => {
+                // Logs of before there was a schema have none.
+                if let Some(Err(mismatch)) = line.schema.as_deref().map(|schema| DEVICE_LOG.check(Some(schema))) {
+                    break Some(Fault::malformed(offset, mismatch.to_string()));
+                }
                 if let Err(what) = add(&mut trace, &line) {
                     break Some(Fault::malformed(offset, what));
                 }
@@ -119,17 +128,17 @@ fn add(trace: &mut Trace, line: &Line) -> Result<(), String> {
     let size = line.size.bytes("size")?.unwrap_or(0);
     let granules = size.checked_next_multiple_of(GRANULE).unwrap_or(size);
     // What one line says is one or two events: the program's, and the card's, which encloses it.
-    let actions: &[(Action, u64)] = match line.kind.as_str() {
-        "malloc" => &[(Action::SegmentAlloc, granules), (Action::Alloc, size)],
-        "free" => &[(Action::FreeCompleted, size), (Action::SegmentFree, granules)],
-        "place" => &[(Action::Alloc, size)],
-        "unplace" => &[(Action::FreeCompleted, size)],
-        "take" => &[(Action::SegmentMap, size)],
-        "give" => &[(Action::SegmentUnmap, size)],
-        "map" => &[(Action::SegmentMap, size), (Action::Alloc, size)],
-        "unmap" => &[(Action::FreeCompleted, size), (Action::SegmentUnmap, size)],
-        "refuse" => &[(Action::Oom, size)],
-        "context" => {
+    let actions: &[(Action, u64)] = match Kind::named(&line.kind) {
+        Some(Kind::Malloc) => &[(Action::SegmentAlloc, granules), (Action::Alloc, size)],
+        Some(Kind::Free) => &[(Action::FreeCompleted, size), (Action::SegmentFree, granules)],
+        Some(Kind::Place) => &[(Action::Alloc, size)],
+        Some(Kind::Unplace) => &[(Action::FreeCompleted, size)],
+        Some(Kind::Take) => &[(Action::SegmentMap, size)],
+        Some(Kind::Give) => &[(Action::SegmentUnmap, size)],
+        Some(Kind::Map) => &[(Action::SegmentMap, size), (Action::Alloc, size)],
+        Some(Kind::Unmap) => &[(Action::FreeCompleted, size), (Action::SegmentUnmap, size)],
+        Some(Kind::Refuse) => &[(Action::Oom, size)],
+        Some(Kind::Context) => {
             let text = format!(
                 "the driver took {} MiB of card {index} for itself, in addition to what is recorded",
                 size >> 20
@@ -137,11 +146,11 @@ fn add(trace: &mut Trace, line: &Line) -> Result<(), String> {
             note_once(trace, text);
             return Ok(());
         }
-        "cut" => {
+        Some(Kind::Cut) => {
             note_once(trace, "the log grew too long: what came later was not recorded".to_owned());
             return Ok(());
         }
-        _ => &[(Action::Other, size)],
+        None => &[(Action::Other, size)],
     };
     // Processes of one run share a card; the label keeps them apart.
     let label = match line.pid.unsigned() {

@@ -1,19 +1,18 @@
 //! The log of what a program takes of its cards and gives back, for recordings of programs without PyTorch.
 //!
-//! It is kept where the run folder holds a folder [`FOLDER`]: each process then writes `PID.jsonl` there, one object a
+//! It is kept where the run folder holds a folder [`paths::DEVICE_LOG`]: each process then writes `PID.jsonl` there, one object a
 //! line, in the format that `oomph_trace::device_log` documents and reads. Lines are written in blocks, at a refusal, and
 //! when the process ends; a process that is killed loses the last block. Where the folder is absent a call costs one load.
 
 use crate::fork::Mutex;
+pub use oomph_protocol::device_log::Kind;
+use oomph_protocol::{DEVICE_LOG, paths};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The folder in the run folder that asks for logs and receives them.
-const FOLDER: &str = "device-log";
 
 /// Lines are written when this many bytes of them have come together.
 const BLOCK: usize = 16 << 10;
@@ -38,48 +37,6 @@ struct Log {
 
 static LOG: Mutex<Log> = Mutex::new(Log { pid: 0, file: None, lines: String::new(), written: 0 });
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The program got a block of its own, with the granules under it.
-    Malloc,
-    /// It gave such a block back.
-    Free,
-    /// The program got a block in memory that had been taken before.
-    Place,
-    /// It gave such a block back.
-    Unplace,
-    /// Granules were taken for blocks to come.
-    Take,
-    /// They were given back.
-    Give,
-    /// Physical memory was mapped.
-    Map,
-    /// It was unmapped.
-    Unmap,
-    /// A request that the card could not hold; the address is what it had free, in bytes.
-    Refuse,
-    /// The driver took memory for itself.
-    Context,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Malloc => "malloc",
-            Self::Free => "free",
-            Self::Place => "place",
-            Self::Unplace => "unplace",
-            Self::Take => "take",
-            Self::Give => "give",
-            Self::Map => "map",
-            Self::Unmap => "unmap",
-            Self::Refuse => "refuse",
-            Self::Context => "context",
-        }
-    }
-}
-
 /// Notes what happened on a card, by the ledger's index. A block's freeing must be noted before its address can be handed
 /// out again, and its allocation after.
 #[inline]
@@ -103,9 +60,14 @@ fn write(kind: Kind, card: usize, address: usize, size: usize) {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros());
     let kind_name = kind.name();
     // Writing to a string cannot fail.
+    if log.written == 0 && log.lines.is_empty() {
+        let _ = write!(log.lines, r#"{{"schema":"{DEVICE_LOG}","#);
+    } else {
+        log.lines.push('{');
+    }
     let _ = writeln!(
         log.lines,
-        r#"{{"t":{time},"pid":{pid},"device":{card},"kind":"{kind_name}","address":{address},"size":{size}}}"#
+        r#""t":{time},"pid":{pid},"device":{card},"kind":"{kind_name}","address":{address},"size":{size}}}"#
     );
     if log.lines.len() >= BLOCK || kind == Kind::Refuse {
         log.flush();
@@ -115,7 +77,7 @@ fn write(kind: Kind, card: usize, address: usize, size: usize) {
 /// The log of a process, if the run folder asks for one.
 fn open(pid: u32) -> Option<File> {
     let folder = crate::books::trusted_folder()?;
-    File::create(Path::new(&folder).join(FOLDER).join(format!("{pid}.jsonl"))).ok()
+    File::create(paths::of_process(Path::new(&folder), paths::DEVICE_LOG, pid, paths::DEVICE_LOG_END)).ok()
 }
 
 impl Log {
@@ -124,7 +86,7 @@ impl Log {
         self.written += self.lines.len();
         if self.written > MOST {
             self.lines.clear();
-            self.lines.push_str("{\"kind\":\"cut\"}\n");
+            let _ = writeln!(self.lines, r#"{{"kind":"{}"}}"#, Kind::Cut.name());
         }
         // A log that cannot be written must not disturb the program.
         let _ = file.write_all(self.lines.as_bytes());

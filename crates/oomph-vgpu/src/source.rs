@@ -11,8 +11,8 @@ use std::{env, fs, io};
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The folders of what the library is built from; a change in one of them makes it another library.
-pub fn folders() -> [&'static Path; 3] {
-    [FOLDER, oomph_ledger::FOLDER, oomph_private::FOLDER].map(Path::new)
+pub fn folders() -> [&'static Path; 4] {
+    [FOLDER, oomph_ledger::FOLDER, oomph_private::FOLDER, oomph_protocol::FOLDER].map(Path::new)
 }
 
 /// How the library is linked.
@@ -43,7 +43,11 @@ pub fn cargo(out: &Path, profile: &str, options: &[&str]) -> io::Result<Command>
         // A workspace of its own, wherever the outer build keeps its files.
         let manifest = fs::read_to_string(folder.join("Cargo.toml"))?;
         fs::write(folder.join("Cargo.toml"), manifest + "\n[workspace]\n")?;
-        for (name, path) in [("oomph-ledger", oomph_ledger::FOLDER), ("oomph-private", oomph_private::FOLDER)] {
+        for (name, path) in [
+            ("oomph-ledger", oomph_ledger::FOLDER),
+            ("oomph-private", oomph_private::FOLDER),
+            ("oomph-protocol", oomph_protocol::FOLDER),
+        ] {
             command.arg("--config").arg(format!("patch.crates-io.{name}.path={path:?}"));
         }
     }

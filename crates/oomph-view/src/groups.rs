@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use oomph_explain::snapshot::{History, HistoryBlock, Owner, PhaseKind};
+use oomph_explain::snapshot::{History, HistoryBlock, Owner, Phase, phase_name};
 use oomph_trace::{FrameId, Trace};
 
 /// Groups that have a band of their own; the others share one.
@@ -42,35 +42,35 @@ pub const OWNERS: [Owner; 11] = [
 ];
 
 /// The parts of a program in the order in which they come.
-const PHASES: [PhaseKind; 8] = [
-    PhaseKind::BeforeRecording,
-    PhaseKind::Load,
-    PhaseKind::Forward,
-    PhaseKind::Backward,
-    PhaseKind::Optimizer,
-    PhaseKind::Eval,
-    PhaseKind::Generate,
-    PhaseKind::Other,
+const PHASES: [Phase; 8] = [
+    Phase::BeforeRecording,
+    Phase::Load,
+    Phase::Forward,
+    Phase::Backward,
+    Phase::Optimizer,
+    Phase::Eval,
+    Phase::Generate,
+    Phase::Other,
 ];
 
 /// By owner. All owners are groups, so that their places are the same in every picture.
 pub fn by_owner(history: &History) -> Grouping {
     let place = |block: &HistoryBlock| OWNERS.iter().position(|&owner| owner == block.owner);
     Grouping {
-        names: OWNERS.iter().map(|owner| owner.word().to_owned()).collect(),
+        names: OWNERS.iter().map(|owner| owner.name().to_owned()).collect(),
         of: history.blocks.iter().map(|block| place(block).unwrap_or(OWNERS.len() - 1) as u8).collect(),
     }
 }
 
 /// The name of the part of a program that a number stands for.
-pub fn phase(kind: PhaseKind) -> usize {
+pub fn phase(kind: Phase) -> usize {
     PHASES.iter().position(|&known| known == kind).unwrap_or(PHASES.len() - 1)
 }
 
 /// By the part of the program that allocated.
 pub fn by_phase(history: &History) -> Grouping {
     Grouping {
-        names: PHASES.iter().map(|kind| kind.word().to_owned()).collect(),
+        names: PHASES.iter().map(|kind| phase_name(*kind).to_owned()).collect(),
         of: history.blocks.iter().map(|block| phase(block.phase) as u8).collect(),
     }
 }

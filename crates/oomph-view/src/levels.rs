@@ -63,7 +63,7 @@ pub fn deaths(history: &History) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use oomph_explain::snapshot::{Owner, PhaseKind};
+    use oomph_explain::snapshot::{Owner, Phase};
     use oomph_trace::StackId;
 
     use super::*;
@@ -81,7 +81,7 @@ mod tests {
             line: None,
             owner: Owner::Unattributed,
             named: false,
-            phase: PhaseKind::Other,
+            phase: Phase::Other,
             step: 0,
             module: None,
             name: None,

@@ -349,11 +349,9 @@ fn stopped(run: &Observation, verdict: Verdict) -> Stopped {
         Some(Cut::Listening) => return Stopped::Listening,
         None => {}
     }
-    let said = run.hooks.reports.iter().find_map(|hook| hook.stopped.as_deref());
+    let said = run.hooks.reports.iter().find_map(|hook| hook.stopped);
     match said {
-        Some("budget") if verdict != Verdict::Failed => Stopped::Budget,
-        Some("peak-stable") if verdict != Verdict::Failed => Stopped::PeakStable,
-        Some("steps") if verdict != Verdict::Failed => Stopped::Steps,
+        Some(why @ (Stopped::Budget | Stopped::PeakStable | Stopped::Steps)) if verdict != Verdict::Failed => why,
         _ => Stopped::Exit,
     }
 }
@@ -397,19 +395,7 @@ fn oom_of(oom: &HookOom, refused: u64) -> Oom {
         free_bytes: Some(oom.free_bytes),
         message: oom.message.clone(),
         step: (oom.step > 0).then_some(oom.step),
-        phase: match oom.phase.as_str() {
-            "forward" => Phase::Forward,
-            "backward" => Phase::Backward,
-            "optimizer" => Phase::Optimizer,
-            "load" => Phase::Load,
-            "eval" => Phase::Eval,
-            "generate" => Phase::Generate,
-            "saving" => Phase::Saving,
-            "text-encoding" => Phase::TextEncoding,
-            "denoising" => Phase::Denoising,
-            "decoding" => Phase::Decoding,
-            _ => Phase::Other,
-        },
+        phase: oom.phase,
         site: oom.site.as_ref().map(site_of),
         would_need_bytes: None,
         forecast: false,

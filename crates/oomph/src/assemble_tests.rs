@@ -88,7 +88,7 @@ fn died(mut hook: HookReport, fatal: bool) -> HookReport {
         free_bytes: 1500 * MIB,
         message: "CUDA out of memory.".into(),
         step: 1,
-        phase: "backward".into(),
+        phase: Phase::Backward,
         site: Some(HookSite { file: "a.py".into(), line: 3, function: "f".into(), ..Default::default() }),
         fatal,
         ..HookOom::default()
@@ -121,7 +121,7 @@ fn a_program_that_fits() {
     let cards = [card("rtx-3060")];
     let books = ledger(&cards, &[4500], &[(7, 0, 4500, 0)], &[]);
     let mut told = hook(7, &[(0, 4300, 4000)]);
-    told.stopped = Some("peak-stable".into());
+    told.stopped = Some(Stopped::PeakStable);
     let report = assemble(&cards, &run(books, vec![told], 0), None);
     assert_eq!((report.verdict, report.stopped, report.steps), (Verdict::Fits, Stopped::PeakStable, 4));
     let peak = report.devices[0].peak;
@@ -267,7 +267,14 @@ fn a_refusal_that_no_framework_explains_is_a_verdict() {
 
     // The virtual GPU knows what the process asked for, which its books round up, and may know the line.
     let mut known = run(ledger(&cards, &[900], &[(7, 0, 900, 1)], &[]), vec![], 134);
-    known.refusals = vec![Refusal { pid: 7, card: 0, bytes: 511 * MIB, free_bytes: 100 * MIB, frames: vec![] }];
+    known.refusals = vec![Refusal {
+        schema: Default::default(),
+        pid: 7,
+        card: 0,
+        bytes: 511 * MIB,
+        free_bytes: 100 * MIB,
+        frames: vec![],
+    }];
     let report = assemble(&cards, &known, None);
     let oom = report.devices[0].oom.as_ref().expect("the error is told");
     assert_eq!((oom.requested_bytes, oom.free_bytes, &oom.site), (511 * MIB, Some(100 * MIB), &None));
@@ -439,7 +446,7 @@ fn the_place_of_an_error_and_the_batches_are_handed_on() {
     let cards = [card("rtx-3060")];
     let mut dead = died(hook(7, &[(0, 10_000, 9000)]), true);
     let oom = dead.oom.as_mut().unwrap();
-    oom.phase = "text-encoding".into();
+    oom.phase = Phase::TextEncoding;
     oom.library_site = Some(HookSite { file: "lib.py".into(), line: 9, cell: Some(2), ..Default::default() });
     oom.module = Some("encoder.block.3".into());
     oom.model = Some("T5EncoderModel".into());

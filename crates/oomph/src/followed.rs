@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use oomph_launch::{HookFollowedLoop, HookGrowth, HookHolder, HookReport};
-use oomph_report::{DeviceReport, FollowedLoop, Growth, Holder, Oom, Peak, Phase, PhasePeak, Unreached, Verdict};
+use oomph_report::{
+    DeviceReport, FollowedLoop, Growth, Holder, LoopKind, Oom, Peak, Phase, PhasePeak, Unreached, Verdict,
+};
 
 use crate::assemble::{Cut, Observation, device_map};
 
@@ -17,7 +19,7 @@ pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
                 continue;
             };
             let place = phases.iter().position(|known| known.phase == phase.phase).unwrap_or_else(|| {
-                phases.push(PhasePeak { phase: phase.phase.clone(), ..PhasePeak::default() });
+                phases.push(PhasePeak { phase: phase.phase, ..PhasePeak::default() });
                 phases.len() - 1
             });
             let known = &mut phases[place];
@@ -36,10 +38,10 @@ pub fn unreached(run: &Observation, early: bool) -> Vec<Unreached> {
     let all = run.hooks.reports.iter().flat_map(|hook| &hook.unreached);
     let told = all
         .filter(|one| early || one.certain)
-        .filter(|one| seen.insert((&one.phase, &one.why)))
-        .map(|one| Unreached { phase: one.phase.clone(), why: one.why.clone() });
+        .filter(|one| seen.insert((&one.part, &one.why)))
+        .map(|one| Unreached { part: one.part.clone(), why: one.why.clone() });
     let requests = (run.cut == Some(Cut::Listening)).then(|| Unreached {
-        phase: "requests".to_owned(),
+        part: "requests".to_owned(),
         why: "the server waited for them, and no client came; one command that starts both shows what they take"
             .to_owned(),
     });
@@ -63,7 +65,7 @@ pub fn loops(run: &Observation, devices: &[DeviceReport]) -> Vec<FollowedLoop> {
             let followed = FollowedLoop {
                 file: one.file.clone(),
                 line: one.line.into(),
-                kind: one.kind.clone(),
+                kind: one.kind,
                 iterations: one.iterations,
                 of: one.of,
                 shortened: one.shortened,
@@ -97,7 +99,7 @@ fn growth_of(
     let room = device.and_then(room_for_allocated).map(|most| most.saturating_sub(growth.peak_bytes));
     let more = room.filter(|_| growth.bytes_per_iteration > 0).map(|room| room / growth.bytes_per_iteration + 1);
     let more = more.filter(|more| growth.grows_for.is_none_or(|most| *more <= most));
-    let steps_of_one = u64::from(one.kind == "training");
+    let steps_of_one = u64::from(one.kind == LoopKind::Training);
     Growth {
         device: u32::try_from(index).unwrap_or(u32::MAX),
         bytes_per_iteration: growth.bytes_per_iteration,
@@ -175,7 +177,7 @@ pub fn judge(verdict: Verdict, devices: &mut [DeviceReport], loops: &[FollowedLo
             oomph_gpu::size::format(growth.bytes_per_iteration)
         ),
         step: growth.full_in_step,
-        phase: if one.kind == "evaluation" { Phase::Eval } else { Phase::Other },
+        phase: if one.kind == LoopKind::Evaluation { Phase::Eval } else { Phase::Other },
         site: growth.site.clone(),
         would_need_bytes: device.needed.map(|needed| needed.process_bytes),
         forecast: true,

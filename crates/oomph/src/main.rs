@@ -23,6 +23,8 @@ mod cards;
 mod cli;
 mod compare;
 mod doctor;
+#[cfg(test)]
+mod drift_tests;
 mod dry_run;
 mod elsewhere;
 mod embedded;

@@ -175,6 +175,7 @@ impl RunContext {
         let RunRequest { changes, cards, output, timeout, history, keep: _, give_up: _, writes } = *request;
         let program = &self.program;
         let folder = RunFolder::create(&HookConfig {
+            schema: Default::default(),
             stop: program.stop,
             follow: true,
             values: program.values,
@@ -251,6 +252,7 @@ impl RunContext {
                 "the virtual GPU needs as many addresses as the card has bytes, though hardly any memory; raise the limit",
             ));
         }
+        folder.check_versions()?;
         let histories = folder.histories();
         let mut warnings = Vec::new();
         let memory = whose::load(&histories, &mut warnings);

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 
+from oomph import _protocol as protocol
 from oomph import frameworks, hook, sites
 from oomph.frameworks import described
 from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
@@ -48,7 +49,7 @@ class JaxWatcher(FrameworkWatcher):
             pool = stats.get(reserved)
             limit = int(stats.get("bytes_limit") or 0)
             if limit:
-                self.record.limits[index] = {"bytes": limit, "scales": "share"}
+                self.record.limits[index] = {"bytes": limit, "scales": protocol.LIMIT_SHARE}
             found[index] = (None if pool is None else int(pool), int(stats.get(allocated) or 0))
         return {index: both for index, both in found.items() if any(both)}
 

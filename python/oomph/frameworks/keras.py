@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 
+from oomph import _protocol as protocol
 from oomph import hook, sites, stop
 
 _EPOCHS = 2
@@ -73,7 +74,7 @@ class KerasLoops:
         self.watcher.described.training(getattr(iterator.data_adapter, "batch_size", None))
 
     def _shortened(self, iterator, frame, count):
-        kind = "training" if frame.f_code.co_name == "fit" else "evaluation"
+        kind = protocol.LOOP_TRAINING if frame.f_code.co_name == "fit" else protocol.LOOP_EVALUATION
         site = sites.site_of_frame(frame)
         if site is not None:
             key = (site["file"], site["line"], kind)
@@ -99,7 +100,7 @@ def keras_phase(error):
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_name in ("evaluate", "predict", "predict_on_batch", "test_on_batch") and "keras" in code.co_filename:
-            return "eval"
+            return protocol.PHASE_EVAL
         trace = trace.tb_next
     return None
 

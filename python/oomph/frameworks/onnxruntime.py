@@ -7,6 +7,7 @@ import functools
 import math
 import sys
 
+from oomph import _protocol as protocol
 from oomph import hook, sites
 from oomph.frameworks import described
 from oomph.frameworks.watch import DTYPE_BYTES, FrameworkWatcher
@@ -77,7 +78,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
                 limit = int(options.get("gpu_mem_limit") or 0)
                 if 0 < limit < 1 << 62:
                     card = int(options.get("device_id") or 0)
-                    self.limits[card] = {"bytes": limit, "scales": "fixed"}
+                    self.limits[card] = {"bytes": limit, "scales": protocol.LIMIT_FIXED}
         return names
 
     def compare(self, wanted, session):

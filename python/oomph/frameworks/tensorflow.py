@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+from oomph import _protocol as protocol
 from oomph import ends, frameworks, hook, stop
 from oomph.frameworks import described
 from oomph.frameworks.keras import KerasLoops, keras_phase
@@ -107,7 +108,7 @@ class TensorFlowWatcher(FrameworkWatcher):
                 if pywrap.TF_DeviceListType(devices, place) == "GPU":
                     index = int(pywrap.TF_DeviceListName(devices, place).rsplit(":", 1)[1])
                     limit = int(native.TF_DeviceListMemoryBytes(devices, place))
-                    scales = "fixed" if index in given_limits else "reserve"
+                    scales = protocol.LIMIT_FIXED if index in given_limits else protocol.LIMIT_RESERVE
                     self.record.limits[index] = {"bytes": limit, "scales": scales}
         finally:
             pywrap.TF_DeleteDeviceList(devices)

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 
+from oomph import _protocol as protocol
 from oomph import ends, hook, sites
 from oomph.frameworks import kept
 
@@ -116,6 +117,8 @@ class FrameworkWatcher:
                 "step": self.record.steps + 1 if self.record.steps else 0,
                 "phase": self.phase(cause),
                 "site": site,
+                "library_site": None,
+                "module": None,
                 "model": program,
                 "fatal": True,
             }
@@ -144,7 +147,7 @@ class FrameworkWatcher:
 
     def phase(self, error):
         """What the program was doing, in the words of `hook/PID.json`."""
-        return "other"
+        return protocol.PHASE_OTHER
 
     def place(self, message, site):
         """The compiled program that an error names, if any, and the line of the user's that it belongs to."""

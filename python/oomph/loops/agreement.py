@@ -7,6 +7,7 @@ that runs, writes for each iteration of a loop whether the loop goes on; the oth
 import os
 import time
 
+from oomph import _protocol as protocol
 from oomph import ranks
 
 _WAIT = 2.0
@@ -18,7 +19,7 @@ class Agreement:
     """What one rank tells the others, or hears from the leader."""
 
     def __init__(self, folder, leads):
-        self._folder = os.path.join(folder, "hook", "loops")
+        self._folder = os.path.join(folder, protocol.PATH_HOOK, protocol.PATH_LOOPS)
         self._leads = leads
         self._alone = set()
         os.makedirs(self._folder, exist_ok=True)

@@ -3,12 +3,14 @@
 import sys
 import time
 
+from oomph import _protocol as protocol
 from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.gathered import Gathered
 from oomph.loops.progress import Progress
 from oomph.loops.skim import Skim, size_of
 
-TRAINING, EPOCHS, EVALUATION, OTHER = "training", "epochs", "evaluation", "other"
+TRAINING, EPOCHS = protocol.LOOP_TRAINING, protocol.LOOP_EPOCHS
+EVALUATION, OTHER = protocol.LOOP_EVALUATION, protocol.LOOP_OTHER
 
 _MOST_VALUES = 20000
 """Values of a counting loop that are looked at for ones that differ."""

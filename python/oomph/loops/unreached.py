@@ -4,6 +4,7 @@ import functools
 import os
 import weakref
 
+from oomph import _protocol as protocol
 from oomph import hook, sites
 
 
@@ -59,12 +60,13 @@ class Unreached:
         found = []
         trainer = self._trainer() if self._trainer is not None else None
         strategy = getattr(getattr(getattr(trainer, "args", None), "eval_strategy", None), "value", "no")
-        if trainer is not None and strategy != "no" and not self._phases.has_seen("evaluation"):
-            found.append({"phase": "evaluation", "why": "the Trainer evaluates (eval_strategy=%r) and had not yet" % strategy})
+        if trainer is not None and strategy != "no" and not self._phases.has_seen(protocol.PHASE_EVAL):
+            why = "the Trainer evaluates (eval_strategy=%r) and had not yet" % strategy
+            found.append({"phase": "evaluation", "why": why, "certain": False})
         for reference, site in self._loaders:
             if reference() is not None:
                 place = "%s:%d" % (os.path.basename(site["file"]), site["line"])
-                found.append({"phase": "a loader", "why": "the one made at %s was never read" % place})
+                found.append({"phase": "a loader", "why": "the one made at %s was never read" % place, "certain": False})
         for name, (file, line) in self._cut_short.items():
             why = "the loop at %s:%d was too long to be run whole, and what is made of `%s` after it takes less" % (
                 os.path.basename(file), line, name,

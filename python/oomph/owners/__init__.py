@@ -11,6 +11,7 @@ import time
 
 from io import open as _open
 
+from oomph import _protocol as protocol
 from oomph.history import History, write_whole
 from oomph.owners.graph import Graph
 from oomph.owners.modules import Modules
@@ -119,7 +120,7 @@ class Owners:
         try:
             self.modules.settle()
             moment = self.notes.moment()
-            self._phase(moment, "optimizer", True)
+            self._phase(moment, protocol.PHASE_OPTIMIZER, True)
             self._stepping = True
             self.optimizers.see_parameters(optimizer, moment)
         except Exception:
@@ -137,7 +138,7 @@ class Owners:
             if self._stepping:
                 # A compiled step does not say when it begins.
                 self._stepping = False
-                self._phase(moment, "optimizer", False)
+                self._phase(moment, protocol.PHASE_OPTIMIZER, False)
             self.optimizers.see_state(optimizer, moment)
         except Exception:
             _debug()
@@ -191,7 +192,7 @@ class Owners:
                 return
             self.modules.settle()
             moment = self.notes.moment()
-            self._phase(moment, "backward", True)
+            self._phase(moment, protocol.PHASE_BACKWARD, True)
             if not self.share.left():
                 self.notes.names_complete = False
                 return
@@ -199,13 +200,13 @@ class Owners:
             if self.record.program is not None:
                 self.record.program.see_backward(outputs)
             for index, tensor in enumerate(outputs):
-                moment.see(self.tensors, tensor, "activation", "backward.%d" % index)
+                moment.see(self.tensors, tensor, protocol.OWNER_ACTIVATION, "backward.%d" % index)
             seen = set()
             for name, tensor in self.graph.saved(outputs):
                 key = tensor.data_ptr() if self.tensors.kind(type(tensor)) == "plain" else id(tensor)
                 if key not in seen:
                     seen.add(key)
-                    moment.see(self.tensors, tensor, "activation", name)
+                    moment.see(self.tensors, tensor, protocol.OWNER_ACTIVATION, name)
         except Exception:
             _debug()
         finally:
@@ -221,7 +222,7 @@ class Owners:
             if self.modules.in_backward:
                 return
             moment = self.notes.moment()
-            self._phase(moment, "backward", False)
+            self._phase(moment, protocol.PHASE_BACKWARD, False)
             self.modules.see_gradients(moment)
         except Exception:
             _debug()
@@ -253,7 +254,7 @@ class Owners:
         oom = self.record.oom
         if oom is None or oom["fatal"]:
             return
-        path = os.path.join(self.record.folder, "hook", "%d.names.json" % os.getpid())
+        path = os.path.join(self.record.folder, protocol.PATH_HOOK, "%d%s" % (os.getpid(), protocol.PATH_NAMES_END))
         try:
             with _open(path, "rb") as file:
                 names = json.loads(file.read())
@@ -277,12 +278,12 @@ class Owners:
         self._write_seconds = self._wrote_until - since
 
     def _write_files(self):
-        folder = os.path.join(self.record.folder, "hook")
+        folder = os.path.join(self.record.folder, protocol.PATH_HOOK)
         _mkdir(folder, exist_ok=True)
         base = os.path.join(folder, str(os.getpid()))
         if not self.names:
             snapshot = self.history.snapshot()
-            write_whole(base + ".snapshot.pickle", lambda file: self.history.save(snapshot, file))
+            write_whole(base + protocol.PATH_SNAPSHOT_END, lambda file: self.history.save(snapshot, file))
             return
         moment = self.notes.moment()
         try:
@@ -292,8 +293,8 @@ class Owners:
         snapshot = self.history.snapshot()
         see_workspaces(self.torch, snapshot, self.notes)
         names = json.dumps(self.notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
-        write_whole(base + ".names.json", lambda file: file.write(names))
-        write_whole(base + ".snapshot.pickle", lambda file: self.history.save(snapshot, file))
+        write_whole(base + protocol.PATH_NAMES_END, lambda file: file.write(names))
+        write_whole(base + protocol.PATH_SNAPSHOT_END, lambda file: self.history.save(snapshot, file))
 
 
 class _Engine:

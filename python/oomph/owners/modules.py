@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 
+from oomph import _protocol as protocol
 from oomph.looking import with_locals
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule")
@@ -185,14 +186,14 @@ class Modules:
 
     def _phase_of(self, frame):
         if self.torch.is_grad_enabled():
-            return "forward"
+            return protocol.PHASE_FORWARD
         steps = 0
         while frame is not None and steps < 60:
             if frame.f_code.co_name == "generate":
-                return "generate"
+                return protocol.PHASE_GENERATE
             frame = frame.f_back
             steps += 1
-        return "eval"
+        return protocol.PHASE_EVAL
 
     def root_of(self, module):
         """The root that a module is, made and named when the program calls it for the first time."""
@@ -280,12 +281,12 @@ class Modules:
             if member is None:
                 continue
             dot = path + "." if path else ""
-            for kind, table in (("parameter", member._parameters), ("buffer", member._buffers)):
+            for kind, table in ((protocol.OWNER_PARAMETER, member._parameters), (protocol.OWNER_BUFFER, member._buffers)):
                 for name, tensor in table.items():
                     if tensor is None:
                         continue
                     full = dot + name
-                    if kind == "parameter" and id(tensor) not in self.parameters:
+                    if kind == protocol.OWNER_PARAMETER and id(tensor) not in self.parameters:
                         self.parameters[id(tensor)] = (weakref.ref(tensor), full)
                     moment.see(self.tensors, tensor, kind, full, lasting=(kind, full))
                     for suffix, extra in self.tensors.extras(tensor):
@@ -298,7 +299,7 @@ class Modules:
             if name.startswith("_") or isinstance(value, (str, int, float, bool, type(None))):
                 continue
             for path, tensor in self.tensors.inside(value, name, objects=name in ("state", "quant_state")):
-                moment.see(self.tensors, tensor, "buffer", dot + path, lasting=("buffer", dot + path))
+                moment.see(self.tensors, tensor, protocol.OWNER_BUFFER, dot + path, lasting=("buffer", dot + path))
 
     def _see_inputs(self, args, kwargs, moment):
         given = dict(kwargs)
@@ -316,7 +317,7 @@ class Modules:
         for name, value in table.items():
             if is_cache(name, value):
                 for path, tensor in self.tensors.inside(value, str(name), objects=True):
-                    moment.see(self.tensors, tensor, "kv-cache", path)
+                    moment.see(self.tensors, tensor, protocol.OWNER_KV_CACHE, path)
 
     def _see_outputs(self, result, moment):
         table = result if isinstance(result, dict) else getattr(result, "__dict__", None)
@@ -324,7 +325,7 @@ class Modules:
             self.see_caches(table, moment)
             result = {name: value for name, value in table.items() if not is_cache(name, value)}
         for path, tensor in self.tensors.inside(result, "output"):
-            owner = "activation" if tensor.grad_fn is not None else "other"
+            owner = protocol.OWNER_ACTIVATION if tensor.grad_fn is not None else protocol.OWNER_OTHER
             moment.see(self.tensors, tensor, owner, path)
 
     def see_gradients(self, moment):
@@ -337,7 +338,7 @@ class Modules:
                 dot = path + "." if path else ""
                 for name, parameter in member._parameters.items():
                     if parameter is not None and parameter.is_leaf and parameter.grad is not None:
-                        moment.see(self.tensors, parameter.grad, "gradient", dot + name)
+                        moment.see(self.tensors, parameter.grad, protocol.OWNER_GRADIENT, dot + name)
 
     def name_of_parameter(self, parameter):
         """The name of a parameter that a root holds, or None."""

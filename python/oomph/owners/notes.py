@@ -8,6 +8,8 @@ import collections
 import itertools
 import threading
 
+from oomph import _protocol as protocol
+
 MAX_NAMES = 30000
 MAX_MODULES = 60000
 MAX_PHASES = 5000
@@ -98,7 +100,7 @@ class Notes:
 
     def workspace(self, device, at, address, size, name):
         """Note memory that a library has, of which there is no tensor."""
-        self.name_lasting(("workspace", device, at), (device, at, address, size, "workspace", name, None, None))
+        self.name_lasting(("workspace", device, at), (device, at, address, size, protocol.OWNER_WORKSPACE, name, None, None))
 
     def module(self, device, at, kind, name):
         """Note that a module was entered or left."""
@@ -174,7 +176,7 @@ class Notes:
         names.sort(key=lambda entry: entry[1])
         phases.sort()
         return {
-            "schema": "oomph.names/1",
+            "schema": protocol.SCHEMA_NAMES,
             "pid": pid,
             "devices": {
                 str(device): {"allocations_at_start": start, "allocations_at_snapshot": self.count(device)}

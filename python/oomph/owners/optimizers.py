@@ -2,6 +2,8 @@
 
 import weakref
 
+from oomph import _protocol as protocol
+
 
 class Optimizers:
     """Watches the steps of optimizers, torch's own and those that derive from them."""
@@ -18,9 +20,9 @@ class Optimizers:
             name = self.modules.name_of_parameter(parameter)
             if name is None:
                 name = "optimizer.%d.%d" % (group, index)
-                moment.see(self.tensors, parameter, "parameter", name, lasting=("parameter", name, id(optimizer)))
+                moment.see(self.tensors, parameter, protocol.OWNER_PARAMETER, name, lasting=("parameter", name, id(optimizer)))
             if parameter.grad is not None:
-                moment.see(self.tensors, parameter.grad, "gradient", name)
+                moment.see(self.tensors, parameter.grad, protocol.OWNER_GRADIENT, name)
 
     def see_state(self, optimizer, moment):
         """Observe the state per parameter, and tensors that the optimizer keeps elsewhere."""
@@ -46,7 +48,7 @@ class Optimizers:
 
     def _note(self, tensor, path, optimizer, moment):
         key = ("optimizer-state", path, id(optimizer))
-        moment.see(self.tensors, tensor, "optimizer-state", path, lasting=key)
+        moment.see(self.tensors, tensor, protocol.OWNER_OPTIMIZER_STATE, path, lasting=key)
 
     def _parameters(self, optimizer):
         for number, group in enumerate(getattr(optimizer, "param_groups", None) or ()):

@@ -2,6 +2,8 @@
 
 import gc
 
+from oomph import _protocol as protocol
+
 
 def survey(torch, tensors, modules, optimizers, graph, moment):
     """Observe modules and optimizers that were never called, and all other tensors on a device.
@@ -32,12 +34,12 @@ def survey(torch, tensors, modules, optimizers, graph, moment):
         optimizers.see_state(optimizer, moment)
     modules.see_gradients(moment)
     for name, tensor in graph.saved(found):
-        moment.see(tensors, tensor, "activation", name)
+        moment.see(tensors, tensor, protocol.OWNER_ACTIVATION, name)
     for tensor in found:
         if isinstance(tensor, torch.nn.Parameter):
-            moment.see(tensors, tensor, "parameter", "(%s)" % type(tensor).__name__)
+            moment.see(tensors, tensor, protocol.OWNER_PARAMETER, "(%s)" % type(tensor).__name__)
         elif tensor.grad_fn is not None:
-            moment.see(tensors, tensor, "activation", tensor.grad_fn.name())
+            moment.see(tensors, tensor, protocol.OWNER_ACTIVATION, tensor.grad_fn.name())
         else:
             moment.see(tensors, tensor, "other", "(%s)" % type(tensor).__name__)
 

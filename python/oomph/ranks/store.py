@@ -10,6 +10,8 @@ import re
 import struct
 from io import open as _open
 
+from oomph import _protocol as protocol
+
 _mkdir = os.makedirs
 _replace = os.replace
 
@@ -111,10 +113,10 @@ def made_up(name):
 def _tell(unique_id, present):
     """Say which ranks of a communicator run, where the virtual NCCL looks for it."""
     first, second, mark = struct.unpack("<3Q", unique_id[:24])
-    run = os.environ.get("OOMPH_RUN")
+    run = os.environ.get(protocol.PATH_RUN_VARIABLE)
     if mark != _MARK or not run:
         return
-    folder = os.path.join(run, "ranks", "%x-%x" % (first, second))
+    folder = os.path.join(run, protocol.PATH_RANKS, "%x-%x" % (first, second))
     try:
         _mkdir(folder, exist_ok=True)
         part = os.path.join(folder, "present.%d" % os.getpid())

@@ -45,6 +45,7 @@ changes. The table below has every id, what does it, and its options; options th
 
 import importlib
 
+from oomph import _protocol as protocol
 from oomph.hook import guarded
 from oomph.remedies.remedy import Refused
 
@@ -122,7 +123,7 @@ class Unknown:
 
     def report(self):
         """As of `Remedy`."""
-        return {"id": self.name, "state": "refused", "what": self.why, "evidence": None}
+        return {"id": self.name, "state": protocol.REMEDY_REFUSED, "what": self.why, "evidence": None}
 
 
 def known():

@@ -1,5 +1,6 @@
 """Activations that wait for the backward pass in the computer's memory."""
 
+from oomph import _protocol as protocol
 from oomph.remedies.remedy import Remedy
 
 
@@ -40,5 +41,5 @@ class ActivationOffload(Remedy):
         return unpacked
 
     def verify(self):
-        if self.state == "applied" and self.saved:
+        if self.state == protocol.REMEDY_APPLIED and self.saved:
             self.evidence = "%d bytes saved in host memory, %d tensors brought back in backward" % (self.saved, self.restored)

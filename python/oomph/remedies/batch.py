@@ -17,6 +17,7 @@ import functools
 import sys
 import types
 
+from oomph import _protocol as protocol
 from oomph import hook
 from oomph.remedies.remedy import plural
 from oomph.remedies.trainer import Argument, divided_batch
@@ -170,7 +171,7 @@ class MicroBatch(Argument):
 
     def verify(self):
         window = self.window
-        if self.state != "applied":
+        if self.state != protocol.REMEDY_APPLIED:
             return
         if self._gated and window.passed:
             self.evidence = "%s let through and %d held back; the largest micro-batch has %s" % (

@@ -7,6 +7,7 @@ blocks are wrapped, as if its `forward` called `torch.utils.checkpoint.checkpoin
 import functools
 import sys
 
+from oomph import _protocol as protocol
 from oomph.program.blocks import find_blocks, long_sequences, own_layers, summed
 from oomph.program.kinds import checkpoints_itself, is_a, name_of, unwrapped
 from oomph.remedies.remedy import Refused, plural, version_of
@@ -166,9 +167,9 @@ class Checkpointing(Argument):
             handles.extend(part.register_forward_pre_hook(recomputed) for part in parts)
 
     def verify(self):
-        if self.state in ("applied", "already") and self._again:
+        if self.state in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY) and self._again:
             self.evidence = "%d of %d blocks recomputed in backward" % (len(self._again), self._count)
-        elif self.state == "applied" and self._count and self.moments.steps_seen:
+        elif self.state == protocol.REMEDY_APPLIED and self._count and self.moments.steps_seen:
             self.failed("no block was computed again in the backward pass")
 
 

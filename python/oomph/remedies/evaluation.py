@@ -2,6 +2,7 @@
 
 import sys
 
+from oomph import _protocol as protocol
 from oomph import sites
 from oomph.program.kinds import name_of
 from oomph.remedies.remedy import Remedy
@@ -115,5 +116,5 @@ class LastTokenLogits(Remedy):
 
     def _gave(self, model, result):
         logits = getattr(result, "logits", None)
-        if self.state == "applied" and logits is not None and logits.dim() == 3:
+        if self.state == protocol.REMEDY_APPLIED and logits is not None and logits.dim() == 3:
             self.evidence = "logits of shape %s" % list(logits.shape)

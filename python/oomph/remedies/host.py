@@ -3,6 +3,7 @@
 import functools
 import os
 
+from oomph import _protocol as protocol
 from oomph.remedies.remedy import Remedy
 
 
@@ -30,7 +31,7 @@ class ResumeOnCpu(Remedy):
         torch.load = load
 
     def verify(self):
-        if self.state == "applied":
+        if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "%d files read to the CPU" % self.calls
 
 
@@ -52,7 +53,7 @@ class OwnCard(Remedy):
         self.applied("torch.cuda.set_device(%d)" % self.rank)
 
     def verify(self):
-        if self.state == "applied":
+        if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "the current device is %d" % self.torch.cuda.current_device()
 
 
@@ -97,7 +98,7 @@ class LeanLoading(Remedy):
 
     def _loaded(self, model, kwargs):
         places = getattr(model, "hf_device_map", None)
-        if places and self.state == "applied":
+        if places and self.state == protocol.REMEDY_APPLIED:
             counts = {}
             for place in places.values():
                 counts[str(place)] = counts.get(str(place), 0) + 1

@@ -7,6 +7,7 @@ are no numbers to work on, so the host does nothing there and a model may be lar
 
 import os
 
+from oomph import _protocol as protocol
 from oomph import hook
 from oomph.remedies.optimizers import Replaced, qualified
 from oomph.remedies.remedy import Refused
@@ -37,7 +38,7 @@ class HostOptimizer(Replaced):
         return {"max_grad_norm": 0.0}
 
     def _instead(self, cls, signature, args, kwargs):
-        if self._making or self.state == "refused":
+        if self._making or self.state == protocol.REMEDY_REFUSED:
             return None
         return super()._instead(cls, signature, args, kwargs)
 
@@ -59,7 +60,7 @@ class HostOptimizer(Replaced):
 def on_virtual_card():
     """Say whether the cards of this run are virtual: their books lie in the run folder."""
     folder = hook.run_folder()
-    return bool(folder) and os.path.exists(os.path.join(folder, "ledger"))
+    return bool(folder) and os.path.exists(os.path.join(folder, protocol.PATH_LEDGER))
 
 
 def settings(group):

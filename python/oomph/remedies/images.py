@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 
+from oomph import _protocol as protocol
 from oomph import hook
 from oomph.remedies.remedy import Refused, Remedy
 
@@ -73,7 +74,7 @@ class Vae(Remedy):
         self.parts[shape] = self.parts.get(shape, 0) + 1
 
     def verify(self):
-        if self.state not in ("applied", "already"):
+        if self.state not in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY):
             return
         lost = [vae for vae in self.vaes if not getattr(vae, "use_" + self.kind)]
         if lost:
@@ -111,7 +112,7 @@ class AttentionSlicing(Remedy):
                         kinds.add(type(processor).__name__)
         if kinds:
             self.evidence = "processors: " + ", ".join(sorted(kinds))
-        elif self.state == "applied":
+        elif self.state == protocol.REMEDY_APPLIED:
             self.failed("no part of the pipeline computes its attention in slices")
 
 
@@ -245,7 +246,7 @@ class TextEncodersAway(Remedy):
                 self.moved += 1
 
     def verify(self):
-        if self.state == "applied" and self.moved:
+        if self.state == protocol.REMEDY_APPLIED and self.moved:
             self.evidence = "moved away %d times" % self.moved
 
 

@@ -3,6 +3,7 @@
 import functools
 import sys
 
+from oomph import _protocol as protocol
 from oomph.program.facts import makes_a_needless_graph, tensors_in
 from oomph.program.kept import Growing, Search, line_of
 from oomph.program.kinds import name_of
@@ -95,7 +96,7 @@ class ZeroGradNone(Remedy):
         cls.zero_grad = zero_grad
 
     def verify(self):
-        if self.state == "applied":
+        if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "gradients freed %s" % plural(self.freed, "time")
 
 
@@ -148,5 +149,5 @@ class DetachLosses(Remedy):
         return line_of(place) > 0
 
     def verify(self):
-        if self.state == "applied":
+        if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "%s freed of their graphs" % plural(self.detached, "tensor")

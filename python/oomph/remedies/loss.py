@@ -8,6 +8,7 @@ made itself is computed in chunks too, with the gradient written in place of the
 import functools
 import inspect
 
+from oomph import _protocol as protocol
 from oomph.remedies.attention import has
 from oomph.program.kinds import is_a, name_of, unwrapped
 from oomph.remedies.trainer import Argument, field
@@ -157,7 +158,7 @@ class ChunkedLoss(Argument):
         functional.cross_entropy = cross_entropy
 
     def verify(self):
-        if self.state == "applied" and self.largest:
+        if self.state == protocol.REMEDY_APPLIED and self.largest:
             self.evidence = "at most %d of %d tokens have logits at a time" % (self.largest, self.whole)
 
 

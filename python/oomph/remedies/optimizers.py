@@ -8,6 +8,7 @@ import functools
 import inspect
 import sys
 
+from oomph import _protocol as protocol
 from oomph.remedies.remedy import Refused, Remedy, require
 from oomph.remedies.trainer import Argument
 
@@ -78,7 +79,7 @@ class Replaced(Argument):
 
     def _trainer(self, trainer):
         super()._trainer(trainer)
-        if self.state in ("applied", "already"):
+        if self.state in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY):
             self.evidence = None
             self.trainer = trainer
 
@@ -309,5 +310,5 @@ class InBackward(Remedy):
         self.handles.append(parameter.register_post_accumulate_grad_hook(stepping))
 
     def verify(self):
-        if self.state == "applied" and self.steps:
+        if self.state == protocol.REMEDY_APPLIED and self.steps:
             self.evidence = "%d steps of single parameters in backward" % self.steps

@@ -1,5 +1,6 @@
 """Fewer bytes for each number: autocast, and models held in 16 bits."""
 
+from oomph import _protocol as protocol
 from oomph.program.kinds import name_of, on_a_card
 from oomph.remedies.remedy import Refused, Remedy
 from oomph.remedies.trainer import Argument
@@ -101,10 +102,10 @@ class Autocast(Argument):
                 return
 
     def verify(self):
-        if self.state in ("applied", "already") and self.types:
+        if self.state in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY) and self.types:
             if self.types & {"float16", "bfloat16"}:
                 self.evidence = "a layer's result was %s" % ", ".join(sorted(self.types))
-            elif self.state == "applied":
+            elif self.state == protocol.REMEDY_APPLIED:
                 self.failed("a layer's result was still %s" % ", ".join(sorted(self.types)))
 
 
@@ -165,7 +166,7 @@ class HalfModel(Remedy):
         return tuple(cast(value) for value in args), {name: cast(value) for name, value in kwargs.items()}
 
     def verify(self):
-        if self.state == "applied":
+        if self.state == protocol.REMEDY_APPLIED:
             sizes = {}
             for model in self.converted:
                 for parameter in model.parameters():

@@ -1,5 +1,6 @@
 """What every remedy has in common: its name, its options, what became of it, and how that is reported."""
 
+from oomph import _protocol as protocol
 from oomph.hook import guarded
 
 
@@ -16,7 +17,7 @@ class Remedy:
     def __init__(self, name, options):
         self.name = name
         self.options = options
-        self.state = "unused"
+        self.state = protocol.REMEDY_UNUSED
         self.what = self.waits_for
         self.evidence = None
 
@@ -37,21 +38,21 @@ class Remedy:
 
     def applied(self, what):
         """The program was changed."""
-        self.state, self.what = "applied", what
+        self.state, self.what = protocol.REMEDY_APPLIED, what
 
     def already(self, what):
         """The program did it by itself; a change that was made elsewhere still counts."""
-        if self.state != "applied":
-            self.state, self.what = "already", what
+        if self.state != protocol.REMEDY_APPLIED:
+            self.state, self.what = protocol.REMEDY_ALREADY, what
 
     def refused(self, why):
         """The program cannot be changed so, unless it already was, elsewhere."""
-        if self.state not in ("applied", "already"):
-            self.state, self.what = "refused", why
+        if self.state not in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY):
+            self.state, self.what = protocol.REMEDY_REFUSED, why
 
     def failed(self, why):
         """It was applied and had no effect, which is as good as not applied."""
-        self.state, self.what, self.evidence = "refused", why, None
+        self.state, self.what, self.evidence = protocol.REMEDY_REFUSED, why, None
 
     def careful(self, function):
         """Give a function whose refusals and faults end in the report and never in the program."""
@@ -62,7 +63,7 @@ class Remedy:
             except Refused as reason:
                 self.refused(str(reason))
             except Exception as error:
-                if self.state != "applied":
+                if self.state != protocol.REMEDY_APPLIED:
                     self.failed("it failed with %s: %s" % (type(error).__name__, one_line(error)))
                 guarded(reraise, error)
             return None

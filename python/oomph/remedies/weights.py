@@ -7,6 +7,7 @@ its Trainer or its optimizer is made.
 
 import sys
 
+from oomph import _protocol as protocol
 from oomph.program.kinds import is_a, largest_model, library_of, name_of, on_a_card, unwrapped
 from oomph.remedies.remedy import Refused, Remedy, require
 
@@ -136,7 +137,7 @@ class Quantized(Remedy):
         )  # fmt: skip
 
     def verify(self):
-        if self.state == "applied":
+        if self.state == protocol.REMEDY_APPLIED:
             size = self.quantized_bytes()
             self.evidence = "%.1f MiB of weights in %d bits" % (size / 2.0**20, self.bits) if size else None
 
@@ -230,13 +231,13 @@ class Lora(Remedy):
         self.applied("%s trains adapters of rank %d: %d of %d parameters" % (name_of(model), rank, trained, whole))
 
     def report(self):
-        if self.quantized is not None and self.state == "applied" and self.quantized.state != "applied":
-            if self.quantized.state == "refused":
+        if self.quantized is not None and self.state == protocol.REMEDY_APPLIED and self.quantized.state != protocol.REMEDY_APPLIED:
+            if self.quantized.state == protocol.REMEDY_REFUSED:
                 self.failed(self.quantized.what)
         return super().report()
 
     def verify(self):
-        if self.state != "applied":
+        if self.state != protocol.REMEDY_APPLIED:
             return
         with_gradient = sum(
             1 for model in self.models for name, parameter in model.named_parameters() if parameter.grad is not None or "lora_" in name

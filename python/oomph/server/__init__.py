@@ -27,6 +27,7 @@ import sys
 # The overlay replaces the public name.
 from io import open as _open
 
+from oomph import _protocol as protocol
 from oomph import hook, record, values
 from oomph.server import cards, child, environment, imports
 
@@ -163,8 +164,8 @@ class _Server:
             if request is not None:
                 if not self.learned:
                     self.learned = True
-                    folder = (request.get("base") or "") + request["environment"]["OOMPH_RUN"]
-                    self._learn(os.path.join(folder, "hook", "%d.json" % pid))
+                    folder = (request.get("base") or "") + request["environment"][protocol.PATH_RUN_VARIABLE]
+                    self._learn(os.path.join(folder, protocol.PATH_HOOK, "%d%s" % (pid, protocol.PATH_REPORT_END)))
                 self.say({"ended": request["number"], "status": status})
 
     def _learn(self, path):

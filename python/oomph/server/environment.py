@@ -11,6 +11,8 @@ import sys
 # The overlay replaces the public name of the one, the watcher that of the other.
 from io import open as _open
 
+from oomph import _protocol as protocol
+
 _exit = os._exit
 
 _BEFORE_PYTHON = (
@@ -19,7 +21,7 @@ _BEFORE_PYTHON = (
 )
 """Variables that compiled libraries read while they are loaded, where Python does not see it, begin with one of these."""
 
-_FILE = "set-too-late"
+_FILE = protocol.PATH_SET_TOO_LATE
 """In the run folder; `crates/oomph-launch/src/server` reads it."""
 
 _Environ = type(os.environ)
@@ -72,7 +74,7 @@ class Watch:
 
     def become(self, changes):
         """In a child: undo what was set early, set what this run sets, and see what the program sets."""
-        os.environ["OOMPH_RUN"] = changes.pop("OOMPH_RUN")
+        os.environ[protocol.PATH_RUN_VARIABLE] = changes.pop(protocol.PATH_RUN_VARIABLE)
         late = [name for name, value in changes.items() if self.too_late(name, value)]
         if late:
             refuse("run", late[0])
@@ -102,7 +104,7 @@ class Watch:
 def refuse(who, name, folder=None):
     """End this run, of which a process of its own would have made another; say who set what."""
     try:
-        with _open(os.path.join(folder or os.environ["OOMPH_RUN"], _FILE), "w") as file:
+        with _open(os.path.join(folder or os.environ[protocol.PATH_RUN_VARIABLE], _FILE), "w") as file:
             file.write("%s %s" % (who, name))
     finally:
         _exit(0)

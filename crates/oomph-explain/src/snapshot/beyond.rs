@@ -5,7 +5,7 @@ use oomph_trace::Action;
 
 use super::Scene;
 use super::causes::readable;
-use super::explanation::{Beyond, BeyondKind, Cause, CauseKind, Owner, PhaseKind};
+use super::explanation::{Beyond, BeyondKind, Cause, CauseKind, Owner, Phase};
 use super::lifetimes::Position;
 use super::rounds::Rounds;
 
@@ -48,7 +48,7 @@ fn of_rounds(rounds: &Rounds) -> Beyond {
 
 /// An optimizer makes as much state for each parameter as it made for the first ones.
 fn optimizer_state(scene: &Scene) -> Option<Beyond> {
-    scene.oom.filter(|oom| oom.phase == PhaseKind::Optimizer)?;
+    scene.oom.filter(|oom| oom.phase == Phase::Optimizer)?;
     let of = |owner: Owner| {
         let pieces = scene.layout.pieces.iter().zip(scene.identities);
         pieces.filter(move |(piece, identity)| identity.owner == owner && piece.requested >= COUNTER)

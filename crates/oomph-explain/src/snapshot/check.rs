@@ -51,12 +51,8 @@ pub fn check(explanation: &Explanation, earlier: Option<&Explanation>, limits: &
         let mut violate = |limit, allowed_bytes, found_bytes, says: String| {
             violations.push(Violation { device: device.index, limit, allowed_bytes, found_bytes, says });
         };
-        let most_owner = || {
-            device
-                .owners
-                .first()
-                .map_or(String::new(), |row| format!("the largest owner is {}", super::rows::owner_name(row.owner)))
-        };
+        let most_owner =
+            || device.owners.first().map_or(String::new(), |row| format!("the largest owner is {}", row.owner.name()));
         for (limit, allowed, found) in [
             ("max-peak", limits.max_peak_reserved, device.peak_reserved_bytes),
             ("max-allocated", limits.max_peak_allocated, device.peak_active_bytes),

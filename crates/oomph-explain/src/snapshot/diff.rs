@@ -70,9 +70,7 @@ fn device_diff(index: u32, before: Option<&DeviceExplanation>, after: Option<&De
         index,
         reserved_growth_bytes: bytes(|device| device.peak.reserved_bytes),
         allocated_growth_bytes: bytes(|device| device.peak.allocated_bytes),
-        by_owner: both(&|device| {
-            device.owners.iter().map(|row| (super::rows::owner_name(row.owner).to_owned(), row.bytes)).collect()
-        }),
+        by_owner: both(&|device| device.owners.iter().map(|row| (row.owner.name().to_owned(), row.bytes)).collect()),
         by_module: both(&|device| groups(&device.by_module)),
         by_line: both(&|device| groups(&device.by_line)),
         by_stack: both(&|device| {

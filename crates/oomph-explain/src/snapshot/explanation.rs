@@ -1,5 +1,6 @@
 //! What an explanation holds. The names of the fields are those of the JSON document; every size is in bytes.
 
+pub use oomph_protocol::{Owner, Phase};
 use serde::{Deserialize, Serialize};
 
 /// The explanation of one recording.
@@ -170,7 +171,7 @@ pub struct OomEvent {
     /// The line of the program.
     pub site: Option<Line>,
     /// The part of the program that was running.
-    pub phase: PhaseKind,
+    pub phase: Phase,
 }
 
 /// Allocations that failed without ending the recording: none of them is an out-of-memory error of the run.
@@ -248,46 +249,6 @@ impl CardBytes {
     pub fn usable(&self) -> u64 {
         self.capacity_bytes.saturating_sub(self.context_bytes).saturating_sub(self.other_bytes)
     }
-}
-
-/// Whose bytes they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Owner {
-    /// Weights.
-    Parameters,
-    /// A module's tensors that are not trained. Told apart from parameters only where the hook named them.
-    Buffers,
-    /// Gradients of parameters.
-    Gradients,
-    /// What an optimizer keeps between steps.
-    OptimizerState,
-    /// Results of the forward pass, saved for backward.
-    Activations,
-    /// Results that live for a moment.
-    Temporaries,
-    /// Batches.
-    Inputs,
-    /// Keys and values of earlier tokens.
-    KvCache,
-    /// Working memory of a library.
-    Workspace,
-    /// Live blocks of private pools (CUDA graphs, `MemPool`) that nothing tells more of, and what is cached there.
-    GraphPools,
-    /// Live blocks of which nothing is known.
-    Unattributed,
-    /// What blocks are larger than what was asked for.
-    SlackInBlocks,
-    /// Free, in segments that a live block keeps from being given back.
-    CachedSplit,
-    /// Free, in segments that are all free.
-    CachedUnsplit,
-    /// Taken by the process outside of the allocator.
-    Context,
-    /// Taken by other processes.
-    OtherProcesses,
-    /// Free on the card.
-    Free,
 }
 
 /// How an owner is known.
@@ -386,29 +347,6 @@ pub struct PinningBlock {
     pub name: Option<String>,
     /// The line that allocated it.
     pub site: Option<Line>,
-}
-
-/// The part of a program that was running.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PhaseKind {
-    /// Before the recording.
-    BeforeRecording,
-    /// Building and loading.
-    Load,
-    /// The forward pass.
-    Forward,
-    /// The backward pass.
-    Backward,
-    /// The optimizer's step.
-    Optimizer,
-    /// A forward pass without gradients.
-    Eval,
-    /// Generating tokens.
-    Generate,
-    /// Anything else.
-    #[default]
-    Other,
 }
 
 /// Why a card is full.

@@ -7,7 +7,7 @@ use oomph_trace::{FrameId, StackId};
 
 use super::Scene;
 use super::causes::readable;
-use super::explanation::{Churn, Group, Line, Owner, PhaseKind, StackGroup};
+use super::explanation::{Churn, Group, Line, Owner, Phase, StackGroup};
 use super::rows;
 
 /// Sums for one group.
@@ -83,18 +83,9 @@ pub(super) fn by_phase(scene: &Scene) -> Vec<Group> {
     sums(scene, phase).iter().map(|(kind, sum)| group(phase_name(*kind).to_owned(), sum)).collect()
 }
 
-/// A phase as it is written.
-pub(super) fn phase_name(kind: PhaseKind) -> &'static str {
-    match kind {
-        PhaseKind::BeforeRecording => "before the recording",
-        PhaseKind::Load => "load",
-        PhaseKind::Forward => "forward",
-        PhaseKind::Backward => "backward",
-        PhaseKind::Optimizer => "optimizer",
-        PhaseKind::Eval => "eval",
-        PhaseKind::Generate => "generate",
-        PhaseKind::Other => "other",
-    }
+/// A phase as groups of memory are called by it.
+pub fn phase_name(kind: Phase) -> &'static str {
+    if kind == Phase::BeforeRecording { kind.spelled_out() } else { kind.name() }
 }
 
 /// By what was asked for at once: many blocks of one size are often the pieces of one thing.

@@ -8,14 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use oomph_allocator::Settings;
 use oomph_trace::{Action, Device, DeviceKind, FrameId, PoolId, StackId, Trace};
 
-use super::explanation::{Owner, PhaseKind};
-use super::groups::phase_name;
+use super::explanation::{Owner, Phase};
 use super::lifetimes::{NEVER, Position};
 use super::names::Names;
 use super::options::Options;
 use super::owners::{Inference, Naming};
 use super::phases::Phases;
-use super::rows::owner_name;
 use super::segments::Range;
 use super::stacks::Facts;
 use super::timeline::Timeline;
@@ -39,7 +37,7 @@ pub struct History {
     /// Bytes taken from the driver after each position.
     pub reserved: Vec<u64>,
     /// Where each part of the program begins, and which one it is.
-    pub phases: Vec<(u32, PhaseKind)>,
+    pub phases: Vec<(u32, Phase)>,
     /// Where each step ends.
     pub step_ends: Vec<u32>,
     /// The modules that [`HistoryBlock::module`] counts.
@@ -80,7 +78,7 @@ pub struct HistoryBlock {
     /// Whether the hook named it.
     pub named: bool,
     /// The part of the program that allocated it.
-    pub phase: PhaseKind,
+    pub phase: Phase,
     /// The step in which it was allocated, from 0.
     pub step: u32,
     /// Its module, in [`History::modules`].
@@ -127,7 +125,7 @@ fn of_device(
     names: Option<&Names>,
 ) -> History {
     let mut timeline = Timeline::new(device, settings);
-    if names.is_some_and(|names| names.oom_caught) {
+    if names.is_some_and(|names| names.oom_caught()) {
         timeline.caught_the_last();
     }
     let (moment, _) = timeline.find(options.at);
@@ -289,19 +287,5 @@ fn held(range: &Range, from: Position) -> HistoryRange {
         expandable: range.expandable,
         from,
         to: NEVER,
-    }
-}
-
-impl Owner {
-    /// The owner as it is written in documents.
-    pub fn word(self) -> &'static str {
-        owner_name(self)
-    }
-}
-
-impl PhaseKind {
-    /// The part of the program as it is written.
-    pub fn word(self) -> &'static str {
-        phase_name(self)
     }
 }

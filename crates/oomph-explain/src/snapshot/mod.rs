@@ -47,9 +47,10 @@ pub use check::{CheckResult, Limits, Violation, check};
 pub use diff::{DeviceDiff, Diff, DiffRow, diff};
 pub use explanation::{
     Beyond, BeyondKind, CardBytes, Cause, CauseKind, Churn, DeviceExplanation, Evidence, Explanation, GotPast, Group,
-    Line, Moment, OomEvent, Outcome, Owner, OwnerRow, Peak, PhaseKind, PinnedHost, PinnedLine, PinnedSegment,
-    PinningBlock, SmallestCard, Source, StackGroup, Verdict, WhatIf,
+    Line, Moment, OomEvent, Outcome, Owner, OwnerRow, Peak, Phase, PinnedHost, PinnedLine, PinnedSegment, PinningBlock,
+    SmallestCard, Source, StackGroup, Verdict, WhatIf,
 };
+pub use groups::phase_name;
 pub use grown::{GrownAt, grown_at};
 pub use history::{History, HistoryBlock, HistoryRange, history};
 pub use names::{Names, NamesError};
@@ -126,7 +127,7 @@ fn explain_device(
     names: Option<&Names>,
 ) -> DeviceExplanation {
     let mut timeline = Timeline::new(device, settings);
-    if names.is_some_and(|names| names.oom_caught) {
+    if names.is_some_and(|names| names.oom_caught()) {
         timeline.caught_the_last();
     }
     let (position, moment) = timeline.find(options.at);

@@ -6,7 +6,7 @@
 
 use oomph_trace::{StackId, Stage, Trace};
 
-use super::explanation::PhaseKind;
+use super::explanation::Phase;
 use super::lifetimes::{Lifetime, Position};
 use super::names::DeviceNames;
 use super::stacks::{Facts, Signs};
@@ -31,7 +31,7 @@ pub(super) enum StepSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub start: Position,
-    pub kind: PhaseKind,
+    pub kind: Phase,
 }
 
 /// The phases and steps of one device.
@@ -53,7 +53,7 @@ pub(super) struct Phases {
 /// Where an allocation was born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Birth {
-    pub kind: PhaseKind,
+    pub kind: Phase,
     /// Where the phase ends.
     pub end: Position,
     /// Whether the recording ends before the phase is known to be over.
@@ -81,9 +81,9 @@ impl Phases {
             phases.infer(timeline, facts);
         }
         if phases.optimizer.is_empty() {
-            phases.optimizer = phases.ranges(PhaseKind::Optimizer);
+            phases.optimizer = phases.ranges(Phase::Optimizer);
         }
-        let backward = phases.spans.iter().any(|span| span.kind == PhaseKind::Backward);
+        let backward = phases.spans.iter().any(|span| span.kind == Phase::Backward);
         phases.trains = backward || !phases.optimizer.is_empty();
         if phases.steps == StepSource::None {
             phases.find_steps(timeline, facts);
@@ -95,10 +95,10 @@ impl Phases {
     pub fn birth(&self, position: Position) -> Birth {
         let step = self.step_ends.partition_point(|&end| end < position) as u32;
         if position == 0 {
-            return Birth { kind: PhaseKind::BeforeRecording, end: 0, cut: false, step };
+            return Birth { kind: Phase::BeforeRecording, end: 0, cut: false, step };
         }
         let after = self.spans.partition_point(|span| span.start < position);
-        let kind = after.checked_sub(1).map_or(PhaseKind::Other, |index| self.spans[index].kind);
+        let kind = after.checked_sub(1).map_or(Phase::Other, |index| self.spans[index].kind);
         let next = self.spans.get(after).map(|span| span.start);
         Birth { kind, end: next.unwrap_or(self.end), cut: next.is_none(), step }
     }
@@ -126,7 +126,7 @@ impl Phases {
 
     /// Where the last backward pass or optimizer step before a position ended; `None` within one.
     pub fn since_backward(&self, position: Position) -> Option<Position> {
-        let works = |kind| matches!(kind, PhaseKind::Backward | PhaseKind::Optimizer);
+        let works = |kind| matches!(kind, Phase::Backward | Phase::Optimizer);
         let before = self.spans.partition_point(|span| span.start <= position);
         match self.spans[..before].iter().rposition(|span| works(span.kind)) {
             Some(last) if last + 1 == before => None,
@@ -137,17 +137,17 @@ impl Phases {
 
     /// Where each backward pass begins.
     pub fn backward_starts(&self) -> Vec<Position> {
-        self.ranges(PhaseKind::Backward).into_iter().map(|range| range.0).collect()
+        self.ranges(Phase::Backward).into_iter().map(|range| range.0).collect()
     }
 
     /// The stretches of one kind.
-    fn ranges(&self, kind: PhaseKind) -> Vec<(Position, Position)> {
+    fn ranges(&self, kind: Phase) -> Vec<(Position, Position)> {
         let ends = self.spans.iter().skip(1).map(|span| span.start).chain([self.end]);
         let of_kind = self.spans.iter().zip(ends).filter(|(span, _)| span.kind == kind);
         of_kind.map(|(span, end)| (span.start, end)).collect()
     }
 
-    fn push(&mut self, start: Position, kind: PhaseKind) {
+    fn push(&mut self, start: Position, kind: Phase) {
         match self.spans.last_mut() {
             Some(last) if last.kind == kind => {}
             Some(last) if last.start >= start => last.kind = kind,
@@ -157,9 +157,9 @@ impl Phases {
 
     fn take_named(&mut self, timeline: &Timeline, names: &DeviceNames) {
         let position = |place: i64| place_to_position(&timeline.allocations, place, timeline.end);
-        let mut stack: Vec<PhaseKind> = Vec::new();
+        let mut stack: Vec<Phase> = Vec::new();
         let mut step = 0;
-        self.push(0, PhaseKind::Load);
+        self.push(0, Phase::Load);
         for &(place, event) in &names.phases {
             let at = position(place);
             if event.begin {
@@ -170,11 +170,11 @@ impl Phases {
                     }
                     step = event.step;
                 }
-                stack.push(event.kind());
-            } else if let Some(open) = stack.iter().rposition(|&kind| kind == event.kind()) {
+                stack.push(event.phase);
+            } else if let Some(open) = stack.iter().rposition(|&kind| kind == event.phase) {
                 stack.truncate(open);
             }
-            self.push(at, stack.last().copied().unwrap_or(PhaseKind::Other));
+            self.push(at, stack.last().copied().unwrap_or(Phase::Other));
         }
         self.steps = if self.step_ends.is_empty() { StepSource::None } else { StepSource::Named };
     }
@@ -183,24 +183,24 @@ impl Phases {
     fn infer(&mut self, timeline: &Timeline, facts: &Facts) {
         let marked = self.optimizer.clone();
         let mut marked = marked.into_iter().peekable();
-        let mut now = PhaseKind::Other;
+        let mut now = Phase::Other;
         for block in timeline.lifetimes.iter().filter(|block| block.birth > 0) {
             let start = block.birth - 1;
             while let Some((from, to)) = marked.next_if(|range| range.1 <= start) {
-                self.push(from, PhaseKind::Optimizer);
-                self.push(to, PhaseKind::Other);
-                now = PhaseKind::Other;
+                self.push(from, Phase::Optimizer);
+                self.push(to, Phase::Other);
+                now = Phase::Other;
             }
             if let Some(&(from, _)) = marked.peek().filter(|range| range.0 <= start) {
-                self.push(from, PhaseKind::Optimizer);
-                now = PhaseKind::Optimizer;
+                self.push(from, Phase::Optimizer);
+                now = Phase::Optimizer;
                 continue;
             }
             let next = match self.kind_of(facts, block.stack) {
                 Some(definite) => definite,
                 // The loss is computed outside of the modules, but belongs to the forward pass.
-                None if matches!(now, PhaseKind::Forward | PhaseKind::Other) => now,
-                None => PhaseKind::Other,
+                None if matches!(now, Phase::Forward | Phase::Other) => now,
+                None => Phase::Other,
             };
             if next != now || self.spans.is_empty() {
                 self.push(start, next);
@@ -208,29 +208,29 @@ impl Phases {
             }
         }
         for (from, to) in marked {
-            self.push(from, PhaseKind::Optimizer);
+            self.push(from, Phase::Optimizer);
             if to < self.end {
-                self.push(to, PhaseKind::Other);
+                self.push(to, Phase::Other);
             }
         }
     }
 
     /// The phase that a stack shows by itself.
-    pub fn kind_of(&self, facts: &Facts, stack: StackId) -> Option<PhaseKind> {
+    pub fn kind_of(&self, facts: &Facts, stack: StackId) -> Option<Phase> {
         if !self.has_stacks {
             return None;
         }
         let signs = facts.get(stack).signs;
         if signs.any(Signs::STEP) {
-            return Some(PhaseKind::Optimizer);
+            return Some(Phase::Optimizer);
         }
         if !signs.any(Signs::PYTHON) || signs.any(Signs::BACKWARD) {
-            return Some(PhaseKind::Backward);
+            return Some(Phase::Backward);
         }
         if signs.any(Signs::FORWARD) {
-            return Some(PhaseKind::Forward);
+            return Some(Phase::Forward);
         }
-        signs.any(Signs::LOAD).then_some(PhaseKind::Load)
+        signs.any(Signs::LOAD).then_some(Phase::Load)
     }
 
     fn find_steps(&mut self, timeline: &Timeline, facts: &Facts) {
@@ -238,7 +238,7 @@ impl Phases {
         let ends = |ranges: &[(Position, Position)]| -> Vec<Position> {
             ranges.iter().map(|range| range.1).filter(|&end| end < self.end).collect()
         };
-        let (optimizer, backward) = (ends(&self.optimizer), ends(&self.ranges(PhaseKind::Backward)));
+        let (optimizer, backward) = (ends(&self.optimizer), ends(&self.ranges(Phase::Backward)));
         // A fused optimizer allocates in its first step only, and leaves no trace of the others where the recording has
         // no marks.
         if optimizer.len() >= 2 || (optimizer.len() == 1 && backward.len() < 3) {

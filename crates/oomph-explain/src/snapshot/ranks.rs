@@ -162,7 +162,7 @@ fn of_owners(rows: &[OwnerRow]) -> impl Iterator<Item = (&'static str, u64)> {
             Owner::GraphPools => "CUDA graphs' pools",
             Owner::SlackInBlocks => "slack in blocks",
             Owner::Unattributed => "memory of unknown owners",
-            other => super::rows::owner_name(other),
+            other => other.name(),
         };
         (name, row.bytes)
     })

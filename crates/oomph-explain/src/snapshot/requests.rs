@@ -5,7 +5,7 @@ use oomph_allocator::{Model, Script, Settings};
 use oomph_trace::{DeviceKind, SourceKind, Trace};
 
 use super::Options;
-use super::explanation::PhaseKind;
+use super::explanation::Phase;
 use super::lifetimes::{Lifetime, NEVER, Position};
 use super::names::Names;
 use super::owners::CUBLAS_WORKSPACES;
@@ -98,7 +98,7 @@ fn workspaces_of_convolutions(timeline: &Timeline, facts: &Facts, phases: &Phase
     }
     let is_one = |block: &&Lifetime| {
         let signs = facts.get(block.stack).signs;
-        let in_backward = || phases.birth(block.birth).kind == PhaseKind::Backward;
+        let in_backward = || phases.birth(block.birth).kind == Phase::Backward;
         block.birth > 0
             && block.requested > LARGEST_SMALL
             && block.death.saturating_sub(block.birth) <= ONE_CALL

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use oomph_trace::StackId;
 
 use super::Scene;
-use super::explanation::PhaseKind;
+use super::explanation::Phase;
 use super::lifetimes::Position;
 use super::stacks::Signs;
 
@@ -70,7 +70,7 @@ fn by_calls(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
     for &(at, module) in &naming.calls()[..upto] {
         calls.entry(module).or_default().push(at);
     }
-    let named_loop = matches!(scene.phases.birth(scene.position).kind, PhaseKind::Eval | PhaseKind::Generate);
+    let named_loop = matches!(scene.phases.birth(scene.position).kind, Phase::Eval | Phase::Generate);
     let mut marked: Vec<(u32, Vec<Position>)> = calls
         .into_iter()
         .filter_map(|(module, calls)| {
@@ -128,7 +128,7 @@ fn by_stacks(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
 fn computes(scene: &Scene, starts: &[Position]) -> bool {
     let forward = |birth: Position, stack: StackId| {
         scene.facts.get(stack).signs.any(Signs::FORWARD)
-            || matches!(scene.phases.birth(birth).kind, PhaseKind::Forward | PhaseKind::Eval | PhaseKind::Generate)
+            || matches!(scene.phases.birth(birth).kind, Phase::Forward | Phase::Eval | Phase::Generate)
     };
     let blocks = &scene.timeline.lifetimes;
     let rounds = starts.windows(2).filter(|pair| {

@@ -171,26 +171,3 @@ pub(super) fn line(trace: &Trace, frame: FrameId) -> Option<Line> {
         function: trace.strings.get(frame.name).to_owned(),
     })
 }
-
-/// An owner as it is written.
-pub(super) fn owner_name(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Parameters => "parameters",
-        Owner::Buffers => "buffers",
-        Owner::Gradients => "gradients",
-        Owner::OptimizerState => "optimizer-state",
-        Owner::Activations => "activations",
-        Owner::Temporaries => "temporaries",
-        Owner::Inputs => "inputs",
-        Owner::KvCache => "kv-cache",
-        Owner::Workspace => "workspace",
-        Owner::GraphPools => "graph-pools",
-        Owner::Unattributed => "unattributed",
-        Owner::SlackInBlocks => "slack-in-blocks",
-        Owner::CachedSplit => "cached-split",
-        Owner::CachedUnsplit => "cached-unsplit",
-        Owner::Context => "context",
-        Owner::OtherProcesses => "other-processes",
-        Owner::Free => "free",
-    }
-}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use chrono::DateTime;
 use oomph_gpu::Catalogue;
+use oomph_report::Phase;
 use serde::Deserialize;
 
 use super::{Context, DAY_US, Outcome, day_of};
@@ -68,7 +69,7 @@ struct Ended {
 struct Death {
     requested_bytes: u64,
     reserved_bytes: Option<u64>,
-    phase: String,
+    phase: Phase,
     file: Option<String>,
     line: Option<u64>,
     rank: Option<u64>,
@@ -158,7 +159,7 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
             attempt.steps = figure(ended.steps);
             attempt.effective_batch = ended.effective_batch.and_then(figure);
             attempt.out_of_memory = Some(ended.out_of_memory.is_some());
-            attempt.phase = ended.out_of_memory.as_ref().map(|death| death.phase.clone());
+            attempt.phase = ended.out_of_memory.as_ref().map(|death| death.phase.name().to_owned());
             run.death = ended.out_of_memory;
         }
         Event::Decision(decision) => {
@@ -215,7 +216,7 @@ fn add_failure(context: &Context, attempt: &Attempt, death: Death, hash: Id, at:
             rank: death.rank.and_then(figure),
             site_file: death.file,
             site_line: death.line.and_then(figure),
-            operation: Some(death.phase),
+            operation: Some(death.phase.name().to_owned()),
             requested_bytes: figure(death.requested_bytes).filter(|bytes| *bytes > 0),
             reserved_bytes: death.reserved_bytes.and_then(figure),
             survived: Some(false),

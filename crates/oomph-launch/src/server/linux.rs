@@ -245,7 +245,7 @@ impl Server {
         let folder = run.folder.path().to_str().ok_or_else(|| unusable("the run folder's name is no text"))?;
         let mut environment: BTreeMap<&str, &str> =
             run.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        environment.insert("OOMPH_RUN", folder);
+        environment.insert(oomph_protocol::paths::RUN_VARIABLE, folder);
         let of_view = run.launch.private_view().map(PrivateView::variables).unwrap_or_default();
         let of_view = of_view.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
         environment.extend(of_view);

@@ -94,7 +94,7 @@ impl ForkServer {
 }
 
 /// The file in which a child says that a variable was set too late; `python/oomph/server/environment.py` writes it.
-const SET_TOO_LATE: &str = "set-too-late";
+const SET_TOO_LATE: &str = oomph_protocol::paths::SET_TOO_LATE;
 
 /// What a child left there: by whom the variable was set.
 fn refusal(folder: &Path) -> Option<Forked> {

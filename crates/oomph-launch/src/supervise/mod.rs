@@ -181,7 +181,7 @@ impl Launch {
             // Triton links a helper against libcuda and looks for it here first.
             .env("TRITON_LIBCUDA_PATH", runtime.driver_folder())
             .env_prepend("PYTHONPATH", runtime.python_folder())
-            .env("OOMPH_RUN", run.path())
+            .env(oomph_protocol::paths::RUN_VARIABLE, run.path())
             // With it set, torch counts cards through NVML instead of the runtime, and the two number them
             // differently when CUDA_VISIBLE_DEVICES is set.
             .env_remove("PYTORCH_NVML_BASED_CUDA_CHECK"))
@@ -190,7 +190,7 @@ impl Launch {
     /// Runs the program with the hook and without the virtual GPU: on the machine's own.
     #[must_use]
     pub fn hook_only(self, runtime: &Runtime, run: &RunFolder) -> Self {
-        self.env_prepend("PYTHONPATH", runtime.python_folder()).env("OOMPH_RUN", run.path())
+        self.env_prepend("PYTHONPATH", runtime.python_folder()).env(oomph_protocol::paths::RUN_VARIABLE, run.path())
     }
 
     /// Runs the program in a private view of the file system, where this machine's kernel allows it: what it writes stays

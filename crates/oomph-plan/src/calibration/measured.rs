@@ -9,7 +9,7 @@ use super::described::{self, Described};
 use super::errors;
 use crate::answer::{CardCost, Estimate};
 use crate::estimate::estimate;
-use crate::tape::Owner;
+use crate::tape::TapeOwner;
 
 /// One published measurement, as far as it could be planned.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl Measured {
     #[must_use]
     pub fn said(&self) -> Option<u64> {
         let answer = self.planned.as_ref().ok()?;
-        let [context, slack] = [Owner::Context, Owner::Slack].map(|owner| answer.owners[owner as usize]);
+        let [context, slack] = [TapeOwner::Context, TapeOwner::Slack].map(|owner| answer.owners[owner as usize]);
         Some(match self.metric {
             Metric::Process => answer.total.expected,
             Metric::Reserved => answer.total.expected.saturating_sub(context),

@@ -3,7 +3,7 @@
 use oomph_model::architecture::Autoencoder;
 
 use super::video::{self, Maps};
-use crate::tape::{Extent, Kind, Owner, Tape, Tensor};
+use crate::tape::{Extent, Kind, Tape, TapeOwner, Tensor};
 use crate::workload::Workload;
 
 /// Numbers that Wan's decoder holds at once for each pixel of a frame, its caches of features included. It goes through a
@@ -63,7 +63,7 @@ pub fn decode(
     let kind = if upcast { Kind::Single } else { kind };
     // The weights in 16 bits, whose place the larger ones take, are counted with the network.
     let wider = upcasts.filter(|_| upcast).unwrap_or(0);
-    let _weights = tape.owned(Owner::Weights, || tape.empty(wider, Kind::Half));
+    let _weights = tape.owned(TapeOwner::Weights, || tape.empty(wider, Kind::Half));
     let decoded = tape.empty(workload.batch.saturating_mul(pixels).saturating_mul(3), kind);
     let latent = pixels_of(tile, vae.scale);
     let one = once(tape, vae, Extent { samples, places: latent }, kind);
@@ -113,7 +113,7 @@ fn convolution(tape: &Tape, x: &Tensor, maps: Extent, from: u64, to: u64, taps: 
     if maps.samples == 1 && taps > 1 {
         let weights = from.saturating_mul(to).saturating_mul(taps);
         let numbers = x.count.saturating_add(out.count).saturating_add(weights);
-        drop(tape.owned(Owner::Workspaces, || tape.empty(numbers, x.kind)));
+        drop(tape.owned(TapeOwner::Workspaces, || tape.empty(numbers, x.kind)));
     }
     out
 }
@@ -136,7 +136,7 @@ pub fn encode(tape: &Tape, vae: &Autoencoder, workload: &Workload, kind: Kind) {
     let image = workload.image;
     let mut maps = Extent { samples: workload.batch, places: image.width.saturating_mul(image.height) };
     let first = vae.channels.first().copied().unwrap_or(128);
-    let pixels = tape.owned(Owner::Inputs, || tape.empty(maps.numbers(vae.in_channels), kind));
+    let pixels = tape.owned(TapeOwner::Inputs, || tape.empty(maps.numbers(vae.in_channels), kind));
     let mut sample = convolution(tape, &pixels, maps, vae.in_channels, first, 9);
     let mut width = first;
     for (index, &channels) in vae.channels.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use oomph_remedy::effect;
 
-use crate::tape::{Adapter, Convolution, Kind, Linear, Owner, Tape, Tensor};
+use crate::tape::{Adapter, Convolution, Kind, Linear, Tape, TapeOwner, Tensor};
 use crate::workload::{Objective, Precision, Targets, Task, Workload};
 
 /// What a weight is to the optimizer and to LoRA.
@@ -108,7 +108,7 @@ impl<'a> Weights<'a> {
         self.parameters = self.parameters.saturating_add(count);
         let cards = self.tape.cards();
         let share = (count.div_ceil(cards), kind);
-        let mut tensor = self.tape.owned(Owner::Weights, || self.tape.empty(share.0, share.1));
+        let mut tensor = self.tape.owned(TapeOwner::Weights, || self.tape.empty(share.0, share.1));
         if cards > 1 {
             // What a card holds is a share; what works is the whole of it, of the type that is computed with.
             let kind = if self.workload.precision.is_amp() { Kind::Half } else { kind };
@@ -133,7 +133,7 @@ impl<'a> Weights<'a> {
 
     /// A buffer of fp32, which is not a parameter.
     pub fn buffer(&mut self, count: u64) {
-        let tensor = self.tape.owned(Owner::Weights, || self.tape.empty(count, Kind::Single));
+        let tensor = self.tape.owned(TapeOwner::Weights, || self.tape.empty(count, Kind::Single));
         self.frozen.push(tensor);
     }
 
@@ -186,7 +186,7 @@ impl<'a> Weights<'a> {
     fn adapter(&mut self, inputs: u64, outputs: u64) -> Linear {
         let count = inputs.saturating_mul(outputs);
         let share = (count.div_ceil(self.tape.cards()), Kind::Single);
-        let mut tensor = self.tape.owned(Owner::Weights, || self.tape.empty(share.0, share.1));
+        let mut tensor = self.tape.owned(TapeOwner::Weights, || self.tape.empty(share.0, share.1));
         tensor.count = count;
         let tensor = self.tape.leaf(&tensor);
         self.tape.join_unit(&tensor, share.1);
@@ -197,7 +197,7 @@ impl<'a> Weights<'a> {
     /// The bytes of a matrix of so many numbers in bitsandbytes' formats: the packed numbers, and their scales.
     fn quantized(&mut self, count: u64, four: bool) -> Tensor {
         let tape = self.tape;
-        tape.owned(Owner::Weights, || {
+        tape.owned(TapeOwner::Weights, || {
             if !four {
                 self.frozen.push(tape.bytes((count / 4096).saturating_mul(4)));
                 return tape.bytes(count);

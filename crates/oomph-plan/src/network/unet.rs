@@ -6,7 +6,7 @@ use oomph_model::architecture::UNet as Shape;
 
 use super::attend::{Attended, Projections};
 use super::parts::{Norm, NormStyle, Use, Weights};
-use crate::tape::{Convolution, Extent, Linear, Owner, Tape, Tensor};
+use crate::tape::{Convolution, Extent, Linear, Tape, TapeOwner, Tensor};
 use crate::workload::{Attention, Workload};
 
 /// Two convolutions, each behind a norm.
@@ -339,7 +339,7 @@ impl UNet {
     pub fn forward(&self, tape: &Tape, latents: &Tensor, run: &Step, controls: Vec<Tensor>) -> Vec<Tensor> {
         let samples = run.latent.samples;
         let kind = latents.kind;
-        let text = tape.owned(Owner::Inputs, || {
+        let text = tape.owned(TapeOwner::Inputs, || {
             tape.empty(samples.saturating_mul(run.text_tokens).saturating_mul(self.context), kind)
         });
         let embed = |layers: &[Linear; 2]| {
@@ -435,7 +435,7 @@ impl Control {
     fn embedded(&self, tape: &Tape, latent: Extent, kind: crate::tape::Kind) -> Tensor {
         let finer = |factor: u64| Extent { places: latent.places.saturating_mul(factor * factor), ..latent };
         let channels = self.image.first().map_or(3, |(layer, _)| layer.inputs);
-        let mut hidden = tape.owned(Owner::Inputs, || tape.empty(finer(8).numbers(channels), kind));
+        let mut hidden = tape.owned(TapeOwner::Inputs, || tape.empty(finer(8).numbers(channels), kind));
         for (index, (layer, factor)) in self.image.iter().enumerate() {
             hidden = tape.convolve(layer, &hidden, finer(*factor));
             if index + 1 < self.image.len() {

@@ -6,7 +6,7 @@
 use oomph_model::architecture::Autoencoder;
 
 use super::cogvideo;
-use crate::tape::{Kind, Owner, Tape, Tensor};
+use crate::tape::{Kind, Tape, TapeOwner, Tensor};
 
 /// Maps of one video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub(super) fn convolution(tape: &Tape, x: &Tensor, [from, to]: [u64; 2], taps: u
     let out = tape.empty(maps.numbers(to), x.kind);
     let weights = from.saturating_mul(to).saturating_mul(taps);
     let numbers = x.count.saturating_add(out.count).saturating_add(weights);
-    drop(tape.owned(Owner::Workspaces, || tape.empty(numbers, x.kind)));
+    drop(tape.owned(TapeOwner::Workspaces, || tape.empty(numbers, x.kind)));
     out
 }
 

@@ -8,7 +8,7 @@ use super::{Network, Pipeline, Run};
 use crate::answer::CardCost;
 use crate::network::{Stack, Trained, Vqgan, Weights};
 use crate::run::{self, Pass};
-use crate::tape::{Extent, Kind, Memory, Owner, Phase, Tape, Tensor};
+use crate::tape::{Extent, Kind, Memory, Tape, TapeOwner, TapePhase, Tensor};
 use crate::workload::{Precision, Workload};
 
 /// Cutouts of a step (`cutn` of the scripts that made this popular).
@@ -46,14 +46,14 @@ pub(super) fn run(parts: &Parts<'_>, workload: &Workload, card: CardCost, reserv
     let _text = Stack::new(&mut made, parts.clip);
     let eye = parts.clip.vision.as_deref().map(|shape| (Stack::new(&mut made, shape), shape));
     let (_, seeing, _) = made.finish();
-    let weights = memory.owners()[Owner::Weights as usize];
+    let weights = memory.owners()[TapeOwner::Weights as usize];
     memory.reset_peaks();
     let image = workload.image;
     let side = |pixels: u64| pixels / shape.scale.max(1);
     let latent = Extent { samples: 1, places: side(image.width).saturating_mul(side(image.height)) };
     let numbers = latent.numbers(shape.latent_channels);
     let kind = super::kind(workload);
-    let z = tape.owned(Owner::Inputs, || tape.empty(numbers, kind));
+    let z = tape.owned(TapeOwner::Inputs, || tape.empty(numbers, kind));
     let z = tape.leaf(&z);
     let trained = [Trained { tensor: z.clone(), rows: numbers, columns: 0, is_table: false, share: (z.count, z.kind) }];
     let forward = |tape: &Tape| -> Tensor {
@@ -78,7 +78,7 @@ pub(super) fn run(parts: &Parts<'_>, workload: &Workload, card: CardCost, reserv
     };
     let mut state = Vec::new();
     run::train(&tape, &Pass { trained: &trained, workload, forward: &forward, generate: &|_| {} }, &mut state);
-    memory.enter(Phase::Step);
+    memory.enter(TapePhase::Step);
     drop((frozen, seeing));
     Run { usage: memory.usage(), weights, trained: numbers }
 }

@@ -5,7 +5,7 @@ use oomph_model::Architecture;
 use super::{Denoising, Pipeline, Run, kind, latents};
 use crate::answer::CardCost;
 use crate::network::{Weights, autoencoder};
-use crate::tape::{Memory, Owner, Phase, Tape, Tensor};
+use crate::tape::{Memory, Tape, TapeOwner, TapePhase, Tensor};
 use crate::workload::{Offloading, Workload};
 
 /// Runs the pipeline: every network's weights, one step of the denoiser, and the decoder.
@@ -14,14 +14,14 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
     let memory = Memory::new(reserved);
     let tape = Tape::new(memory.clone(), card.traits);
     let offload = workload.image.offload;
-    memory.enter(Phase::Forward);
+    memory.enter(TapePhase::Forward);
     let mut weights = 0;
     tape.no_grad(|| {
         let mut resident: Vec<Tensor> = Vec::new();
         let mut denoisers = Vec::new();
         let mut put = |denoisers: &mut Vec<_>, resident: &mut Vec<Tensor>, index: usize| {
             let network = &pipeline.networks[index];
-            let before = memory.owners()[Owner::Weights as usize];
+            let before = memory.owners()[TapeOwner::Weights as usize];
             let mut made = Weights::new(&tape, workload);
             if let Some(denoiser) = network.denoising(&mut made) {
                 let (_, frozen, _) = made.finish();
@@ -30,7 +30,7 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
             } else {
                 resident.extend(network.load(&tape, workload));
             }
-            weights += memory.owners()[Owner::Weights as usize].saturating_sub(before);
+            weights += memory.owners()[TapeOwner::Weights as usize].saturating_sub(before);
         };
         match offload {
             Offloading::None => {
@@ -87,7 +87,7 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
                     .networks
                     .iter()
                     .fold(0_u64, |sum, part| sum.saturating_add(part.numbers.saturating_mul(bytes)));
-                let one = tape.owned(Owner::Weights, || tape.bytes(largest.unwrap_or(0).saturating_mul(bytes)));
+                let one = tape.owned(TapeOwner::Weights, || tape.bytes(largest.unwrap_or(0).saturating_mul(bytes)));
                 let unheld = Tape::new(Memory::new(false), card.traits);
                 let mut made = Weights::new(&unheld, workload);
                 for (index, network) in pipeline.networks.iter().enumerate() {

@@ -13,7 +13,7 @@ use crate::answer::{CardCost, Estimate, Term};
 use crate::interval::{self, Interval};
 use crate::known::Near;
 use crate::network::{Denoiser, UNet, Weights, autoencoder};
-use crate::tape::{Kind, Owner, Tape, Tensor, Usage};
+use crate::tape::{Kind, Tape, TapeOwner, Tensor, Usage};
 use crate::workload::{Attention, Offloading, Precision, Workload};
 
 /// The networks of a pipeline.
@@ -156,7 +156,7 @@ impl Network {
             _ => f64::from(u32::try_from(8 * kind.bytes()).unwrap_or(16)),
         };
         let packed = matches!(workload.precision, Precision::Nf4 | Precision::Int8) && self.numbers >= PACKED_FROM;
-        tape.owned(Owner::Weights, || {
+        tape.owned(TapeOwner::Weights, || {
             let one = |parameter: &Parameter| {
                 let count = parameter.elements();
                 match (packed && parameter.form == Form::Linear, parameter.name.ends_with(".wo.weight")) {
@@ -204,8 +204,8 @@ pub(crate) fn estimate(
     let mut owners = usage.owners;
     let followed = usage.reserved.unwrap_or(usage.allocated);
     let reserved = near.as_ref().map_or(followed, |near| (usage.allocated as f64 * near.slack) as u64);
-    owners[Owner::Slack as usize] = reserved.saturating_sub(usage.allocated);
-    owners[Owner::Context as usize] = card.context[1];
+    owners[TapeOwner::Slack as usize] = reserved.saturating_sub(usage.allocated);
+    owners[TapeOwner::Context as usize] = card.context[1];
     let quantiles = if pipeline.is_read(workload) {
         interval::quantiles(pipeline.family(), workload.task.name())
     } else {
@@ -215,10 +215,10 @@ pub(crate) fn estimate(
     let sum = reserved.saturating_add(card.context[1]);
     total.expected = total.expected.max(sum);
     total.high = total.high.max(total.expected);
-    owners[Owner::Slack as usize] = owners[Owner::Slack as usize].saturating_add(total.expected - sum);
+    owners[TapeOwner::Slack as usize] = owners[TapeOwner::Slack as usize].saturating_add(total.expected - sum);
     let image = workload.image;
     let host_bytes = if image.offload == Offloading::None { 0 } else { run.weights };
-    let term = |owner: Owner, formula: String, source: &'static str| Term {
+    let term = |owner: TapeOwner, formula: String, source: &'static str| Term {
         owner,
         formula,
         source,
@@ -231,15 +231,23 @@ pub(crate) fn estimate(
         false => "the code of diffusers, run on sizes",
     };
     let terms = vec![
-        term(Owner::Weights, format!("{count} networks"), "the tensors of their architectures"),
-        term(Owner::Gradients, format!("{} trained numbers", run.trained), "AccumulateGrad of PyTorch"),
-        term(Owner::OptimizerState, workload.optimizer.name().into(), "the optimizer's own state, tensor by tensor"),
-        term(Owner::Activations, pixels, code),
-        term(Owner::Temporaries, "of the backward pass and the step".into(), code),
-        term(Owner::Inputs, "images, latents and text".into(), code),
-        term(Owner::Workspaces, "of convolutions".into(), "cuDNN: both layouts of a map, where one image is decoded"),
-        term(Owner::Slack, "cached between the phases".into(), "a replay through a model of the allocator"),
-        term(Owner::Context, "CUDA context and modules".into(), "the catalogue of cards"),
+        term(TapeOwner::Weights, format!("{count} networks"), "the tensors of their architectures"),
+        term(TapeOwner::Gradients, format!("{} trained numbers", run.trained), "AccumulateGrad of PyTorch"),
+        term(
+            TapeOwner::OptimizerState,
+            workload.optimizer.name().into(),
+            "the optimizer's own state, tensor by tensor",
+        ),
+        term(TapeOwner::Activations, pixels, code),
+        term(TapeOwner::Temporaries, "of the backward pass and the step".into(), code),
+        term(TapeOwner::Inputs, "images, latents and text".into(), code),
+        term(
+            TapeOwner::Workspaces,
+            "of convolutions".into(),
+            "cuDNN: both layouts of a map, where one image is decoded",
+        ),
+        term(TapeOwner::Slack, "cached between the phases".into(), "a replay through a model of the allocator"),
+        term(TapeOwner::Context, "CUDA context and modules".into(), "the catalogue of cards"),
     ];
     Estimate {
         owners,

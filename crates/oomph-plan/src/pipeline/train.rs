@@ -8,7 +8,7 @@ use super::{Denoising, Pipeline, Run, latents};
 use crate::answer::CardCost;
 use crate::network::{Weights, autoencoder};
 use crate::run::{self, Pass};
-use crate::tape::{Kind, Memory, Owner, Phase, Tape, Tensor};
+use crate::tape::{Kind, Memory, Tape, TapeOwner, TapePhase, Tensor};
 use crate::workload::{Precision, Workload};
 
 /// Runs two steps of training.
@@ -29,13 +29,13 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
         }
     }
     let (trained, frozen, _) = made.finish();
-    let weights = memory.owners()[Owner::Weights as usize];
+    let weights = memory.owners()[TapeOwner::Weights as usize];
     memory.reset_peaks();
     let mut state = Vec::new();
     let image = workload.image;
     let pixels = image.width.saturating_mul(image.height).saturating_mul(image.frames.max(1)).saturating_mul(3);
     let forward = |tape: &Tape| -> Tensor {
-        let given = tape.owned(Owner::Inputs, || tape.empty(workload.batch.saturating_mul(pixels), Kind::Single));
+        let given = tape.owned(TapeOwner::Inputs, || tape.empty(workload.batch.saturating_mul(pixels), Kind::Single));
         if let Some((_, vae)) = pipeline.autoencoder().filter(|_| image.frames <= 1) {
             tape.no_grad(|| autoencoder::encode(tape, vae, workload, kind));
         }
@@ -58,7 +58,7 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
         loss
     };
     run::train(&tape, &Pass { trained: &trained, workload, forward: &forward, generate: &|_| {} }, &mut state);
-    memory.enter(Phase::Step);
+    memory.enter(TapePhase::Step);
     let count = trained.iter().map(|one| one.rows.saturating_mul(one.columns.max(1))).fold(0, u64::saturating_add);
     drop((resident, frozen));
     Run { usage: memory.usage(), weights, trained: count }

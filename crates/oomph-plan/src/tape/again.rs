@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use super::{Edge, Kind, Owner, Owners, Storage, Tape, Tensor};
+use super::{Edge, Kind, Owners, Storage, Tape, TapeOwner, Tensor};
 
 /// What was held at a moment of a forward pass.
 pub struct Mark {
@@ -53,7 +53,7 @@ impl Tape {
         let cached = grown(&before.cached, &now.cached)?;
         let kept = grown(&cached, &grown(&copies, &grown(&before.held, &now.held)?)?)?;
         let weigh = |owners: &Owners| -> Vec<Rc<Storage>> {
-            let each = Owner::ALL.into_iter().map(|owner| (owner, owners[owner as usize].saturating_mul(times)));
+            let each = TapeOwner::ALL.into_iter().map(|owner| (owner, owners[owner as usize].saturating_mul(times)));
             each.filter(|(_, bytes)| *bytes > 0).map(|(owner, bytes)| self.memory.take(bytes, owner)).collect()
         };
         let copied = weigh(&copies);

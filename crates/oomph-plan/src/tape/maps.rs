@@ -4,7 +4,7 @@
 
 use smallvec::smallvec;
 
-use super::{Few, Kind, Owner, Tape, Tensor};
+use super::{Few, Kind, Tape, TapeOwner, Tensor};
 
 /// A convolution and its bias.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Tape {
         let workspace = move |tape: &Tape| {
             if to.samples == 1 && windowed {
                 let numbers = from_count.saturating_add(to_count).saturating_add(weights);
-                drop(tape.owned(Owner::Workspaces, || tape.empty(numbers, kind)));
+                drop(tape.owned(TapeOwner::Workspaces, || tape.empty(numbers, kind)));
             }
         };
         workspace(self);

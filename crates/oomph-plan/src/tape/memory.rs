@@ -4,16 +4,18 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use oomph_allocator::{BlockId, Card, Native, Settings, Version};
+pub use oomph_protocol::TapePhase;
 use oomph_trace::PoolId;
 use serde::Serialize;
 
 /// What PyTorch's allocator rounds every request up to, in bytes (`kMinBlockSize` of its `CUDACachingAllocator`).
 pub const GRAIN: u64 = 512;
 
-/// Whose bytes they are.
+/// Whose bytes they are in a plan. It is not `oomph_protocol::Owner`, which is of blocks that were allocated: a plan has the parts of
+/// its arithmetic (logits, what is gathered of other cards) and does not tell buffers, caches or other processes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Owner {
+pub enum TapeOwner {
     /// Parameters and buffers of the model.
     Weights,
     /// Gradients of parameters.
@@ -40,81 +42,54 @@ pub enum Owner {
     Context,
 }
 
-impl Owner {
+impl TapeOwner {
     /// All of them, in the order in which reports name them.
-    pub const ALL: [Owner; 12] = [
-        Owner::Weights,
-        Owner::Gradients,
-        Owner::OptimizerState,
-        Owner::Activations,
-        Owner::Logits,
-        Owner::KvCache,
-        Owner::Inputs,
-        Owner::Temporaries,
-        Owner::Workspaces,
-        Owner::Gathered,
-        Owner::Slack,
-        Owner::Context,
+    pub const ALL: [TapeOwner; 12] = [
+        TapeOwner::Weights,
+        TapeOwner::Gradients,
+        TapeOwner::OptimizerState,
+        TapeOwner::Activations,
+        TapeOwner::Logits,
+        TapeOwner::KvCache,
+        TapeOwner::Inputs,
+        TapeOwner::Temporaries,
+        TapeOwner::Workspaces,
+        TapeOwner::Gathered,
+        TapeOwner::Slack,
+        TapeOwner::Context,
     ];
 
     /// The name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Owner::Weights => "weights",
-            Owner::Gradients => "gradients",
-            Owner::OptimizerState => "optimizer-state",
-            Owner::Activations => "activations",
-            Owner::Logits => "logits",
-            Owner::KvCache => "kv-cache",
-            Owner::Inputs => "inputs",
-            Owner::Temporaries => "temporaries",
-            Owner::Workspaces => "workspaces",
-            Owner::Gathered => "gathered",
-            Owner::Slack => "slack",
-            Owner::Context => "context",
+            TapeOwner::Weights => "weights",
+            TapeOwner::Gradients => "gradients",
+            TapeOwner::OptimizerState => "optimizer-state",
+            TapeOwner::Activations => "activations",
+            TapeOwner::Logits => "logits",
+            TapeOwner::KvCache => "kv-cache",
+            TapeOwner::Inputs => "inputs",
+            TapeOwner::Temporaries => "temporaries",
+            TapeOwner::Workspaces => "workspaces",
+            TapeOwner::Gathered => "gathered",
+            TapeOwner::Slack => "slack",
+            TapeOwner::Context => "context",
         }
     }
 }
 
 /// Bytes by owner.
-pub type Owners = [u64; Owner::ALL.len()];
-
-/// When something happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// The model is put on the card.
-    Load,
-    /// The forward pass, the loss included.
-    Forward,
-    /// The backward pass.
-    Backward,
-    /// The optimizer's step.
-    Step,
-}
-
-impl Phase {
-    /// The name in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Load => "load",
-            Phase::Forward => "forward",
-            Phase::Backward => "backward",
-            Phase::Step => "optimizer step",
-        }
-    }
-}
+pub type Owners = [u64; TapeOwner::ALL.len()];
 
 struct Book {
     live: u64,
     owners: Owners,
     peak: u64,
     peak_owners: Owners,
-    peak_phase: Phase,
+    peak_phase: TapePhase,
     phase_peaks: [u64; 4],
-    phase: Phase,
+    phase: TapePhase,
     allocator: Option<Native>,
 }
 
@@ -133,20 +108,20 @@ impl Memory {
             owners: Owners::default(),
             peak: 0,
             peak_owners: Owners::default(),
-            peak_phase: Phase::Load,
+            peak_phase: TapePhase::Load,
             phase_peaks: [0; 4],
-            phase: Phase::Load,
+            phase: TapePhase::Load,
             allocator,
         })))
     }
 
     /// Takes bytes, rounded up as the allocator does; they are given back when the storage is dropped.
-    pub fn take(&self, bytes: u64, owner: Owner) -> Rc<Storage> {
+    pub fn take(&self, bytes: u64, owner: TapeOwner) -> Rc<Storage> {
         self.take_on(bytes, owner, 0)
     }
 
     /// The same on a stream, whose blocks the allocator keeps apart from those of others.
-    pub fn take_on(&self, bytes: u64, owner: Owner, stream: u64) -> Rc<Storage> {
+    pub fn take_on(&self, bytes: u64, owner: TapeOwner, stream: u64) -> Rc<Storage> {
         let bytes = if bytes == 0 { 0 } else { bytes.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX / 2) };
         let mut book = self.0.borrow_mut();
         let block = match (&mut book.allocator, bytes) {
@@ -169,7 +144,7 @@ impl Memory {
     }
 
     /// Says what happens from now on.
-    pub fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: TapePhase) {
         let mut book = self.0.borrow_mut();
         book.phase = phase;
         let live = book.live;
@@ -191,9 +166,9 @@ impl Memory {
 
     /// What was gone through up to `earlier` happens once more, beside so many bytes of an owner that have come since.
     /// Only true of what is allocated: what is reserved depends on where the new bytes lie.
-    pub(crate) fn repeat_beside(&self, earlier: &Usage, owner: Owner, bytes: u64) {
+    pub(crate) fn repeat_beside(&self, earlier: &Usage, owner: TapeOwner, bytes: u64) {
         let mut book = self.0.borrow_mut();
-        for phase in [Phase::Forward, Phase::Backward] {
+        for phase in [TapePhase::Forward, TapePhase::Backward] {
             let again = earlier.phase_peaks[phase as usize].saturating_add(bytes);
             let peak = &mut book.phase_peaks[phase as usize];
             *peak = (*peak).max(again);
@@ -248,7 +223,7 @@ pub struct Usage {
     /// Whose bytes they were when most were handed out.
     pub owners: Owners,
     /// When that was.
-    pub phase: Phase,
+    pub phase: TapePhase,
     /// The peak of each phase.
     pub phase_peaks: [u64; 4],
 }
@@ -257,13 +232,13 @@ pub struct Usage {
 pub struct Storage {
     memory: Memory,
     bytes: u64,
-    owner: Cell<Owner>,
+    owner: Cell<TapeOwner>,
     block: Option<BlockId>,
 }
 
 impl Storage {
     /// Whose bytes they are.
-    pub(super) fn owner(&self) -> Owner {
+    pub(super) fn owner(&self) -> TapeOwner {
         self.owner.get()
     }
 
@@ -273,7 +248,7 @@ impl Storage {
     }
 
     /// Says whose bytes they are from now on.
-    pub fn belongs_to(&self, owner: Owner) {
+    pub fn belongs_to(&self, owner: TapeOwner) {
         let before = self.owner.replace(owner);
         let mut book = self.memory.0.borrow_mut();
         book.owners[before as usize] = book.owners[before as usize].saturating_sub(self.bytes);

@@ -21,7 +21,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub use again::{Mark, Passed, Twin};
 pub use maps::{Convolution, Extent};
-pub use memory::{GRAIN, Memory, Owner, Owners, Phase, Storage, Usage};
+pub use memory::{GRAIN, Memory, Owners, Storage, TapeOwner, TapePhase, Usage};
 pub use ops::{Adapter, Heads, Linear};
 pub use shards::Sharding;
 
@@ -82,7 +82,7 @@ impl Tensor {
     }
 
     /// Says whose bytes they are.
-    pub fn belongs_to(&self, owner: Owner) {
+    pub fn belongs_to(&self, owner: TapeOwner) {
         self.storage.belongs_to(owner);
     }
 
@@ -144,7 +144,7 @@ pub struct Tape {
     autocast: Cell<bool>,
     /// By leaf: its copy in 16 bits under autocast.
     cast_weights: RefCell<Vec<Option<Tensor>>>,
-    owner: Cell<Owner>,
+    owner: Cell<TapeOwner>,
     stream: Cell<u64>,
     pub(crate) card: CardTraits,
     /// Whether layers may stand for others that are like them.
@@ -171,7 +171,7 @@ impl Tape {
             grad: Cell::new(true),
             autocast: Cell::new(false),
             cast_weights: RefCell::default(),
-            owner: Cell::new(Owner::Activations),
+            owner: Cell::new(TapeOwner::Activations),
             stream: Cell::new(0),
             card,
             skips: true,
@@ -208,7 +208,7 @@ impl Tape {
     }
 
     /// Does something with another owner for what is allocated.
-    pub fn owned<T>(&self, owner: Owner, what: impl FnOnce() -> T) -> T {
+    pub fn owned<T>(&self, owner: TapeOwner, what: impl FnOnce() -> T) -> T {
         let before = self.owner.replace(owner);
         let result = what();
         self.owner.set(before);
@@ -262,7 +262,7 @@ impl Tape {
 
     /// A matrix product runs: cuBLAS is given a workspace for it, from PyTorch's own allocator, and gives it back.
     pub(crate) fn multiply(&self) {
-        drop(self.memory.take(cublas_workspace(self.card.capability), Owner::Workspaces));
+        drop(self.memory.take(cublas_workspace(self.card.capability), TapeOwner::Workspaces));
     }
 
     /// Puts a node behind an output, where a graph is kept and an input needs gradients. `backward` gives one gradient per
@@ -290,7 +290,7 @@ impl Tape {
     /// The backward pass from a tensor, whose gradient is given. Gradients of leaves are kept in them.
     pub fn backward(&self, from: &Tensor, grad: Tensor) {
         let Some(root) = from.edge else { return };
-        let owner = self.owner.replace(Owner::Temporaries);
+        let owner = self.owner.replace(TapeOwner::Temporaries);
         let before = self.grad.replace(false);
         let mut leaves = self.awaited(root);
         // Nodes that have a gradient and have not given theirs yet.
@@ -380,7 +380,7 @@ impl Tape {
         }
         let new = new();
         let kept = if new.is_unique() && new.kind == kind { new } else { self.empty(new.count, kind) };
-        kept.belongs_to(Owner::Gradients);
+        kept.belongs_to(TapeOwner::Gradients);
         self.leaves.borrow_mut()[leaf].grad = Some(kept);
     }
 
@@ -411,7 +411,7 @@ impl Tape {
         let autocast = self.autocast.get();
         let wanted: Vec<bool> = inputs.iter().map(|input| input.requires_grad()).collect();
         // A node is needed even where no input needs gradients, because the parameters inside do.
-        let marker = self.leaf(&Tensor { storage: self.memory.take(0, Owner::Temporaries), ..output.clone() });
+        let marker = self.leaf(&Tensor { storage: self.memory.take(0, TapeOwner::Temporaries), ..output.clone() });
         let mut edges: Vec<&Tensor> = vec![&marker];
         edges.extend(inputs);
         self.record(&mut output, &edges, || {
@@ -422,10 +422,11 @@ impl Tape {
                     .zip(&wanted)
                     .map(|(input, &wanted)| if wanted { tape.leaf(&input) } else { input })
                     .collect();
-                let again = tape
-                    .owned(Owner::Activations, || tape.with_grad(|| tape.autocast(autocast, || part(tape, &entries))));
+                let again = tape.owned(TapeOwner::Activations, || {
+                    tape.with_grad(|| tape.autocast(autocast, || part(tape, &entries)))
+                });
                 // What comes last is computed and dropped: recomputation stops at what was saved last.
-                let end = Tensor { storage: tape.memory.take(0, Owner::Temporaries), ..again };
+                let end = Tensor { storage: tape.memory.take(0, TapeOwner::Temporaries), ..again };
                 let leaves: Vec<Option<usize>> = entries
                     .into_iter()
                     .map(|entry| if let Some(Edge::Leaf(leaf)) = entry.edge { Some(leaf) } else { None })
@@ -435,7 +436,7 @@ impl Tape {
                 let take = |leaf: usize| {
                     let grad = tape.leaves.borrow_mut()[leaf].grad.take();
                     if let Some(grad) = &grad {
-                        grad.belongs_to(Owner::Temporaries);
+                        grad.belongs_to(TapeOwner::Temporaries);
                     }
                     grad
                 };

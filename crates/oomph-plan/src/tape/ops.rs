@@ -4,7 +4,7 @@
 
 use smallvec::smallvec;
 
-use super::{Edge, Few, Kind, Owner, Tape, Tensor, product};
+use super::{Edge, Few, Kind, Tape, TapeOwner, Tensor, product};
 
 /// A matrix and its bias, with whatever quantization or adapter stands around it.
 #[derive(Clone)]
@@ -561,7 +561,7 @@ impl Tape {
     /// Logits to a loss: a copy in fp32, its logarithms, and in the backward pass as much again twice
     /// (`ForCausalLMLoss` of transformers, `cross_entropy` of PyTorch).
     pub fn cross_entropy(&self, logits: &Tensor, upcast: bool) -> Tensor {
-        self.owned(Owner::Logits, || {
+        self.owned(TapeOwner::Logits, || {
             let x = if upcast { self.cast(logits, Kind::Single) } else { logits.clone() };
             let x = self.cast_up(&x);
             let mut logarithms = self.empty(x.count, x.kind);
@@ -569,7 +569,7 @@ impl Tape {
             let saved = logarithms.detach();
             self.record(&mut logarithms, &[&x], || {
                 Box::new(move |tape, grads| {
-                    let result = tape.owned(Owner::Logits, || tape.empty(count, kind));
+                    let result = tape.owned(TapeOwner::Logits, || tape.empty(count, kind));
                     drop((saved, grads));
                     smallvec![Some(result)]
                 })
@@ -578,7 +578,7 @@ impl Tape {
             let saved = logarithms.detach();
             self.record(&mut loss, &[&logarithms], || {
                 Box::new(move |tape, grads| {
-                    let result = tape.owned(Owner::Logits, || tape.empty(count, kind));
+                    let result = tape.owned(TapeOwner::Logits, || tape.empty(count, kind));
                     drop((saved, grads));
                     smallvec![Some(result)]
                 })

@@ -2,7 +2,7 @@
 
 use smallvec::smallvec;
 
-use super::{Kind, Owner, Tape, Tensor, product};
+use super::{Kind, Tape, TapeOwner, Tensor, product};
 
 impl Tape {
     /// Log-probabilities of tokens without their logits, tile by tile, whose gradients are summed up in fp32 (TRL's
@@ -18,7 +18,7 @@ impl Tape {
             let part = tape.empty(product([words.min(TILE[1]), width]), Kind::Half);
             drop((tile, part));
         };
-        self.owned(Owner::Logits, || tile(self));
+        self.owned(TapeOwner::Logits, || tile(self));
         let mut out = self.empty(tokens, Kind::Single);
         let saved = [picked.detach(), weight.detach()];
         let wanted = weight.requires_grad();
@@ -26,7 +26,7 @@ impl Tape {
             Box::new(move |tape, _| {
                 let hidden = tape.empty(saved[0].count, Kind::Single);
                 let weight = wanted.then(|| tape.empty(saved[1].count, Kind::Single));
-                tape.owned(Owner::Logits, || tile(tape));
+                tape.owned(TapeOwner::Logits, || tile(tape));
                 smallvec![Some(hidden), weight]
             })
         });

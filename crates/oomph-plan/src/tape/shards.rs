@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 
-use super::{Edge, Kind, Owner, Tape, Tensor};
+use super::{Edge, Kind, Tape, TapeOwner, Tensor};
 
 /// The stream of what is gathered.
 const GATHERING: u64 = 1;
@@ -209,7 +209,7 @@ impl Tape {
             let unit = &state.units[number];
             (unit.count.next_multiple_of(shards.how.cards), unit.kinds.map_or(Kind::Half, |[whole, _]| whole))
         };
-        self.owned(Owner::Gathered, || self.empty(count, kind))
+        self.owned(TapeOwner::Gathered, || self.empty(count, kind))
     }
 
     fn gather_again(&self, number: usize) {
@@ -257,14 +257,14 @@ impl Tape {
         if sum == 0 {
             return;
         }
-        let input = self.owned(Owner::Gathered, || self.empty(sum, kind));
+        let input = self.owned(TapeOwner::Gathered, || self.empty(sum, kind));
         drop(grads);
         let cards = shards.how.cards;
         self.on_stream(REDUCING, || {
-            let reduced = self.owned(Owner::Gathered, || self.empty(sum.div_ceil(cards), kind));
+            let reduced = self.owned(TapeOwner::Gathered, || self.empty(sum.div_ceil(cards), kind));
             // The gradients of a unit are views of one tensor. DeepSpeed writes them into one that it has from the start.
             let own = if shards.how.copies_out { sum.div_ceil(cards) } else { 0 };
-            let share = self.owned(Owner::Gradients, || self.empty(own, share_kind));
+            let share = self.owned(TapeOwner::Gradients, || self.empty(own, share_kind));
             for (leaf, count) in counts {
                 self.leaves.borrow_mut()[leaf].grad = Some(share.viewed(count.div_ceil(cards)));
             }
@@ -276,7 +276,7 @@ impl Tape {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CardTraits, Memory, Phase};
+    use super::super::{CardTraits, Memory, TapePhase};
     use super::*;
 
     #[test]
@@ -285,26 +285,26 @@ mod tests {
         let tape = Tape::new(memory.clone(), CardTraits { capability: 90 });
         let tape = tape.sharded(Sharding { cards: 4, copies_out: true, keeps: 0 });
         let make = || {
-            let share = tape.owned(Owner::Weights, || tape.empty(1 << 18, Kind::Single));
+            let share = tape.owned(TapeOwner::Weights, || tape.empty(1 << 18, Kind::Single));
             let leaf = tape.leaf(&Tensor { count: 1 << 20, kind: Kind::Half, ..share });
             tape.join_unit(&leaf, Kind::Single);
             leaf
         };
         let (weight, unit) = tape.unit(make);
-        assert_eq!(memory.owners()[Owner::Weights as usize], 1 << 20);
+        assert_eq!(memory.owners()[TapeOwner::Weights as usize], 1 << 20);
         tape.unshard(unit);
         // The buffer and what is copied out of it.
-        assert_eq!(memory.owners()[Owner::Gathered as usize], 2 * (2 << 20));
+        assert_eq!(memory.owners()[TapeOwner::Gathered as usize], 2 * (2 << 20));
         tape.reshard(unit);
         tape.end_forward();
-        assert_eq!(memory.owners()[Owner::Gathered as usize], 0);
-        memory.enter(Phase::Backward);
+        assert_eq!(memory.owners()[TapeOwner::Gathered as usize], 0);
+        memory.enter(TapePhase::Backward);
         tape.gather_again(unit.unwrap_or_default());
-        assert_eq!(memory.owners()[Owner::Gathered as usize], 2 << 20);
+        assert_eq!(memory.owners()[TapeOwner::Gathered as usize], 2 << 20);
         let Some(Edge::Leaf(leaf)) = weight.edge else { unreachable!() };
         tape.keep_grad(leaf, || tape.empty(weight.count, Kind::Half));
         tape.end_backward();
-        assert_eq!(memory.owners()[Owner::Gathered as usize], 0);
-        assert_eq!(memory.owners()[Owner::Gradients as usize], 1 << 20);
+        assert_eq!(memory.owners()[TapeOwner::Gathered as usize], 0);
+        assert_eq!(memory.owners()[TapeOwner::Gradients as usize], 1 << 20);
     }
 }

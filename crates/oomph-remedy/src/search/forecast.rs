@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use crate::effect;
 use crate::remedy::Effect;
-use crate::situation::{Owner, Situation};
+use crate::situation::{OwnerGroup, Situation};
 
 use super::mix::{Dose, Mix};
 
@@ -78,15 +78,15 @@ impl Forecast {
     /// shares of the catalogue are averages, so it is not one in fact.
     pub fn peak(&self, mix: &Mix<'_>) -> u64 {
         let (mut used, mut left) = (0.0, 0.0);
-        for &owner in Owner::ALL.iter().filter(|owner| **owner != Owner::Cached) {
+        for &owner in OwnerGroup::ALL.iter().filter(|owner| **owner != OwnerGroup::Cached) {
             let held = effect::owner_bytes(&self.situation, owner).unwrap_or(0) as f64;
             used += held;
             left += held * mix.doses.iter().map(|dose| self.left(dose, owner)).product::<f64>();
         }
         // What is cached was in use before, and shrinks with it; a remedy against it comes on top.
-        let cached = effect::owner_bytes(&self.situation, Owner::Cached).unwrap_or(0) as f64;
+        let cached = effect::owner_bytes(&self.situation, OwnerGroup::Cached).unwrap_or(0) as f64;
         let shrunk = if used > 0.0 { (left / used).min(1.0) } else { 1.0 };
-        let kept: f64 = mix.doses.iter().map(|dose| self.left(dose, Owner::Cached)).product();
+        let kept: f64 = mix.doses.iter().map(|dose| self.left(dose, OwnerGroup::Cached)).product();
         let peak = self.peak_bytes as f64 - (used - left) - cached * (1.0 - shrunk * kept);
         peak.max(0.0) as u64
     }
@@ -106,13 +106,13 @@ impl Forecast {
     pub fn may_suffice(&self, dose: Dose<'_>) -> bool {
         let missing = self.peak_bytes.saturating_sub(self.limit_bytes);
         let held = |owner| effect::owner_bytes(&self.situation, owner).unwrap_or(0);
-        let at_best = |&owner: &Owner| {
+        let at_best = |&owner: &OwnerGroup| {
             let freed = 1.0 - self.left(&dose, owner);
             (held(owner) as f64 * (freed * AT_BEST).clamp(0.0, 1.0)) as u64
         };
         // What is cached may go with what was in use before.
-        let freed: u64 = Owner::ALL.iter().filter(|owner| **owner != Owner::Cached).map(at_best).sum();
-        self.situation.owners.is_none() || freed > 0 && freed.saturating_add(held(Owner::Cached)) >= missing
+        let freed: u64 = OwnerGroup::ALL.iter().filter(|owner| **owner != OwnerGroup::Cached).map(at_best).sum();
+        self.situation.owners.is_none() || freed > 0 && freed.saturating_add(held(OwnerGroup::Cached)) >= missing
     }
 
     /// Whether a dose frees at least a twentieth of what is missing.
@@ -136,7 +136,7 @@ impl Forecast {
     }
 
     /// The share of an owner that a dose leaves; 1 where nothing is known.
-    fn left(&self, dose: &Dose<'_>, owner: Owner) -> f64 {
+    fn left(&self, dose: &Dose<'_>, owner: OwnerGroup) -> f64 {
         let left: f64 = dose
             .remedy
             .effects

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use super::*;
-use crate::{Catalogue, Cause, Framework, Operation, Owner, Situation, Task};
+use crate::{Catalogue, Cause, Framework, Operation, OwnerGroup, Situation, Task};
 
 const GIB: u64 = 1 << 30;
 
 /// A program whose peak is the sum of its owners, of which every remedy leaves what the test says.
 struct Paper {
-    owners: BTreeMap<Owner, u64>,
+    owners: BTreeMap<OwnerGroup, u64>,
     limit: u64,
     /// What is left of an owner, by remedy; what is missing here changes nothing. A dose of a knob divides.
-    leaves: Vec<(&'static str, Owner, f64)>,
+    leaves: Vec<(&'static str, OwnerGroup, f64)>,
     /// Remedies that the program refuses.
     refuses: Vec<&'static str>,
     /// Remedies that break it.
@@ -27,7 +27,7 @@ struct Paper {
 
 impl Paper {
     fn peak(&self, mix: &Mix<'_>) -> u64 {
-        let left = |owner: Owner| -> f64 {
+        let left = |owner: OwnerGroup| -> f64 {
             let share = |dose: &Dose<'_>| -> f64 {
                 let of = self.leaves.iter().filter(|(id, of, _)| *id == dose.remedy.id && *of == owner);
                 of.map(|(.., share)| dose.amount.map_or(*share, |amount| 1.0 / f64::from(amount))).product()
@@ -72,11 +72,11 @@ impl Bench for Paper {
 /// A training of GPT-2 in fp32: 2 GiB that no batch changes, 1 GiB of temporaries, and activations.
 fn training(activations: u64, limit: u64) -> (Situation, Paper) {
     let owners = BTreeMap::from([
-        (Owner::Parameters, GIB / 2),
-        (Owner::Gradients, GIB / 2),
-        (Owner::OptimizerState, GIB),
-        (Owner::Temporaries, GIB),
-        (Owner::Activations, activations),
+        (OwnerGroup::Parameters, GIB / 2),
+        (OwnerGroup::Gradients, GIB / 2),
+        (OwnerGroup::OptimizerState, GIB),
+        (OwnerGroup::Temporaries, GIB),
+        (OwnerGroup::Activations, activations),
     ]);
     let mut situation = Situation::of([Framework::Transformers, Framework::Pytorch], Cause::Full);
     situation.task = Some(Task::Training);
@@ -88,17 +88,17 @@ fn training(activations: u64, limit: u64) -> (Situation, Paper) {
         owners,
         limit,
         leaves: vec![
-            ("micro-batch", Owner::Activations, 0.5),
-            ("gradient-checkpointing", Owner::Activations, 0.2),
-            ("activation-offload", Owner::Activations, 0.4),
-            ("autocast", Owner::Activations, 0.7),
-            ("pure-bf16", Owner::Activations, 0.5),
-            ("pure-bf16", Owner::Parameters, 0.5),
-            ("pure-bf16", Owner::Gradients, 0.5),
-            ("pure-bf16", Owner::OptimizerState, 0.5),
-            ("adam-8bit", Owner::OptimizerState, 0.26),
-            ("lora", Owner::Gradients, 0.01),
-            ("lora", Owner::OptimizerState, 0.01),
+            ("micro-batch", OwnerGroup::Activations, 0.5),
+            ("gradient-checkpointing", OwnerGroup::Activations, 0.2),
+            ("activation-offload", OwnerGroup::Activations, 0.4),
+            ("autocast", OwnerGroup::Activations, 0.7),
+            ("pure-bf16", OwnerGroup::Activations, 0.5),
+            ("pure-bf16", OwnerGroup::Parameters, 0.5),
+            ("pure-bf16", OwnerGroup::Gradients, 0.5),
+            ("pure-bf16", OwnerGroup::OptimizerState, 0.5),
+            ("adam-8bit", OwnerGroup::OptimizerState, 0.26),
+            ("lora", OwnerGroup::Gradients, 0.01),
+            ("lora", OwnerGroup::OptimizerState, 0.01),
         ],
         refuses: Vec::new(),
         breaks: Vec::new(),
@@ -142,7 +142,7 @@ fn three_fixes_come_cheapest_first_and_keep_the_result_first() {
 fn the_gentlest_amount_is_found_though_the_forecast_is_wrong() {
     // 30 of 33 GiB have to become at most 9: the forecast says 4, and the truth of this program needs 8.
     let (situation, mut paper) = training(30 * GIB, 12 * GIB);
-    paper.owners.insert(Owner::Inputs, 4 * GIB);
+    paper.owners.insert(OwnerGroup::Inputs, 4 * GIB);
     let wishes = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
     let found = find(&situation, &wishes, &mut paper);
     assert_eq!(names(&found), ["micro-batch/8"]);
@@ -245,8 +245,8 @@ fn what_fitted_is_an_answer_wherever_the_time_ends() {
     }
     // The forecast expects half the batch to be enough, and is wrong. The smallest batch was tried beside it.
     let (situation, mut paper) = training(15 * GIB, 11 * GIB);
-    paper.owners.insert(Owner::Activations, 12 * GIB);
-    paper.owners.insert(Owner::Temporaries, 4 * GIB);
+    paper.owners.insert(OwnerGroup::Activations, 12 * GIB);
+    paper.owners.insert(OwnerGroup::Temporaries, 4 * GIB);
     (paper.tries, paper.jobs) = (1, 2);
     let only = Wishes { allow: ["micro-batch".to_owned()].into(), ..Wishes::default() };
     let found = find(&situation, &only, &mut paper);

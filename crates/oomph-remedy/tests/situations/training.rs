@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oomph_remedy::{Cause, Framework, Installed, Operation, Owner, Settings};
+use oomph_remedy::{Cause, Framework, Installed, Operation, OwnerGroup, Settings};
 
 use super::{Case, GIB, MIB, inference, memory, training};
 
@@ -27,9 +27,9 @@ pub fn cases() -> Vec<Case> {
         ..Settings::default()
     };
     first_step.owners = Some(BTreeMap::from([
-        (Owner::Parameters, 6 * GIB),
-        (Owner::Gradients, 6 * GIB),
-        (Owner::OptimizerState, 11 * GIB),
+        (OwnerGroup::Parameters, 6 * GIB),
+        (OwnerGroup::Gradients, 6 * GIB),
+        (OwnerGroup::OptimizerState, 11 * GIB),
     ]));
 
     let mut full_7b = training(&[Transformers, Pytorch], Cause::Full, Operation::Load);

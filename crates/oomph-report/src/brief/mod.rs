@@ -26,7 +26,7 @@ const MOST_NAME: usize = 80;
 /// The most of anything that comes in a list.
 const MOST_ROWS: usize = 3;
 
-crate::schema::schema!(BriefSchema, "oomph.brief/1");
+oomph_protocol::schema!(BriefSchema, "oomph.brief/1");
 
 /// An answer in short. What is not known, or has nothing to say, is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

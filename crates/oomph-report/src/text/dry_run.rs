@@ -215,7 +215,7 @@ pub(super) fn phase(phase: Phase) -> Option<&'static str> {
         Phase::TextEncoding => "while encoding the prompt",
         Phase::Denoising => "while denoising",
         Phase::Decoding => "while decoding the image",
-        Phase::Other => return None,
+        Phase::Other | Phase::BeforeRecording => return None,
     })
 }
 

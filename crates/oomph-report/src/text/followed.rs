@@ -1,6 +1,7 @@
 //! How it looks what following a program has shown.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::LoopKind;
 
 use super::page::{Ink, Page};
 use crate::clean;
@@ -16,14 +17,14 @@ pub fn phases(page: &mut Page, device: &DeviceReport) {
         return;
     }
     page.gap();
-    let width = device.phases.iter().map(|phase| phase.phase.chars().count()).max().unwrap_or(0).max(16);
+    let width = device.phases.iter().map(|phase| phase.phase.spelled_out().chars().count()).max().unwrap_or(0).max(16);
     let title = format!("{:<width$}  {:>11}  {:>11}", "peak by phase", "allocated", "reserved");
     page.line(2, &[(Ink::Strong, &title)]);
     let most = device.phases.iter().map(|phase| phase.allocated_bytes).max().unwrap_or(0);
     for phase in &device.phases {
         let text = format!(
             "{:<width$}  {:>11}  {:>11}",
-            clean(&phase.phase),
+            phase.phase.spelled_out(),
             size(phase.allocated_bytes),
             size(phase.reserved_bytes)
         );
@@ -55,17 +56,17 @@ pub fn loops(page: &mut Page, report: &DryRunReport) {
         page.paragraph(0, 2, &[(Ink::Faint, "loops shortened:"), (Ink::Faint, &text)]);
     }
     for one in &report.unreached {
-        let text = format!(" {}: {}; --until-exit or a larger --budget reaches it", clean(&one.phase), clean(&one.why));
+        let text = format!(" {}: {}; --until-exit or a larger --budget reaches it", clean(&one.part), clean(&one.why));
         page.paragraph(0, 2, &[(Ink::Care, "not reached:"), (Ink::Plain, &text)]);
     }
 }
 
 fn run_of(one: &FollowedLoop) -> String {
     let of = one.of.map(|of| format!(" of {of}")).unwrap_or_default();
-    let unit = match one.kind.as_str() {
-        "epochs" => "rounds",
-        "evaluation" => "batches",
-        _ => "iterations",
+    let unit = match one.kind {
+        LoopKind::Epochs => "rounds",
+        LoopKind::Evaluation => "batches",
+        LoopKind::Training | LoopKind::Other => "iterations",
     };
     format!("{} ran {}{of} {unit}", place(one), one.iterations)
 }
@@ -77,11 +78,11 @@ fn place(one: &FollowedLoop) -> String {
 }
 
 fn grows(page: &mut Page, one: &FollowedLoop, growth: &Growth) {
-    let each = match one.kind.as_str() {
-        "training" => "training iteration",
-        "epochs" => "epoch",
-        "evaluation" => "evaluation batch",
-        _ => "iteration",
+    let each = match one.kind {
+        LoopKind::Training => "training iteration",
+        LoopKind::Epochs => "epoch",
+        LoopKind::Evaluation => "evaluation batch",
+        LoopKind::Other => "iteration",
     };
     let mut text = format!(" {} with each {each}", size(growth.bytes_per_iteration));
     if !one.file.is_empty() {

@@ -29,7 +29,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
     page.paragraph(0, 2, &[(Ink::Strong, &what), (Ink::Plain, &format!(": {}", report.settings.join(", ")))]);
     if let Some(device) = report.devices.iter().max_by_key(|device| device.expected_bytes) {
         page.gap();
-        owners(&mut page, device, &report.phase);
+        owners(&mut page, device, report.phase.name());
     }
     if report.host_bytes > 0 {
         page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of the computer's memory", size(report.host_bytes)))]);

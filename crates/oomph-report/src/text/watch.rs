@@ -1,6 +1,7 @@
 //! The cards of a moment, as text.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Moment;
 
 use super::batches::grouped;
 use super::page::{Ink, Page, Style, shortened};
@@ -134,12 +135,12 @@ pub fn watched_reasons(process: &WatchedProcess) -> Vec<String> {
 #[must_use]
 pub fn watched_moment_words(framework: &WatchedFramework) -> String {
     let step = grouped(framework.step);
-    let moment = match framework.moment.as_str() {
-        "start" => "before the first step".to_owned(),
-        "step-end" => format!("at the end of step {step}"),
-        "refusal" => format!("when the card refused an allocation, after step {step}"),
-        _ if framework.step == 0 => "before the first step's end".to_owned(),
-        _ => format!("after step {step}"),
+    let moment = match framework.moment {
+        Moment::Start => "before the first step".to_owned(),
+        Moment::StepEnd => format!("at the end of step {step}"),
+        Moment::Refusal => format!("when the card refused an allocation, after step {step}"),
+        Moment::Other if framework.step == 0 => "before the first step's end".to_owned(),
+        Moment::Other => format!("after step {step}"),
     };
     let old = if framework.age_seconds > OLD {
         format!(", {} ago", time_words(framework.age_seconds))

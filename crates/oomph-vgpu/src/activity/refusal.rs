@@ -6,6 +6,8 @@
 
 use std::fmt::Write as _;
 
+use oomph_protocol::{DEVICE_REFUSAL, paths};
+
 use super::{site, write};
 use crate::books;
 use crate::status::OUT_OF_MEMORY;
@@ -19,15 +21,33 @@ pub fn note(status: u32, card: usize, bytes: usize) {
     }
     let Some(stack) = site::of_caller() else { return };
     let Some(folder) = books::run_folder() else { return };
+    let text = document(card, bytes, books::free_bytes(card), &site::places(&stack));
+    write::put(&folder, &format!("{}{}", std::process::id(), paths::REFUSAL_END), &text);
+}
+
+fn document(card: usize, bytes: usize, free_bytes: u64, places: &[site::Place]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "{{\"pid\":{},\"card\":{card},\"bytes\":{bytes},\"free_bytes\":{},",
+        "{{\"schema\":\"{DEVICE_REFUSAL}\",\"pid\":{},\"card\":{card},\"bytes\":{bytes},\"free_bytes\":{},",
         std::process::id(),
-        books::free_bytes(card)
+        free_bytes
     );
-    write::frames(&mut text, &site::places(&stack));
+    write::frames(&mut text, places);
     text.push('}');
-    write::put(&folder, &format!("{}.refused.json", std::process::id()), &text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use oomph_protocol::device::Refusal;
+
+    #[test]
+    fn it_is_what_the_protocol_declares() {
+        let place = super::site::Place { module: "/a \"b\"".into(), offset: 16, function: None };
+        let text = super::document(1, 512, 7, &[place]);
+        let read: Refusal = oomph_protocol::strict::read(text.as_bytes()).unwrap();
+        assert_eq!((read.card, read.bytes, read.free_bytes, read.frames[0].offset), (1, 512, 7, 16));
+    }
 }

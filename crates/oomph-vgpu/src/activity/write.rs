@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use oomph_protocol::{DEVICE_ACTIVITY, paths};
+
 use super::Activity;
 use super::allocations::{Allocations, AtSite};
 use super::site::{Place, Site, Sites};
@@ -16,12 +18,13 @@ pub fn write(run_folder: &Path, activity: &Activity) {
     if activity.allocations.calls == 0 && activity.pooled.calls == 0 && activity.transfers.total.is_empty() {
         return;
     }
-    put(run_folder, &format!("{}.json", std::process::id()), &document(activity));
+    let name = format!("{}{}", std::process::id(), paths::REPORT_END);
+    put(run_folder, &name, &document(activity));
 }
 
 /// Puts a file into the run folder's `device`, whole or not at all.
 pub fn put(run_folder: &Path, name: &str, text: &str) {
-    let folder = run_folder.join("device");
+    let folder = run_folder.join(paths::DEVICE);
     let _ = std::fs::create_dir(&folder);
     let unfinished = folder.join(format!("{name}.tmp"));
     if std::fs::write(&unfinished, text).is_ok() {
@@ -32,8 +35,8 @@ pub fn put(run_folder: &Path, name: &str, text: &str) {
 // Writing to a string cannot fail, so the results of `write!` are not looked at.
 
 fn document(activity: &Activity) -> String {
-    let mut text = String::from("{\"pid\":");
-    let _ = write!(text, "{},\"allocations\":", std::process::id());
+    let mut text = String::new();
+    let _ = write!(text, "{{\"schema\":\"{DEVICE_ACTIVITY}\",\"pid\":{},\"allocations\":", std::process::id());
     allocations(&mut text, &activity.allocations, &activity.sites);
     text.push_str(",\"pooled\":");
     allocations(&mut text, &activity.pooled, &activity.sites);
@@ -144,6 +147,23 @@ fn string(text: &mut String, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_is_what_the_protocol_declares() {
+        let mut activity = Activity::default();
+        let mut stack = [0; 24];
+        // An address of this program, so that the site has a module.
+        stack[0] = document as fn(&Activity) -> String as usize + 1;
+        let site = activity.sites.of(Some(stack));
+        activity.allocations.add(4096, 10, site);
+        activity.pooled.add(8192, 20, Site::UNKNOWN);
+        activity.transfers.by_site.insert((site, Way::ToCard), Traffic { bytes: 8, ..Traffic::default() });
+        let read: oomph_protocol::device::Activity =
+            oomph_protocol::strict::read(document(&activity).as_bytes()).unwrap();
+        assert_eq!((read.allocations.sites[0].bytes, read.pooled.held_bytes), (10, 20));
+        assert_eq!(read.allocations.sites[0].frames.len(), 1);
+        assert_eq!(read.transfers.sites[0].traffic.bytes, 8);
+    }
 
     #[test]
     fn names_are_escaped() {

@@ -82,7 +82,7 @@ impl Meeting {
         if ranks > 1
             && let Some(run) = crate::books::trusted_folder()
         {
-            meeting.come_to(&Path::new(&run).join("ranks").join(name));
+            meeting.come_to(&Path::new(&run).join(oomph_protocol::paths::RANKS).join(name));
         }
         meeting
     }

@@ -5,8 +5,14 @@
 /// The package inside the target.
 const PACKAGE: &str = "_oomph_attached";
 /// The files of the hook that the script needs.
-const NEEDED: [&str; 5] =
-    ["oomph/__init__.py", "oomph/attached.py", "oomph/history.py", "oomph/looking.py", "oomph/quiet.py"];
+const NEEDED: [&str; 6] = [
+    "oomph/__init__.py",
+    "oomph/_protocol.py",
+    "oomph/attached.py",
+    "oomph/history.py",
+    "oomph/looking.py",
+    "oomph/quiet.py",
+];
 
 /// The script and its files.
 pub struct Files {

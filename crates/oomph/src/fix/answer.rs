@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use oomph_gpu::Catalogue as Cards;
-use oomph_launch::{AppliedState, HookKept, masked};
+use oomph_launch::{HookKept, RemedyState, masked};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite::{self, Change, Into};
 use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
 use oomph_remedy::{
-    Catalogue, Cause, Fact, Framework, Kind, Operation, Owner, Remedy, Sameness, Situation, Task, Written,
+    Catalogue, Cause, Fact, Framework, Kind, Operation, OwnerGroup, Remedy, Sameness, Situation, Task, Written,
 };
 use oomph_report::{
     Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict,
@@ -277,7 +277,7 @@ impl<'a> Parts<'_, 'a> {
             }
         }
         let evidence = fix.mix.doses.iter().filter_map(|dose| {
-            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == AppliedState::Applied)?;
+            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == RemedyState::Applied)?;
             Some(match &told.evidence {
                 Some(evidence) => format!("{}: {}; {evidence}", told.id, told.what),
                 None => format!("{}: {}", told.id, told.what),
@@ -461,9 +461,10 @@ impl<'a> Parts<'_, 'a> {
             return None;
         }
         let owners = situation.owners.as_ref()?;
-        let of = |owner: Owner| owners.get(&owner).copied().unwrap_or(0);
-        let fixed =
-            of(Owner::Parameters).saturating_add(of(Owner::Gradients)).saturating_add(of(Owner::OptimizerState));
+        let of = |owner: OwnerGroup| owners.get(&owner).copied().unwrap_or(0);
+        let fixed = of(OwnerGroup::Parameters)
+            .saturating_add(of(OwnerGroup::Gradients))
+            .saturating_add(of(OwnerGroup::OptimizerState));
         let rest = self.known.peak_bytes.saturating_sub(fixed);
         let parameters = situation.settings.trainable_parameters.or(situation.settings.model_parameters)?;
         let blocks = self.known.program.models.iter().flat_map(|model| &model.blocks).map(|block| block.count).max();

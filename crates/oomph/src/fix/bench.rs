@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use oomph_edit::{Program, Way};
 use oomph_gpu::roofline::Counted;
-use oomph_launch::{AppliedRemedy, AppliedState, HookRemedy};
+use oomph_launch::{AppliedRemedy, HookRemedy, RemedyState};
 use oomph_remedy::rewrite::{self, CannotRewrite, Into, Line, Rewrite};
 use oomph_remedy::search::{Bench, Dose, Mix, Ran};
 use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
@@ -398,10 +398,10 @@ impl VirtualBench<'_> {
     /// A trial fits only where it came as far as the program without a change: of a list that a longer loop fills, what
     /// is made after it may be the peak.
     fn as_far_as_before(&self, ran: Ran, report: &DryRunReport) -> Ran {
-        let missing = report.unreached.iter().find(|part| !self.unreached.contains(&part.phase));
+        let missing = report.unreached.iter().find(|part| !self.unreached.contains(&part.part));
         match (ran, missing) {
             (Ran::Fits(_) | Ran::Tight(_), Some(part)) => {
-                Ran::Failed(format!("{} was not run with it: {}", part.phase, part.why))
+                Ran::Failed(format!("{} was not run with it: {}", part.part, part.why))
             }
             (ran, _) => ran,
         }
@@ -451,16 +451,16 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
     let mut refused = Vec::new();
     for wanted in &changes.remedies {
         let told: Vec<&AppliedRemedy> = seen.iter().filter(|remedy| remedy.id == wanted.id).collect();
-        if told.iter().any(|remedy| remedy.state == AppliedState::Applied) {
+        if told.iter().any(|remedy| remedy.state == RemedyState::Applied) {
             continue;
         }
         // Who died may not have come to the place where it would have been applied.
-        let unused = told.iter().all(|remedy| remedy.state == AppliedState::Unused);
+        let unused = told.iter().all(|remedy| remedy.state == RemedyState::Unused);
         if ended_early && unused {
             continue;
         }
         let why = match told.first() {
-            Some(remedy) if remedy.state == AppliedState::Already => format!("it is so already: {}", remedy.what),
+            Some(remedy) if remedy.state == RemedyState::Already => format!("it is so already: {}", remedy.what),
             Some(remedy) => remedy.what.clone(),
             None => "nothing was seen of it".to_owned(),
         };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use oomph_remedy::search::{Candidate, Found, Mix, Wishes};
 use oomph_remedy::{Catalogue, Operation, Situation};
-use oomph_report::DryRunReport;
+use oomph_report::{DryRunReport, Phase};
 
 use crate::assemble::assemble;
 use crate::cards::Card;
@@ -96,7 +96,7 @@ impl<'a> Evaluation<'_, 'a> {
 fn evaluated(report: &DryRunReport) -> Option<u64> {
     let of = |device: &oomph_report::DeviceReport| {
         let outside = device.peak.process_bytes.saturating_sub(device.peak.reserved_bytes.unwrap_or(0));
-        let phase = device.phases.iter().find(|one| one.phase == "evaluation")?;
+        let phase = device.phases.iter().find(|one| one.phase == Phase::Eval)?;
         Some(phase.allocated_bytes.saturating_add(outside))
     };
     report.devices.iter().filter_map(of).max()

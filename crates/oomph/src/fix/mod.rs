@@ -302,7 +302,7 @@ fn search<'a>(
         deadline: Instant::now() + wanted.max_time.unwrap_or_else(|| (probe.elapsed * RUNS).max(LEAST_TIME)),
         stopped: OnceLock::new(),
         accept_recovered,
-        unreached: needed.unreached.iter().map(|part| part.phase.clone()).collect(),
+        unreached: needed.unreached.iter().map(|part| part.part.clone()).collect(),
         before: &full,
         seen: Default::default(),
         ran: Default::default(),

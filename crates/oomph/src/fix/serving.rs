@@ -7,9 +7,9 @@ use oomph_gpu::Gpu;
 use oomph_model::architecture::Transformer;
 use oomph_model::{Component, Resolver};
 use oomph_plan::{Attention, CardCost, Estimate, Subject, Workload, estimate};
-use oomph_plan::{Owner as Planned, Task as Planning};
+use oomph_plan::{TapeOwner as Planned, Task as Planning};
 use oomph_remedy::rewrite::{self, Line};
-use oomph_remedy::{Framework, Installed, Operation, Owner, Situation, Task};
+use oomph_remedy::{Framework, Installed, Operation, OwnerGroup, Situation, Task};
 
 use super::edits::Edits;
 use crate::plan::subject;
@@ -36,7 +36,7 @@ pub struct Serving {
 
 /// What is known of a server's memory.
 struct Memory {
-    owners: BTreeMap<Owner, u64>,
+    owners: BTreeMap<OwnerGroup, u64>,
     context: u64,
     context_that_fits: Option<u64>,
     /// Layers on the card, and how many would fit.
@@ -272,10 +272,10 @@ fn llama_cpp(
         let of = |owner: Planned| plan.owners.get(owner as usize).copied().unwrap_or(0);
         let share = layers.saturating_sub(1) as f64 / shape.layers.max(1) as f64;
         [
-            (Owner::Parameters, weights(layers, of(Planned::Weights))),
-            (Owner::KvCache, (of(Planned::KvCache) as f64 * share) as u64),
-            (Owner::Temporaries, of(Planned::Workspaces)),
-            (Owner::Context, of(Planned::Context)),
+            (OwnerGroup::Parameters, weights(layers, of(Planned::Weights))),
+            (OwnerGroup::KvCache, (of(Planned::KvCache) as f64 * share) as u64),
+            (OwnerGroup::Temporaries, of(Planned::Workspaces)),
+            (OwnerGroup::Context, of(Planned::Context)),
         ]
     };
     let sum = |context: u64, layers: u64| needs(context, layers).iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -308,11 +308,11 @@ fn vllm(
     let beside: u64 = beside.into_iter().map(|owner| of(&plan, owner)).sum();
     let left = budget.saturating_sub(beside);
     let owners = [
-        (Owner::Parameters, of(&plan, Planned::Weights)),
-        (Owner::KvCache, of(&plan, Planned::KvCache).max(left)),
-        (Owner::Activations, of(&plan, Planned::Activations)),
-        (Owner::GraphPools, if settings.without_graphs { 0 } else { of(&plan, Planned::Workspaces) }),
-        (Owner::Context, of(&plan, Planned::Context)),
+        (OwnerGroup::Parameters, of(&plan, Planned::Weights)),
+        (OwnerGroup::KvCache, of(&plan, Planned::KvCache).max(left)),
+        (OwnerGroup::Activations, of(&plan, Planned::Activations)),
+        (OwnerGroup::GraphPools, if settings.without_graphs { 0 } else { of(&plan, Planned::Workspaces) }),
+        (OwnerGroup::Context, of(&plan, Planned::Context)),
     ];
     let fits = |context: u64| of(&planned(context), Planned::KvCache) <= left;
     Some(Memory {

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oomph_explain::snapshot::{Owner as Named, OwnerRow};
-use oomph_launch::{HookKept, HookOom, HookProgram, HookReports};
+use oomph_explain::snapshot::{Owner, OwnerRow};
+use oomph_launch::{HookKept, HookOom, HookProgram, HookReports, Phase};
 use oomph_remedy::rewrite::{self, Line};
-use oomph_remedy::{Cause, Framework, Installed, Memory, Operation, Owner, Platform, Settings, Situation, Task};
+use oomph_remedy::{
+    Catalogue, Cause, Framework, Installed, Memory, Operation, OwnerGroup, Platform, Seen, Settings, Situation, Task,
+};
 
 /// A loss over the vocabulary weighs from this share of the peak.
 const LOGITS_WEIGH: f64 = 0.1;
@@ -88,12 +90,13 @@ impl Known<'_> {
 
     /// The owners as remedies know them. What an evaluation keeps of every batch goes by several names, and to those who
     /// free it they are one.
-    fn owners_of_moment(&self) -> BTreeMap<Owner, u64> {
+    fn owners_of_moment(&self) -> BTreeMap<OwnerGroup, u64> {
         let mut owners = owners(self.owners);
         if self.moments().contains(&Operation::Evaluation) {
-            let kept = [Owner::Temporaries, Owner::Inputs].into_iter().filter_map(|owner| owners.remove(&owner));
+            let kept =
+                [OwnerGroup::Temporaries, OwnerGroup::Inputs].into_iter().filter_map(|owner| owners.remove(&owner));
             let kept: u64 = kept.sum();
-            let activations = owners.entry(Owner::Activations).or_default();
+            let activations = owners.entry(OwnerGroup::Activations).or_default();
             *activations = activations.saturating_add(kept);
         }
         owners
@@ -107,7 +110,9 @@ impl Known<'_> {
             _ if !self.program.pipelines.is_empty() => Some(Task::Inference),
             _ if self.trains() => Some(Task::Training),
             // Who died in a forward pass without gradients, and made no optimizer, does not train.
-            _ if self.oom.is_some_and(|oom| matches!(oom.phase.as_str(), "eval" | "generate")) => Some(Task::Inference),
+            _ if self.oom.is_some_and(|oom| matches!(oom.phase, Phase::Eval | Phase::Generate)) => {
+                Some(Task::Inference)
+            }
             _ => None,
         }
     }
@@ -116,7 +121,7 @@ impl Known<'_> {
     fn collects_on_card(&self) -> bool {
         let results: u64 =
             self.program.kept.iter().filter(|kept| kept.is_results()).filter_map(|kept| kept.bytes).sum();
-        let evaluates = self.oom.is_some_and(|oom| oom.phase == "eval");
+        let evaluates = self.oom.is_some_and(|oom| oom.phase == Phase::Eval);
         self.trains() && !evaluates && results >= self.limit_bytes / COLLECTED_SHARE
     }
 
@@ -248,60 +253,56 @@ impl Known<'_> {
         }
     }
 
-    /// The remedies that are in effect already, as far as the program shows it.
+    /// The remedies that are in effect already, as far as the program shows it. Which fact shows which remedy is the
+    /// catalogue's knowledge (`shown_by`).
     fn on(&self) -> BTreeSet<String> {
         let program = self.program;
-        let mut on = BTreeSet::new();
-        let mut add = |holds: bool, id: &str| {
-            if holds {
-                on.insert(id.to_owned());
-            }
-        };
-        let models = || program.models.iter();
-        add(models().any(|model| model.checkpointing), "gradient-checkpointing");
-        add(models().any(|model| model.attention.as_deref() == Some("sdpa")), "sdpa");
-        add(models().any(|model| model.attention.as_deref() == Some("flash_attention_2")), "flash-attention");
-        let lora = models().any(|model| model.adapters.is_some());
-        let four = models().any(|model| model.quantized.as_deref() == Some("4bit"));
-        add(lora && !four, "lora");
-        add(lora && four, "qlora");
-        add(four && !lora, "weights-nf4");
-        add(models().any(|model| model.quantized.as_deref() == Some("8bit")), "weights-int8");
-        add(program.autocast.is_some(), "autocast");
-        add(program.optimizers.iter().any(|optimizer| optimizer.fused == Some(true)), "fused-optimizer");
-        add(program.optimizers.iter().any(|optimizer| optimizer.class.contains("8bit")), "adam-8bit");
-        add(program.optimizers.iter().any(|optimizer| optimizer.class == "Adafactor"), "adafactor");
-        // Diffusers computes attention so wherever torch can, from 2.0 on.
+        let mut seen = Seen::default();
+        for model in &program.models {
+            seen.add(model.checkpointing, "checkpointing");
+            seen.add(model.adapters.is_some(), "adapters");
+            seen.value("attention", model.attention.as_deref());
+            seen.value("quantized", model.quantized.as_deref());
+        }
+        seen.add(program.autocast.is_some(), "torch-autocast");
+        for optimizer in &program.optimizers {
+            seen.add(optimizer.fused == Some(true), "optimizer-fused");
+            seen.add(optimizer.class.contains("8bit"), "optimizer-8bit");
+            seen.value("optimizer", Some(&optimizer.class));
+        }
+        // Diffusers computes attention in fewer passes wherever torch can, from 2.0 on.
         let torch = self.versions.get("torch").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-        add(!program.pipelines.is_empty() && torch.is_some_and(|major| major >= 2), "sdpa");
+        seen.add(torch.is_some_and(|major| major >= 2), "torch>=2");
         for pipeline in &program.pipelines {
-            add(pipeline.vae_slicing, "vae-slicing");
-            add(pipeline.vae_tiling, "vae-tiling");
-            add(pipeline.offload.as_deref() == Some("model"), "model-cpu-offload");
-            add(pipeline.offload.as_deref() == Some("sequential"), "sequential-cpu-offload");
+            seen.add(true, "pipeline");
+            seen.add(pipeline.vae_slicing, "vae_slicing");
+            seen.add(pipeline.vae_tiling, "vae_tiling");
+            seen.value("offload", pipeline.offload.as_deref());
         }
         if let Some(trainer) = &program.trainer {
             let arguments = &trainer.arguments;
-            add(arguments.gradient_checkpointing == Some(true), "gradient-checkpointing");
-            add(arguments.bf16 == Some(true) || arguments.fp16 == Some(true), "autocast");
-            add(arguments.use_liger_kernel == Some(true), "fused-cross-entropy");
-            add(arguments.eval_accumulation_steps.is_some(), "eval-accumulation");
+            let mut argument = |holds: bool, name: &str| seen.value("argument", holds.then_some(name));
+            argument(arguments.gradient_checkpointing == Some(true), "gradient_checkpointing");
+            argument(arguments.bf16 == Some(true), "bf16");
+            argument(arguments.fp16 == Some(true), "fp16");
+            argument(arguments.use_liger_kernel == Some(true), "use_liger_kernel");
+            argument(arguments.eval_accumulation_steps.is_some(), "eval_accumulation_steps");
         }
-        on
+        Catalogue::builtin().shown_by(&seen)
     }
 
     /// The moments in which the peak may be: a remedy that helps in none of them is not tried.
     pub fn moments(&self) -> Vec<Operation> {
         let program = self.program;
         let mut moments = Vec::new();
-        match self.oom.map(|oom| oom.phase.as_str()) {
-            Some("load") => moments.push(Operation::Load),
+        match self.oom.map(|oom| oom.phase) {
+            Some(Phase::Load) => moments.push(Operation::Load),
             // A forward pass without gradients is an evaluation only where something is trained as well; so are the
             // samples that a training script of a diffusion model draws.
-            Some("eval" | "text-encoding" | "denoising" | "decoding") if self.trains() => {
+            Some(Phase::Eval | Phase::TextEncoding | Phase::Denoising | Phase::Decoding) if self.trains() => {
                 moments.push(Operation::Evaluation);
             }
-            Some("generate") => moments.push(Operation::Generation),
+            Some(Phase::Generate) => moments.push(Operation::Generation),
             _ => {}
         }
         if !program.pipelines.is_empty() {
@@ -342,23 +343,23 @@ impl Known<'_> {
 }
 
 /// The owners as remedies know them.
-fn owners(rows: &[OwnerRow]) -> BTreeMap<Owner, u64> {
+fn owners(rows: &[OwnerRow]) -> BTreeMap<OwnerGroup, u64> {
     let mut owners = BTreeMap::new();
     for row in rows {
         let owner = match row.owner {
-            Named::Parameters | Named::Buffers => Owner::Parameters,
-            Named::Gradients => Owner::Gradients,
-            Named::OptimizerState => Owner::OptimizerState,
-            Named::Activations | Named::Unattributed => Owner::Activations,
-            Named::Temporaries => Owner::Temporaries,
-            Named::Inputs => Owner::Inputs,
-            Named::KvCache => Owner::KvCache,
-            Named::Workspace => Owner::Workspace,
-            Named::GraphPools => Owner::GraphPools,
-            Named::SlackInBlocks | Named::CachedSplit | Named::CachedUnsplit => Owner::Cached,
-            Named::Context => Owner::Context,
-            Named::OtherProcesses => Owner::OtherProcesses,
-            Named::Free => continue,
+            Owner::Parameters | Owner::Buffers => OwnerGroup::Parameters,
+            Owner::Gradients => OwnerGroup::Gradients,
+            Owner::OptimizerState => OwnerGroup::OptimizerState,
+            Owner::Activations | Owner::Unattributed => OwnerGroup::Activations,
+            Owner::Temporaries => OwnerGroup::Temporaries,
+            Owner::Inputs => OwnerGroup::Inputs,
+            Owner::KvCache => OwnerGroup::KvCache,
+            Owner::Workspace => OwnerGroup::Workspace,
+            Owner::GraphPools => OwnerGroup::GraphPools,
+            Owner::SlackInBlocks | Owner::CachedSplit | Owner::CachedUnsplit => OwnerGroup::Cached,
+            Owner::Context => OwnerGroup::Context,
+            Owner::OtherProcesses => OwnerGroup::OtherProcesses,
+            Owner::Free => continue,
         };
         let sum: &mut u64 = owners.entry(owner).or_default();
         *sum = sum.saturating_add(row.bytes);

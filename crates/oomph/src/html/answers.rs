@@ -38,7 +38,7 @@ fn commands<'a>(next: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Se
 
 fn owners(title: &str, rows: &[OwnerRow], limit: Option<u64>) -> Option<Section> {
     let row =
-        |row: &OwnerRow| Row { name: row.owner.word().replace('-', " "), bytes: Some(row.bytes), ..Row::default() };
+        |row: &OwnerRow| Row { name: row.owner.name().replace('-', " "), bytes: Some(row.bytes), ..Row::default() };
     let rows: Vec<Row> = rows.iter().filter(|row| row.bytes > 0).map(row).collect();
     (!rows.is_empty()).then(|| Section { title: title.into(), limit, rows, ..Section::default() })
 }
@@ -90,7 +90,7 @@ pub fn dry_run(report: &DryRunReport) -> Answer {
             ..Row::default()
         }));
         rows.extend(device.phases.iter().map(|phase| Row {
-            name: phase.phase.clone(),
+            name: phase.phase.spelled_out().to_owned(),
             bytes: Some(phase.reserved_bytes),
             note: format!("reserved; {} allocated", size(phase.allocated_bytes)),
             ..Row::default()

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use oomph_gpu::{Catalogue, Gpu};
-use oomph_plan::{CardCost, Estimate, Nearby, Owner, Precision, Subject, Task, Workload, estimate};
+use oomph_plan::{CardCost, Estimate, Nearby, Precision, Subject, TapeOwner, Task, Workload, estimate};
 use oomph_report::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
     PlannedTerm, render_plan,
@@ -105,7 +105,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         trained_parameters: answer.trained,
         task: workload.objective.name().unwrap_or(workload.task.name()).into(),
         settings: asked.settings(),
-        phase: answer.phase.name().into(),
+        phase: answer.phase,
         host_bytes: answer.host_bytes,
         limits: limits.map(|most| PlannedLimits {
             max_batch: most.max_batch,
@@ -173,7 +173,7 @@ fn shared_out(asked: &Asked, subject: &Subject) -> Option<(Vec<PlannedDevice>, u
 }
 
 fn device(gpu: Option<&Gpu>, count: u64, answer: &Estimate) -> PlannedDevice {
-    let owners = Owner::ALL
+    let owners = TapeOwner::ALL
         .into_iter()
         .map(|owner| PlannedOwner { owner: owner.name().into(), bytes: answer.owners[owner as usize] })
         .filter(|owner| owner.bytes > 0)
@@ -210,7 +210,7 @@ fn remedies(nearby: &Nearby<'_>, capacity: Option<u64>) -> Vec<PlannedRemedy> {
 
 /// The smallest cards of the catalogue that hold it, those that can be bought or rented.
 fn smallest(catalogue: &Catalogue, answer: &Estimate) -> Vec<PlannedCard> {
-    let context = answer.owners[Owner::Context as usize];
+    let context = answer.owners[TapeOwner::Context as usize];
     let need = |gpu: &Gpu| answer.total.expected.saturating_sub(context).saturating_add(gpu.context.expected_bytes);
     let mut cards: Vec<&Gpu> =
         catalogue.iter().filter(|gpu| gpu.kind.is_card() && need(gpu) <= gpu.capacity_bytes).collect();

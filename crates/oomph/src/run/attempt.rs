@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use oomph_gpu::size;
-use oomph_launch::{HookCheckpoint, HookOom, HookProgress, HookReport};
+use oomph_launch::{HookCheckpoint, HookOom, HookProgress, HookReport, Phase};
 
 use super::journal::Death;
 use crate::run_context::RealOutcome;
@@ -51,7 +51,7 @@ impl Attempt {
             death: dead.map(|(hook, oom)| Death {
                 requested_bytes: oom.requested_bytes,
                 reserved_bytes: oom.reserved_bytes,
-                phase: oom.phase.clone(),
+                phase: oom.phase,
                 step: oom.step,
                 file: oom.site.as_ref().map(|site| site.file.clone()),
                 line: oom.site.as_ref().map(|site| site.line),
@@ -102,7 +102,7 @@ pub fn told(death: &Death) -> String {
         _ => String::new(),
     };
     let rank = death.rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
-    let phase = if death.phase == "other" { String::new() } else { format!(", {}", oomph_report::clean(&death.phase)) };
+    let phase = if death.phase == Phase::Other { String::new() } else { format!(", {}", death.phase) };
     let requested = if death.requested_bytes == 0 {
         String::new()
     } else {

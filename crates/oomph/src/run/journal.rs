@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use chrono::{SecondsFormat, Utc};
+use oomph_protocol::JOURNAL;
+use oomph_report::Phase;
 use serde::Serialize;
-
-/// The version of the lines.
-const SCHEMA: &str = "oomph.journal/1";
 
 /// The journal of one command; a file may hold many.
 pub struct Journal {
@@ -88,7 +87,7 @@ pub enum Event {
 pub struct Death {
     pub requested_bytes: u64,
     pub reserved_bytes: Option<u64>,
-    pub phase: String,
+    pub phase: Phase,
     pub step: u64,
     pub file: Option<String>,
     pub line: Option<u32>,
@@ -113,7 +112,7 @@ impl Journal {
     /// Adds a line. A full disk must not end the program's run, so nothing is said of it.
     pub fn add(&mut self, event: &Event) {
         let at = Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true);
-        let line = Line { schema: SCHEMA, run: &self.run, at, event };
+        let line = Line { schema: JOURNAL.text, run: &self.run, at, event };
         if let Ok(text) = serde_json::to_string(&line) {
             // In one call, so that two runs that share a file do not mix their lines.
             let _ = self.file.write_all(format!("{text}\n").as_bytes());

@@ -292,7 +292,7 @@ impl Guarded<'_> {
             output::say(&format!("oomph: {}", self.announced(number, configuration, from.as_ref())));
         }
         let recording = self.journal.recording(number);
-        let guard = Guard { resume: from.clone(), limit_bytes: self.devices.limit_bytes };
+        let guard = Guard { resume: from.clone(), limit_bytes: self.devices.limit_bytes, ..Guard::default() };
         let found = Mutex::new(Found::default());
         let look = |folder: &RunFolder, ending: &Ending| self.act_on_signs(folder, ending, &found);
         // A search for a program that is changed already would not know what died.

@@ -85,6 +85,7 @@ impl RunContext {
     pub fn perform_for_real(&self, run: &RealRun<'_>) -> Result<RealOutcome> {
         let RealRun { changes, output, stand_in, recording, guard, keep, beside } = *run;
         let folder = RunFolder::create(&HookConfig {
+            schema: Default::default(),
             stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
             follow: false,
             values: if stand_in.is_some() { self.program.values } else { Values::Off },
@@ -135,6 +136,10 @@ impl RunContext {
             ending.has_ended.store(true, Ordering::Relaxed);
             outcome
         })?;
+        // The program has run for real: what its hook said is not understood, and its exit status counts all the same.
+        if let Err(error) = folder.check_versions() {
+            crate::output::say(&format!("oomph: warning: {error}"));
+        }
         let hooks = folder.reports();
         let histories = folder.histories();
         let kept = match keep {

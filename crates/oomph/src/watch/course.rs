@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oomph_report::WatchReport;
+use oomph_report::{Moment, WatchReport};
 
 use super::forecast::{Sample, Series};
 
@@ -27,7 +27,7 @@ impl Courses {
                 let Some(framework) = &mut process.framework else { continue };
                 let key = (name.clone(), process.pid);
                 let series = self.known.entry(key.clone()).or_default();
-                if framework.moment == "step-end" && framework.process_steps > WARM_UP {
+                if framework.moment == Moment::StepEnd && framework.process_steps > WARM_UP {
                     series.add(Sample {
                         seconds: time - framework.age_seconds,
                         step: framework.step,

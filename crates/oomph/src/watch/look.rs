@@ -253,7 +253,7 @@ fn framework_of(told: &Told<'_>, held: &HookHeld, time: f64) -> WatchedFramework
         retries: held.retries,
         step: told.now.step.saturating_add(ahead(told.report)),
         process_steps: told.now.step,
-        moment: told.now.moment.clone(),
+        moment: told.now.moment,
         age_seconds: (time - told.now.time).max(0.0),
         outlook: None,
     }
@@ -301,7 +301,7 @@ fn command(pid: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use oomph_launch::HookDevice;
+    use oomph_launch::{HookDevice, Moment};
 
     use super::*;
 
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn layers_lie_side_by_side() {
         let (report, held) = (report(), held());
-        let now = HookMemoryNow { moment: "step-end".into(), time: 10.0, step: 3, devices: vec![held.clone()] };
+        let now = HookMemoryNow { moment: Moment::StepEnd, time: 10.0, step: 3, devices: vec![held.clone()] };
         let told = || Some((Told { report: &report, now: &now }, &held));
         let both = beside(7, Ok(100), told(), Some(&report), 12.0);
         let framework = both.framework.as_ref().unwrap();

@@ -9,7 +9,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use oomph_report::{WatchReport, WatchedGpu, WatchedProcess};
+use oomph_report::{Moment, WatchReport, WatchedGpu, WatchedProcess};
 use oomph_trace::write::EventWriter;
 
 use crate::failure::hinted;
@@ -83,7 +83,7 @@ impl Board {
 
     fn process(&mut self, card: &WatchedGpu, process: &WatchedProcess, time: f64) -> Result<()> {
         let Some(framework) = &process.framework else { return Ok(()) };
-        if framework.moment != "step-end" {
+        if framework.moment != Moment::StepEnd {
             return Ok(());
         }
         let run = self.run((card.place, Some(process.pid)), time)?;
@@ -164,13 +164,13 @@ mod tests {
 
     use super::*;
 
-    fn report(time: f64, step: u64, moment: &str) -> WatchReport {
+    fn report(time: f64, step: u64, moment: Moment) -> WatchReport {
         let framework = WatchedFramework {
             allocated_bytes: 3 << 30,
             reserved_bytes: 4 << 30,
             allocated_peak_bytes: 7 << 29,
             step,
-            moment: moment.into(),
+            moment,
             age_seconds: 0.5,
             ..WatchedFramework::default()
         };
@@ -206,9 +206,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut board = Board::new(&folder.path().join("runs")).unwrap();
         board.host = "node-1".into();
-        board.add(&report(100.0, 0, "start")).unwrap();
+        board.add(&report(100.0, 0, Moment::Start)).unwrap();
         for (time, step) in [(101.0, 1), (101.5, 1), (102.0, 2)] {
-            board.add(&report(time, step, "step-end")).unwrap();
+            board.add(&report(time, step, Moment::StepEnd)).unwrap();
         }
         let runs = folder.path().join("runs");
         let mut names: Vec<_> = fs::read_dir(&runs).unwrap().map(|run| run.unwrap().file_name()).collect();
@@ -237,10 +237,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut board = Board::new(folder.path()).unwrap();
         for time in [100.0, 90.0, 90.0] {
-            board.add(&report(time, 0, "start")).unwrap();
+            board.add(&report(time, 0, Moment::Start)).unwrap();
         }
         assert_eq!(board.runs[&(0, None)].step, Some(2));
-        board.add(&WatchReport { cards: vec![], ..report(101.0, 0, "start") }).unwrap();
+        board.add(&WatchReport { cards: vec![], ..report(101.0, 0, Moment::Start) }).unwrap();
         assert!(board.runs.is_empty());
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use oomph_trace::FrameId;
 
-use super::super::explanation::{CauseKind, Evidence, Owner, PhaseKind};
+use super::super::explanation::{CauseKind, Evidence, Owner, Phase};
 use super::super::stacks::Signs;
 use super::{Ledger, readable};
 
@@ -32,7 +32,7 @@ fn results(ledger: &mut Ledger) {
             continue;
         }
         let failed = caught.is_some_and(|failure| born <= failure);
-        let over = step + 1 < now || (step < now && matches!(kind, PhaseKind::Eval | PhaseKind::Generate));
+        let over = step + 1 < now || (step < now && matches!(kind, Phase::Eval | Phase::Generate));
         if failed || over {
             pieces.push(at);
             after_failure += if failed { scene.layout.pieces[at].bytes } else { 0 };
@@ -110,7 +110,7 @@ fn earlier_models(ledger: &mut Ledger) {
             continue;
         }
         let kind = scene.phases.birth(block.birth).kind;
-        if matches!(kind, PhaseKind::Forward | PhaseKind::Eval | PhaseKind::Generate)
+        if matches!(kind, Phase::Forward | Phase::Eval | Phase::Generate)
             && let (Some(model), Some(line)) = (models.last_mut(), scene.facts.get(block.stack).line)
         {
             computed += 1;

@@ -10,7 +10,7 @@ mod space;
 mod step;
 
 use super::Scene;
-use super::explanation::{Cause, CauseKind, Evidence, Line, Owner, PhaseKind};
+use super::explanation::{Cause, CauseKind, Evidence, Line, Owner, Phase};
 use super::lifetimes::Position;
 use super::rounds::Rounds;
 use super::rows;
@@ -66,7 +66,7 @@ impl Ledger<'_> {
     }
 
     /// The step in which a piece was made, the phase, and the position.
-    fn birth(&self, at: usize) -> (u32, PhaseKind, Position) {
+    fn birth(&self, at: usize) -> (u32, Phase, Position) {
         let scene = self.scene;
         let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
         let birth = scene.phases.birth(block.birth);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use oomph_trace::StackId;
 
-use super::super::explanation::{CauseKind, Evidence, Owner, PhaseKind};
+use super::super::explanation::{CauseKind, Evidence, Owner, Phase};
 use super::super::rounds::Rounds;
 use super::{Ledger, readable};
 
@@ -24,7 +24,7 @@ pub(super) fn claim(ledger: &mut Ledger, rounds: Option<&Rounds>) {
 /// The optimizer's state is made in its first step: a program can pass forward and backward, and die there.
 fn lazy_optimizer(ledger: &mut Ledger) {
     let scene = ledger.scene;
-    let Some(oom) = scene.oom.filter(|oom| oom.phase == PhaseKind::Optimizer) else { return };
+    let Some(oom) = scene.oom.filter(|oom| oom.phase == Phase::Optimizer) else { return };
     // The step under way is the first one if none began before it, and if there is no state of before.
     let position = oom.event as u32 + 1;
     if scene.phases.optimizer_steps_before(position) > 1 {
@@ -33,7 +33,7 @@ fn lazy_optimizer(ledger: &mut Ledger) {
     let state: Vec<usize> = ledger.unclaimed().filter(|&at| ledger.owner(at) == Owner::OptimizerState).collect();
     let older = |&&at: &&usize| {
         let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
-        scene.phases.birth(block.birth).kind != PhaseKind::Optimizer
+        scene.phases.birth(block.birth).kind != Phase::Optimizer
     };
     if state.iter().filter(older).count() * 2 > state.len() {
         return;

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use oomph_trace::{PoolId, SourceKind, StringId, Trace};
 
-use super::super::explanation::{Owner, PhaseKind};
+use super::super::explanation::{Owner, Phase};
 use super::super::lifetimes::{Lifetime, NEVER, Position};
 use super::super::phases::Phases;
 use super::super::stacks::{Facts, Signs};
@@ -86,7 +86,7 @@ fn keeping(timeline: &Timeline, facts: &Facts, phases: &Phases) -> HashSet<Posit
     for block in timeline.lifetimes.iter().filter(|block| block.birth > 0) {
         let birth = phases.birth(block.birth);
         let cache = facts.get(block.stack).signs.any(Signs::KV_CACHE);
-        if birth.kind == PhaseKind::Forward && !cache {
+        if birth.kind == Phase::Forward && !cache {
             passes.entry(birth.end).or_default().push(block);
         }
     }
@@ -286,7 +286,7 @@ impl<'a> Inference<'a> {
         if signs.any(Signs::BUCKETS) && !signs.any(Signs::INPUT) {
             return if outlives || lasting { sure(Owner::Gradients, 0.9) } else { sure(Owner::Temporaries, 0.8) };
         }
-        if birth.kind == PhaseKind::BeforeRecording {
+        if birth.kind == Phase::BeforeRecording {
             return self.before_recording(block, signs);
         }
         if !self.phases.has_stacks {
@@ -305,24 +305,24 @@ impl<'a> Inference<'a> {
         if signs.any(Signs::LOAD) && !signs.any(Signs::FORWARD.and(Signs::STEP)) {
             return if outlives || lasting { sure(Owner::Parameters, 0.95) } else { sure(Owner::Temporaries, 0.8) };
         }
-        if signs.any(Signs::OPTIMIZER) && birth.kind != PhaseKind::Optimizer {
+        if signs.any(Signs::OPTIMIZER) && birth.kind != Phase::Optimizer {
             return if outlives { sure(Owner::OptimizerState, 0.9) } else { sure(Owner::Temporaries, 0.7) };
         }
         match birth.kind {
-            PhaseKind::Optimizer if birth.cut && lasting => {
+            Phase::Optimizer if birth.cut && lasting => {
                 if signs.any(Signs::STATE) {
                     sure(Owner::OptimizerState, 0.9)
                 } else {
                     Guess::CutStep
                 }
             }
-            PhaseKind::Optimizer if outlives => sure(Owner::OptimizerState, 0.95),
-            PhaseKind::Optimizer => sure(Owner::Temporaries, 0.95),
-            PhaseKind::Backward if signs.any(Signs::FORWARD.and(Signs::RECOMPUTE)) => sure(Owner::Activations, 0.8),
-            PhaseKind::Backward if birth.cut && lasting => Guess::CutBackward,
-            PhaseKind::Backward if outlives => sure(Owner::Gradients, 0.9),
-            PhaseKind::Backward => sure(Owner::Temporaries, 0.9),
-            PhaseKind::Forward | PhaseKind::Eval | PhaseKind::Generate => self.in_forward(block, birth.end),
+            Phase::Optimizer if outlives => sure(Owner::OptimizerState, 0.95),
+            Phase::Optimizer => sure(Owner::Temporaries, 0.95),
+            Phase::Backward if signs.any(Signs::FORWARD.and(Signs::RECOMPUTE)) => sure(Owner::Activations, 0.8),
+            Phase::Backward if birth.cut && lasting => Guess::CutBackward,
+            Phase::Backward if outlives => sure(Owner::Gradients, 0.9),
+            Phase::Backward => sure(Owner::Temporaries, 0.9),
+            Phase::Forward | Phase::Eval | Phase::Generate => self.in_forward(block, birth.end),
             _ => self.elsewhere(block, signs, birth.end),
         }
     }
@@ -331,7 +331,7 @@ impl<'a> Inference<'a> {
     fn may_be_workspace(&self, block: &Lifetime, size: u64) -> bool {
         block.requested == size
             && self.timeline.released(block) == NEVER
-            && matches!(self.phases.birth(block.birth).kind, PhaseKind::Forward | PhaseKind::Backward)
+            && matches!(self.phases.birth(block.birth).kind, Phase::Forward | Phase::Backward)
     }
 
     /// A block of the forward pass: saved for backward when it lives until backward begins.
@@ -361,8 +361,8 @@ impl<'a> Inference<'a> {
         }
         let next = self.phases.birth(end.saturating_add(1).min(self.timeline.end));
         match next.kind {
-            PhaseKind::Forward if self.timeline.released(block) > end => sure(Owner::Inputs, 0.7),
-            PhaseKind::Backward if self.timeline.released(block) > end => sure(Owner::Activations, 0.6),
+            Phase::Forward if self.timeline.released(block) > end => sure(Owner::Inputs, 0.7),
+            Phase::Backward if self.timeline.released(block) > end => sure(Owner::Activations, 0.6),
             _ if self.timeline.released(block) == NEVER && (self.phases.trains || block.requested < LEAST_WEIGHT) => {
                 sure(Owner::Inputs, 0.4)
             }
@@ -405,7 +405,7 @@ impl<'a> Inference<'a> {
         if !self.phases.trains {
             return Guess::Sure(Identity::UNKNOWN);
         }
-        if birth.kind == PhaseKind::Optimizer {
+        if birth.kind == Phase::Optimizer {
             return match self.timeline.released(block) > birth.end {
                 true => sure(Owner::OptimizerState, 0.8),
                 false if birth.cut && self.timeline.released(block) == NEVER => sure(Owner::OptimizerState, 0.5),

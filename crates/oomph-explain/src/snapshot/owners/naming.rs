@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::explanation::Owner;
 use super::super::lifetimes::{Lifetime, Position};
-use super::super::names::{DeviceNames, Observation};
+use super::super::names::{DeviceNames, Observation, rank};
 use super::super::phases::place_to_position;
 use super::super::timeline::Timeline;
 
@@ -51,7 +51,7 @@ impl<'a> Naming<'a> {
                         .blocks
                         .entry(index)
                         .and_modify(|known| {
-                            if observation.rank() < known.rank() {
+                            if rank(observation) < rank(known) {
                                 *known = observation;
                             }
                         })
@@ -104,12 +104,12 @@ impl<'a> Naming<'a> {
 
     /// The owner of a block, where the hook named it.
     pub fn owner(&self, lifetime: u32) -> Option<Owner> {
-        self.blocks.get(&lifetime).and_then(|observation| observation.owner())
+        self.blocks.get(&lifetime).and_then(|observation| observation.owner.owner())
     }
 
     /// Whether the hook named weights: then it named those of all modules, and what has no name is none.
     pub fn names_parameters(&self) -> bool {
-        self.blocks.values().any(|observation| observation.owner() == Some(Owner::Parameters))
+        self.blocks.values().any(|observation| observation.owner.owner() == Some(Owner::Parameters))
     }
 
     /// What the hook calls the tensor in a block.

@@ -5,7 +5,7 @@ use oomph_model::architecture::{Norm as NormKind, Positions, QueryKeyNorm, Trans
 
 use super::pass::Pass;
 use crate::network::parts::{Norm, NormStyle, Use, Weights};
-use crate::tape::{Heads, Kind, Linear, Owner, Tape, Tensor, product};
+use crate::tape::{Heads, Kind, Linear, Tape, TapeOwner, Tensor, product};
 use crate::workload::Attention as How;
 
 pub(super) struct Attention {
@@ -139,7 +139,7 @@ impl Attention {
             (query, key) = turned;
         }
         let mut past = 0;
-        let owner = if pass.training { Owner::Activations } else { Owner::KvCache };
+        let owner = if pass.training { TapeOwner::Activations } else { TapeOwner::KvCache };
         let joined = |old: Option<&Tensor>, new: &Tensor, kind: Kind| tape.owned(owner, || tape.joined(old, new, kind));
         if pass.caching && encoded.is_none() {
             past = pass.past;

@@ -1,7 +1,7 @@
 //! Text token by token.
 
 use super::Stack;
-use crate::tape::{Kind, Owner, Tape, Tensor, product};
+use crate::tape::{Kind, Tape, TapeOwner, Tensor, product};
 use crate::workload::Workload;
 
 /// Tokens that are generated one by one before the last.
@@ -30,7 +30,9 @@ impl Stack {
                 let before = prompt.saturating_add(FOLLOWED).max(1);
                 for pair in &mut cache {
                     let grown = |tensor: &Tensor| {
-                        tape.owned(Owner::KvCache, || tape.empty(product([tensor.count / before, past]), tensor.kind))
+                        tape.owned(TapeOwner::KvCache, || {
+                            tape.empty(product([tensor.count / before, past]), tensor.kind)
+                        })
                     };
                     *pair = (grown(&pair.0), grown(&pair.1));
                 }
@@ -60,17 +62,18 @@ impl Stack {
             if step == last && last > FOLLOWED {
                 let count = gathered.as_ref().map_or(0, |some| some.count / FOLLOWED.max(1));
                 let kind = gathered.take().map_or(Kind::Single, |some| some.kind);
-                gathered = Some(tape.owned(Owner::Logits, || tape.empty(product([count, last]), kind)));
+                gathered = Some(tape.owned(TapeOwner::Logits, || tape.empty(product([count, last]), kind)));
             }
             let pass = self.pass(tape, workload, batch, self.tokens_of(workload.length), 0, false);
             let (logits, copy) = tape.autocast(workload.precision.is_amp(), || {
                 let hidden = self.hidden(tape, workload, &pass, None);
                 let logits = self.answer(tape, workload, hidden, &pass);
                 // The loss, whose value alone stays.
-                let up = tape.owned(Owner::Logits, || tape.cast(&logits, Kind::Single));
-                drop(tape.owned(Owner::Logits, || tape.empty(up.count, Kind::Single)));
+                let up = tape.owned(TapeOwner::Logits, || tape.cast(&logits, Kind::Single));
+                drop(tape.owned(TapeOwner::Logits, || tape.empty(up.count, Kind::Single)));
                 drop(up);
-                let copy = tape.is_autocast().then(|| tape.owned(Owner::Logits, || tape.cast(&logits, Kind::Single)));
+                let copy =
+                    tape.is_autocast().then(|| tape.owned(TapeOwner::Logits, || tape.cast(&logits, Kind::Single)));
                 (logits, copy)
             });
             let logits = copy.unwrap_or(logits);
@@ -78,7 +81,7 @@ impl Stack {
                 None => logits,
                 Some(before) => {
                     let count = before.count.saturating_add(logits.count);
-                    tape.owned(Owner::Logits, || tape.empty(count, logits.kind))
+                    tape.owned(TapeOwner::Logits, || tape.empty(count, logits.kind))
                 }
             });
         }

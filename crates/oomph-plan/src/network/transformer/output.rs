@@ -5,7 +5,7 @@ use oomph_model::architecture::{Head, Kind as StackKind};
 use super::Stack;
 use super::pass::Pass;
 use crate::network::parts::activate;
-use crate::tape::{Kind, Owner, Tape, Tensor};
+use crate::tape::{Kind, Tape, TapeOwner, Tensor};
 use crate::workload::Workload;
 
 impl Stack {
@@ -28,16 +28,16 @@ impl Stack {
             hidden = activate(tape, &self.shape.activation, &hidden);
             hidden = norm.forward(tape, &hidden);
         }
-        let mut logits = tape.owned(Owner::Logits, || tape.linear(head, &hidden));
+        let mut logits = tape.owned(TapeOwner::Logits, || tape.linear(head, &hidden));
         logits = tape.leaving(self.units.head, logits);
         if matches!(self.shape.family.as_str(), "bart" | "mbart" | "pegasus") {
             // A bias of zeros is added (`final_logits_bias`).
-            logits = tape.owned(Owner::Logits, || tape.keeping_shared(&logits));
+            logits = tape.owned(TapeOwner::Logits, || tape.keeping_shared(&logits));
         }
         if self.shape.logit_softcap.is_some() {
-            logits = tape.owned(Owner::Logits, || tape.keeping_nothing(&logits));
-            logits = tape.owned(Owner::Logits, || tape.keeping_output(&logits));
-            logits = tape.owned(Owner::Logits, || tape.keeping_nothing(&logits));
+            logits = tape.owned(TapeOwner::Logits, || tape.keeping_nothing(&logits));
+            logits = tape.owned(TapeOwner::Logits, || tape.keeping_output(&logits));
+            logits = tape.owned(TapeOwner::Logits, || tape.keeping_nothing(&logits));
         }
         if !training {
             return logits;
@@ -46,7 +46,7 @@ impl Stack {
         let loss = tape.cross_entropy(&logits, upcast);
         if workload.trainer && tape.is_autocast() {
             // accelerate makes every output fp32 before the program sees it.
-            let copy = tape.owned(Owner::Logits, || tape.no_grad(|| tape.cast(&logits, Kind::Single)));
+            let copy = tape.owned(TapeOwner::Logits, || tape.no_grad(|| tape.cast(&logits, Kind::Single)));
             drop(copy);
         }
         loss

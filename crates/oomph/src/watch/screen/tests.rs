@@ -1,7 +1,7 @@
 //! Tests of the view's looks, and that no size and no key makes it fail.
 
 use oomph_report::{
-    MpsRole, Style, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook,
+    Moment, MpsRole, Style, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook,
     WatchedProcess,
 };
 use ratatui::Terminal;
@@ -55,7 +55,7 @@ fn trains(pid: u32, outlook: WatchedOutlook) -> WatchedProcess {
             reserved_peak_bytes: Some(7_000 * MIB),
             step: 1_310,
             process_steps: 1_310,
-            moment: "step-end".into(),
+            moment: Moment::StepEnd,
             age_seconds: 0.2,
             outlook: Some(outlook),
             ..WatchedFramework::default()

@@ -6,6 +6,7 @@ use super::HookSite;
 
 /// Which end is taken of a size that hangs on values that were never computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum UnknownSizes {
     /// The most that there can be.
@@ -23,6 +24,7 @@ impl UnknownSizes {
 
 /// A size that hangs on values that were never computed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookUnknownSize {
     /// The operation, like `nonzero`.
@@ -39,6 +41,7 @@ pub struct HookUnknownSize {
 
 /// The host's memory that ran out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookHostShortage {
     /// What was asked for, in bytes; 0 where the error does not tell.

@@ -3,14 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::HookDevice;
+use crate::{LoopKind, Phase};
 
 /// The peaks of one phase of the program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookPhase {
-    /// `load`, `forward`, `backward`, `optimizer`, `evaluation`, `generation`, `saving`, `text encoding`, `denoising` or
-    /// `decoding`.
-    pub phase: String,
+    /// Which.
+    pub phase: Phase,
     /// How often it was entered.
     pub times: u64,
     /// Its peaks on each device that was in use.
@@ -19,14 +20,15 @@ pub struct HookPhase {
 
 /// A loop that was shortened, or whose memory grows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookFollowedLoop {
     /// The file that it stands in; empty where that is not known.
     pub file: String,
     /// Its line, counted from 1.
     pub line: u32,
-    /// `training`, `epochs`, `evaluation` or `other`.
-    pub kind: String,
+    /// What it does.
+    pub kind: LoopKind,
     /// The iterations that were run.
     pub iterations: u64,
     /// The iterations that there are; `None` where that is not known.
@@ -39,6 +41,7 @@ pub struct HookFollowedLoop {
 
 /// Memory that grows with each iteration of a loop, summed over the devices of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookGrowth {
     /// How much an iteration adds.
@@ -66,11 +69,13 @@ pub struct HookGrowth {
 
 /// A thing in the program that holds on to memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookHolder {
     /// Its name, such as `losses` or `self.history`.
     pub name: String,
-    /// `list`, `dict`, `sum`, `graph`, `hook` or the name of its type.
+    /// What is held: `loss-history`, `graph-history`, `results`, `running-total`, `carried-state`, `hook` or
+    /// `retained-graph`.
     pub kind: String,
     /// Where the program adds to it: the file.
     pub file: String,
@@ -80,12 +85,15 @@ pub struct HookHolder {
 
 /// Something that the program would do and the run did not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookUnreached {
     /// Whether it was left out whatever ended the run; else it is of interest only where the run ended early.
     pub certain: bool,
-    /// The phase: `evaluation`, `saving`, or another.
-    pub phase: String,
+    /// What of the program it is, such as `evaluation` or `a loader`. These are words for people and no [`Phase`], although
+    /// documents have called the field so from the beginning.
+    #[serde(rename = "phase")]
+    pub part: String,
     /// What shows that the program has it, in a clause.
     pub why: String,
 }

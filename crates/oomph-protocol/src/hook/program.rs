@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a program is made of. Every field may be absent: the hook writes what it saw at next to no cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookProgram {
     /// Versions of the libraries that matter to remedies, by name.
@@ -43,6 +44,7 @@ pub struct HookProgram {
 
 /// A call of a model that is not trained which makes a graph that leads to nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookUntrained {
     /// Its class.
@@ -55,6 +57,7 @@ pub struct HookUntrained {
 
 /// A Trainer and its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookTrainer {
     /// Its class.
@@ -65,6 +68,7 @@ pub struct HookTrainer {
 
 /// The arguments of a Trainer that remedies change. What is null or not a value of its kind is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are those of transformers.TrainingArguments")]
 pub struct HookTrainerArguments {
@@ -94,6 +98,7 @@ pub struct HookTrainerArguments {
 
 /// A model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookModel {
     /// Its class.
@@ -126,6 +131,7 @@ pub struct HookModel {
 
 /// Modules of one class in a row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookBlocks {
     /// The path of the list that holds them.
@@ -138,6 +144,7 @@ pub struct HookBlocks {
 
 /// An optimizer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookOptimizer {
     /// Its class.
@@ -154,6 +161,7 @@ pub struct HookOptimizer {
 
 /// A data loader.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookLoader {
     /// Samples per batch; `None` where a sampler decides.
@@ -164,6 +172,7 @@ pub struct HookLoader {
 
 /// Where a training loop stands.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookLoop {
     /// Whether its batch can be split.
@@ -176,6 +185,7 @@ pub struct HookLoop {
 
 /// A pipeline of diffusers and how it was called.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookPipeline {
     /// Its class.
@@ -198,6 +208,7 @@ pub struct HookPipeline {
 
 /// Tensors that a program keeps more and more of.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookKept {
     /// `loss-history`, `graph-history`, `running-total` and `carried-state`: what grows in every step has a graph.

@@ -1,12 +1,20 @@
 //! What the virtual GPU leaves of a process's calls: `device/PID.json` and `device/PID.refused.json`, which
 //! `docs/internals/run-folder.md` describes.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+
+use crate::{Document, Schema};
+
+crate::schema!(ActivitySchema, crate::DEVICE_ACTIVITY.text);
+crate::schema!(RefusalSchema, crate::DEVICE_REFUSAL.text);
 
 /// The memory calls of one process. Every field may be missing: a process may die at any time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Activity {
+    /// Name and version of this document.
+    pub schema: ActivitySchema,
     /// The process.
     pub pid: u32,
     /// What it took straight from the card.
@@ -21,8 +29,17 @@ pub struct Activity {
     pub transfers: Transfers,
 }
 
+impl Document for Activity {
+    const SCHEMA: Schema = crate::DEVICE_ACTIVITY;
+}
+
+impl Document for Refusal {
+    const SCHEMA: Schema = crate::DEVICE_REFUSAL;
+}
+
 /// Allocations and frees of device memory.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Allocations {
     /// Allocations.
@@ -42,7 +59,8 @@ pub struct Allocations {
 }
 
 /// A pool that keeps what is freed and serves requests of the same size from it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Pool {
     /// Calls that it would have answered without the driver.
@@ -52,7 +70,8 @@ pub struct Pool {
 }
 
 /// A place of the program's machine code.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CodePlace {
     /// The program or library; empty where it is not known.
@@ -64,9 +83,12 @@ pub struct CodePlace {
 }
 
 /// The last allocation that a card refused to a process.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Refusal {
+    /// Name and version of this document.
+    pub schema: RefusalSchema,
     /// The process.
     pub pid: u32,
     /// The card, by its place in the books.
@@ -80,7 +102,8 @@ pub struct Refusal {
 }
 
 /// What was allocated at one place.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct AllocationSite {
     /// The calls that led to it, the innermost first; empty where they are not known.
@@ -100,7 +123,8 @@ pub struct AllocationSite {
 }
 
 /// Copies between host and card.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Transfers {
     /// From the host to the card.
@@ -116,7 +140,8 @@ pub struct Transfers {
 }
 
 /// Copies of one way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Traffic {
     /// Copies.
@@ -136,7 +161,8 @@ pub struct Traffic {
 }
 
 /// What was copied at one place.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TransferSite {
     /// The calls that led to it, the innermost first; empty where they are not known.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use oomph_gpu::roofline::Counted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::work::Counted;
+use crate::{Document, LimitScales, Phase, RemedyState, Schema, Stopped};
 
 mod doubt;
 mod followed;
@@ -20,9 +22,15 @@ pub use program::{
     HookTrainerArguments,
 };
 
+crate::schema!(HookConfigSchema, crate::HOOK_CONFIG.text);
+crate::schema!(HookReportSchema, crate::HOOK_REPORT.text);
+
 /// `hook.json`: what the hook is to do in each Python process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookConfig {
+    /// Name and version of this document. The hook refuses to work by one of another version.
+    pub schema: HookConfigSchema,
     /// When the run has seen enough.
     pub stop: Stop,
     /// Whether the program's loops and phases are followed; not in a run on a real card.
@@ -74,8 +82,17 @@ pub struct HookConfig {
     pub reads: bool,
 }
 
+impl Document for HookConfig {
+    const SCHEMA: Schema = crate::HOOK_CONFIG;
+}
+
+impl Document for HookReport {
+    const SCHEMA: Schema = crate::HOOK_REPORT;
+}
+
 /// Which batches of a training loader are seen, where they differ in size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Batches {
     /// Those that come, and one of the longest samples.
@@ -93,6 +110,7 @@ impl Batches {
 
 /// What a program may do on the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
     /// Nothing; the kernel sees to it.
@@ -124,6 +142,7 @@ fn is_yes(value: &bool) -> bool {
 
 /// Where the tokens of a mixture of experts go when nothing computed the router's choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Routing {
     /// Each expert gets as many.
@@ -141,6 +160,7 @@ impl Routing {
 
 /// A remedy of the catalogue that the hook applies inside the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookRemedy {
     /// Its id in the catalogue.
     pub id: String,
@@ -151,11 +171,12 @@ pub struct HookRemedy {
 
 /// What became of a remedy in one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AppliedRemedy {
     /// Its id in the catalogue.
     pub id: String,
     /// Whether it took effect.
-    pub state: AppliedState,
+    pub state: RemedyState,
     /// One clause: what was changed, or why not.
     #[serde(default)]
     pub what: String,
@@ -164,35 +185,9 @@ pub struct AppliedRemedy {
     pub evidence: Option<String>,
 }
 
-/// Whether a remedy took effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AppliedState {
-    /// It did.
-    Applied,
-    /// The program does so by itself.
-    Already,
-    /// It cannot be applied to this program, or had no effect.
-    Refused,
-    /// What it changes never appeared, or the hook says something newer.
-    #[serde(other)]
-    Unused,
-}
-
-/// What the hook left of one process for the explanation: see "What the hook leaves for the explanation" in
-/// `docs/internals/run-folder.md`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HookHistory {
-    /// The process.
-    pub pid: u32,
-    /// `PID.snapshot.pickle`: the allocator's own snapshot, in PyTorch's format.
-    pub snapshot: PathBuf,
-    /// `PID.names.json`: what the hook knows about the blocks, where it wrote it.
-    pub names: Option<PathBuf>,
-}
-
 /// The rule by which the hook ends a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stop {
     /// What is waited for.
     pub mode: StopMode,
@@ -205,6 +200,7 @@ pub struct Stop {
 
 /// What a run waits for before it is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StopMode {
     /// The program ends, its loops being shortened once the peak of reserved memory has not moved for that many steps.
@@ -217,6 +213,7 @@ pub enum StopMode {
 
 /// Which results of kernels are computed on the CPU, so that a host that reads them back reads the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Values {
     /// None.
@@ -230,8 +227,11 @@ pub enum Values {
 /// `hook/PID.json`: what the hook saw in one process. Every field may be missing: a process may die at any time, and
 /// an older hook knows fewer of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookReport {
+    /// Name and version of this document.
+    pub schema: HookReportSchema,
     /// The process.
     pub pid: u32,
     /// Its command line.
@@ -244,8 +244,9 @@ pub struct HookReport {
     pub world_size: Option<u32>,
     /// Versions of what it imported, by name.
     pub frameworks: BTreeMap<String, String>,
-    /// Why the hook ended the program, if it did: `peak-stable` or `steps`.
-    pub stopped: Option<String>,
+    /// Why the hook ended the program, if it did: `peak-stable`, `steps` or `budget`.
+    #[serde(deserialize_with = "program::lenient")]
+    pub stopped: Option<Stopped>,
     /// How many optimizer steps were made.
     pub optimizer_steps: u64,
     /// The framework's own peaks on each device.
@@ -296,6 +297,7 @@ pub struct HookReport {
 
 /// The exception that ended a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookFailure {
     /// Its class.
@@ -306,6 +308,7 @@ pub struct HookFailure {
 
 /// The peaks of one device as the framework counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookDevice {
     /// The device's index as the process sees it.
@@ -315,13 +318,16 @@ pub struct HookDevice {
     /// The peak of allocated memory.
     pub allocated_peak_bytes: u64,
     /// How much of the device a framework's pool may take, where it sets itself a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<HookLimit>,
     /// Whether the pool was taken at the program's start, so that its size says nothing of the need.
+    #[serde(skip_serializing_if = "is_no")]
     pub preallocates: bool,
 }
 
 /// How much of a device a framework's pool may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookLimit {
     /// The most that it may take of this device.
     pub bytes: u64,
@@ -329,21 +335,9 @@ pub struct HookLimit {
     pub scales: LimitScales,
 }
 
-/// How a pool's limit follows the size of the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LimitScales {
-    /// A part of the device, like three quarters.
-    Share,
-    /// All of it but so many bytes.
-    Reserve,
-    /// So many bytes on any device, or the hook says something newer.
-    #[serde(other)]
-    Fixed,
-}
-
 /// What XLA says that a compiled program needs on each device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookCompiled {
     /// Its name, such as `jit_train_step`.
@@ -362,6 +356,7 @@ pub struct HookCompiled {
 
 /// How the batches that a program trained on differ in size.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookBatches {
     /// The batches that came from the program's own sampler.
@@ -374,6 +369,7 @@ pub struct HookBatches {
 
 /// The smallest and the largest batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookBatchRange {
     /// Elements of the smallest.
@@ -386,6 +382,7 @@ pub struct HookBatchRange {
 
 /// A batch and the peak of its step; zeros where the step did not end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookBatch {
     /// The optimizer step that it was part of, counted from 1.
@@ -402,6 +399,7 @@ pub struct HookBatch {
 
 /// An out-of-memory error as the framework raised it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookOom {
     /// The device's index as the process sees it.
@@ -418,9 +416,8 @@ pub struct HookOom {
     pub message: String,
     /// The optimizer step in which it happened, counted from 1.
     pub step: u64,
-    /// `forward`, `backward`, `optimizer`, `load`, `eval`, `generate`, `saving`, `text-encoding`, `denoising`, `decoding`
-    /// or `other`.
-    pub phase: String,
+    /// The part of the program in which it happened.
+    pub phase: Phase,
     /// The user's innermost line.
     pub site: Option<HookSite>,
     /// The innermost line of a library below it that computes something.
@@ -435,6 +432,7 @@ pub struct HookOom {
 
 /// A line of the user's program, or of a library.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookSite {
     /// The file.
@@ -444,18 +442,11 @@ pub struct HookSite {
     /// The function.
     pub function: String,
     /// The number of the notebook's cell that the line is in; the line counts from the cell's first.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cell: Option<u32>,
     /// The line's text, where no file has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-}
-
-/// What all processes of a run left behind.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HookReports {
-    /// The reports that could be read, ordered by rank and then by process.
-    pub reports: Vec<HookReport>,
-    /// The files that could not be read or were no reports.
-    pub unreadable: Vec<PathBuf>,
 }
 
 #[cfg(test)]
@@ -465,6 +456,7 @@ mod tests {
     #[test]
     fn hook_json_is_what_the_contract_says() {
         let config = HookConfig {
+            schema: HookConfigSchema,
             stop: Stop { mode: StopMode::PeakStable, steps: 3, budget_seconds: None },
             follow: true,
             values: Values::AllHost,
@@ -486,7 +478,7 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_string(&config).unwrap(),
-            r#"{"stop":{"mode":"peak-stable","steps":3},"values":"all-host","allow_writes":false,"random_weights":true,"program_root":"/cwd","history":true}"#
+            r#"{"schema":"oomph.hook-config/1","stop":{"mode":"peak-stable","steps":3},"values":"all-host","allow_writes":false,"random_weights":true,"program_root":"/cwd","history":true}"#
         );
     }
 
@@ -508,8 +500,8 @@ mod tests {
                   "loop":{"recognized":true,"file":"train.py","line":41},"later":1}}"#,
         )
         .unwrap();
-        assert_eq!(report.remedies[0].state, AppliedState::Refused);
-        assert_eq!(report.remedies[1].state, AppliedState::Unused);
+        assert_eq!(report.remedies[0].state, RemedyState::Refused);
+        assert_eq!(report.remedies[1].state, RemedyState::Unused);
         let program = report.program.unwrap();
         let arguments = program.trainer.unwrap().arguments;
         assert_eq!((arguments.per_device_train_batch_size, arguments.bf16), (None, Some(true)));

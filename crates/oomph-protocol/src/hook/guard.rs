@@ -4,13 +4,19 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Moment;
+
 /// What the hook does in a run that counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Guard {
     /// Where the trainer resumes; `None` where it starts as the program says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<HookCheckpoint>,
+    /// Whether nothing is said of memory that runs out; `oomph.watch(quiet=True)`.
+    #[serde(skip_serializing_if = "super::is_no")]
+    pub quiet: bool,
     /// What each card would hold if it were smaller, in bytes: PyTorch takes no more, less the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<u64>,
@@ -18,6 +24,7 @@ pub struct Guard {
 
 /// A checkpoint that the program's own trainer finished.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookCheckpoint {
     /// Who wrote it: `transformers`, `lightning` or `accelerate`.
@@ -30,6 +37,7 @@ pub struct HookCheckpoint {
 
 /// How far a program's trainer is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookProgress {
     /// `transformers`, `lightning` or `accelerate`; `None` for a loop of the program's own.
@@ -52,6 +60,7 @@ pub struct HookProgress {
 
 /// How many samples a trainer takes for one optimizer step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookBatchSize {
     /// In one pass of one process.
@@ -71,10 +80,11 @@ impl HookBatchSize {
 
 /// What a framework's allocator held at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookMemoryNow {
-    /// Where in the program: `start`, `step-end`, `refusal` or `other`.
-    pub moment: String,
+    /// Where in the program.
+    pub moment: Moment,
     /// When, in seconds since 1970.
     pub time: f64,
     /// How many optimizer steps this process had made.
@@ -85,6 +95,7 @@ pub struct HookMemoryNow {
 
 /// What is held of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookHeld {
     /// The device's index as the process sees it.

@@ -1,0 +1,60 @@
+//! What oomph's processes and languages say to each other, declared once.
+//!
+//! A run has at least three parties: the launcher, the Python hook and the virtual GPU. They meet in the run folder and
+//! share nothing but files. This crate declares
+//!
+//! - [`paths`]: where those files are;
+//! - [`Schema`]: the name and version that each document carries, and who can read whom;
+//! - [`Phase`], [`Owner`], [`Stopped`], [`RemedyState`], [`Verdict`] and others: the words that documents use;
+//! - [`hook`], [`names`], [`device`] and [`device_log`]: the documents themselves;
+//! - [`strict`]: reading that accepts no unknown and no missing field, for tests of whoever writes them.
+//!
+//! With the feature `schema` it also writes the JSON Schemas in `schemas/` and the Python module
+//! `python/oomph/_protocol.py`; `cargo run -p xtask -- schemas --check` fails where they differ from this crate.
+//!
+//! Design constraints:
+//!
+//! - Nothing is declared twice. A word or a path that another crate or the hook needs is taken from here.
+//! - Without the feature `documents` the crate has no dependencies: the virtual GPU uses it inside other people's processes.
+
+#![forbid(unsafe_code)]
+
+/// The folder of this crate's sources, for whoever builds the virtual GPU from them.
+pub const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
+
+#[macro_use]
+mod words;
+#[macro_use]
+mod version;
+
+#[cfg(feature = "documents")]
+pub mod device;
+pub mod device_log;
+#[cfg(feature = "documents")]
+pub mod hook;
+#[cfg(feature = "documents")]
+pub mod names;
+pub mod paths;
+#[cfg(feature = "schema")]
+pub mod published;
+#[cfg(feature = "schema")]
+pub mod python;
+#[cfg(feature = "documents")]
+pub mod strict;
+mod vocabulary;
+#[cfg(feature = "documents")]
+pub mod work;
+
+/// For the macros of this crate.
+#[doc(hidden)]
+#[cfg(feature = "documents")]
+pub use serde as __serde;
+pub use version::{ALL as SCHEMAS, Mismatch, Schema};
+pub use version::{DEVICE_ACTIVITY, DEVICE_LOG, DEVICE_REFUSAL, HOOK_CONFIG, HOOK_REPORT, JOURNAL, NAMES};
+#[cfg(feature = "documents")]
+pub use version::{Document, ReadError, read};
+#[cfg(feature = "documents")]
+pub use vocabulary::spelled_out;
+pub use vocabulary::{
+    LimitScales, LoopKind, Moment, NamedOwner, Owner, Phase, RemedyState, Stopped, TapePhase, Verdict,
+};
