@@ -208,24 +208,34 @@ def _parse(text):
         return json.loads(text)
 
 
-def _refuse(folder, found):
-    """End this process, in which nothing of the program has run yet: by the words of another version it would be followed,
-    kept from writing or changed in other ways than the launcher wants."""
+def _refuse(folder, given):
+    """Say that the launcher is of another version, by whose words this process would be followed, kept from writing or
+    changed in other ways than the launcher wants.
+
+    A dry run ends here, where nothing of the program has run yet. A guarded run is the user's own: it goes on without oomph.
+    """
+    is_guarded = bool(given.get("guard"))
     os.write(2, (
         "oomph: %s is %r, and this hook reads %r: two versions of oomph are mixed; "
-        "remove other installations of oomph from PYTHONPATH\n"
-        % (os.path.join(folder, protocol.PATH_HOOK_CONFIG), found, protocol.SCHEMA_HOOK_CONFIG)
+        "remove other installations of oomph from PYTHONPATH%s\n"
+        % (
+            os.path.join(folder, protocol.PATH_HOOK_CONFIG), given.get("schema"), protocol.SCHEMA_HOOK_CONFIG,
+            "; the program runs without oomph" if is_guarded else "",
+        )
     ).encode("utf-8", "replace"))
-    os._exit(2)
+    if not is_guarded:
+        os._exit(2)
 
 
 def _read_config(folder):
+    """What the launcher wants of this process, or None where it must be left alone."""
     result = dict(_DEFAULTS)
     try:
         with open(os.path.join(folder, protocol.PATH_HOOK_CONFIG), "rb") as file:
             given = _parse(file.read().decode("utf-8"))
         if given.get("schema") != protocol.SCHEMA_HOOK_CONFIG:
-            _refuse(folder, given.get("schema"))
+            _refuse(folder, given)
+            return None
         for key, value in given.items():
             if key == "stop" and isinstance(value, dict):
                 result["stop"] = dict(_DEFAULTS["stop"], **value)
@@ -243,7 +253,10 @@ def install():
     if _installed or not folder or not is_ours(folder):
         return
     _installed = True
-    config = _read_config(folder)
+    wanted = _read_config(folder)
+    if wanted is None:
+        return
+    config = wanted
     if config["reads"]:
         guarded(_install_reads)
     if config["edited"]:
@@ -305,7 +318,7 @@ def begin_again():
     folder = run_folder()
     # In place, because others hold it.
     config.clear()
-    config.update(_read_config(folder))
+    config.update(_read_config(folder) or _DEFAULTS)
     record.current().folder = folder
     if config["reads"]:
         guarded(_install_reads)

@@ -41,6 +41,14 @@ class Versions(support.RunCase):
             self.assertEqual(done.stderr.count("\n"), 1)
             self.assertFalse(os.path.exists(os.path.join(self.user, "made")))
 
+    def test_a_guarded_program_of_another_version_runs_without_oomph(self):
+        self.configure(schema="oomph.hook-config/2", guard={"quiet": True})
+        done = self.python("print('ran')")
+        self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
+        self.assertIn("the program runs without oomph", done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertEqual(self.records(), [])
+
 
 class Literals(support.RunCase):
     def test_paths_and_schemas_are_named_in_one_place(self):

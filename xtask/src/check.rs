@@ -1,4 +1,4 @@
-//! Runs every check that needs no test: format, lints, layers, words and links.
+//! Runs every check that needs no test: format, lints, layers, words, links and schemas.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{layers, links, words};
+use crate::{layers, links, schemas, words};
 
 /// The program that is a workspace of its own.
 const FLEET: &str = "crates/oomph-fleet/Cargo.toml";
@@ -21,6 +21,7 @@ pub fn run(fast: bool) -> Result<()> {
         ("layers", Box::new(|| layers::run(&layers::Request { quiet: true, ..layers::Request::default() }))),
         ("words", Box::new(|| words::run(words::Request { list: false, write: false }))),
         ("links", Box::new(links::run)),
+        ("schemas", Box::new(|| schemas::run(true))),
         ("format", Box::new(|| cargo(&["fmt", "--check"]))),
         ("format of oomph-fleet", Box::new(|| cargo(&["fmt", "--check", "--manifest-path", FLEET]))),
     ];

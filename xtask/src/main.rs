@@ -8,7 +8,7 @@
 //! `cargo xtask dist` makes the Python wheel, the tarball, the Debian package and their checksums.
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
 //! `cargo xtask schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
-//! `cargo xtask check` runs the checks that need no test: format, lints, layers, words, links.
+//! `cargo xtask check` runs the checks that need no test: format, lints, layers, words, links, schemas.
 //! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
 //! `cargo xtask links` checks the links between pages, and that the book has every page.
 //! `cargo xtask words` finds words of the old voice; `xtask/data/words.toml` has better ones.
@@ -114,7 +114,7 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
     },
-    /// Run the checks that need no test: format, lints, layers, words, links.
+    /// Run the checks that need no test: format, lints, layers, words, links, schemas.
     Check {
         /// Leave out the lints, which compile the workspace.
         #[arg(long)]

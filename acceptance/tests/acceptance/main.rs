@@ -75,11 +75,20 @@ mod what_if;
 
 use libtest_mimic::{Arguments, Trial};
 
+/// How many of the slowest tests are listed after a run.
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+const SLOWEST: usize = 400;
+
 fn main() {
     let mut arguments = Arguments::from_args();
     // The programs are large and the machine may be small: two at a time, and a heavy one alone (`run::Turn`).
     arguments.test_threads = Some(arguments.test_threads.unwrap_or(2).min(2));
-    libtest_mimic::run(&arguments, trials()).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials());
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+    for (name, time) in again::slowest(SLOWEST) {
+        eprintln!("{:7.1} s  {name}", time.as_secs_f64());
+    }
+    conclusion.exit();
 }
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]

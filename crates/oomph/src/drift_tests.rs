@@ -9,7 +9,7 @@ use oomph_remedy::Catalogue;
 
 /// Words that follow the program's name in prose and are no commands.
 const PROSE: &str = "and answers are as asks at by can cannot carries compares could counts did does finds for from gives had \
-    has have here in installed is itself keeps knows makes may measured must needs never of on or prints puts reads runs says \
+    has have here in installed is itself keeps know knows makes may measured must needs never of on or prints puts reads runs says \
     shows starts takes that to tried tries uses was were will with would writes";
 
 fn root() -> PathBuf {
