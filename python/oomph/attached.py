@@ -15,6 +15,7 @@ import time
 from io import open as _open
 
 from oomph import _protocol as protocol
+from oomph.documents import as_json
 from oomph.history import History, write_whole
 from oomph.owners.graph import Graph
 from oomph.owners.modules import Modules
@@ -137,7 +138,7 @@ def write_files(torch, base, answer, history=None):
         see_workspaces(torch, snapshot, notes)
     except Exception:
         pass
-    names = json.dumps(notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
+    names = as_json(notes.as_dict(os.getpid()))
     before = os.umask(0o077)
     try:
         write_whole(base + protocol.PATH_NAMES_END, lambda file: file.write(names))

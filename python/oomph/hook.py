@@ -243,6 +243,9 @@ def _read_config(folder):
                 result[key] = value
     except Exception:
         pass
+    # The name of the user's folder is not UTF-8. The launcher starts programs there.
+    if result["program_root"] and "\ufffd" in result["program_root"]:
+        result["program_root"] = os.getcwd()
     return result
 
 

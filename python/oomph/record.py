@@ -10,6 +10,7 @@ import time
 
 from oomph import _protocol as protocol
 from oomph import ranks
+from oomph.documents import as_json
 
 # The overlay replaces the public names of these; the record is written with the originals.
 from io import open as _open
@@ -326,14 +327,12 @@ class Record:
                 return
             with self._lock:
                 self._written = now
-                import json
-
-                text = json.dumps(self.as_dict(moment))
+                text = as_json(self.as_dict(moment))
                 folder = os.path.join(self.folder, protocol.PATH_HOOK)
                 _mkdir(folder, exist_ok=True)
                 path = os.path.join(folder, "%d%s" % (os.getpid(), protocol.PATH_REPORT_END))
                 part = "%s.%d.part" % (path, threading.get_ident())
-                with _open(part, "w", encoding="utf-8") as file:
+                with _open(part, "wb") as file:
                     file.write(text)
                 _replace(part, path)
         except Exception:

@@ -50,6 +50,14 @@ class Versions(support.RunCase):
         self.assertEqual(self.records(), [])
 
 
+class Names(support.RunCase):
+    def test_a_name_that_is_not_utf_8_costs_no_document(self):
+        from oomph.documents import as_json
+
+        written = as_json({"file": os.fsdecode(b"/home/a\xff/train.py")})
+        self.assertEqual(json.loads(written.decode("utf-8")), {"file": "/home/a?/train.py"})
+
+
 class Literals(support.RunCase):
     def test_paths_and_schemas_are_named_in_one_place(self):
         """A name of the protocol in quotes in another module would be a second declaration."""

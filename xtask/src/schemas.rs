@@ -1,4 +1,5 @@
-//! Writes the JSON Schemas under `schemas/` and `python/oomph/_protocol.py` with its stub, from `oomph-protocol`.
+//! Writes the JSON Schemas under `schemas/`: those of what the processes of a run exchange, and `python/oomph/_protocol.py`
+//! with its stub, from `oomph-protocol`; those of the reports from `oomph-report`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use oomph_protocol::{published, python};
 
-/// The folder of the schemas, from the workspace's root.
+/// The folder of the schemas that are for oomph's own processes, from the workspace's root.
 const FOLDER: &str = "schemas";
+
+/// The folder of the reports' schemas, which are for everybody.
+const REPORTS: &str = "schemas/reports";
 
 /// Writes the files; with `check` changes nothing and fails where one would change.
 ///
@@ -28,7 +32,7 @@ pub fn run(check: bool) -> Result<()> {
     for path in stale {
         let at = root.join(&path);
         let written = match files.get(&path) {
-            Some(text) => fs::create_dir_all(root.join(FOLDER)).and_then(|()| fs::write(&at, text)),
+            Some(text) => fs::create_dir_all(root.join(REPORTS)).and_then(|()| fs::write(&at, text)),
             None => fs::remove_file(&at),
         };
         written.with_context(|| format!("cannot write {}", at.display()))?;
@@ -43,6 +47,9 @@ fn files() -> BTreeMap<PathBuf, String> {
     for (schema, value) in published::documents() {
         files.insert(Path::new(FOLDER).join(published::file_name(schema.text)), published::text(&value));
     }
+    for (schema, value) in oomph_report::published::reports() {
+        files.insert(Path::new(REPORTS).join(published::file_name(schema)), published::text(&value));
+    }
     files.insert("python/oomph/_protocol.py".into(), python::module());
     files.insert("python/oomph/_protocol.pyi".into(), python::stub());
     files
@@ -56,8 +63,14 @@ fn stale(root: &Path, files: &BTreeMap<PathBuf, String>) -> Result<Vec<PathBuf>>
             stale.push(path.clone());
         }
     }
-    for entry in fs::read_dir(root.join(FOLDER)).into_iter().flatten() {
-        let path = Path::new(FOLDER).join(entry?.file_name());
+    let entries = [FOLDER, REPORTS].map(|folder| {
+        fs::read_dir(root.join(folder))
+            .into_iter()
+            .flatten()
+            .map(move |entry| entry.map(|entry| Path::new(folder).join(entry.file_name())))
+    });
+    for path in entries.into_iter().flatten() {
+        let path = path?;
         if path.extension().is_some_and(|end| end == "json") && !files.contains_key(&path) {
             stale.push(path);
         }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A CUDA compute capability, for example 8.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ComputeCapability {
     /// The part before the dot.
@@ -56,6 +57,7 @@ impl fmt::Display for ComputeCapability {
 
 /// What a card is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// GeForce and Titan cards for desktop computers.
@@ -95,6 +97,7 @@ impl fmt::Display for Kind {
 
 /// The limits that every card of one compute capability has.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
     /// The compute capability that these limits belong to.
@@ -121,6 +124,7 @@ pub struct Architecture {
 
 /// Dense additions and multiplications of one SM in a clock, by the type of numbers, with sums of 32 bits.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OperationsPerClock {
     /// 64-bit floating point.
@@ -146,6 +150,7 @@ pub struct OperationsPerClock {
 /// It is the CUDA context, the loaded modules and the handles of cuBLAS and cuDNN in a PyTorch 2 process. It depends
 /// on the CUDA version and on which libraries a program touches, which is why it is an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextCost {
     /// The least that was seen or that is plausible, in bytes.
     pub low_bytes: u64,
@@ -159,6 +164,7 @@ pub struct ContextCost {
 
 /// One card of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gpu {
     /// The short name that oomph uses, in kebab case, for example `rtx-4090`. Unique.
     pub id: String,

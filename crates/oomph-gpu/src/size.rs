@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A size in bytes that can be read from and written to text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Size(pub u64);
 

@@ -67,6 +67,13 @@ pub mod spelled_out {
         let word = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         Ok(Phase::ALL.iter().copied().find(|known| known.spelled_out() == word).unwrap_or_default())
     }
+
+    /// The words that [`serialize`] writes.
+    #[cfg(feature = "schema")]
+    pub fn schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let words: Vec<&str> = Phase::ALL.iter().map(|phase| phase.spelled_out()).collect();
+        schemars::json_schema!({ "type": "string", "enum": words })
+    }
 }
 
 words! {

@@ -20,6 +20,7 @@ macro_rules! frameworks {
     ($($variant:ident $name:literal $title:literal $reach:ident [$($below:ident),*];)*) => {
         /// A library, launcher or application for which remedies are written.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum Framework {
             $(
                 #[doc = $title]

@@ -92,6 +92,7 @@ pub struct Aside {
 
 /// Whether a remedy changes what the program computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Sameness {
     /// The same numbers.
@@ -106,6 +107,7 @@ pub enum Sameness {
 
 /// How much longer the program takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeClass {
     /// Not longer, or less long.
@@ -226,6 +228,7 @@ pub enum Divided {
 
 /// The means by which a dry run applies a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DryRunKind {
     /// An environment variable.
@@ -246,6 +249,7 @@ pub enum DryRunKind {
 
 /// What kind of words a spelling is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Words on the command line.

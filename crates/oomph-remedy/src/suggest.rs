@@ -25,6 +25,7 @@ pub const MOST_AVOIDED: usize = 3;
 
 /// What to do, and what not to try.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Suggestion {
     /// At most [`MOST_OFFERS`], the first to try first.
     pub remedies: Vec<Offer>,
@@ -34,6 +35,7 @@ pub struct Suggestion {
 
 /// A remedy in the words of the user's framework.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offer {
     /// The remedy's id in the catalogue.
     pub id: String,
@@ -60,6 +62,7 @@ pub struct Offer {
 
 /// Advice that would not help here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Avoid {
     /// The advice's id in the catalogue.
     pub id: String,

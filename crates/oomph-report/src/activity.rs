@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The memory calls of a run, all processes together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Activity {
     /// `cudaMalloc`, `cudaFree` and their kin.
     pub allocations: Allocations,
@@ -18,6 +19,7 @@ pub struct Activity {
 
 /// Allocations and frees that stream-ordered pools answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pooled {
     /// The calls. What a further pool would save is not asked: 0.
     #[serde(flatten)]
@@ -30,6 +32,7 @@ pub struct Pooled {
 
 /// Allocations and frees of device memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Allocations {
     /// Allocations.
     pub calls: u64,
@@ -51,6 +54,7 @@ pub struct Allocations {
 
 /// What was allocated at one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AllocationSite {
     /// The place: `file:line` where the program has debug information, else a function or an address.
     pub place: String,
@@ -70,6 +74,7 @@ pub struct AllocationSite {
 
 /// How often a size was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sized {
     /// The size in bytes.
     pub bytes: u64,
@@ -79,6 +84,7 @@ pub struct Sized {
 
 /// Copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Transfers {
     /// From the host to the card.
     pub to_card: Traffic,
@@ -94,6 +100,7 @@ pub struct Transfers {
 
 /// Copies of one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Traffic {
     /// Copies.
     pub calls: u64,
@@ -112,6 +119,7 @@ pub struct Traffic {
 
 /// What was copied at one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TransferSite {
     /// The place.
     pub place: String,

@@ -7,6 +7,7 @@ oomph_protocol::schema!(AttachSchema, "oomph.attach/1");
 
 /// The processes that were attached to, or that were only checked.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachReport {
     /// Name and version of this document.
     pub schema: AttachSchema,
@@ -18,6 +19,7 @@ pub struct AttachReport {
 
 /// One process.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachedProcess {
     /// Its id.
     pub pid: u32,
@@ -63,6 +65,7 @@ pub struct AttachedProcess {
 
 /// A way into a process.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WayIn {
     /// `door`, `remote-debug` or `ptrace`.
     pub id: &'static str,
@@ -76,6 +79,7 @@ pub struct WayIn {
 
 /// A card as PyTorch in the process counts it. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachedDevice {
     /// The number in the process.
     pub index: u32,
@@ -107,6 +111,7 @@ pub struct AttachedDevice {
 
 /// What a recording covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recorded {
     /// Optimizer steps.
     pub steps: u64,

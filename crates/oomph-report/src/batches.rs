@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How the batches that a program trains on differ in size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Batches {
     /// The batches that came from the program's own sampler.
     pub seen: BatchRange,
@@ -18,6 +19,7 @@ pub struct Batches {
 
 /// The smallest and the largest batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchRange {
     /// Elements of the smallest.
     pub min: u64,
@@ -29,6 +31,7 @@ pub struct BatchRange {
 
 /// A batch and the framework's peaks up to the end of its step, in bytes; 0 where the step did not end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchPeak {
     /// The optimizer step that it was part of, from 1; 0 for the usual batches.
     pub step: u64,

@@ -6,6 +6,7 @@ oomph_protocol::schema!(CacheSchema, "oomph.cache/1");
 
 /// The cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheReport {
     /// Name and version of this document.
     pub schema: CacheSchema,
@@ -19,6 +20,7 @@ pub struct CacheReport {
 
 /// One thing in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CacheEntry {
     /// What it is.
     pub kind: CacheKind,
@@ -42,6 +44,7 @@ pub struct CacheEntry {
 
 /// What a thing in the cache is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheKind {
     /// A Python environment of `--with`.

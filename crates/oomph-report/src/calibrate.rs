@@ -6,6 +6,7 @@ oomph_protocol::schema!(CalibrateSchema, "oomph.calibrate/1");
 
 /// What two runs of the same small programs showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalibrateReport {
     /// Name and version of this document.
     pub schema: CalibrateSchema,
@@ -25,6 +26,7 @@ pub struct CalibrateReport {
 
 /// What the programs read on one card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CardReadings {
     /// The name that CUDA prints.
     pub gpu_name: String,
@@ -52,6 +54,7 @@ pub struct CardReadings {
 
 /// What one program took.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProgramReading {
     /// Its name.
     pub program: String,
@@ -71,6 +74,7 @@ pub struct ProgramReading {
 
 /// Figures of this machine's card that differ from the catalogue's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CardCorrection {
     /// The card's identifier in the catalogue.
     pub gpu: String,

@@ -9,6 +9,7 @@ oomph_protocol::schema!(CheckSchema, "oomph.check/1");
 
 /// What changed from one recording to another, at the peak of each.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiffReport {
     /// Name and version of this document.
     pub schema: DiffSchema,
@@ -23,6 +24,7 @@ pub struct DiffReport {
 
 /// Whether a recording keeps within limits.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReport {
     /// Name and version of this document.
     pub schema: CheckSchema,

@@ -6,6 +6,7 @@ oomph_protocol::schema!(DoctorSchema, "oomph.doctor/1");
 
 /// What was checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorReport {
     /// Name and version of this document.
     pub schema: DoctorSchema,
@@ -19,6 +20,7 @@ pub struct DoctorReport {
 
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
     /// Its id: `platform`, `python`, `torch`, `cuda-wheels`, `cuda-libraries`, `installer`, `files`, `network`, `run`,
     /// `gpus`, `cache`, `disk` or `memory`.
@@ -35,6 +37,7 @@ pub struct Check {
 
 /// How something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
     /// It works.

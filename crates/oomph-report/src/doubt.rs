@@ -6,6 +6,7 @@ use crate::dry_run::{Site, Verdict};
 
 /// An answer that hangs on sizes that nobody computed: with the least and with the most that they can be it is not the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unsure {
     /// Where those sizes arise.
     pub sizes: Vec<UnknownSize>,
@@ -17,6 +18,7 @@ pub struct Unsure {
 
 /// What one of the two runs came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct End {
     /// Its verdict.
     pub verdict: Verdict,
@@ -26,6 +28,7 @@ pub struct End {
 
 /// A size that hangs on values that were never computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnknownSize {
     /// The operation, like `nonzero`.
     pub operation: String,
@@ -39,6 +42,7 @@ pub struct UnknownSize {
 
 /// Why oomph could not run a program: it failed after an answer that a real driver would not have given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
     /// The functions that it called and that the virtual GPU does not support; empty where its error alone shows it.
     pub asked: Vec<String>,
@@ -52,6 +56,7 @@ pub struct Fault {
 
 /// The memory of the host that ran out, which says nothing of the card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostShortage {
     /// What was asked for, in bytes; `null` where that is not known.
     pub requested_bytes: Option<u64>,

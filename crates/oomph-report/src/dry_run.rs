@@ -23,6 +23,7 @@ oomph_protocol::schema!(DryRunSchema, "oomph.dry-run/1");
 
 /// Whether a program fits, what it needs, and where it died if it did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DryRunReport {
     /// Name and version of this document.
     pub schema: DryRunSchema,
@@ -99,6 +100,7 @@ pub struct DryRunReport {
 
 /// What a program wrote, all of which is removed with the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Writes {
     /// What kept it away from the files of the user.
     pub kept_away_by: WriteFloor,
@@ -114,6 +116,7 @@ pub struct Writes {
 
 /// What keeps a program from changing the files of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteFloor {
     /// The kernel: every process of the program sees private mounts.
@@ -128,6 +131,7 @@ pub enum WriteFloor {
 
 /// A file that a program wrote or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WrittenFile {
     /// Its path.
     pub path: String,
@@ -137,6 +141,7 @@ pub struct WrittenFile {
 
 /// One virtual card and what the program did on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceReport {
     /// The card's CUDA index.
     pub index: u32,
@@ -193,6 +198,7 @@ pub struct DeviceReport {
 
 /// The smallest card of a kind that holds a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SmallestCapacity {
     /// The capacity in bytes, as CUDA reports a card's total.
     pub capacity_bytes: u64,
@@ -217,6 +223,7 @@ pub struct SmallestCapacity {
 
 /// A run on a card of some capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RanOn {
     /// What the card had, in bytes.
     pub bytes: u64,
@@ -226,6 +233,7 @@ pub struct RanOn {
 
 /// How the smallest capacity is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityKnown {
     /// The program was run on it.
@@ -239,6 +247,7 @@ pub enum CapacityKnown {
 /// The memory of a card that a framework divides up by itself. It grows by doubling, and may be taken whole at the start,
 /// so it is larger than what the program needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pool {
     /// The most that it may take of this card, in bytes; `null` where that was not told.
     pub limit_bytes: Option<u64>,
@@ -250,6 +259,7 @@ pub struct Pool {
 
 /// How a pool's limit follows the size of the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolScale {
     /// A part of the card: JAX takes at most three quarters unless it is told otherwise.
@@ -262,6 +272,7 @@ pub enum PoolScale {
 
 /// What XLA says that a compiled program needs on each card, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CompiledProgram {
     /// Its name, such as `jit_train_step`.
     pub name: String,
@@ -277,6 +288,7 @@ pub struct CompiledProgram {
 
 /// Whose memory it was, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Whose {
     /// The moment: `peak`, or `oom` where the program died on this card.
     pub at: String,
@@ -295,6 +307,7 @@ pub struct Whose {
 
 /// The most memory that was in use on a card, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Peak {
     /// Everything on the card at the card's fullest moment, contexts included: what `nvidia-smi` would show. With
     /// one process on the card this is the process's peak; with several, the peak of their sum.
@@ -316,6 +329,7 @@ pub struct Peak {
 
 /// A part of the peak that comes from a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModelledTerm {
     /// What it is: `"context"`, for example.
     pub what: String,
@@ -331,6 +345,7 @@ pub struct ModelledTerm {
 
 /// An out-of-memory error, as the framework raised it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Oom {
     /// What was asked for, in bytes; 0 where the error does not tell.
     pub requested_bytes: u64,
@@ -370,6 +385,7 @@ pub struct Oom {
 
 /// What a program did after an out-of-memory error that it caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Instead {
     /// What the line that failed first requested, in bytes.
     pub requested_bytes: u64,
@@ -381,6 +397,7 @@ pub struct Instead {
 
 /// A line of the user's program, or of a library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Site {
     /// The file, as the program named it.
     pub file: String,
@@ -398,6 +415,7 @@ pub struct Site {
 
 /// A card that holds the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CardThatHolds {
     /// The card's identifier in the catalogue.
     pub gpu: String,
@@ -419,6 +437,7 @@ pub struct CardThatHolds {
 
 /// A command that one would run next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NextStep {
     /// What it is for.
     pub why: String,

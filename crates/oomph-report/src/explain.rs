@@ -10,6 +10,7 @@ oomph_protocol::schema!(ExplainSchema, "oomph.explain/1");
 ///
 /// The fields of failures and devices are those of `oomph_explain`, whose names are therefore part of the contract.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExplainReport {
     /// Name and version of this document.
     pub schema: ExplainSchema,
@@ -44,6 +45,7 @@ pub struct ExplainReport {
 
 /// What an explanation was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ExplainKind {
     /// Logs alone.
     #[serde(rename = "log")]

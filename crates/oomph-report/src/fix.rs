@@ -9,6 +9,7 @@ oomph_protocol::schema!(FixSchema, "oomph.fix/1");
 
 /// The changes with which a program fits, each of them tried, cheapest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FixReport {
     /// Name and version of this document.
     pub schema: FixSchema,
@@ -46,6 +47,7 @@ pub struct FixReport {
 
 /// Which of several fixes comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FixOrder {
     /// What leaves the result the same, then what costs least time.
@@ -59,6 +61,7 @@ pub enum FixOrder {
 
 /// The answer in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FixVerdict {
     /// The program fits as it is.
@@ -73,6 +76,7 @@ pub enum FixVerdict {
 
 /// The program as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Baseline {
     /// What became of it on the card.
     pub verdict: Verdict,
@@ -110,6 +114,7 @@ impl FixRow {
 
 /// How many times as long something takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeRatio {
     /// The least ratio.
     pub low: f64,
@@ -119,6 +124,7 @@ pub struct TimeRatio {
 
 /// A change, or several together, with which the program fits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FixRow {
     /// The remedies' ids in the catalogue, with the amount where there is one: `micro-batch/4`.
     pub remedies: Vec<String>,
@@ -172,6 +178,7 @@ pub struct FixRow {
 
 /// What happens to the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ResultChange {
     /// The same numbers.
@@ -186,6 +193,7 @@ pub enum ResultChange {
 
 /// Words that apply a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Apply {
     /// `flag`, `env`, `code`, `config`, `action`, or `patch` for a unified diff of the program's files.
     pub kind: String,
@@ -197,6 +205,7 @@ pub struct Apply {
 
 /// A change that was tried and is no fix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attempt {
     /// The remedies, as of [`FixRow::remedies`].
     pub remedies: Vec<String>,
@@ -212,6 +221,7 @@ pub struct Attempt {
 
 /// A remedy that cannot be applied to this program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Dropped {
     /// The remedy's id.
     pub remedy: String,
@@ -221,6 +231,7 @@ pub struct Dropped {
 
 /// A change that was not tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Foretold {
     /// The remedies that would be applied together.
     pub remedies: Vec<String>,
@@ -230,6 +241,7 @@ pub struct Foretold {
 
 /// What is left when everything was tried and nothing fits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Floor {
     /// The remedies that were applied together.
     pub remedies: Vec<String>,

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 /// The peaks of one phase of the program on one card, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PhasePeak {
     /// Which, in the words that people read.
     #[serde(with = "oomph_protocol::spelled_out")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "oomph_protocol::spelled_out::schema"))]
     pub phase: Phase,
     /// How often it was entered, the most of any process.
     pub times: u64,
@@ -19,6 +21,7 @@ pub struct PhasePeak {
 
 /// A loop of the program that was shortened, or whose memory grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FollowedLoop {
     /// The file, as the program named it; empty where it is not known.
     pub file: String,
@@ -38,6 +41,7 @@ pub struct FollowedLoop {
 
 /// Memory that grows with each iteration of a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Growth {
     /// The card's CUDA index.
     pub device: u32,
@@ -66,6 +70,7 @@ pub struct Growth {
 
 /// A thing in the program that holds on to memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Holder {
     /// Its name, such as `losses` or `self.history`.
     pub name: String,
@@ -80,6 +85,7 @@ pub struct Holder {
 
 /// Something that the program would do and the run did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unreached {
     /// What of the program it is, such as `evaluation` or `a loader`: words for people and no [`Phase`], although the
     /// document calls the field so.

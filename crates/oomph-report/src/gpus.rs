@@ -9,6 +9,7 @@ oomph_protocol::schema!(GpusSchema, "oomph.gpus/1");
 ///
 /// A card's fields are those of [`Gpu`], whose names are therefore part of the contract.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpusReport<'a> {
     /// Name and version of this document.
     pub schema: GpusSchema,

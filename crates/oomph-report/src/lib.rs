@@ -26,6 +26,8 @@ mod fix;
 mod followed;
 mod gpus;
 mod plan;
+#[cfg(feature = "schema")]
+pub mod published;
 pub mod review;
 mod sweep;
 mod sweep_picture;

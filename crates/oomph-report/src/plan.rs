@@ -9,6 +9,7 @@ oomph_protocol::schema!(PlanSchema, "oomph.plan/1");
 
 /// What a workload on a model needs, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanReport {
     /// Name and version of this document.
     pub schema: PlanSchema,
@@ -46,6 +47,7 @@ pub struct PlanReport {
 
 /// One card and whether the workload fits on it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedDevice {
     /// Its name in the catalogue; `null` where none was asked for.
     pub gpu: Option<String>,
@@ -72,6 +74,7 @@ pub struct PlannedDevice {
 
 /// Whether a workload fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fits {
     /// The whole interval is within the card.
@@ -84,6 +87,7 @@ pub enum Fits {
 
 /// Bytes of one owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedOwner {
     /// The owner.
     pub owner: String,
@@ -93,6 +97,7 @@ pub struct PlannedOwner {
 
 /// The largest that fits, other things as they are. 0 where not even one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedLimits {
     /// Samples (or images) at a time.
     pub max_batch: Option<u64>,
@@ -104,6 +109,7 @@ pub struct PlannedLimits {
 
 /// One change and what it does to the total.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedRemedy {
     /// Its name in the catalogue of remedies.
     pub id: String,
@@ -121,6 +127,7 @@ pub struct PlannedRemedy {
 
 /// A card that holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedCard {
     /// Its name in the catalogue.
     pub gpu: String,
@@ -132,6 +139,7 @@ pub struct PlannedCard {
 
 /// One term of the sum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedTerm {
     /// Whose bytes they are.
     pub owner: String,
@@ -145,6 +153,7 @@ pub struct PlannedTerm {
 
 /// Cards by precisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlannedTable {
     /// The precisions (or tasks), one a column, and what is expected of each in bytes.
     pub columns: Vec<(String, u64)>,
@@ -154,6 +163,7 @@ pub struct PlannedTable {
 
 /// What a dry run of the plan's program said.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verified {
     /// The peak of the process in the dry run, in bytes, on a card without a limit.
     pub dry_run_bytes: u64,

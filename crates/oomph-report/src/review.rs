@@ -14,6 +14,7 @@ oomph_protocol::schema!(BaselineSchema, "oomph.baseline/1");
 
 /// What a program needed on some cards, small enough to lie in its repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Baseline {
     /// Name and version of this document.
     pub schema: BaselineSchema,
@@ -23,6 +24,7 @@ pub struct Baseline {
 
 /// What a program needed on one card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BaselineCard {
     /// The verdict.
     pub verdict: Verdict,
@@ -57,6 +59,7 @@ impl BaselineCard {
 
 /// Whether all that was looked at keeps to its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Review {
     /// Name and version of this document.
     pub schema: ReviewSchema,
@@ -68,6 +71,7 @@ pub struct Review {
 
 /// One dry run, or a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReviewedRun {
     /// The file.
     pub file: String,
@@ -93,6 +97,7 @@ pub struct ReviewedRun {
 
 /// A limit that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Broken {
     /// The limit: `fits`, or as the command line calls it.
     pub limit: String,
@@ -102,6 +107,7 @@ pub struct Broken {
 
 /// A line of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     /// The file, from where the dry run was started.
     pub file: String,

@@ -10,6 +10,7 @@ oomph_protocol::schema!(SweepSchema, "oomph.sweep/1");
 
 /// A matrix of dry runs and what each of them showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SweepReport {
     /// Name and version of this document.
     pub schema: SweepSchema,
@@ -36,6 +37,7 @@ pub struct SweepReport {
 
 /// An axis of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SweepAxis {
     /// Its name.
     pub name: String,
@@ -57,6 +59,7 @@ impl SweepAxis {
 
 /// A cell of the matrix: one dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SweepCell {
     /// Its place in the matrix, from 0.
     pub index: usize,
@@ -101,6 +104,7 @@ pub struct SweepCell {
 
 /// Why a cell has no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pending {
     /// It has not been run yet.

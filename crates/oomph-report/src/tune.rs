@@ -13,6 +13,7 @@ pub type Values = BTreeMap<String, u64>;
 
 /// The largest values that fit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneReport {
     /// Name and version of this document.
     pub schema: TuneSchema,
@@ -67,6 +68,7 @@ pub struct TuneReport {
 
 /// The answer in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TuneVerdict {
     /// The boundary was found: both of its sides were run.
@@ -81,6 +83,7 @@ pub enum TuneVerdict {
 
 /// The boundary at one combination of all knobs but the last. The fields are those of [`TuneReport`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TuneRow {
     /// The largest values that fit.
     pub best: Option<Values>,
@@ -98,6 +101,7 @@ pub struct TuneRow {
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TriedValue {
     /// The value of each knob.
     pub values: Values,

@@ -10,6 +10,7 @@ oomph_protocol::schema!(WatchSchema, "oomph.watch/1");
 
 /// One look at the cards.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchReport {
     /// Name and version of this document.
     pub schema: WatchSchema,
@@ -23,6 +24,7 @@ pub struct WatchReport {
 
 /// The time spent inside the driver, which programs on the card may have to wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchCost {
     /// Calls of NVML since the watch began.
     pub calls: u64,
@@ -32,6 +34,7 @@ pub struct WatchCost {
 
 /// A card, or a MIG device of one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchedGpu {
     /// Its place in this document, from 0: what `--gpu` takes.
     pub place: usize,
@@ -61,6 +64,7 @@ pub struct WatchedGpu {
 
 /// A process on a card.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchedProcess {
     /// Its id.
     pub pid: u32,
@@ -86,6 +90,7 @@ pub struct WatchedProcess {
 
 /// The part of a process in NVIDIA's Multi-Process Service (MPS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MpsRole {
     /// It computes through the service.
@@ -96,6 +101,7 @@ pub enum MpsRole {
 
 /// What a framework's allocator holds of a card.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchedFramework {
     /// Live tensors.
     pub allocated_bytes: u64,
@@ -127,6 +133,7 @@ pub struct WatchedFramework {
 
 /// What the memory of a process does from step to step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Trend {
     /// Too few steps were seen.
@@ -146,6 +153,7 @@ pub enum Trend {
 
 /// Where the memory of a process is heading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchedOutlook {
     /// What it does from step to step.
     pub trend: Trend,

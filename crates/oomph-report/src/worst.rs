@@ -13,6 +13,7 @@ const NOTICEABLE: u64 = 1 << 20;
 
 /// The card of a job that decides whether the job fits: the one that died, or the one with the least room.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorstCard {
     /// Its CUDA index.
     pub index: u32,

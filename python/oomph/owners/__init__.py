@@ -12,6 +12,7 @@ import time
 from io import open as _open
 
 from oomph import _protocol as protocol
+from oomph.documents import as_json
 from oomph.history import History, write_whole
 from oomph.owners.graph import Graph
 from oomph.owners.modules import Modules
@@ -259,7 +260,7 @@ class Owners:
             with _open(path, "rb") as file:
                 names = json.loads(file.read())
             names["oom_caught"] = True
-            text = json.dumps(names, separators=(",", ":")).encode("utf-8")
+            text = as_json(names)
             write_whole(path, lambda file: file.write(text))
         except Exception:
             _debug()
@@ -292,7 +293,7 @@ class Owners:
             _debug()
         snapshot = self.history.snapshot()
         see_workspaces(self.torch, snapshot, self.notes)
-        names = json.dumps(self.notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
+        names = as_json(self.notes.as_dict(os.getpid()))
         write_whole(base + protocol.PATH_NAMES_END, lambda file: file.write(names))
         write_whole(base + protocol.PATH_SNAPSHOT_END, lambda file: self.history.save(snapshot, file))
 

@@ -14,6 +14,7 @@ const MOST_SIZES: usize = 4096;
 
 /// A heap at the time of its failure. All sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Heap {
     /// Regions that the allocator got from the driver.
     pub regions: u64,
@@ -47,6 +48,7 @@ pub struct Heap {
 
 /// A bin of the allocator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bin {
     /// The smallest chunk of the bin, in bytes.
     pub from_bytes: u64,
@@ -60,6 +62,7 @@ pub struct Bin {
 
 /// Chunks of one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SizeClass {
     /// The size.
     pub size_bytes: u64,

@@ -108,6 +108,18 @@ impl Serialize for Kind {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Kind {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Kind".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let words: Vec<&str> = Self::ALL.iter().map(|kind| kind.id()).collect();
+        schemars::json_schema!({ "type": "string", "enum": words })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use super::kind::Kind;
 
 /// What a log says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// The failures, the root one first. Empty if none was found.
     pub failures: Vec<Failure>,
@@ -31,6 +32,7 @@ impl Report {
 
 /// One failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
     /// Whether memory of a GPU ran out.
     pub is_gpu_oom: bool,
@@ -78,6 +80,7 @@ pub struct Failure {
 
 /// What a failure is, where it is not a GPU's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotOom {
     /// Which kind.
     pub kind: Kind,
@@ -95,6 +98,7 @@ impl From<Kind> for NotOom {
 
 /// Figures of a message, as printed. All sizes in bytes; printed figures are rounded to two decimals of their unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Facts {
     /// The GPU's index, as the process sees it.
     pub device: Option<u32>,
@@ -147,6 +151,7 @@ pub struct Facts {
 
 /// Another process on the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OtherProcess {
     /// Its process id, of the host: a container's own process appears here too.
     pub pid: u64,
@@ -158,6 +163,7 @@ pub struct OtherProcess {
 
 /// What follows from the facts, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Derived {
     /// What the framework's allocator holds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +200,7 @@ pub struct Derived {
 
 /// A range of bytes, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Range {
     /// At least.
     pub at_least_bytes: u64,
@@ -203,6 +210,7 @@ pub struct Range {
 
 /// A cause, with what speaks for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RankedCause {
     /// Which.
     pub cause: Cause,
@@ -216,6 +224,7 @@ pub struct RankedCause {
 
 /// A place in the user's program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Site {
     /// The file, as the log names it.
     pub file: String,
@@ -231,6 +240,7 @@ pub struct Site {
 
 /// A remedy from the catalogue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RemedyOffer {
     /// The remedy's id in the catalogue.
     pub id: String,
@@ -248,6 +258,7 @@ pub struct RemedyOffer {
 
 /// Advice that would not help here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AvoidAdvice {
     /// The advice's id in the catalogue.
     pub id: String,
@@ -259,6 +270,7 @@ pub struct AvoidAdvice {
 
 /// What the usual start-up prints say about the run; the last word before the failure wins.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSettings {
     /// Each setting that was seen.
     #[serde(flatten)]
@@ -267,6 +279,7 @@ pub struct RunSettings {
 
 /// A setting of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setting {
     /// As printed.
     pub value: String,

@@ -22,6 +22,7 @@ pub struct Limits {
 
 /// The outcome of a check.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckResult {
     /// Whether every limit was kept.
     pub passed: bool,
@@ -31,6 +32,7 @@ pub struct CheckResult {
 
 /// A limit that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Violation {
     /// The device.
     pub device: u32,

@@ -8,6 +8,7 @@ use super::explanation::{DeviceExplanation, Explanation, Group, Line};
 
 /// What changed from one explanation to another.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diff {
     /// One entry for each device of either.
     pub devices: Vec<DeviceDiff>,
@@ -15,6 +16,7 @@ pub struct Diff {
 
 /// What changed on one device; in bytes, from the first recording to the second.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceDiff {
     /// The device.
     pub index: u32,
@@ -34,6 +36,7 @@ pub struct DeviceDiff {
 
 /// One thing that takes more or less than before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiffRow {
     /// What.
     pub name: String,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The explanation of one recording.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// One entry for each card of the recording, by index.
     pub devices: Vec<DeviceExplanation>,
@@ -18,6 +19,7 @@ pub struct Explanation {
 
 /// The explanation of one card.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceExplanation {
     /// The index as the program counts.
     pub index: u32,
@@ -71,6 +73,7 @@ pub struct DeviceExplanation {
 /// Host memory that the driver keeps in place so that cards can read it directly. What PyTorch has pinned it keeps, in
 /// powers of two, for the next tensor of that size.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinnedHost {
     /// Pinned when the recording ended.
     pub reserved_bytes: u64,
@@ -84,6 +87,7 @@ pub struct PinnedHost {
 
 /// Pinned memory that one line of the program asked for.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinnedLine {
     /// How much of it is in use.
     pub bytes: u64,
@@ -93,6 +97,7 @@ pub struct PinnedLine {
 
 /// How a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The recording ends with an allocation that failed.
@@ -105,6 +110,7 @@ pub enum Outcome {
 
 /// The answer in one sentence, and what it is made of.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// How the recording ended.
     pub outcome: Outcome,
@@ -120,6 +126,7 @@ pub struct Verdict {
 
 /// Which moment was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
     /// Reserved memory was at its highest and, of these moments, memory in use.
@@ -136,6 +143,7 @@ pub enum Moment {
 
 /// The state of the allocator at one moment.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Peak {
     /// Which moment this is.
     pub at: Moment,
@@ -155,6 +163,7 @@ pub struct Peak {
 
 /// An allocation that failed for good.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OomEvent {
     /// Its place among the events of the device.
     pub event: u64,
@@ -176,6 +185,7 @@ pub struct OomEvent {
 
 /// Allocations that failed without ending the recording: none of them is an out-of-memory error of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GotPast {
     /// How many failed and were followed by others that succeeded.
     pub count: u64,
@@ -189,6 +199,7 @@ pub struct GotPast {
 
 /// Why memory would have gone on growing after the failure that a recording ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BeyondKind {
     /// Every step leaves memory behind.
@@ -203,6 +214,7 @@ pub enum BeyondKind {
 
 /// What a program would have gone on to take after the failure that its recording ends with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Beyond {
     /// Why.
     pub kind: BeyondKind,
@@ -216,6 +228,7 @@ pub struct Beyond {
 
 /// A line of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line {
     /// The file as recorded.
     pub file: String,
@@ -233,6 +246,7 @@ impl std::fmt::Display for Line {
 
 /// What the card's memory is divided into.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CardBytes {
     /// All of it, as CUDA reports it.
     pub capacity_bytes: u64,
@@ -253,6 +267,7 @@ impl CardBytes {
 
 /// How an owner is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The hook named the blocks while the program ran.
@@ -265,6 +280,7 @@ pub enum Source {
 
 /// The bytes of one owner.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnerRow {
     /// Whose.
     pub owner: Owner,
@@ -282,6 +298,7 @@ pub struct OwnerRow {
 
 /// Live bytes with something in common.
 #[derive(Clone, Debug, Serialize, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
     /// What they have in common.
     pub name: String,
@@ -295,6 +312,7 @@ pub struct Group {
 
 /// How much was asked for in all.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Churn {
     /// How many allocations were recorded.
     pub allocations: u64,
@@ -304,6 +322,7 @@ pub struct Churn {
 
 /// Live bytes of one stack.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StackGroup {
     /// What the program asked for.
     pub bytes: u64,
@@ -317,6 +336,7 @@ pub struct StackGroup {
 
 /// A segment that cannot be given back although most of it may be free.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinnedSegment {
     /// Where it starts.
     pub address: u64,
@@ -336,6 +356,7 @@ pub struct PinnedSegment {
 
 /// The block that keeps a segment.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PinningBlock {
     /// Where it starts.
     pub address: u64,
@@ -351,6 +372,7 @@ pub struct PinningBlock {
 
 /// Why a card is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CauseKind {
     /// What is live, and the request, are more than the card has; no setting of the allocator changes that.
@@ -400,6 +422,7 @@ impl CauseKind {
 
 /// One cause, or one of the rows that complete the sum.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
     /// Why.
     pub cause: CauseKind,
@@ -419,6 +442,7 @@ pub struct Cause {
 
 /// Something that shows a cause.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
     /// What it is, lowercase.
     pub what: String,
@@ -430,6 +454,7 @@ pub struct Evidence {
 
 /// One row of the what-if table.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhatIf {
     /// The settings as `PYTORCH_CUDA_ALLOC_CONF` would say them; empty for PyTorch's defaults.
     pub settings: String,
@@ -468,6 +493,7 @@ pub struct WhatIf {
 
 /// The smallest card on which the whole recording passes. See [`WhatIf::survives`] for one that ends with a failure.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SmallestCard {
     /// The settings under which this holds.
     pub settings: String,

@@ -14,6 +14,7 @@ const MOST_OWNERS: usize = 2;
 
 /// A comparison of ranks.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RankComparison {
     /// Every rank, in the order given.
     pub ranks: Vec<Rank>,
@@ -29,6 +30,7 @@ pub struct RankComparison {
 
 /// One rank.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rank {
     /// Its place in the list.
     pub index: usize,

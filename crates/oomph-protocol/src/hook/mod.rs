@@ -1,7 +1,7 @@
 //! The messages between the launcher and the Python hook. `docs/internals/run-folder.md` describes both files.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -45,7 +45,10 @@ pub struct HookConfig {
     pub network: Network,
     /// Whether missing weights are replaced by a model built from its config.
     pub random_weights: bool,
-    /// The folder of the user's program: files below it are the user's own lines.
+    /// The folder of the user's program: files below it are the user's own lines. What is not UTF-8 in it is replaced, and
+    /// the hook takes the folder that it was started in.
+    #[serde(serialize_with = "lossy")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub program_root: PathBuf,
     /// Whether the framework's allocator records its history, for the explanation.
     #[serde(default)]
@@ -126,6 +129,11 @@ impl Network {
     fn is_read(&self) -> bool {
         *self == Self::Read
     }
+}
+
+/// A path as text; a name that is not UTF-8 has no other form in JSON.
+fn lossy<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 fn yes() -> bool {
