@@ -9,6 +9,7 @@
 //! `cargo run -p xtask -- frameworks` writes `docs/frameworks.md` from `frameworks.csv` and `static.csv` in `acceptance/readings`.
 //! `cargo xtask schemas` writes `schemas/*.json` and `python/oomph/_protocol.py` from `oomph-protocol`.
 //! `cargo xtask check` runs the checks that need no test: format, lints, layers, words, links, schemas.
+//! `cargo xtask test` runs the short tier of the tests, `cargo xtask test --all` everything.
 //! `cargo xtask layers` draws the modules of each crate and fails on a cycle.
 //! `cargo xtask links` checks the links between pages, and that the book has every page.
 //! `cargo xtask words` finds words of the old voice; `xtask/data/words.toml` has better ones.
@@ -32,6 +33,7 @@ mod schemas;
 mod spread;
 #[path = "../../crates/oomph-vgpu/build/table.rs"]
 mod table;
+mod test_tiers;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -120,6 +122,12 @@ enum Command {
         #[arg(long)]
         fast: bool,
     },
+    /// Run the tests of the workspace and add them up: a short tier that covers every crate and capability, or all.
+    Test {
+        /// Everything: all programs of the acceptance tests, oomph-fleet, the Python package.
+        #[arg(long)]
+        all: bool,
+    },
     /// Check the links between pages, and that the book has every page.
     Links,
     /// Draw the modules of each crate, and fail on a cycle (xtask/data/layers.toml lists those that are left).
@@ -167,6 +175,7 @@ fn main() -> ExitCode {
         Command::Spread { recordings, workspaces, csv } => spread::measure(&recordings, workspaces, csv.as_deref()),
         Command::Dist { platform, out } => dist::run(platform, out.as_deref()),
         Command::Check { fast } => check::run(fast),
+        Command::Test { all } => test_tiers::run(all),
         Command::Links => links::run(),
         Command::Layers { only, quiet, write } => layers::run(&layers::Request { only, quiet, write }),
         Command::Words { list, write } => words::run(words::Request { list, write }),

@@ -2,7 +2,8 @@
 //! themselves print.
 //!
 //! Each row of the table in `programs.rs` is a test, and so is each function of `scenarios.rs`. The usual arguments
-//! work: `cargo test -p acceptance -- flux` runs the rows with that in their name.
+//! work: `cargo test -p acceptance -- flux` runs the rows with that in their name. Without a name only the short tier runs
+//! (`tiers.rs`).
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod again;
@@ -67,6 +68,8 @@ mod serving;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod sweeping;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+mod tiers;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod tune;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 mod watching;
@@ -83,6 +86,8 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // The programs are large and the machine may be small: two at a time, and a heavy one alone (`run::Turn`).
     arguments.test_threads = Some(arguments.test_threads.unwrap_or(2).min(2));
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
+    let trials = || if arguments.filter.is_some() { trials() } else { tiers::of_this_run(trials()) };
     let conclusion = libtest_mimic::run(&arguments, trials());
     #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
     for (name, time) in again::slowest(SLOWEST) {

@@ -1,0 +1,199 @@
+//! Runs the tests and adds them up: those of the workspace, or with `--all` everything.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+/// Set to `all`, it asks the acceptance tests for those beyond the short tier too (`acceptance/tests/acceptance/tiers.rs`).
+const TESTS: &str = "OOMPH_TESTS";
+
+/// The program that is a workspace of its own.
+const FLEET: &str = "crates/oomph-fleet/Cargo.toml";
+
+/// What the Python package's tests are run with.
+const REQUIREMENTS: &str = "acceptance/requirements/torch-2.15.txt";
+
+/// Runs the tests, prints what they print and their totals.
+///
+/// # Errors
+/// When a test fails, or cannot be built or started.
+pub fn run(all: bool) -> Result<()> {
+    let mut totals = Totals::default();
+    let mut failed = Vec::new();
+    let mut step = |name: &'static str, command: &mut Command| -> Result<()> {
+        println!("\n== {name}");
+        let begun = Instant::now();
+        if !heard(command, &mut totals)? {
+            failed.push(name);
+        }
+        totals.times.push((name, begun.elapsed()));
+        Ok(())
+    };
+    // What passes is asked for its output too: a test that had to leave something out says so there.
+    let mut workspace = cargo(&["test", "--release", "--workspace", "--no-fail-fast", "--", "--show-output"]);
+    step("tests of the workspace", workspace.env(TESTS, if all { "all" } else { "short" }))?;
+    if all {
+        // Not in release: DataFusion takes many times as long to optimise as these tests take to run.
+        let fleet = ["test", "--manifest-path", FLEET, "--no-fail-fast", "--", "--show-output"];
+        step("tests of oomph-fleet", &mut cargo(&fleet))?;
+        let mut python = Command::new(python_with_torch().unwrap_or_else(|| "python3".into()));
+        step("tests of the Python package", python.args(["-m", "unittest", "discover", "-s", "python/tests"]))?;
+    }
+    totals.print();
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// The root of the repository, which all commands are run in.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+/// Runs a command, prints what it prints but for the output of tests that passed, and adds up its results. Says whether
+/// it succeeded.
+fn heard(command: &mut Command, totals: &mut Totals) -> Result<bool> {
+    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    command.current_dir(root()).stdout(writer.try_clone().context("cannot make a pipe")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    // The command holds the ends for writing, and the reader would wait for them.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut hidden = false;
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.context("cannot read what the tests print")?;
+        let line = String::from_utf8_lossy(&line);
+        hidden = match line.trim_end() {
+            "successes:" => true,
+            line if line == "failures:" || line.starts_with("test result: ") => false,
+            _ => hidden,
+        };
+        if !hidden {
+            println!("{line}");
+        }
+        totals.hear(&line);
+    }
+    Ok(child.wait().context("the tests cannot be waited for")?.success())
+}
+
+/// The python of the environment that the acceptance tests have made. A program that only prints its interpreter is the
+/// simplest way to ask oomph for it.
+fn python_with_torch() -> Option<OsString> {
+    let requirements = std::fs::read_to_string(root().join(REQUIREMENTS)).ok()?;
+    let mut command = Command::new(root().join("target/release/oomph"));
+    command.current_dir(root()).arg("dry-run");
+    for requirement in requirements.lines().filter(|line| !line.is_empty()) {
+        command.args(["--with", requirement]);
+    }
+    let output = command.args(["--", "python", "-c", "import sys; print('python=' + sys.executable)"]).output().ok()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().find_map(|line| line.strip_prefix("python=")).map(OsString::from)
+}
+
+/// The sums of all that was run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Totals {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    python: u64,
+    python_verdict: String,
+    /// What was left out, and why, each once.
+    skipped: Vec<String>,
+    /// What failed at first and passed the second time, with its story.
+    flaky: Vec<String>,
+    in_story: bool,
+    times: Vec<(&'static str, Duration)>,
+}
+
+impl Totals {
+    /// Takes a line of a command's output.
+    fn hear(&mut self, line: &str) {
+        let line = line.trim_end();
+        if line.starts_with("flaky: ") {
+            self.in_story = true;
+        }
+        if self.in_story {
+            self.flaky.push(line.to_owned());
+            self.in_story = !line.starts_with("end of flaky ");
+            return;
+        }
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.passed += figure_before(result, " passed");
+            self.failed += figure_before(result, " failed");
+            self.ignored += figure_before(result, " ignored");
+        } else if let Some(ran) = line.strip_prefix("Ran ") {
+            self.python += ran.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        } else if line.starts_with("OK") || line.starts_with("FAILED (") {
+            self.python_verdict = line.to_owned();
+        } else if (line.contains("skipped: ")
+            || line.contains(": skipped, because ")
+            || line.contains("is not tried, because "))
+            && !self.skipped.iter().any(|known| known == line)
+        {
+            self.skipped.push(line.to_owned());
+        }
+    }
+
+    fn print(&self) {
+        println!("\n== totals");
+        println!("rust: {} passed, {} failed, {} ignored", self.passed, self.failed, self.ignored);
+        if self.python > 0 {
+            println!("python: {} run, {}", self.python, self.python_verdict);
+        }
+        println!("left out, with the reason: {}", self.skipped.len());
+        for line in &self.skipped {
+            println!("  {line}");
+        }
+        for line in &self.flaky {
+            println!("{line}");
+        }
+        println!("flaky: {}", self.flaky.iter().filter(|line| line.starts_with("flaky: ")).count());
+        for (name, time) in &self.times {
+            println!("{:6.0} s  {name}", time.as_secs_f64());
+        }
+    }
+}
+
+/// The whole number in front of a word: 12 for `12 passed`.
+fn figure_before(text: &str, word: &str) -> u64 {
+    let before = text.split(word).next().unwrap_or_default();
+    let digits = before.rsplit(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let mut totals = Totals::default();
+        for line in [
+            "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            "test result: FAILED. 216 passed; 1 failed; 26 ignored; 0 measured; 0 filtered out; finished in 2700.1s",
+            "skipped: ../shared/data is not there",
+            "skipped: ../shared/data is not there",
+            "serving: vllm is not tried, because OOMPH_FRAMEWORKS does not name it",
+            "flaky: fix::trainer failed, and passed when it was run again. It had failed so:",
+            "a line with test result: ok. 5 passed",
+            "end of flaky fix::trainer",
+            "Ran 299 tests in 360.0s",
+            "OK (skipped=2)",
+        ] {
+            totals.hear(line);
+        }
+        assert_eq!((totals.passed, totals.failed, totals.ignored), (228, 1, 29));
+        assert_eq!((totals.python, totals.python_verdict.as_str()), (299, "OK (skipped=2)"));
+        assert_eq!(totals.skipped.len(), 2);
+        assert_eq!((totals.flaky.len(), totals.in_story), (3, false));
+    }
+}
