@@ -26,6 +26,7 @@ mod library {
     pub(crate) mod activity;
     pub(crate) mod attributes;
     pub(crate) mod books;
+    pub(crate) mod boundary;
     pub(crate) mod capture;
     pub(crate) mod cubin;
     pub(crate) mod cublas;
