@@ -13,7 +13,7 @@ mod descriptors;
 
 pub use descriptors::*;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use crate::cublas::versions::{library_version, property, put};
 use crate::{device, trace};
@@ -266,8 +266,8 @@ pub unsafe fn cusparseGetProperty(kind: c_int, value: *mut c_int) -> u32 {
 }
 
 /// The name of a status.
-pub unsafe fn cusparseGetErrorName(status: c_int) -> *const c_char {
-    let name = match status {
+pub fn cusparseGetErrorName(status: c_int) -> &'static CStr {
+    match status {
         0 => c"CUSPARSE_STATUS_SUCCESS",
         1 => c"CUSPARSE_STATUS_NOT_INITIALIZED",
         2 => c"CUSPARSE_STATUS_ALLOC_FAILED",
@@ -275,13 +275,12 @@ pub unsafe fn cusparseGetErrorName(status: c_int) -> *const c_char {
         10 => c"CUSPARSE_STATUS_NOT_SUPPORTED",
         11 => c"CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
         _ => c"CUSPARSE_STATUS_INTERNAL_ERROR",
-    };
-    name.as_ptr()
+    }
 }
 
 /// What a status means.
-pub unsafe fn cusparseGetErrorString(status: c_int) -> *const c_char {
-    let text = match status {
+pub fn cusparseGetErrorString(status: c_int) -> &'static CStr {
+    match status {
         0 => c"success",
         1 => c"initialization error",
         2 => c"out of memory",
@@ -289,8 +288,7 @@ pub unsafe fn cusparseGetErrorString(status: c_int) -> *const c_char {
         10 => c"operation not supported",
         11 => c"insufficient resources",
         _ => c"internal error",
-    };
-    text.as_ptr()
+    }
 }
 
 #[cfg(test)]
