@@ -8,6 +8,7 @@
 //! - [`Items`], [`Room`]: several values, as many as the parameter in brackets says (`name: out bytes1[length]`);
 //! - [`Record`]: a structure whose fields lie at known places;
 //! - [`Text`]: a string that ends with a zero byte;
+//! - [`Handle`]: an object of this library that the program holds by its address;
 //! - [`Memory`]: a place of the program's or of a card;
 //! - a raw pointer, or a number: nothing is looked at.
 //!
@@ -22,8 +23,10 @@
 #![allow(dead_code, reason = "all kinds of parameters have the same methods, whichever of them are used")]
 
 mod many;
+mod object;
 
 pub use many::*;
+pub use object::*;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;

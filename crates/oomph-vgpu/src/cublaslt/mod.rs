@@ -9,7 +9,7 @@
 
 mod attributes;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use crate::cublas::products::allows_tensor_cores;
 use crate::cublas::versions::{library_version, property, put, runtime_number};
@@ -62,15 +62,13 @@ pub unsafe fn cublasLtGetProperty(kind: c_int, value: *mut c_int) -> u32 {
 }
 
 /// The name of a status, which cuBLASLt shares with cuBLAS.
-pub unsafe fn cublasLtGetStatusName(status: c_int) -> *const c_char {
-    // SAFETY: the function only looks at its number.
-    unsafe { crate::cublas::cublasGetStatusName(status) }
+pub fn cublasLtGetStatusName(status: c_int) -> &'static CStr {
+    crate::cublas::cublasGetStatusName(status)
 }
 
 /// What a status means.
-pub unsafe fn cublasLtGetStatusString(status: c_int) -> *const c_char {
-    // SAFETY: as above.
-    unsafe { crate::cublas::cublasGetStatusString(status) }
+pub fn cublasLtGetStatusString(status: c_int) -> &'static CStr {
+    crate::cublas::cublasGetStatusString(status)
 }
 
 /// Defines the functions that set and get a descriptor's attributes.
