@@ -308,6 +308,11 @@ impl FromC<Any> for Memory<'_> {
 }
 
 impl<'a> Memory<'a> {
+    /// Whether the program passed nothing.
+    pub fn is_null(self) -> bool {
+        self.at.is_null()
+    }
+
     /// Where it begins.
     pub fn address(self) -> *mut c_void {
         self.at

@@ -41,6 +41,11 @@ impl<T: Object> Handle<'_, T> {
         self.at.is_null()
     }
 
+    /// The handle as a number, for what is done after the call.
+    pub fn address(&self) -> usize {
+        self.at as usize
+    }
+
     /// The object.
     pub fn get(&self) -> Option<&T> {
         if self.at.is_null() || !self.at.is_aligned() {
