@@ -166,6 +166,14 @@ macro_rules! one {
 }
 one! { In Out InOut }
 
+/// The driver API calls an address of a card's a 64-bit number.
+impl<T> FromC<Number<u64>> for Out<'_, *mut T> {
+    #[inline(always)]
+    unsafe fn from_c(pointer: *mut c_void) -> Self {
+        Out { at: pointer.cast(), call: PhantomData }
+    }
+}
+
 /// A value that the program passes, or null.
 #[derive(Debug)]
 pub struct In<'a, T> {

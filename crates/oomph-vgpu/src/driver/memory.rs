@@ -5,102 +5,96 @@ use std::ffi::{c_int, c_uint, c_void};
 use oomph_ledger::Kind;
 
 use crate::abi::Bytes64;
+use crate::boundary::Out;
 use crate::driver::{DevicePointer, address, answer, hand_out, ordinal_of_card, put};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{device, ipc, memory, pool, stream, transfer, virtual_memory};
 
-unsafe fn hand_out_pointer(to: *mut *mut c_void, made: Result<*mut c_void, u32>) -> u32 {
-    unsafe { hand_out(to, made, std::ptr::null_mut()) }
+fn hand_out_pointer(to: Out<'_, *mut c_void>, made: Result<*mut c_void, u32>) -> u32 {
+    hand_out(to, made, std::ptr::null_mut())
 }
 
-pub unsafe fn cuMemAlloc_v2(to: *mut *mut c_void, size: usize) -> u32 {
+pub fn cuMemAlloc_v2(to: Out<'_, *mut c_void>, size: usize) -> u32 {
     if size == 0 {
         return INVALID_VALUE;
     }
-    unsafe { hand_out_pointer(to, memory::allocate(size, Kind::Malloc)) }
+    hand_out_pointer(to, memory::allocate(size, Kind::Malloc))
 }
 
-pub unsafe fn cuMemAllocPitch_v2(
-    to: *mut *mut c_void,
-    pitch: *mut usize,
+pub fn cuMemAllocPitch_v2(
+    to: Out<'_, *mut c_void>,
+    pitch: Out<'_, usize>,
     width: usize,
     height: usize,
     _element: c_uint,
 ) -> u32 {
     let row = width.next_multiple_of(512);
-    unsafe { put(pitch, row) };
-    unsafe { cuMemAlloc_v2(to, row.saturating_mul(height)) }
+    pitch.set(row);
+    cuMemAlloc_v2(to, row.saturating_mul(height))
 }
 
-pub unsafe fn cuMemAllocManaged(to: *mut *mut c_void, size: usize, _flags: c_uint) -> u32 {
-    unsafe { hand_out_pointer(to, memory::allocate(size, Kind::Managed)) }
+pub fn cuMemAllocManaged(to: Out<'_, *mut c_void>, size: usize, _flags: c_uint) -> u32 {
+    hand_out_pointer(to, memory::allocate(size, Kind::Managed))
 }
 
-pub unsafe fn cuMemFree_v2(pointer: DevicePointer) -> u32 {
+pub fn cuMemFree_v2(pointer: DevicePointer) -> u32 {
     memory::free(address(pointer))
 }
 
-pub unsafe fn cuMemAllocAsync(to: *mut *mut c_void, size: usize, _stream: *mut c_void) -> u32 {
-    unsafe { hand_out_pointer(to, pool::allocate(std::ptr::null_mut(), size)) }
+pub fn cuMemAllocAsync(to: Out<'_, *mut c_void>, size: usize, _stream: *mut c_void) -> u32 {
+    hand_out_pointer(to, pool::allocate(std::ptr::null_mut(), size))
 }
 
-pub unsafe fn cuMemAllocFromPoolAsync(
-    to: *mut *mut c_void,
-    size: usize,
-    pool: *mut c_void,
-    _stream: *mut c_void,
-) -> u32 {
-    unsafe { hand_out_pointer(to, pool::allocate(pool, size)) }
+pub fn cuMemAllocFromPoolAsync(to: Out<'_, *mut c_void>, size: usize, pool: *mut c_void, _stream: *mut c_void) -> u32 {
+    hand_out_pointer(to, pool::allocate(pool, size))
 }
 
-pub unsafe fn cuMemFreeAsync(pointer: DevicePointer, _stream: *mut c_void) -> u32 {
+pub fn cuMemFreeAsync(pointer: DevicePointer, _stream: *mut c_void) -> u32 {
     memory::free(address(pointer))
 }
 
-pub unsafe fn cuMemAllocHost_v2(to: *mut *mut c_void, size: usize) -> u32 {
-    unsafe { hand_out_pointer(to, memory::allocate_host(size)) }
+pub fn cuMemAllocHost_v2(to: Out<'_, *mut c_void>, size: usize) -> u32 {
+    hand_out_pointer(to, memory::allocate_host(size))
 }
 
-pub unsafe fn cuMemHostAlloc(to: *mut *mut c_void, size: usize, _flags: c_uint) -> u32 {
-    unsafe { hand_out_pointer(to, memory::allocate_host(size)) }
+pub fn cuMemHostAlloc(to: Out<'_, *mut c_void>, size: usize, _flags: c_uint) -> u32 {
+    hand_out_pointer(to, memory::allocate_host(size))
 }
 
-pub unsafe fn cuMemFreeHost(pointer: *mut c_void) -> u32 {
+pub fn cuMemFreeHost(pointer: *mut c_void) -> u32 {
     memory::free_host(pointer)
 }
 
-pub unsafe fn cuMemHostRegister_v2(pointer: *mut c_void, size: usize, _flags: c_uint) -> u32 {
+pub fn cuMemHostRegister_v2(pointer: *mut c_void, size: usize, _flags: c_uint) -> u32 {
     memory::register_host(pointer, size)
 }
 
-pub unsafe fn cuMemHostUnregister(pointer: *mut c_void) -> u32 {
+pub fn cuMemHostUnregister(pointer: *mut c_void) -> u32 {
     memory::unregister_host(pointer)
 }
 
-pub unsafe fn cuMemHostGetDevicePointer_v2(to: *mut *mut c_void, host: *mut c_void, _flags: c_uint) -> u32 {
-    unsafe { put(to, host) };
+pub fn cuMemHostGetDevicePointer_v2(to: Out<'_, *mut c_void>, host: *mut c_void, _flags: c_uint) -> u32 {
+    to.set(host);
     SUCCESS
 }
 
-pub unsafe fn cuMemHostGetFlags(flags: *mut c_uint, _host: *mut c_void) -> u32 {
-    unsafe { put(flags, 0) };
+pub fn cuMemHostGetFlags(flags: Out<'_, c_uint>, _host: *mut c_void) -> u32 {
+    flags.set(0);
     SUCCESS
 }
 
-pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
-    answer(memory::info().map(|(free_bytes, total_bytes)| unsafe {
-        put(free, free_bytes);
-        put(total, total_bytes);
+pub fn cuMemGetInfo_v2(free: Out<'_, usize>, total: Out<'_, usize>) -> u32 {
+    answer(memory::info().map(|(free_bytes, total_bytes)| {
+        free.set(free_bytes);
+        total.set(total_bytes);
     }))
 }
 
-pub unsafe fn cuMemGetAddressRange_v2(base: *mut usize, size: *mut usize, pointer: DevicePointer) -> u32 {
+pub fn cuMemGetAddressRange_v2(base: Out<'_, u64>, size: Out<'_, usize>, pointer: DevicePointer) -> u32 {
     let Some(block) = memory::find(address(pointer)) else { return INVALID_VALUE };
-    unsafe {
-        put(base, block.start);
-        put(size, block.size);
-    }
+    base.set(block.start as u64);
+    size.set(block.size);
     SUCCESS
 }
 
@@ -182,18 +176,18 @@ pub unsafe fn cuPointerGetAttributes(
     SUCCESS
 }
 
-pub unsafe fn cuPointerSetAttribute(_value: *const c_void, _attribute: c_int, _pointer: DevicePointer) -> u32 {
+pub fn cuPointerSetAttribute(_value: *const c_void, _attribute: c_int, _pointer: DevicePointer) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetDefaultMemPool(to: *mut *mut c_void, ordinal: c_int) -> u32 {
+pub fn cuDeviceGetDefaultMemPool(to: Out<'_, *mut c_void>, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return device::missing() };
-    unsafe { put(to, pool::default_of(device, ordinal as usize)) };
+    to.set(pool::default_of(device, ordinal as usize));
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetMemPool(to: *mut *mut c_void, ordinal: c_int) -> u32 {
-    unsafe { cuDeviceGetDefaultMemPool(to, ordinal) }
+pub fn cuDeviceGetMemPool(to: Out<'_, *mut c_void>, ordinal: c_int) -> u32 {
+    cuDeviceGetDefaultMemPool(to, ordinal)
 }
 
 /// The beginning of `CUmemPoolProps` and of `CUmemAllocationProp`, which is the same: type, handle types, location.
@@ -221,19 +215,19 @@ pub(super) unsafe fn located(properties: *const AllocationProperties) -> Result<
     Ok(Some((device, properties.location as usize)))
 }
 
-pub unsafe fn cuMemPoolCreate(to: *mut *mut c_void, properties: *const c_void) -> u32 {
+pub unsafe fn cuMemPoolCreate(to: Out<'_, *mut c_void>, properties: *const c_void) -> u32 {
     let made = unsafe { located(properties.cast()) }.and_then(|place| {
         let (device, ordinal) = place.ok_or(crate::status::NOT_SUPPORTED)?;
         Ok(pool::create(device, ordinal))
     });
-    unsafe { hand_out_pointer(to, made) }
+    hand_out_pointer(to, made)
 }
 
-pub unsafe fn cuMemPoolDestroy(pool: *mut c_void) -> u32 {
+pub fn cuMemPoolDestroy(pool: *mut c_void) -> u32 {
     pool::destroy(pool)
 }
 
-pub unsafe fn cuMemPoolTrimTo(pool: *mut c_void, keep: usize) -> u32 {
+pub fn cuMemPoolTrimTo(pool: *mut c_void, keep: usize) -> u32 {
     pool::trim(pool, keep)
 }
 
@@ -260,7 +254,7 @@ pub unsafe fn cuMemPoolSetAttribute(pool: *mut c_void, attribute: c_int, value: 
     pool::set_attribute(pool, attribute, value)
 }
 
-pub unsafe fn cuMemPoolSetAccess(_pool: *mut c_void, _map: *const c_void, _count: usize) -> u32 {
+pub fn cuMemPoolSetAccess(_pool: *mut c_void, _map: *const c_void, _count: usize) -> u32 {
     SUCCESS
 }
 
@@ -356,26 +350,26 @@ pub unsafe fn cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, s
     unsafe { fill(to, value, 4, count, stream) }
 }
 
-pub unsafe fn cuIpcGetMemHandle(handle: *mut Bytes64, pointer: DevicePointer) -> u32 {
-    unsafe { hand_out(handle, ipc::export(pointer as *const c_void), Bytes64([0; 8])) }
+pub fn cuIpcGetMemHandle(handle: Out<'_, Bytes64>, pointer: DevicePointer) -> u32 {
+    hand_out(handle, ipc::export(pointer as *const c_void), Bytes64([0; 8]))
 }
 
-pub unsafe fn cuIpcOpenMemHandle_v2(to: *mut DevicePointer, handle: Bytes64, _flags: c_uint) -> u32 {
-    unsafe { hand_out(to, ipc::open(handle).map(|start| start as DevicePointer), 0) }
+pub fn cuIpcOpenMemHandle_v2(to: Out<'_, DevicePointer>, handle: Bytes64, _flags: c_uint) -> u32 {
+    hand_out(to, ipc::open(handle).map(|start| start as DevicePointer), 0)
 }
 
-pub unsafe fn cuIpcCloseMemHandle(pointer: DevicePointer) -> u32 {
+pub fn cuIpcCloseMemHandle(pointer: DevicePointer) -> u32 {
     answer(ipc::close(pointer as *const c_void))
 }
 
-pub unsafe fn cuIpcGetEventHandle(handle: *mut Bytes64, _event: *mut c_void) -> u32 {
-    unsafe { put(handle, ipc::export_event()) };
+pub fn cuIpcGetEventHandle(handle: Out<'_, Bytes64>, _event: *mut c_void) -> u32 {
+    handle.set(ipc::export_event());
     SUCCESS
 }
 
-pub unsafe fn cuIpcOpenEventHandle(event: *mut *mut c_void, handle: Bytes64) -> u32 {
+pub fn cuIpcOpenEventHandle(event: Out<'_, *mut c_void>, handle: Bytes64) -> u32 {
     if !ipc::is_event(handle) {
         return INVALID_VALUE;
     }
-    unsafe { hand_out(event, stream::create_event(0), std::ptr::null_mut()) }
+    hand_out(event, stream::create_event(0), std::ptr::null_mut())
 }

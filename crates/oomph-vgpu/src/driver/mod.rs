@@ -27,6 +27,7 @@ pub use virtual_ranges::*;
 
 use std::ffi::{c_int, c_void};
 
+use crate::boundary::Out;
 use crate::status::SUCCESS;
 use crate::{device, loader};
 
@@ -65,14 +66,14 @@ unsafe fn put<T>(to: *mut T, value: T) {
 }
 
 /// Writes an allocation's address, or null with its failure.
-unsafe fn hand_out<T>(to: *mut T, made: Result<T, u32>, none: T) -> u32 {
+fn hand_out<T: Copy>(to: Out<'_, T>, made: Result<T, u32>, none: T) -> u32 {
     match made {
         Ok(value) => {
-            unsafe { put(to, value) };
+            to.set(value);
             SUCCESS
         }
         Err(status) => {
-            unsafe { put(to, none) };
+            to.set(none);
             status
         }
     }

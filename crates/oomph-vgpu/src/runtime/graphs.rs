@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::boundary::Out;
 use crate::runtime::{answer, fail, put};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{capture, graph_memory, handle, loader, stream};
@@ -13,49 +14,49 @@ const KIND_PARAMETERS: usize = 16;
 /// Size of `cudaGraphExecUpdateResultInfo`, in bytes; all zeros mean that the update was done.
 const UPDATE_RESULT_BYTES: usize = 24;
 
-pub unsafe fn cudaGraphCreate(graph: *mut *mut c_void, _flags: u32) -> u32 {
-    unsafe { put(graph, capture::create_graph()) };
+pub fn cudaGraphCreate(graph: Out<'_, *mut c_void>, _flags: u32) -> u32 {
+    graph.set(capture::create_graph());
     SUCCESS
 }
 
-pub unsafe fn cudaGraphDestroy(graph: *mut c_void) -> u32 {
+pub fn cudaGraphDestroy(graph: *mut c_void) -> u32 {
     capture::destroy_graph(graph);
     graph_memory::forget(graph);
     SUCCESS
 }
 
-pub unsafe fn cudaGraphClone(copy: *mut *mut c_void, original: *mut c_void) -> u32 {
+pub fn cudaGraphClone(copy: Out<'_, *mut c_void>, original: *mut c_void) -> u32 {
     let made = capture::create_graph();
     capture::add_nodes(made, capture::nodes(original));
     graph_memory::share(original, made);
-    unsafe { put(copy, made) };
+    copy.set(made);
     SUCCESS
 }
 
 /// Until CUDA 11 the third argument was a place for a node that is at fault.
-pub unsafe fn cudaGraphInstantiate(executable: *mut *mut c_void, graph: *mut c_void, flags: u64) -> u32 {
+pub unsafe fn cudaGraphInstantiate(executable: Out<'_, *mut c_void>, graph: *mut c_void, flags: u64) -> u32 {
     if loader::runtime_major() <= 11 {
         unsafe { put(flags as *mut *mut c_void, std::ptr::null_mut()) };
     }
-    unsafe { cudaGraphInstantiateWithFlags(executable, graph, flags) }
+    cudaGraphInstantiateWithFlags(executable, graph, flags)
 }
 
-pub unsafe fn cudaGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, _flags: u64) -> u32 {
+pub fn cudaGraphInstantiateWithFlags(executable: Out<'_, *mut c_void>, graph: *mut c_void, _flags: u64) -> u32 {
     let made = handle::fresh();
     graph_memory::share(graph, made);
-    unsafe { put(executable, made) };
+    executable.set(made);
     SUCCESS
 }
 
-pub unsafe fn cudaGraphInstantiateWithParams(
-    executable: *mut *mut c_void,
+pub fn cudaGraphInstantiateWithParams(
+    executable: Out<'_, *mut c_void>,
     graph: *mut c_void,
     _parameters: *mut c_void,
 ) -> u32 {
-    unsafe { cudaGraphInstantiateWithFlags(executable, graph, 0) }
+    cudaGraphInstantiateWithFlags(executable, graph, 0)
 }
 
-pub unsafe fn cudaGraphExecDestroy(executable: *mut c_void) -> u32 {
+pub fn cudaGraphExecDestroy(executable: *mut c_void) -> u32 {
     graph_memory::forget(executable);
     SUCCESS
 }
@@ -66,13 +67,13 @@ pub unsafe fn cudaGraphExecUpdate(
     executable: *mut c_void,
     graph: *mut c_void,
     result: *mut c_void,
-    older_result: *mut c_int,
+    older_result: Out<'_, c_int>,
 ) -> u32 {
     graph_memory::share(graph, executable);
     if loader::runtime_major() <= 11 {
         unsafe {
             put(result.cast::<*mut c_void>(), std::ptr::null_mut());
-            put(older_result, 0);
+            older_result.set(0);
         }
     } else {
         unsafe { put(result.cast(), [0_u8; UPDATE_RESULT_BYTES]) };
@@ -80,7 +81,7 @@ pub unsafe fn cudaGraphExecUpdate(
     SUCCESS
 }
 
-pub unsafe fn cudaGraphLaunch(_executable: *mut c_void, handle: *mut c_void) -> u32 {
+pub fn cudaGraphLaunch(_executable: *mut c_void, handle: *mut c_void) -> u32 {
     match stream::get(handle) {
         Ok(_) => SUCCESS,
         Err(failure) => fail(failure),
@@ -142,16 +143,16 @@ pub unsafe fn cudaGraphNodeGetDependentNodes(
     unsafe { no_edges(count, data.cast()) }
 }
 
-pub unsafe fn cudaGraphNodeGetType(_node: *mut c_void, kind: *mut c_int) -> u32 {
+pub fn cudaGraphNodeGetType(_node: *mut c_void, kind: Out<'_, c_int>) -> u32 {
     // 0 is a kernel.
-    unsafe { put(kind, 0) };
+    kind.set(0);
     SUCCESS
 }
 
 /// Adds a node of any kind and hands out its handle. Before CUDA 13 the argument of data about edges was missing, and
 /// the parameters came where the count is now.
 pub unsafe fn cudaGraphAddNode(
-    node: *mut *mut c_void,
+    node: Out<'_, *mut c_void>,
     graph: *mut c_void,
     dependencies: *const c_void,
     data: *const c_void,
@@ -163,7 +164,7 @@ pub unsafe fn cudaGraphAddNode(
 }
 
 pub unsafe fn cudaGraphAddNode_v2(
-    node: *mut *mut c_void,
+    node: Out<'_, *mut c_void>,
     graph: *mut c_void,
     _dependencies: *const c_void,
     _data: *const c_void,
@@ -175,12 +176,12 @@ pub unsafe fn cudaGraphAddNode_v2(
         return unsafe { cudaGraphAddMemAllocNode(node, graph, std::ptr::null(), 0, parameters) };
     }
     capture::add_nodes(graph, 1);
-    unsafe { put(node, handle::fresh()) };
+    node.set(handle::fresh());
     SUCCESS
 }
 
 pub unsafe fn cudaGraphAddMemAllocNode(
-    node: *mut *mut c_void,
+    node: Out<'_, *mut c_void>,
     graph: *mut c_void,
     _dependencies: *const c_void,
     _count: usize,
@@ -193,7 +194,7 @@ pub unsafe fn cudaGraphAddMemAllocNode(
     let allocated = unsafe { graph_memory::allocate(graph, made, parameters) };
     if allocated.is_ok() {
         capture::add_nodes(graph, 1);
-        unsafe { put(node, made) };
+        node.set(made);
     }
     answer(allocated)
 }

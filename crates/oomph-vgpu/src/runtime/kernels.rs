@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::abi::Bytes12;
+use crate::boundary::Out;
 use crate::driver::attributes;
 use crate::module::{self, Attributes};
 use crate::runtime::{answer, fail, put};
@@ -26,22 +27,22 @@ thread_local! {
     };
 }
 
-pub unsafe fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: *mut c_void) -> c_uint {
+pub fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: *mut c_void) -> c_uint {
     CONFIGURATION.set(Configuration { grid, block, shared, stream });
     0
 }
 
 pub unsafe fn __cudaPopCallConfiguration(
-    grid: *mut Bytes12,
-    block: *mut Bytes12,
-    shared: *mut usize,
+    grid: Out<'_, Bytes12>,
+    block: Out<'_, Bytes12>,
+    shared: Out<'_, usize>,
     stream: *mut c_void,
 ) -> u32 {
     let configuration = CONFIGURATION.get();
     unsafe {
-        put(grid, configuration.grid);
-        put(block, configuration.block);
-        put(shared, configuration.shared);
+        grid.set(configuration.grid);
+        block.set(configuration.block);
+        shared.set(configuration.shared);
         put(stream.cast(), configuration.stream);
     }
     SUCCESS
@@ -51,7 +52,7 @@ pub unsafe fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut c_void {
     unsafe { registered::register(wrapper) }
 }
 
-pub unsafe fn __cudaRegisterFunction(
+pub fn __cudaRegisterFunction(
     binary: *mut c_void,
     function: *const c_char,
     _device_function: *mut c_char,
@@ -66,8 +67,8 @@ pub unsafe fn __cudaRegisterFunction(
     registered::register_kernel(binary, function.cast(), name);
 }
 
-pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void) -> u32 {
-    unsafe { put(kernel, function.cast_mut()) };
+pub fn __cudaGetKernel(kernel: Out<'_, *mut c_void>, function: *const c_void) -> u32 {
+    kernel.set(function.cast_mut());
     SUCCESS
 }
 
@@ -177,69 +178,69 @@ pub unsafe fn cudaFuncGetAttributes(to: *mut FunctionAttributes, function: *cons
     SUCCESS
 }
 
-pub unsafe fn cudaGetFuncBySymbol(function: *mut *mut c_void, symbol: *const c_void) -> u32 {
-    unsafe { put(function, symbol.cast_mut()) };
+pub fn cudaGetFuncBySymbol(function: Out<'_, *mut c_void>, symbol: *const c_void) -> u32 {
+    function.set(symbol.cast_mut());
     SUCCESS
 }
 
-pub unsafe fn cudaFuncGetName(name: *mut *const c_char, function: *const c_void) -> u32 {
+pub fn cudaFuncGetName(name: Out<'_, *const c_char>, function: *const c_void) -> u32 {
     let known = module::kernel(function.cast_mut());
-    unsafe { put(name, known.map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr())) };
+    name.set(known.map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr()));
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-    blocks: *mut c_int,
+pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: Out<'_, c_int>,
     function: *const c_void,
     threads: c_int,
     shared: usize,
 ) -> u32 {
-    unsafe { cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0) }
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0)
 }
 
-pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    blocks: *mut c_int,
+pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    blocks: Out<'_, c_int>,
     function: *const c_void,
     threads: c_int,
     shared: usize,
     _flags: c_uint,
 ) -> u32 {
     let kernel = Attributes::of(function);
-    unsafe { put(blocks, attributes::resident_blocks(&kernel, threads, shared)) };
+    blocks.set(attributes::resident_blocks(&kernel, threads, shared));
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyAvailableDynamicSMemPerBlock(
-    bytes: *mut usize,
+pub fn cudaOccupancyAvailableDynamicSMemPerBlock(
+    bytes: Out<'_, usize>,
     _function: *const c_void,
     blocks: c_int,
     _threads: c_int,
 ) -> u32 {
     let shared = device::current().map_or(49_152, |device| device.description.shared_per_sm as usize);
-    unsafe { put(bytes, shared / blocks.max(1) as usize) };
+    bytes.set(shared / blocks.max(1) as usize);
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyMaxPotentialClusterSize(
-    size: *mut c_int,
+pub fn cudaOccupancyMaxPotentialClusterSize(
+    size: Out<'_, c_int>,
     _function: *const c_void,
     _configuration: *const c_void,
 ) -> u32 {
-    unsafe { put(size, 8) };
+    size.set(8);
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyMaxActiveClusters(
-    clusters: *mut c_int,
+pub fn cudaOccupancyMaxActiveClusters(
+    clusters: Out<'_, c_int>,
     _function: *const c_void,
     _configuration: *const c_void,
 ) -> u32 {
-    unsafe { put(clusters, attributes::max_clusters()) };
+    clusters.set(attributes::max_clusters());
     SUCCESS
 }
 
 pub unsafe fn cudaLibraryLoadData(
-    library: *mut *mut c_void,
+    library: Out<'_, *mut c_void>,
     code: *const c_void,
     _jit_options: *mut c_void,
     _jit_values: *mut *mut c_void,
@@ -249,12 +250,12 @@ pub unsafe fn cudaLibraryLoadData(
     _count: c_uint,
 ) -> u32 {
     let loaded = unsafe { module::load(code) };
-    unsafe { put(library, loaded.unwrap_or(std::ptr::null_mut())) };
+    library.set(loaded.unwrap_or(std::ptr::null_mut()));
     answer(loaded.map(drop))
 }
 
-pub unsafe fn cudaLibraryLoadFromFile(
-    library: *mut *mut c_void,
+pub fn cudaLibraryLoadFromFile(
+    library: Out<'_, *mut c_void>,
     _file: *const c_char,
     _jit_options: *mut c_void,
     _jit_values: *mut *mut c_void,
@@ -263,31 +264,31 @@ pub unsafe fn cudaLibraryLoadFromFile(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
-    unsafe { put(library, module::opaque()) };
+    library.set(module::opaque());
     SUCCESS
 }
 
-pub unsafe fn cudaLibraryUnload(library: *mut c_void) -> u32 {
+pub fn cudaLibraryUnload(library: *mut c_void) -> u32 {
     answer(module::unload(library))
 }
 
-pub unsafe fn cudaLibraryGetKernel(kernel: *mut *mut c_void, library: *mut c_void, name: *const c_char) -> u32 {
+pub unsafe fn cudaLibraryGetKernel(kernel: Out<'_, *mut c_void>, library: *mut c_void, name: *const c_char) -> u32 {
     if name.is_null() {
         return fail(INVALID_VALUE);
     }
     let found = module::function(library, unsafe { CStr::from_ptr(name) });
-    unsafe { put(kernel, found.unwrap_or(std::ptr::null_mut())) };
+    kernel.set(found.unwrap_or(std::ptr::null_mut()));
     answer(found.map(drop))
 }
 
-pub unsafe fn cudaLibraryGetKernelCount(count: *mut c_uint, library: *mut c_void) -> u32 {
-    unsafe { put(count, module::names(library).len() as c_uint) };
+pub fn cudaLibraryGetKernelCount(count: Out<'_, c_uint>, library: *mut c_void) -> u32 {
+    count.set(module::names(library).len() as c_uint);
     SUCCESS
 }
 
 pub unsafe fn cudaLibraryGetGlobal(
-    address: *mut *mut c_void,
-    size: *mut usize,
+    address: Out<'_, *mut c_void>,
+    size: Out<'_, usize>,
     library: *mut c_void,
     name: *const c_char,
 ) -> u32 {
@@ -296,9 +297,7 @@ pub unsafe fn cudaLibraryGetGlobal(
     }
     let found = module::global(library, unsafe { CStr::from_ptr(name) });
     let (at, bytes) = found.unwrap_or((std::ptr::null_mut(), 0));
-    unsafe {
-        put(address, at);
-        put(size, bytes);
-    }
+    address.set(at);
+    size.set(bytes);
     answer(found.map(drop))
 }

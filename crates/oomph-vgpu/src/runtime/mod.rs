@@ -64,11 +64,11 @@ unsafe fn put<T>(to: *mut T, value: T) {
 }
 
 /// The last failure of this thread, which it forgets.
-pub unsafe fn cudaGetLastError() -> u32 {
+pub fn cudaGetLastError() -> u32 {
     LAST_ERROR.replace(SUCCESS)
 }
 
 /// The last failure of this thread.
-pub unsafe fn cudaPeekAtLastError() -> u32 {
+pub fn cudaPeekAtLastError() -> u32 {
     LAST_ERROR.get()
 }
