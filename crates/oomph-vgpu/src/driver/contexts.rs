@@ -143,7 +143,7 @@ pub fn cuCtxGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_in
     SUCCESS
 }
 
-pub unsafe fn cuCtxSynchronize() -> u32 {
+pub fn cuCtxSynchronize() -> u32 {
     if let Err(status) = capture::check_unsafe_call() {
         return status;
     }
@@ -151,8 +151,8 @@ pub unsafe fn cuCtxSynchronize() -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuCtxSynchronize_v2(_context: *mut c_void) -> u32 {
-    unsafe { cuCtxSynchronize() }
+pub fn cuCtxSynchronize_v2(_context: *mut c_void) -> u32 {
+    cuCtxSynchronize()
 }
 
 pub fn cuCtxEnablePeerAccess(context: *mut c_void, _flags: c_uint) -> u32 {

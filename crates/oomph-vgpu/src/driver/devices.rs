@@ -1,16 +1,16 @@
 //! Devices, versions and error texts.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use oomph_ledger::NoteKind;
 
 use crate::activity::site;
 use crate::books;
-use crate::boundary::Out;
+use crate::boundary::{Out, Room, Text};
 use crate::cudnn::namespace;
 use crate::device;
-use crate::driver::{attributes, peers, procedures, put, version};
+use crate::driver::{attributes, peers, procedures, version};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
 
 pub fn cuInit(_flags: c_uint) -> u32 {
@@ -36,21 +36,15 @@ pub fn cuDeviceGet(handle: Out<'_, c_int>, ordinal: c_int) -> u32 {
 }
 
 /// Copies a text into a buffer, cut to fit and terminated.
-unsafe fn put_text(to: *mut c_char, length: c_int, text: &str) {
-    let Ok(room) = usize::try_from(length) else { return };
-    if to.is_null() || room == 0 {
-        return;
-    }
-    let count = text.len().min(room - 1);
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), count);
-        to.add(count).write(0);
+fn put_text(to: Room<'_, u8>, text: &str) {
+    if let Some(room) = to.count().checked_sub(1) {
+        to.fill(text.bytes().take(room).chain([0]));
     }
 }
 
-pub unsafe fn cuDeviceGetName(name: *mut c_char, length: c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceGetName(name: Room<'_, u8>, _length: c_int, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put_text(name, length, &device.description.name) };
+    put_text(name, &device.description.name);
     SUCCESS
 }
 
@@ -94,17 +88,15 @@ pub fn pci_bus_id(ordinal: usize) -> String {
     format!("0000:{:02X}:00.0", ordinal + 1)
 }
 
-pub unsafe fn cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceGetPCIBusId(text: Room<'_, u8>, _length: c_int, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put_text(text, length, &pci_bus_id(device.card)) };
+    put_text(text, &pci_bus_id(device.card));
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: *const c_char) -> u32 {
-    if text.is_null() {
-        return INVALID_VALUE;
-    }
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().to_uppercase();
+pub fn cuDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) -> u32 {
+    let Some(text) = text.get() else { return INVALID_VALUE };
+    let text = text.to_string_lossy().to_uppercase();
     let found =
         device::visible().iter().position(|device| text.ends_with(pci_bus_id(device.card).trim_start_matches('0')));
     match found {
@@ -129,8 +121,8 @@ pub fn cuDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: 
     SUCCESS
 }
 
-pub unsafe fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> u32 {
-    unsafe { put(text, crate::status::text(code as u32).as_ptr().cast()) };
+pub fn cuGetErrorString(code: c_int, text: Out<'_, *const c_char>) -> u32 {
+    text.set(crate::status::text(code as u32).as_ptr().cast());
     SUCCESS
 }
 
@@ -140,30 +132,23 @@ pub fn cuGetErrorName(code: c_int, text: Out<'_, *const c_char>) -> u32 {
 }
 
 /// CUDA 12's signature, with the reason why a symbol was not found: 0 for success, 1 for an unknown one.
-pub unsafe fn cuGetProcAddress_v2(
-    symbol: *const c_char,
+pub fn cuGetProcAddress_v2(
+    symbol: Text<'_>,
     function: Out<'_, *mut c_void>,
     version: c_int,
     _flags: u64,
     result: Out<'_, c_int>,
 ) -> u32 {
-    if symbol.is_null() {
-        return INVALID_VALUE;
-    }
-    let address = procedures::find(unsafe { CStr::from_ptr(symbol) }, version as u32);
+    let Some(symbol) = symbol.get() else { return INVALID_VALUE };
+    let address = procedures::find(symbol, version as u32);
     function.set(address.unwrap_or(std::ptr::null_mut()));
     result.set(c_int::from(address.is_none()));
     if address.is_some() { SUCCESS } else { NOT_FOUND }
 }
 
 /// CUDA 11's signature.
-pub unsafe fn cuGetProcAddress(
-    symbol: *const c_char,
-    function: Out<'_, *mut c_void>,
-    version: c_int,
-    flags: u64,
-) -> u32 {
-    unsafe { cuGetProcAddress_v2(symbol, function, version, flags, Out::null()) }
+pub fn cuGetProcAddress(symbol: Text<'_>, function: Out<'_, *mut c_void>, version: c_int, flags: u64) -> u32 {
+    cuGetProcAddress_v2(symbol, function, version, flags, Out::null())
 }
 
 /// The tables that a statically linked runtime asks for are private to NVIDIA. Without them it reports an unknown error

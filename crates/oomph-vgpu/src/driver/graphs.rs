@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::boundary::Out;
+use crate::boundary::{InOut, Out, Room};
 use crate::runtime;
 
 pub fn cuGraphCreate(graph: Out<'_, *mut c_void>, flags: c_uint) -> u32 {
@@ -48,8 +48,8 @@ pub fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) -> u32 {
     runtime::cudaGraphLaunch(executable, stream)
 }
 
-pub unsafe fn cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) -> u32 {
-    unsafe { runtime::cudaGraphGetNodes(graph, nodes, count) }
+pub fn cuGraphGetNodes(graph: *mut c_void, nodes: Room<'_, *mut c_void>, count: InOut<'_, usize>) -> u32 {
+    runtime::cudaGraphGetNodes(graph, nodes, count)
 }
 
 pub fn cuGraphNodeGetType(node: *mut c_void, kind: Out<'_, c_int>) -> u32 {
@@ -64,6 +64,7 @@ pub unsafe fn cuGraphAddNode(
     count: usize,
     parameters: *mut c_void,
 ) -> u32 {
+    // SAFETY: the contract is that of the runtime's function.
     unsafe { runtime::cudaGraphAddNode_v2(node, graph, dependencies, std::ptr::null(), count, parameters) }
 }
 
@@ -75,6 +76,7 @@ pub unsafe fn cuGraphAddNode_v3(
     count: usize,
     parameters: *mut c_void,
 ) -> u32 {
+    // SAFETY: the contract is that of the runtime's function.
     unsafe { runtime::cudaGraphAddNode_v2(node, graph, dependencies, data, count, parameters) }
 }
 
@@ -85,13 +87,15 @@ pub unsafe fn cuGraphAddMemAllocNode(
     count: usize,
     parameters: *mut c_void,
 ) -> u32 {
+    // SAFETY: the contract is that of the runtime's function.
     unsafe { runtime::cudaGraphAddMemAllocNode(node, graph, dependencies, count, parameters) }
 }
 
 pub unsafe fn cuGraphMemAllocNodeGetParams(node: *mut c_void, parameters: *mut c_void) -> u32 {
+    // SAFETY: the contract is that of the runtime's function.
     unsafe { runtime::cudaGraphMemAllocNodeGetParams(node, parameters) }
 }
 
-pub unsafe fn cuDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: *mut c_void) -> u32 {
-    unsafe { runtime::cudaDeviceGetGraphMemAttribute(ordinal, attribute, value) }
+pub fn cuDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: Out<'_, u64>) -> u32 {
+    runtime::cudaDeviceGetGraphMemAttribute(ordinal, attribute, value)
 }

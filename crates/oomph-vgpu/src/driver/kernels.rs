@@ -1,8 +1,8 @@
 //! Modules, libraries, kernels, launches and occupancy.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::boundary::Out;
+use crate::boundary::{Out, Text};
 use crate::driver::{answer, attributes, hand_out};
 use crate::module::{self, Attributes};
 use crate::status::{INVALID_VALUE, SUCCESS};
@@ -11,6 +11,7 @@ use crate::{capture, device, work};
 const NULL: *mut c_void = std::ptr::null_mut();
 
 pub unsafe fn cuModuleLoadData(to: Out<'_, *mut c_void>, image: *const c_void) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
@@ -21,10 +22,12 @@ pub unsafe fn cuModuleLoadDataEx(
     _options: *mut c_int,
     _values: *mut *mut c_void,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
 pub unsafe fn cuModuleLoadFatBinary(to: Out<'_, *mut c_void>, image: *const c_void) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
@@ -36,11 +39,9 @@ pub fn cuModuleUnload(handle: *mut c_void) -> u32 {
     answer(module::unload(handle))
 }
 
-pub unsafe fn cuModuleGetFunction(to: Out<'_, *mut c_void>, handle: *mut c_void, name: *const c_char) -> u32 {
-    if name.is_null() {
-        return INVALID_VALUE;
-    }
-    unsafe { hand_out(to, module::function(handle, CStr::from_ptr(name)), NULL) }
+pub fn cuModuleGetFunction(to: Out<'_, *mut c_void>, handle: *mut c_void, name: Text<'_>) -> u32 {
+    let Some(name) = name.get() else { return INVALID_VALUE };
+    hand_out(to, module::function(handle, name), NULL)
 }
 
 pub fn cuModuleGetFunctionCount(count: Out<'_, c_uint>, handle: *mut c_void) -> u32 {
@@ -48,16 +49,14 @@ pub fn cuModuleGetFunctionCount(count: Out<'_, c_uint>, handle: *mut c_void) -> 
     SUCCESS
 }
 
-pub unsafe fn cuModuleGetGlobal_v2(
+pub fn cuModuleGetGlobal_v2(
     address: Out<'_, *mut c_void>,
     size: Out<'_, usize>,
     handle: *mut c_void,
-    name: *const c_char,
+    name: Text<'_>,
 ) -> u32 {
-    if name.is_null() {
-        return INVALID_VALUE;
-    }
-    let found = module::global(handle, unsafe { CStr::from_ptr(name) });
+    let Some(name) = name.get() else { return INVALID_VALUE };
+    let found = module::global(handle, name);
     let (at, bytes) = found.unwrap_or((NULL, 0));
     address.set(at);
     size.set(bytes);
@@ -74,6 +73,7 @@ pub unsafe fn cuLibraryLoadData(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
@@ -94,8 +94,8 @@ pub fn cuLibraryUnload(handle: *mut c_void) -> u32 {
     answer(module::unload(handle))
 }
 
-pub unsafe fn cuLibraryGetKernel(to: Out<'_, *mut c_void>, handle: *mut c_void, name: *const c_char) -> u32 {
-    unsafe { cuModuleGetFunction(to, handle, name) }
+pub fn cuLibraryGetKernel(to: Out<'_, *mut c_void>, handle: *mut c_void, name: Text<'_>) -> u32 {
+    cuModuleGetFunction(to, handle, name)
 }
 
 pub fn cuLibraryGetModule(to: Out<'_, *mut c_void>, handle: *mut c_void) -> u32 {
@@ -103,13 +103,13 @@ pub fn cuLibraryGetModule(to: Out<'_, *mut c_void>, handle: *mut c_void) -> u32 
     SUCCESS
 }
 
-pub unsafe fn cuLibraryGetGlobal(
+pub fn cuLibraryGetGlobal(
     address: Out<'_, *mut c_void>,
     size: Out<'_, usize>,
     handle: *mut c_void,
-    name: *const c_char,
+    name: Text<'_>,
 ) -> u32 {
-    unsafe { cuModuleGetGlobal_v2(address, size, handle, name) }
+    cuModuleGetGlobal_v2(address, size, handle, name)
 }
 
 pub fn cuLibraryGetKernelCount(count: Out<'_, c_uint>, handle: *mut c_void) -> u32 {

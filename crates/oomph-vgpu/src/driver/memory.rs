@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use oomph_ledger::Kind;
 
 use crate::abi::Bytes64;
-use crate::boundary::Out;
-use crate::driver::{DevicePointer, address, answer, hand_out, ordinal_of_card, put};
+use crate::boundary::{Out, put};
+use crate::driver::{DevicePointer, address, answer, hand_out, ordinal_of_card};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{device, ipc, memory, pool, stream, transfer, virtual_memory};
@@ -104,6 +104,7 @@ pub unsafe fn cuPointerGetAttribute(value: *mut c_void, attribute: c_int, pointe
     if value.is_null() {
         return INVALID_VALUE;
     }
+    // SAFETY: CUDA's contract: a place as large as the attribute is; null was refused.
     unsafe { write_attribute(value, attribute, address(pointer), block) }
 }
 
@@ -117,6 +118,7 @@ unsafe fn write_attribute(value: *mut c_void, attribute: c_int, pointer: *mut c_
         _ => None,
     }
     .unwrap_or(block.ordinal as c_int);
+    // SAFETY: the caller's promise: a place as large as the attribute is.
     unsafe {
         match attribute {
             // CONTEXT
@@ -160,17 +162,28 @@ pub unsafe fn cuPointerGetAttributes(
     let pointer = address(pointer);
     let block = memory::find(pointer);
     for index in 0..count as usize {
+        // SAFETY: CUDA's contract: `count` attributes and as many places.
         let (attribute, value) = unsafe { (attributes.add(index).read(), values.add(index).read()) };
         if value.is_null() {
             continue;
         }
         match block {
-            // Failures of single attributes leave their value, and are not the call's.
-            Some(block) => drop(unsafe { write_attribute(value, attribute, pointer, block) }),
+            Some(block) => {
+                // Failures of single attributes leave their value, and are not the call's.
+                // SAFETY: CUDA's contract: a place as large as the attribute is; null was left out.
+                let _ = unsafe { write_attribute(value, attribute, pointer, block) };
+            }
             // An unknown pointer has no context, no memory type and no addresses; its ordinal is -2.
-            None if attribute == 9 => unsafe { put(value.cast(), -2_i32) },
-            None if matches!(attribute, 2 | 8 | 13) => unsafe { put(value.cast(), 0_u8) },
-            None => unsafe { put(value.cast(), 0_usize) },
+            None => {
+                // SAFETY: as above.
+                unsafe {
+                    match attribute {
+                        9 => put(value.cast(), -2_i32),
+                        2 | 8 | 13 => put(value.cast(), 0_u8),
+                        _ => put(value.cast(), 0_usize),
+                    }
+                }
+            }
         }
     }
     SUCCESS
@@ -207,6 +220,7 @@ pub(super) unsafe fn located(properties: *const AllocationProperties) -> Result<
     if properties.is_null() {
         return Err(INVALID_VALUE);
     }
+    // SAFETY: the caller's promise; null was refused.
     let properties = unsafe { properties.read() };
     if properties.location_kind != ON_DEVICE {
         return Ok(None);
@@ -216,6 +230,7 @@ pub(super) unsafe fn located(properties: *const AllocationProperties) -> Result<
 }
 
 pub unsafe fn cuMemPoolCreate(to: Out<'_, *mut c_void>, properties: *const c_void) -> u32 {
+    // SAFETY: CUDA's contract: properties that may be read, or null.
     let made = unsafe { located(properties.cast()) }.and_then(|place| {
         let (device, ordinal) = place.ok_or(crate::status::NOT_SUPPORTED)?;
         Ok(pool::create(device, ordinal))
@@ -235,8 +250,10 @@ pub unsafe fn cuMemPoolGetAttribute(pool: *mut c_void, attribute: c_int, value: 
     let Some(found) = pool::attribute(pool, attribute) else { return INVALID_VALUE };
     // Attributes 1 to 3 are switches of type int, the others are 64-bit sizes.
     if (1..=3).contains(&attribute) {
+        // SAFETY: CUDA's contract: a place as large as the attribute is.
         unsafe { put(value.cast::<c_int>(), found as c_int) };
     } else {
+        // SAFETY: CUDA's contract: a place as large as the attribute is.
         unsafe { put(value.cast::<u64>(), found) };
     }
     SUCCESS
@@ -247,8 +264,10 @@ pub unsafe fn cuMemPoolSetAttribute(pool: *mut c_void, attribute: c_int, value: 
         return INVALID_VALUE;
     }
     let value = if (1..=3).contains(&attribute) {
+        // SAFETY: CUDA's contract: a value as large as the attribute is; null was refused.
         u64::from(unsafe { value.cast::<c_uint>().read_unaligned() })
     } else {
+        // SAFETY: CUDA's contract: a value as large as the attribute is; null was refused.
         unsafe { value.cast::<u64>().read_unaligned() }
     };
     pool::set_attribute(pool, attribute, value)
@@ -261,6 +280,7 @@ pub fn cuMemPoolSetAccess(_pool: *mut c_void, _map: *const c_void, _count: usize
 /// A copy between any two places, counted where a stream captures.
 unsafe fn copy(to: *mut c_void, from: *const c_void, size: usize, stream: *mut c_void) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -268,40 +288,49 @@ unsafe fn copy(to: *mut c_void, from: *const c_void, size: usize, stream: *mut c
 /// A fill of `count` elements, counted where a stream captures.
 unsafe fn fill(to: DevicePointer, value: u32, element: usize, count: usize, stream: *mut c_void) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::fill(address(to), value, element, count) };
     SUCCESS
 }
 
 pub unsafe fn cuMemcpy(to: DevicePointer, from: DevicePointer, size: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(address(to), address(from), size) };
     SUCCESS
 }
 
 pub unsafe fn cuMemcpyAsync(to: DevicePointer, from: DevicePointer, size: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), address(from), size, stream) }
 }
 
 pub unsafe fn cuMemcpyHtoD_v2(to: DevicePointer, from: *const c_void, size: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), from, size, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemcpyDtoH_v2(to: *mut c_void, from: DevicePointer, size: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(to, address(from), size, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemcpyDtoD_v2(to: DevicePointer, from: DevicePointer, size: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), address(from), size, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemcpyHtoDAsync_v2(to: DevicePointer, from: *const c_void, size: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), from, size, stream) }
 }
 
 pub unsafe fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: DevicePointer, size: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(to, address(from), size, stream) }
 }
 
 pub unsafe fn cuMemcpyDtoDAsync_v2(to: DevicePointer, from: DevicePointer, size: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), address(from), size, stream) }
 }
 
@@ -312,6 +341,7 @@ pub unsafe fn cuMemcpyPeer(
     _from_context: *mut c_void,
     size: usize,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), address(from), size, std::ptr::null_mut()) }
 }
 
@@ -323,30 +353,37 @@ pub unsafe fn cuMemcpyPeerAsync(
     size: usize,
     stream: *mut c_void,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { copy(address(to), address(from), size, stream) }
 }
 
 pub unsafe fn cuMemsetD8_v2(to: DevicePointer, value: c_uint, count: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { fill(to, value, 1, count, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemsetD16_v2(to: DevicePointer, value: c_uint, count: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { fill(to, value, 2, count, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemsetD32_v2(to: DevicePointer, value: c_uint, count: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { fill(to, value, 4, count, std::ptr::null_mut()) }
 }
 
 pub unsafe fn cuMemsetD8Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { fill(to, value, 1, count, stream) }
 }
 
 pub unsafe fn cuMemsetD16Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { fill(to, value, 2, count, stream) }
 }
 
 pub unsafe fn cuMemsetD32Async(to: DevicePointer, value: c_uint, count: usize, stream: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { fill(to, value, 4, count, stream) }
 }
 

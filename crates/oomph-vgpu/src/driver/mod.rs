@@ -2,7 +2,7 @@
 //!
 //! Every function here has the contract of the CUDA function whose name it bears: pointers are what that function
 //! requires, and its results are CUDA's.
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of CUDA's header")]
 
 pub mod attributes;
 mod contexts;
@@ -55,14 +55,6 @@ fn address(pointer: DevicePointer) -> *mut c_void {
 /// Turns a result into a status.
 fn answer(result: Result<(), u32>) -> u32 {
     result.err().unwrap_or(SUCCESS)
-}
-
-/// Writes an out-parameter that may be null.
-unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: a non-null out-parameter is writable by the contract of every function here.
-        unsafe { to.write_unaligned(value) };
-    }
 }
 
 /// Writes an allocation's address, or null with its failure.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-use crate::boundary::Out;
+use crate::boundary::{InOut, Out};
 use crate::device;
 use crate::driver::{answer, hand_out};
 use crate::runtime::{cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v3};
@@ -57,10 +57,12 @@ pub fn cuStreamWaitEvent(handle: *mut c_void, event: *mut c_void, _flags: c_uint
 }
 
 pub unsafe fn cuStreamAddCallback(handle: *mut c_void, callback: *mut c_void, data: *mut c_void, flags: c_uint) -> u32 {
+    // SAFETY: the contract is that of the runtime's function.
     unsafe { crate::runtime::cudaStreamAddCallback(handle, callback, data, flags) }
 }
 
 pub unsafe fn cuLaunchHostFunc(handle: *mut c_void, callback: *mut c_void, data: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: a function of this type, which takes the data.
     answer(unsafe { stream::host_function(handle, callback, data) })
 }
 
@@ -138,9 +140,9 @@ pub fn cuStreamGetCaptureInfo_v3(
     cudaStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, edges, count)
 }
 
-pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> u32 {
-    if !mode.is_null() {
-        unsafe { mode.write(capture::exchange_mode(mode.read() as u32) as c_int) };
+pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<'_, c_int>) -> u32 {
+    if let Some(asked) = mode.get() {
+        mode.set(capture::exchange_mode(asked as u32) as c_int);
     }
     SUCCESS
 }

@@ -29,6 +29,7 @@ pub unsafe fn cuMemCreate(
     properties: *const AllocationProperties,
     _flags: u64,
 ) -> u32 {
+    // SAFETY: CUDA's contract: properties that may be read, or null.
     let made = unsafe { located(properties) }.and_then(|place| {
         if let Some((device, _)) = place {
             device::activate(device);

@@ -1,11 +1,11 @@
 //! Devices, versions, limits and error texts.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::boundary::Out;
+use crate::boundary::{Out, Room, Text};
 use crate::device;
 use crate::driver::attributes;
-use crate::runtime::{answer, fail, put, status};
+use crate::runtime::{answer, fail, status};
 use crate::status::{INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::{capture, driver, loader, pool, stream};
 
@@ -49,12 +49,12 @@ pub fn cudaDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: 
     SUCCESS
 }
 
-pub unsafe fn cudaDeviceGetPCIBusId(text: *mut c_char, length: c_int, ordinal: c_int) -> u32 {
-    status(unsafe { driver::cuDeviceGetPCIBusId(text, length, ordinal) })
+pub fn cudaDeviceGetPCIBusId(text: Room<'_, u8>, length: c_int, ordinal: c_int) -> u32 {
+    status(driver::cuDeviceGetPCIBusId(text, length, ordinal))
 }
 
-pub unsafe fn cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: *const c_char) -> u32 {
-    status(unsafe { driver::cuDeviceGetByPCIBusId(ordinal, text) })
+pub fn cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) -> u32 {
+    status(driver::cuDeviceGetByPCIBusId(ordinal, text))
 }
 
 pub fn cudaDeviceCanAccessPeer(can: Out<'_, c_int>, ordinal: c_int, peer: c_int) -> u32 {
@@ -96,8 +96,8 @@ pub fn cudaDeviceReset() -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cudaDriverGetVersion(version: *mut c_int) -> u32 {
-    unsafe { put(version, driver::version()) };
+pub fn cudaDriverGetVersion(version: Out<'_, c_int>) -> u32 {
+    version.set(driver::version());
     SUCCESS
 }
 
@@ -141,35 +141,31 @@ pub fn cudaGetErrorName(code: c_int) -> *const c_char {
     crate::status::runtime_name(code as u32).as_ptr().cast()
 }
 
-pub unsafe fn cudaGetDriverEntryPoint(
-    symbol: *const c_char,
+pub fn cudaGetDriverEntryPoint(
+    symbol: Text<'_>,
     function: Out<'_, *mut c_void>,
     _flags: u64,
-    found: *mut c_int,
+    found: Out<'_, c_int>,
 ) -> u32 {
-    unsafe { entry_point(symbol, function, runtime_version(), found) }
+    entry_point(symbol, function, runtime_version(), found)
 }
 
-pub unsafe fn cudaGetDriverEntryPointByVersion(
-    symbol: *const c_char,
+pub fn cudaGetDriverEntryPointByVersion(
+    symbol: Text<'_>,
     function: Out<'_, *mut c_void>,
     version: c_uint,
     _flags: u64,
-    found: *mut c_int,
+    found: Out<'_, c_int>,
 ) -> u32 {
-    unsafe { entry_point(symbol, function, version as c_int, found) }
+    entry_point(symbol, function, version as c_int, found)
 }
 
-unsafe fn entry_point(symbol: *const c_char, function: Out<'_, *mut c_void>, version: c_int, found: *mut c_int) -> u32 {
-    if symbol.is_null() || function.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    let address = driver::procedures::find(unsafe { CStr::from_ptr(symbol) }, version as u32);
-    unsafe {
-        function.set(address.unwrap_or(std::ptr::null_mut()));
-        // 0 is success, 1 is "symbol not found".
-        put(found, c_int::from(address.is_none()));
-    }
+fn entry_point(symbol: Text<'_>, function: Out<'_, *mut c_void>, version: c_int, found: Out<'_, c_int>) -> u32 {
+    let (Some(symbol), false) = (symbol.get(), function.is_null()) else { return fail(INVALID_VALUE) };
+    let address = driver::procedures::find(symbol, version as u32);
+    function.set(address.unwrap_or(std::ptr::null_mut()));
+    // 0 is success, 1 is "symbol not found".
+    found.set(c_int::from(address.is_none()));
     SUCCESS
 }
 

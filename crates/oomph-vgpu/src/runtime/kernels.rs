@@ -1,13 +1,13 @@
 //! Fat binaries, kernels, launches and occupancy.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::abi::Bytes12;
-use crate::boundary::Out;
+use crate::boundary::{Out, Text};
 use crate::driver::attributes;
 use crate::module::{self, Attributes};
-use crate::runtime::{answer, fail, put};
+use crate::runtime::{answer, fail};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::work::kernel::Launch;
 use crate::{capture, device, registered};
@@ -32,23 +32,22 @@ pub fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize,
     0
 }
 
-pub unsafe fn __cudaPopCallConfiguration(
+pub fn __cudaPopCallConfiguration(
     grid: Out<'_, Bytes12>,
     block: Out<'_, Bytes12>,
     shared: Out<'_, usize>,
-    stream: *mut c_void,
+    stream: Out<'_, *mut c_void>,
 ) -> u32 {
     let configuration = CONFIGURATION.get();
-    unsafe {
-        grid.set(configuration.grid);
-        block.set(configuration.block);
-        shared.set(configuration.shared);
-        put(stream.cast(), configuration.stream);
-    }
+    grid.set(configuration.grid);
+    block.set(configuration.block);
+    shared.set(configuration.shared);
+    stream.set(configuration.stream);
     SUCCESS
 }
 
 pub unsafe fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of nvcc's start-up code: the wrapper of a fat binary.
     unsafe { registered::register(wrapper) }
 }
 
@@ -110,6 +109,7 @@ pub unsafe fn cudaLaunchCooperativeKernel(
     shared: usize,
     stream: *mut c_void,
 ) -> u32 {
+    // SAFETY: the contract is that of the plain launch.
     unsafe { cudaLaunchKernel(function, grid, block, arguments, shared, stream) }
 }
 
@@ -140,6 +140,7 @@ pub unsafe fn cudaLaunchKernelExC(
 
 /// `cudaFuncAttributes`, up to the members that all versions share.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct FunctionAttributes {
     shared: usize,
     constant: usize,
@@ -155,26 +156,22 @@ pub struct FunctionAttributes {
 
 /// What a kernel of the program is like. Its code is not looked at: CUB and others ask only for the architecture, to
 /// choose among what they were compiled for.
-pub unsafe fn cudaFuncGetAttributes(to: *mut FunctionAttributes, function: *const c_void) -> u32 {
-    if to.is_null() {
-        return fail(INVALID_VALUE);
-    }
+pub fn cudaFuncGetAttributes(to: Out<'_, FunctionAttributes>, function: *const c_void) -> u32 {
+    let Some(to) = to.given() else { return fail(INVALID_VALUE) };
     let Attributes { max_threads, registers, shared, local, arch } = Attributes::of(function);
     let block = device::current().map_or(49_152, |device| device.description.shared_per_block);
-    unsafe {
-        to.write(FunctionAttributes {
-            shared: shared as usize,
-            constant: 0,
-            local: local as usize,
-            max_threads: max_threads as c_int,
-            registers: registers as c_int,
-            ptx_version: arch as c_int,
-            binary_version: arch as c_int,
-            cache_mode: 0,
-            max_dynamic_shared: block as c_int - shared as c_int,
-            preferred_carveout: -1,
-        });
-    }
+    to.set(FunctionAttributes {
+        shared: shared as usize,
+        constant: 0,
+        local: local as usize,
+        max_threads: max_threads as c_int,
+        registers: registers as c_int,
+        ptx_version: arch as c_int,
+        binary_version: arch as c_int,
+        cache_mode: 0,
+        max_dynamic_shared: block as c_int - shared as c_int,
+        preferred_carveout: -1,
+    });
     SUCCESS
 }
 
@@ -249,6 +246,7 @@ pub unsafe fn cudaLibraryLoadData(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     let loaded = unsafe { module::load(code) };
     library.set(loaded.unwrap_or(std::ptr::null_mut()));
     answer(loaded.map(drop))
@@ -272,11 +270,9 @@ pub fn cudaLibraryUnload(library: *mut c_void) -> u32 {
     answer(module::unload(library))
 }
 
-pub unsafe fn cudaLibraryGetKernel(kernel: Out<'_, *mut c_void>, library: *mut c_void, name: *const c_char) -> u32 {
-    if name.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    let found = module::function(library, unsafe { CStr::from_ptr(name) });
+pub fn cudaLibraryGetKernel(kernel: Out<'_, *mut c_void>, library: *mut c_void, name: Text<'_>) -> u32 {
+    let Some(name) = name.get() else { return fail(INVALID_VALUE) };
+    let found = module::function(library, name);
     kernel.set(found.unwrap_or(std::ptr::null_mut()));
     answer(found.map(drop))
 }
@@ -286,16 +282,14 @@ pub fn cudaLibraryGetKernelCount(count: Out<'_, c_uint>, library: *mut c_void) -
     SUCCESS
 }
 
-pub unsafe fn cudaLibraryGetGlobal(
+pub fn cudaLibraryGetGlobal(
     address: Out<'_, *mut c_void>,
     size: Out<'_, usize>,
     library: *mut c_void,
-    name: *const c_char,
+    name: Text<'_>,
 ) -> u32 {
-    if name.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    let found = module::global(library, unsafe { CStr::from_ptr(name) });
+    let Some(name) = name.get() else { return fail(INVALID_VALUE) };
+    let found = module::global(library, name);
     let (at, bytes) = found.unwrap_or((std::ptr::null_mut(), 0));
     address.set(at);
     size.set(bytes);

@@ -84,6 +84,7 @@ pub fn cudaMemGetInfo(free: Out<'_, usize>, total: Out<'_, usize>) -> u32 {
 
 /// `cudaPointerAttributes`, the same in all versions.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct PointerAttributes {
     kind: c_int,
     device: c_int,
@@ -91,7 +92,7 @@ pub struct PointerAttributes {
     host_pointer: *mut c_void,
 }
 
-pub unsafe fn cudaPointerGetAttributes(attributes: *mut PointerAttributes, pointer: *const c_void) -> u32 {
+pub fn cudaPointerGetAttributes(attributes: Out<'_, PointerAttributes>, pointer: *const c_void) -> u32 {
     const UNREGISTERED: c_int = 0;
     const HOST: c_int = 1;
     const DEVICE: c_int = 2;
@@ -123,11 +124,12 @@ pub unsafe fn cudaPointerGetAttributes(attributes: *mut PointerAttributes, point
             }
         }
     };
-    unsafe { attributes.write(found) };
+    attributes.set(found);
     SUCCESS
 }
 
 pub unsafe fn cudaMemcpy(to: *mut c_void, from: *const c_void, size: usize, _kind: c_int) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -140,6 +142,7 @@ pub unsafe fn cudaMemcpyAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -151,6 +154,7 @@ pub unsafe fn cudaMemcpyPeer(
     _from_device: c_int,
     size: usize,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -164,6 +168,7 @@ pub unsafe fn cudaMemcpyPeerAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -177,6 +182,7 @@ pub unsafe fn cudaMemcpy2D(
     height: usize,
     _kind: c_int,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, height) };
     SUCCESS
 }
@@ -192,6 +198,7 @@ pub unsafe fn cudaMemcpy2DAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, height) };
     SUCCESS
 }
@@ -208,17 +215,20 @@ pub fn cudaGetSymbolSize(size: Out<'_, usize>, _symbol: *const c_void) -> u32 {
 }
 
 pub unsafe fn cudaMemset(to: *mut c_void, value: c_int, count: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::fill(to, value as u32 & 0xff, 1, count) };
     SUCCESS
 }
 
 pub unsafe fn cudaMemsetAsync(to: *mut c_void, value: c_int, count: usize, stream: *mut c_void) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::fill(to, value as u32 & 0xff, 1, count) };
     SUCCESS
 }
 
 pub unsafe fn cudaMemset2D(to: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) -> u32 {
+    // SAFETY: the contract is that of the function with a stream.
     unsafe { cudaMemset2DAsync(to, pitch, value, width, height, std::ptr::null_mut()) }
 }
 
@@ -232,6 +242,7 @@ pub unsafe fn cudaMemset2DAsync(
 ) -> u32 {
     crate::capture::launched(stream);
     for row in 0..height {
+        // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
         unsafe { transfer::fill(to.cast::<u8>().wrapping_add(row * pitch).cast(), value as u32 & 0xff, 1, width) };
     }
     SUCCESS

@@ -36,6 +36,7 @@ pub fn cudaDeviceSetMemPool(_ordinal: c_int, _pool: *mut c_void) -> u32 {
 }
 
 pub unsafe fn cudaMemPoolCreate(to: Out<'_, *mut c_void>, properties: *const c_void) -> u32 {
+    // SAFETY: the contract is that of the driver's function.
     status(unsafe { driver::cuMemPoolCreate(to, properties) })
 }
 
@@ -48,10 +49,12 @@ pub fn cudaMemPoolTrimTo(pool: *mut c_void, keep: usize) -> u32 {
 }
 
 pub unsafe fn cudaMemPoolGetAttribute(pool: *mut c_void, attribute: c_int, value: *mut c_void) -> u32 {
+    // SAFETY: the contract is that of the driver's function.
     status(unsafe { driver::cuMemPoolGetAttribute(pool, attribute, value) })
 }
 
 pub unsafe fn cudaMemPoolSetAttribute(pool: *mut c_void, attribute: c_int, value: *mut c_void) -> u32 {
+    // SAFETY: the contract is that of the driver's function.
     status(unsafe { driver::cuMemPoolSetAttribute(pool, attribute, value) })
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-use crate::boundary::Out;
+use crate::boundary::{InOut, Out};
 use crate::runtime::{answer, fail};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{capture, loader, stream};
@@ -69,11 +69,13 @@ pub unsafe fn cudaStreamAddCallback(
     }
     // SAFETY: CUDA requires a function of this type.
     let callback: unsafe extern "C" fn(*mut c_void, u32, *mut c_void) = unsafe { std::mem::transmute(callback) };
+    // SAFETY: CUDA's contract: the function takes the data. No lock is held here.
     unsafe { callback(handle, SUCCESS, data) };
     SUCCESS
 }
 
 pub unsafe fn cudaLaunchHostFunc(handle: *mut c_void, callback: *mut c_void, data: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: a function of this type, which takes the data.
     answer(unsafe { stream::host_function(handle, callback, data) })
 }
 
@@ -195,9 +197,9 @@ pub fn cudaStreamGetCaptureInfo_v3(
     SUCCESS
 }
 
-pub unsafe fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -> u32 {
-    if !mode.is_null() {
-        unsafe { mode.write(capture::exchange_mode(mode.read() as u32) as c_int) };
+pub fn cudaThreadExchangeStreamCaptureMode(mode: InOut<'_, c_int>) -> u32 {
+    if let Some(asked) = mode.get() {
+        mode.set(capture::exchange_mode(asked as u32) as c_int);
     }
     SUCCESS
 }
