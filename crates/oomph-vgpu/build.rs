@@ -7,7 +7,7 @@
 #[path = "build/generate.rs"]
 mod generate;
 #[path = "build/table.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "xtask writes tables with the rest of the module")]
 mod table;
 
 use std::path::PathBuf;

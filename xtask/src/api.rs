@@ -363,6 +363,7 @@ fn render(library: &Library, lines: &[Line]) -> String {
          # CLASS is answered (by the function of that name in src/), compute (success, nothing moves) or unsupported\n\
          # (refused and reported). `out` marks pointers that are written: a zero, a fresh handle, an empty string\n\
          # (`out str`), as many zero bytes as the next argument says (`out sized`), or -1 (`out nowhere`).\n\
+         # `[count]` marks a pointer to as many values as that parameter says, `[*count]` to as many as lies behind it.\n\
          # Without `->` a 32-bit status is returned. `cargo run -p xtask -- api` adds functions and keeps what is\n\
          # decided here: classes, `out`s, aliases. A remark `until CUDA x` is an older shape under the same name.\n\n",
         library.name

@@ -140,6 +140,7 @@ fn lines_are_read_as_they_are_written() {
         "cuEventDestroy alias cuEventDestroy_v2",
         "cudaGetName unsupported (a: out handle, b: out bytes16, c: out str, d: c64) -> void # a remark",
         "cublasGet compute (buf: out sized, size: usize, at: out nowhere) -> f32",
+        "nvmlGet compute (count: out u32, infos: out bytes16[*count], length: i32, sizes: ptr[length])",
     ] {
         assert_eq!(table::parse_line(text).unwrap().unwrap().to_string(), text);
     }
@@ -154,6 +155,10 @@ fn mistakes_are_named() {
         ("cuInit compute (a: i31)", "not a type"),
         ("cuInit compute (a: bytes0)", "not a type"),
         ("cuInit compute (a: out sized)", "no usize"),
+        ("cuInit compute (a: ptr[n])", "not a parameter"),
+        ("cuInit compute (a: ptr[n], n: f32)", "not a number that counts"),
+        ("cuInit compute (a: ptr[*n], n: i32)", "not a number that counts"),
+        ("cuInit compute (a: i32[n], n: i32)", "cannot be counted"),
         ("cuInit compute (a)", "no type"),
         ("cuInit compute (a: ptr", "no `)`"),
         ("cuInit compute () -> i31", "to return"),

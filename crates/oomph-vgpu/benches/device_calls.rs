@@ -1,5 +1,5 @@
 //! What the virtual device itself costs: the calls that programs make most often, through the library's own exports.
-#![allow(missing_docs)]
+#![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

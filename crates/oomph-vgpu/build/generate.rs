@@ -95,7 +95,9 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
         }
     }
 
-    let mut code = String::from("use core::ffi::{c_char, c_void};\n\n");
+    let mut code = String::from(
+        "use core::ffi::{c_char, c_void};\nuse crate::boundary::{Answer, Any, Number, counted, length, pass, pass_many};\n\n",
+    );
     write_abi(&mut code, functions.values());
     let mut addresses: BTreeSet<&str> = BTreeSet::new();
     for (name, library, class) in &order {
@@ -183,7 +185,7 @@ fn write_head(code: &mut String, name: &str, function: &Function<'_>, uses: impl
 fn is_written(params: &[(String, Type)], index: usize) -> bool {
     let kind = |index: usize| params.get(index).map(|(_, kind)| *kind);
     let is_size = index.checked_sub(1).and_then(kind) == Some(Type::OutSized);
-    is_size || !matches!(kind(index), Some(Type::In(_)) | None)
+    is_size || !matches!(kind(index), Some(Type::In(_) | Type::Many { written: false, .. }) | None)
 }
 
 fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
@@ -198,14 +200,14 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
             let _ = writeln!(code, "    crate::trace::called({id});");
             let _ = write!(code, "    unsafe {{ crate::{}::{name}(", function.library);
             for (index, (_, kind)) in function.params.iter().enumerate() {
-                let cast = if kind.passed() == Value::Ptr { ".cast()" } else { "" };
-                let _ = write!(code, "{}p{index}{cast}", if index == 0 { "" } else { ", " });
+                let _ = write!(code, "{}{}", if index == 0 { "" } else { ", " }, argument(function, index, *kind));
             }
-            let cast = match function.returns {
+            let answer = match function.returns {
+                Return::Status | Return::Str => ".answer()",
                 Return::Value(Value::Ptr) => ".cast::<c_void>()",
                 _ => "",
             };
-            let _ = writeln!(code, "){cast} }}");
+            let _ = writeln!(code, "){answer} }}");
         }
         Class::Compute => {
             let _ = writeln!(code, "    crate::trace::called({id});");
@@ -221,23 +223,55 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     code.push_str("}\n");
 }
 
+/// What a hand-written function is given for a parameter. Its signature says what a pointer becomes; the table's number
+/// behind an out-parameter must be the one that the function writes.
+fn argument(function: &Function<'_>, index: usize, kind: Type) -> String {
+    let table = |value| match value {
+        Value::Number(number) => format!("Number<{number}>"),
+        _ => "Any".to_owned(),
+    };
+    match kind {
+        Type::In(Value::Ptr) => format!("pass::<Any, _>(p{index})"),
+        Type::In(_) => format!("p{index}"),
+        Type::Out(value) => format!("pass::<{}, _>(p{index})", table(value)),
+        Type::OutHandle | Type::OutStr | Type::OutNowhere => format!("pass::<Any, _>(p{index})"),
+        Type::OutSized => format!("pass_many::<Any, _>(p{index}, length(p{}))", index + 1),
+        Type::Many { value, count, .. } => {
+            let param = count.param;
+            let number = match function.params.get(param) {
+                Some((_, Type::Out(Value::Number(number)))) => format!("counted::<{number}>(p{param})"),
+                _ => format!("length(p{param})"),
+            };
+            format!("pass_many::<{}, _>(p{index}, {number})", table(value))
+        }
+    }
+}
+
 fn write_outs(code: &mut String, function: &Function<'_>) {
     for (index, (_, kind)) in function.params.iter().enumerate() {
         // Callers may pass pointers into packed structs, so no alignment is taken for granted.
         let value = match kind {
-            Type::In(_) => continue,
+            Type::In(_) | Type::Many { written: false, .. } => continue,
             Type::OutHandle => "p.cast::<*mut c_void>().write_unaligned(crate::handle::fresh())".to_owned(),
             Type::OutStr => "p.cast::<*const c_char>().write_unaligned(c\"\".as_ptr())".to_owned(),
             Type::OutSized => format!("p.cast::<u8>().write_bytes(0, p{})", index + 1),
             Type::OutNowhere => "p.cast::<i32>().write_unaligned(-1)".to_owned(),
-            Type::Out(Value::Ptr) => "p.cast::<*mut c_void>().write_unaligned(core::ptr::null_mut())".to_owned(),
-            Type::Out(Value::Number(number)) => {
+            Type::Out(Value::Ptr) | Type::Many { value: Value::Ptr, .. } => {
+                "p.cast::<*mut c_void>().write_unaligned(core::ptr::null_mut())".to_owned()
+            }
+            Type::Out(Value::Number(number)) | Type::Many { value: Value::Number(number), .. } => {
                 let zero = if number.starts_with('f') { "0.0" } else { "0" };
                 format!("p.cast::<{number}>().write_unaligned({zero})")
             }
-            Type::Out(Value::Bytes(size)) => format!("p.cast::<u8>().write_bytes(0, {size})"),
-            Type::Out(Value::C32) => "p.cast::<u8>().write_bytes(0, 8)".to_owned(),
-            Type::Out(Value::C64) => "p.cast::<u8>().write_bytes(0, 16)".to_owned(),
+            Type::Out(Value::Bytes(size)) | Type::Many { value: Value::Bytes(size), .. } => {
+                format!("p.cast::<u8>().write_bytes(0, {size})")
+            }
+            Type::Out(Value::C32) | Type::Many { value: Value::C32, .. } => {
+                "p.cast::<u8>().write_bytes(0, 8)".to_owned()
+            }
+            Type::Out(Value::C64) | Type::Many { value: Value::C64, .. } => {
+                "p.cast::<u8>().write_bytes(0, 16)".to_owned()
+            }
         };
         let _ = writeln!(code, "    let p = p{index}; if !p.is_null() {{ unsafe {{ {value} }} }}");
     }

@@ -117,6 +117,40 @@ pub enum Type {
     OutSized,
     /// A pointer to the index of something that is not there: -1.
     OutNowhere,
+    /// A pointer to several values, as many as another parameter says. Of those that are written, a function that is
+    /// not answered writes the first.
+    Many {
+        /// Whether the function writes them.
+        written: bool,
+        /// One of them, or `ptr` where the table does not say what they are.
+        value: Value,
+        /// How many there are.
+        count: Count,
+    },
+}
+
+/// The parameter that says how many values another one points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Its place among the parameters, from 0.
+    pub param: usize,
+    /// Whether it points to the number, which is read before the call.
+    pub behind: bool,
+}
+
+impl Count {
+    /// Reads `NAME` or `*NAME`.
+    fn parse(text: &str, params: &[(String, Type)]) -> Result<Count, String> {
+        let (name, behind) = text.strip_prefix('*').map_or((text, false), |name| (name, true));
+        let found = params.iter().enumerate().find(|(_, (known, _))| known == name);
+        let (param, (_, kind)) = found.ok_or_else(|| format!("`{name}` counts, and is not a parameter"))?;
+        let counts = match kind {
+            Type::In(Value::Number(number)) => !behind && !number.starts_with('f'),
+            Type::Out(Value::Number(number)) => behind && !number.starts_with('f'),
+            _ => false,
+        };
+        if counts { Ok(Count { param, behind }) } else { Err(format!("`{text}` is not a number that counts")) }
+    }
 }
 
 impl Type {
@@ -149,6 +183,7 @@ impl Display for Type {
             Type::OutStr => f.write_str("out str"),
             Type::OutSized => f.write_str("out sized"),
             Type::OutNowhere => f.write_str("out nowhere"),
+            Type::Many { written, value, .. } => write!(f, "{}{value}", if *written { "out " } else { "" }),
         }
     }
 }
@@ -201,6 +236,10 @@ impl Display for Line {
                 write!(f, "{} {} (", self.name, class.word())?;
                 for (index, (name, kind)) in params.iter().enumerate() {
                     write!(f, "{}{name}: {kind}", if index == 0 { "" } else { ", " })?;
+                    if let Type::Many { count, .. } = kind {
+                        let counted = params.get(count.param).map_or("", |(name, _)| name);
+                        write!(f, "[{}{counted}]", if count.behind { "*" } else { "" })?;
+                    }
                 }
                 f.write_str(")")?;
                 match returns {
@@ -242,13 +281,28 @@ pub fn parse_line(text: &str) -> Result<Option<Line>, String> {
     let inside = rest.trim_start().strip_prefix('(').ok_or("no `(` after the class")?;
     let (inside, after) = inside.split_once(')').ok_or("no `)` after the parameters")?;
     let mut params = Vec::new();
+    let mut counts = Vec::new();
     for param in inside.split(',').map(str::trim).filter(|param| !param.is_empty()) {
         let (name, kind) = param.split_once(':').ok_or_else(|| format!("no type in `{param}`"))?;
         let (name, kind) = (name.trim(), kind.trim());
         if !is_name(name) {
             return Err(format!("`{name}` is not a name"));
         }
+        let (kind, count) = match kind.strip_suffix(']').and_then(|kind| kind.split_once('[')) {
+            Some((kind, count)) => (kind, Some(count)),
+            None => (kind, None),
+        };
+        counts.extend(count.map(|count| (params.len(), count)));
         params.push((name.to_owned(), Type::parse(kind).ok_or_else(|| format!("`{kind}` is not a type"))?));
+    }
+    for (index, count) in counts {
+        let count = Count::parse(count, &params)?;
+        let Some((name, kind)) = params.get_mut(index) else { continue };
+        *kind = match *kind {
+            Type::In(value @ Value::Ptr) => Type::Many { written: false, value, count },
+            Type::Out(value) => Type::Many { written: true, value, count },
+            _ => return Err(format!("`{name}` cannot be counted")),
+        };
     }
     for (index, (name, kind)) in params.iter().enumerate() {
         let next = params.get(index + 1).map(|(_, next)| *next);

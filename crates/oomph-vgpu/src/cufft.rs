@@ -9,23 +9,35 @@
 //!
 //! PyTorch turns automatic allocation off and allocates the work area itself, so that it is in PyTorch's own figures.
 //! With automatic allocation on, it is charged to the library, and given back when the plan is destroyed.
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of cuFFT's header")]
+#![deny(unsafe_code)]
 
 use crate::fork::{Mutex, MutexGuard};
 use std::ffi::{c_int, c_void};
 
 use oomph_ledger::Kind;
 
-use crate::cublas::versions::{library_version, property, put};
+use crate::boundary::{Items, Out, Plain, statuses};
+use crate::cublas::versions::{library_version, property};
 use crate::{books, device};
 
-const SUCCESS: u32 = 0;
-const INVALID_PLAN: u32 = 1;
-const ALLOC_FAILED: u32 = 2;
-const INVALID_TYPE: u32 = 3;
-const INVALID_VALUE: u32 = 4;
-const SETUP_FAILED: u32 = 7;
-const INVALID_SIZE: u32 = 8;
+statuses! {
+    /// `cufftResult`
+    pub CufftStatus {
+        /// A handle names no plan.
+        INVALID_PLAN = 1,
+        /// The card cannot hold the work area.
+        ALLOC_FAILED = 2,
+        /// The type of the numbers is unknown.
+        INVALID_TYPE = 3,
+        /// An argument is out of range.
+        INVALID_VALUE = 4,
+        /// There is no card.
+        SETUP_FAILED = 7,
+        /// The lengths are no transform's.
+        INVALID_SIZE = 8,
+    }
+}
 
 library_version!("libcufft.so.", "cufft", [10, 9, 0], [11, 4, 1], [12, 5, 0]);
 
@@ -136,19 +148,19 @@ impl Plan {
     }
 
     /// Makes the plan: notes its work area, and allocates it if that is cuFFT's part.
-    fn make(&mut self, work_bytes: u64) -> u32 {
+    fn make(&mut self, work_bytes: u64) -> Result<(), CufftStatus> {
         self.release();
         self.work_bytes = work_bytes;
         if !self.automatic || work_bytes == 0 {
-            return SUCCESS;
+            return Ok(());
         }
-        let Ok(device) = device::activate_current() else { return SETUP_FAILED };
+        let device = device::activate_current().map_err(|_| CufftStatus::SETUP_FAILED)?;
         let bytes = work_bytes.next_multiple_of(2 << 20);
         if !books::charge(device.card, Kind::Library, bytes) {
-            return ALLOC_FAILED;
+            return Err(CufftStatus::ALLOC_FAILED);
         }
         self.charged = Some((device.card, bytes));
-        SUCCESS
+        Ok(())
     }
 }
 
@@ -168,142 +180,103 @@ fn new_plan() -> c_int {
     c_int::try_from(index + 1).unwrap_or(c_int::MAX)
 }
 
-/// Reads the sizes of a transform.
-unsafe fn lengths<T: Copy + Into<i64>>(rank: c_int, n: *const T) -> Option<Vec<u64>> {
-    let rank = usize::try_from(rank).ok().filter(|rank| (1..=MOST_DIMENSIONS).contains(rank))?;
-    if n.is_null() {
+/// Reads the sizes of a transform, which are as many as its rank says.
+fn lengths<T: Plain + Into<i64>>(n: Items<'_, T>) -> Option<Vec<u64>> {
+    if n.is_null() || !(1..=MOST_DIMENSIONS).contains(&n.count()) {
         return None;
     }
-    // SAFETY: cuFFT's contract: `rank` sizes.
-    (0..rank)
-        .map(|index| u64::try_from(unsafe { n.add(index).read_unaligned() }.into()).ok().filter(|n| *n > 0))
-        .collect()
+    n.iter().map(|n| u64::try_from(n.into()).ok().filter(|n| *n > 0)).collect()
 }
 
 /// The work area of what was asked for, or why there is none.
-fn ask(lengths: Option<Vec<u64>>, batch: i64, numbers: Option<Numbers>) -> Result<u64, u32> {
-    let lengths = lengths.ok_or(INVALID_SIZE)?;
-    let batch = u64::try_from(batch).ok().filter(|batch| *batch > 0).ok_or(INVALID_VALUE)?;
-    Ok(work_area(&lengths, batch, numbers.ok_or(INVALID_TYPE)?))
+fn ask(lengths: Option<Vec<u64>>, batch: i64, numbers: Option<Numbers>) -> Result<u64, CufftStatus> {
+    let lengths = lengths.ok_or(CufftStatus::INVALID_SIZE)?;
+    let batch = u64::try_from(batch).ok().filter(|batch| *batch > 0).ok_or(CufftStatus::INVALID_VALUE)?;
+    Ok(work_area(&lengths, batch, numbers.ok_or(CufftStatus::INVALID_TYPE)?))
 }
 
-/// Makes a plan of a handle.
-unsafe fn make(handle: c_int, work: Result<u64, u32>, size: *mut usize) -> u32 {
-    let work = match work {
-        Ok(work) => work,
-        Err(status) => return status,
-    };
-    let Some(status) = with_plan(handle, |plan| plan.make(work)) else { return INVALID_PLAN };
-    // SAFETY: cuFFT's contract: an out-parameter that may be written.
-    unsafe { put(size, work as usize) };
-    status
+/// Makes a plan of a handle. The size is known even where the card cannot hold it.
+fn make(handle: c_int, work: Result<u64, CufftStatus>, size: Out<'_, usize>) -> Result<(), CufftStatus> {
+    let work = work?;
+    let made = with_plan(handle, |plan| plan.make(work)).ok_or(CufftStatus::INVALID_PLAN)?;
+    size.set(work as usize);
+    made
 }
 
 /// Makes a handle and its plan.
-unsafe fn plan(out: *mut c_int, work: Result<u64, u32>) -> u32 {
-    if out.is_null() {
-        return INVALID_VALUE;
-    }
-    if device::activate_current().is_err() {
-        return SETUP_FAILED;
-    }
+fn plan(out: Out<'_, c_int>, work: Result<u64, CufftStatus>) -> Result<(), CufftStatus> {
+    let out = out.given().ok_or(CufftStatus::INVALID_VALUE)?;
+    device::activate_current().map_err(|_| CufftStatus::SETUP_FAILED)?;
     let handle = new_plan();
-    // SAFETY: cuFFT's contract: an out-parameter that may be written.
-    unsafe {
-        match make(handle, work, std::ptr::null_mut()) {
-            SUCCESS => {
-                put(out, handle);
-                SUCCESS
-            }
-            status => {
-                cufftDestroy(handle);
-                status
-            }
+    match make(handle, work, Out::null()) {
+        Ok(()) => out.set(handle),
+        Err(status) => {
+            let _ = cufftDestroy(handle);
+            return Err(status);
         }
     }
+    Ok(())
 }
 
 /// Writes a size.
-unsafe fn answer(work: Result<u64, u32>, size: *mut usize) -> u32 {
-    match work {
-        Ok(work) => {
-            // SAFETY: cuFFT's contract: an out-parameter that may be written.
-            unsafe { put(size, work as usize) };
-            SUCCESS
-        }
-        Err(status) => status,
-    }
+fn answer(work: Result<u64, CufftStatus>, size: Out<'_, usize>) -> Result<(), CufftStatus> {
+    size.set(work? as usize);
+    Ok(())
 }
 
 /// The work of a transform given by its sizes and `cufftType`.
-unsafe fn of_sizes(sizes: &[c_int], batch: c_int, kind: c_int) -> Result<u64, u32> {
-    // SAFETY: the slice is as long as it says.
-    ask(unsafe { lengths(sizes.len() as c_int, sizes.as_ptr()) }, batch.into(), Numbers::of_type(kind))
+fn of_sizes(sizes: &[c_int], batch: c_int, kind: c_int) -> Result<u64, CufftStatus> {
+    ask(lengths(Items::of(sizes)), batch.into(), Numbers::of_type(kind))
 }
 
-pub unsafe fn cufftCreate(handle: *mut c_int) -> u32 {
-    if handle.is_null() {
-        return INVALID_VALUE;
-    }
-    if device::activate_current().is_err() {
-        return SETUP_FAILED;
-    }
-    // SAFETY: cuFFT's contract: an out-parameter that may be written.
-    unsafe { put(handle, new_plan()) };
-    SUCCESS
+pub fn cufftCreate(handle: Out<'_, c_int>) -> Result<(), CufftStatus> {
+    let handle = handle.given().ok_or(CufftStatus::INVALID_VALUE)?;
+    device::activate_current().map_err(|_| CufftStatus::SETUP_FAILED)?;
+    handle.set(new_plan());
+    Ok(())
 }
 
-pub unsafe fn cufftDestroy(handle: c_int) -> u32 {
-    let Some(index) = usize::try_from(handle).ok().and_then(|handle| handle.checked_sub(1)) else {
-        return INVALID_PLAN;
-    };
-    match plans().get_mut(index).and_then(Option::take) {
-        Some(mut plan) => {
-            plan.release();
-            SUCCESS
-        }
-        None => INVALID_PLAN,
-    }
+pub fn cufftDestroy(handle: c_int) -> Result<(), CufftStatus> {
+    let index = usize::try_from(handle).ok().and_then(|handle| handle.checked_sub(1));
+    let plan = index.and_then(|index| plans().get_mut(index).and_then(Option::take));
+    plan.ok_or(CufftStatus::INVALID_PLAN)?.release();
+    Ok(())
 }
 
-pub unsafe fn cufftSetAutoAllocation(handle: c_int, automatic: c_int) -> u32 {
-    with_plan(handle, |plan| plan.automatic = automatic != 0).map_or(INVALID_PLAN, |()| SUCCESS)
+pub fn cufftSetAutoAllocation(handle: c_int, automatic: c_int) -> Result<(), CufftStatus> {
+    with_plan(handle, |plan| plan.automatic = automatic != 0).ok_or(CufftStatus::INVALID_PLAN)
 }
 
 /// The program's own work area, for which cuFFT gives its own back.
-pub unsafe fn cufftSetWorkArea(handle: c_int, area: *mut c_void) -> u32 {
+pub fn cufftSetWorkArea(handle: c_int, area: *mut c_void) -> Result<(), CufftStatus> {
     with_plan(handle, |plan| {
         if !area.is_null() {
             plan.release();
         }
     })
-    .map_or(INVALID_PLAN, |()| SUCCESS)
+    .ok_or(CufftStatus::INVALID_PLAN)
 }
 
-pub unsafe fn cufftGetSize(handle: c_int, size: *mut usize) -> u32 {
-    // SAFETY: cuFFT's contract is that of `answer`.
-    unsafe { answer(with_plan(handle, |plan| plan.work_bytes).ok_or(INVALID_PLAN), size) }
+pub fn cufftGetSize(handle: c_int, size: Out<'_, usize>) -> Result<(), CufftStatus> {
+    answer(with_plan(handle, |plan| plan.work_bytes).ok_or(CufftStatus::INVALID_PLAN), size)
 }
 
-pub unsafe fn cufftPlan1d(out: *mut c_int, nx: c_int, kind: c_int, batch: c_int) -> u32 {
-    // SAFETY: cuFFT's contract is that of `plan`.
-    unsafe { plan(out, of_sizes(&[nx], batch, kind)) }
+pub fn cufftPlan1d(out: Out<'_, c_int>, nx: c_int, kind: c_int, batch: c_int) -> Result<(), CufftStatus> {
+    plan(out, of_sizes(&[nx], batch, kind))
 }
 
-pub unsafe fn cufftPlan2d(out: *mut c_int, nx: c_int, ny: c_int, kind: c_int) -> u32 {
-    // SAFETY: as above.
-    unsafe { plan(out, of_sizes(&[nx, ny], 1, kind)) }
+pub fn cufftPlan2d(out: Out<'_, c_int>, nx: c_int, ny: c_int, kind: c_int) -> Result<(), CufftStatus> {
+    plan(out, of_sizes(&[nx, ny], 1, kind))
 }
 
-pub unsafe fn cufftPlan3d(out: *mut c_int, nx: c_int, ny: c_int, nz: c_int, kind: c_int) -> u32 {
-    // SAFETY: as above.
-    unsafe { plan(out, of_sizes(&[nx, ny, nz], 1, kind)) }
+pub fn cufftPlan3d(out: Out<'_, c_int>, nx: c_int, ny: c_int, nz: c_int, kind: c_int) -> Result<(), CufftStatus> {
+    plan(out, of_sizes(&[nx, ny, nz], 1, kind))
 }
 
-pub unsafe fn cufftPlanMany(
-    out: *mut c_int,
-    rank: c_int,
-    n: *const c_int,
+pub fn cufftPlanMany(
+    out: Out<'_, c_int>,
+    _rank: c_int,
+    n: Items<'_, c_int>,
     _inembed: *const c_int,
     _istride: c_int,
     _idist: c_int,
@@ -312,30 +285,45 @@ pub unsafe fn cufftPlanMany(
     _odist: c_int,
     kind: c_int,
     batch: c_int,
-) -> u32 {
-    // SAFETY: cuFFT's contract is that of `lengths` and `plan`.
-    unsafe { plan(out, ask(lengths(rank, n), batch.into(), Numbers::of_type(kind))) }
+) -> Result<(), CufftStatus> {
+    plan(out, ask(lengths(n), batch.into(), Numbers::of_type(kind)))
 }
 
-pub unsafe fn cufftMakePlan1d(handle: c_int, nx: c_int, kind: c_int, batch: c_int, size: *mut usize) -> u32 {
-    // SAFETY: cuFFT's contract is that of `make`.
-    unsafe { make(handle, of_sizes(&[nx], batch, kind), size) }
-}
-
-pub unsafe fn cufftMakePlan2d(handle: c_int, nx: c_int, ny: c_int, kind: c_int, size: *mut usize) -> u32 {
-    // SAFETY: as above.
-    unsafe { make(handle, of_sizes(&[nx, ny], 1, kind), size) }
-}
-
-pub unsafe fn cufftMakePlan3d(handle: c_int, nx: c_int, ny: c_int, nz: c_int, kind: c_int, size: *mut usize) -> u32 {
-    // SAFETY: as above.
-    unsafe { make(handle, of_sizes(&[nx, ny, nz], 1, kind), size) }
-}
-
-pub unsafe fn cufftMakePlanMany(
+pub fn cufftMakePlan1d(
     handle: c_int,
-    rank: c_int,
-    n: *const c_int,
+    nx: c_int,
+    kind: c_int,
+    batch: c_int,
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    make(handle, of_sizes(&[nx], batch, kind), size)
+}
+
+pub fn cufftMakePlan2d(
+    handle: c_int,
+    nx: c_int,
+    ny: c_int,
+    kind: c_int,
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    make(handle, of_sizes(&[nx, ny], 1, kind), size)
+}
+
+pub fn cufftMakePlan3d(
+    handle: c_int,
+    nx: c_int,
+    ny: c_int,
+    nz: c_int,
+    kind: c_int,
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    make(handle, of_sizes(&[nx, ny, nz], 1, kind), size)
+}
+
+pub fn cufftMakePlanMany(
+    handle: c_int,
+    _rank: c_int,
+    n: Items<'_, c_int>,
     _inembed: *const c_int,
     _istride: c_int,
     _idist: c_int,
@@ -344,16 +332,15 @@ pub unsafe fn cufftMakePlanMany(
     _odist: c_int,
     kind: c_int,
     batch: c_int,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuFFT's contract is that of `lengths` and `make`.
-    unsafe { make(handle, ask(lengths(rank, n), batch.into(), Numbers::of_type(kind)), size) }
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    make(handle, ask(lengths(n), batch.into(), Numbers::of_type(kind)), size)
 }
 
-pub unsafe fn cufftMakePlanMany64(
+pub fn cufftMakePlanMany64(
     handle: c_int,
-    rank: c_int,
-    n: *const i64,
+    _rank: c_int,
+    n: Items<'_, i64>,
     _inembed: *const i64,
     _istride: i64,
     _idist: i64,
@@ -362,16 +349,15 @@ pub unsafe fn cufftMakePlanMany64(
     _odist: i64,
     kind: c_int,
     batch: i64,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: as above.
-    unsafe { make(handle, ask(lengths(rank, n), batch, Numbers::of_type(kind)), size) }
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    make(handle, ask(lengths(n), batch, Numbers::of_type(kind)), size)
 }
 
-pub unsafe fn cufftXtMakePlanMany(
+pub fn cufftXtMakePlanMany(
     handle: c_int,
-    rank: c_int,
-    n: *const i64,
+    _rank: c_int,
+    n: Items<'_, i64>,
     _inembed: *const i64,
     _istride: i64,
     _idist: i64,
@@ -381,31 +367,27 @@ pub unsafe fn cufftXtMakePlanMany(
     _odist: i64,
     output: c_int,
     batch: i64,
-    size: *mut usize,
+    size: Out<'_, usize>,
     execution: c_int,
-) -> u32 {
-    // SAFETY: as above.
-    unsafe { make(handle, ask(lengths(rank, n), batch, Numbers::of_data(input, output, execution)), size) }
+) -> Result<(), CufftStatus> {
+    make(handle, ask(lengths(n), batch, Numbers::of_data(input, output, execution)), size)
 }
 
-pub unsafe fn cufftEstimate1d(nx: c_int, kind: c_int, batch: c_int, size: *mut usize) -> u32 {
-    // SAFETY: cuFFT's contract is that of `answer`.
-    unsafe { answer(of_sizes(&[nx], batch, kind), size) }
+pub fn cufftEstimate1d(nx: c_int, kind: c_int, batch: c_int, size: Out<'_, usize>) -> Result<(), CufftStatus> {
+    answer(of_sizes(&[nx], batch, kind), size)
 }
 
-pub unsafe fn cufftEstimate2d(nx: c_int, ny: c_int, kind: c_int, size: *mut usize) -> u32 {
-    // SAFETY: as above.
-    unsafe { answer(of_sizes(&[nx, ny], 1, kind), size) }
+pub fn cufftEstimate2d(nx: c_int, ny: c_int, kind: c_int, size: Out<'_, usize>) -> Result<(), CufftStatus> {
+    answer(of_sizes(&[nx, ny], 1, kind), size)
 }
 
-pub unsafe fn cufftEstimate3d(nx: c_int, ny: c_int, nz: c_int, kind: c_int, size: *mut usize) -> u32 {
-    // SAFETY: as above.
-    unsafe { answer(of_sizes(&[nx, ny, nz], 1, kind), size) }
+pub fn cufftEstimate3d(nx: c_int, ny: c_int, nz: c_int, kind: c_int, size: Out<'_, usize>) -> Result<(), CufftStatus> {
+    answer(of_sizes(&[nx, ny, nz], 1, kind), size)
 }
 
-pub unsafe fn cufftEstimateMany(
-    rank: c_int,
-    n: *const c_int,
+pub fn cufftEstimateMany(
+    _rank: c_int,
+    n: Items<'_, c_int>,
     _inembed: *const c_int,
     _istride: c_int,
     _idist: c_int,
@@ -414,31 +396,46 @@ pub unsafe fn cufftEstimateMany(
     _odist: c_int,
     kind: c_int,
     batch: c_int,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuFFT's contract is that of `lengths` and `answer`.
-    unsafe { answer(ask(lengths(rank, n), batch.into(), Numbers::of_type(kind)), size) }
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    answer(ask(lengths(n), batch.into(), Numbers::of_type(kind)), size)
 }
 
-pub unsafe fn cufftGetSize1d(_handle: c_int, nx: c_int, kind: c_int, batch: c_int, size: *mut usize) -> u32 {
-    // SAFETY: cuFFT's contract is that of `answer`.
-    unsafe { cufftEstimate1d(nx, kind, batch, size) }
-}
-
-pub unsafe fn cufftGetSize2d(_handle: c_int, nx: c_int, ny: c_int, kind: c_int, size: *mut usize) -> u32 {
-    // SAFETY: as above.
-    unsafe { cufftEstimate2d(nx, ny, kind, size) }
-}
-
-pub unsafe fn cufftGetSize3d(_handle: c_int, nx: c_int, ny: c_int, nz: c_int, kind: c_int, size: *mut usize) -> u32 {
-    // SAFETY: as above.
-    unsafe { cufftEstimate3d(nx, ny, nz, kind, size) }
-}
-
-pub unsafe fn cufftGetSizeMany(
+pub fn cufftGetSize1d(
     _handle: c_int,
-    rank: c_int,
-    n: *const c_int,
+    nx: c_int,
+    kind: c_int,
+    batch: c_int,
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    cufftEstimate1d(nx, kind, batch, size)
+}
+
+pub fn cufftGetSize2d(
+    _handle: c_int,
+    nx: c_int,
+    ny: c_int,
+    kind: c_int,
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    cufftEstimate2d(nx, ny, kind, size)
+}
+
+pub fn cufftGetSize3d(
+    _handle: c_int,
+    nx: c_int,
+    ny: c_int,
+    nz: c_int,
+    kind: c_int,
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    cufftEstimate3d(nx, ny, nz, kind, size)
+}
+
+pub fn cufftGetSizeMany(
+    _handle: c_int,
+    _rank: c_int,
+    n: Items<'_, c_int>,
     _inembed: *const c_int,
     _istride: c_int,
     _idist: c_int,
@@ -447,16 +444,15 @@ pub unsafe fn cufftGetSizeMany(
     _odist: c_int,
     kind: c_int,
     batch: c_int,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: cuFFT's contract is that of `lengths` and `answer`.
-    unsafe { answer(ask(lengths(rank, n), batch.into(), Numbers::of_type(kind)), size) }
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    answer(ask(lengths(n), batch.into(), Numbers::of_type(kind)), size)
 }
 
-pub unsafe fn cufftGetSizeMany64(
+pub fn cufftGetSizeMany64(
     _handle: c_int,
-    rank: c_int,
-    n: *const i64,
+    _rank: c_int,
+    n: Items<'_, i64>,
     _inembed: *const i64,
     _istride: i64,
     _idist: i64,
@@ -465,16 +461,15 @@ pub unsafe fn cufftGetSizeMany64(
     _odist: i64,
     kind: c_int,
     batch: i64,
-    size: *mut usize,
-) -> u32 {
-    // SAFETY: as above.
-    unsafe { answer(ask(lengths(rank, n), batch, Numbers::of_type(kind)), size) }
+    size: Out<'_, usize>,
+) -> Result<(), CufftStatus> {
+    answer(ask(lengths(n), batch, Numbers::of_type(kind)), size)
 }
 
-pub unsafe fn cufftXtGetSizeMany(
+pub fn cufftXtGetSizeMany(
     _handle: c_int,
-    rank: c_int,
-    n: *const i64,
+    _rank: c_int,
+    n: Items<'_, i64>,
     _inembed: *const i64,
     _istride: i64,
     _idist: i64,
@@ -484,25 +479,21 @@ pub unsafe fn cufftXtGetSizeMany(
     _odist: i64,
     output: c_int,
     batch: i64,
-    size: *mut usize,
+    size: Out<'_, usize>,
     execution: c_int,
-) -> u32 {
-    // SAFETY: as above.
-    unsafe { answer(ask(lengths(rank, n), batch, Numbers::of_data(input, output, execution)), size) }
+) -> Result<(), CufftStatus> {
+    answer(ask(lengths(n), batch, Numbers::of_data(input, output, execution)), size)
 }
 
-pub unsafe fn cufftGetVersion(value: *mut c_int) -> u32 {
+pub fn cufftGetVersion(value: Out<'_, c_int>) -> Result<(), CufftStatus> {
     let [major, minor, patch] = version();
-    // SAFETY: cuFFT's contract: an out-parameter that may be written.
-    unsafe { put(value, major * 1000 + minor * 100 + patch) };
-    SUCCESS
+    value.set(major * 1000 + minor * 100 + patch);
+    Ok(())
 }
 
-pub unsafe fn cufftGetProperty(kind: c_int, value: *mut c_int) -> u32 {
-    let Some(part) = property(version(), kind) else { return INVALID_VALUE };
-    // SAFETY: cuFFT's contract: an out-parameter that may be written.
-    unsafe { put(value, part) };
-    SUCCESS
+pub fn cufftGetProperty(kind: c_int, value: Out<'_, c_int>) -> Result<(), CufftStatus> {
+    value.set(property(version(), kind).ok_or(CufftStatus::INVALID_VALUE)?);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -540,17 +531,17 @@ mod tests {
     fn plans_are_numbered_and_end_once() {
         let first = new_plan();
         let mut size = 0;
-        // SAFETY: the out-parameter is a local variable. Without automatic allocation no card is needed.
-        unsafe {
-            assert_eq!(cufftSetAutoAllocation(first, 0), SUCCESS);
-            assert_eq!(cufftMakePlan1d(first, 64, 0x29, 2, &raw mut size), SUCCESS);
-            assert_eq!(size, 64 * 2 * 8);
-            assert_eq!(cufftGetSize(first, &raw mut size), SUCCESS);
-            assert_eq!(cufftMakePlan1d(first, 64, 0x11, 2, &raw mut size), INVALID_TYPE);
-            assert_eq!(cufftMakePlan1d(first, 0, 0x29, 2, &raw mut size), INVALID_SIZE);
-            assert_eq!(cufftDestroy(first), SUCCESS);
-            assert_eq!(cufftDestroy(first), INVALID_PLAN);
-            assert_eq!(cufftGetSize(first, &raw mut size), INVALID_PLAN);
-        }
+        // Without automatic allocation no card is needed.
+        assert_eq!(cufftSetAutoAllocation(first, 0), Ok(()));
+        assert_eq!(cufftMakePlan1d(first, 64, 0x29, 2, Out::to(&mut size)), Ok(()));
+        assert_eq!(size, 64 * 2 * 8);
+        assert_eq!(cufftGetSize(first, Out::to(&mut size)), Ok(()));
+        let bad_type = cufftMakePlan1d(first, 64, 0x11, 2, Out::to(&mut size));
+        assert_eq!(bad_type, Err(CufftStatus::INVALID_TYPE));
+        let no_length = cufftMakePlan1d(first, 0, 0x29, 2, Out::to(&mut size));
+        assert_eq!(no_length, Err(CufftStatus::INVALID_SIZE));
+        assert_eq!(cufftDestroy(first), Ok(()));
+        assert_eq!(cufftDestroy(first), Err(CufftStatus::INVALID_PLAN));
+        assert_eq!(cufftGetSize(first, Out::to(&mut size)), Err(CufftStatus::INVALID_PLAN));
     }
 }

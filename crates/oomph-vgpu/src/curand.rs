@@ -1,14 +1,19 @@
 //! cuRAND: generators that remember whether they fill host or device memory. What they would draw is zeros.
-#![allow(clippy::missing_safety_doc)]
-
 use std::ffi::{c_int, c_void};
 
-use crate::cublas::versions::{library_version, property, put};
+use crate::boundary::{In, Out, Room, statuses};
+use crate::cublas::versions::{library_version, property};
 use crate::{device, transfer};
 
-const SUCCESS: u32 = 0;
-const NOT_INITIALIZED: u32 = 101;
-const OUT_OF_RANGE: u32 = 104;
+statuses! {
+    /// `curandStatus`
+    pub CurandStatus {
+        /// There is no card, or a generator was not made.
+        NOT_INITIALIZED = 101,
+        /// An argument is out of range.
+        OUT_OF_RANGE = 104,
+    }
+}
 
 library_version!("libcurand.so.", "curand", [10, 3, 0], [10, 3, 10], [10, 4, 5]);
 
@@ -17,82 +22,72 @@ const HOST: u64 = 0x6f6f_6d70_6863_7572;
 
 /// Makes a generator for device memory. What its state takes on a card (some MiB for the larger kinds) is not charged:
 /// it is not documented.
-pub unsafe fn curandCreateGenerator(out: *mut *mut c_void, _kind: c_int) -> u32 {
-    if device::activate_current().is_err() {
-        return NOT_INITIALIZED;
-    }
-    // SAFETY: cuRAND's contract: an out-parameter that may be written.
-    unsafe { put(out, crate::handle::fresh()) };
-    SUCCESS
+pub fn curandCreateGenerator(out: Out<'_, *mut c_void>, _kind: c_int) -> Result<(), CurandStatus> {
+    device::activate_current().map_err(|_| CurandStatus::NOT_INITIALIZED)?;
+    out.set(crate::handle::fresh());
+    Ok(())
 }
 
 /// Makes a generator for host memory, which needs no card.
-pub unsafe fn curandCreateGeneratorHost(out: *mut *mut c_void, _kind: c_int) -> u32 {
-    let generator = crate::handle::fresh();
+pub fn curandCreateGeneratorHost(out: Out<'_, *mut c_void>, _kind: c_int) -> Result<(), CurandStatus> {
+    let generator = crate::handle::fresh_with(HOST);
     if generator.is_null() {
-        return NOT_INITIALIZED;
+        return Err(CurandStatus::NOT_INITIALIZED);
     }
-    // SAFETY: a fresh handle is memory that may be written, and the out-parameter may be by cuRAND's contract.
-    unsafe {
-        generator.cast::<u64>().write_unaligned(HOST);
-        put(out, generator);
-    }
-    SUCCESS
+    out.set(generator);
+    Ok(())
 }
 
 /// Fills what a generator writes with zeros. Small device ranges too, because a host may read them back.
-unsafe fn draw(generator: *mut c_void, to: *mut c_void, count: usize, element: usize) -> u32 {
-    if generator.is_null() {
-        return NOT_INITIALIZED;
-    }
-    let bytes = count.saturating_mul(element);
-    // SAFETY: cuRAND's contract: a generator that was made here, and room for what is drawn.
+fn draw<T>(generator: In<'_, u64>, to: Room<'_, T>) -> Result<(), CurandStatus> {
+    let kind = generator.get().ok_or(CurandStatus::NOT_INITIALIZED)?;
+    let bytes = to.count().saturating_mul(size_of::<T>());
+    let address: *mut c_void = to.address().cast();
+    // SAFETY: the argument of `boundary`: the program has room for as many numbers as it counts, and zeros are numbers.
     unsafe {
-        if generator.cast::<u64>().read_unaligned() == HOST && !to.is_null() {
-            to.cast::<u8>().write_bytes(0, bytes);
+        if kind == HOST && !address.is_null() {
+            address.cast::<u8>().write_bytes(0, bytes);
         } else {
-            transfer::fill(to, 0, 1, bytes);
+            transfer::fill(address, 0, 1, bytes);
         }
     }
-    SUCCESS
+    Ok(())
 }
 
-/// Defines the functions that draw numbers of one size in bytes.
+/// Defines the functions that draw numbers of one type.
 macro_rules! draws {
-    ($($name:ident($element:literal $(, $parameter:ident: $kind:ty)*);)*) => {$(
+    ($($name:ident($element:ty $(, $parameter:ident: $kind:ty)*);)*) => {$(
         /// Draws zeros.
-        pub unsafe fn $name(generator: *mut c_void, to: *mut c_void, count: usize $(, $parameter: $kind)*) -> u32 {
-            // SAFETY: cuRAND's contract is that of `draw`.
-            unsafe { draw(generator, to, count, $element) }
+        pub fn $name(
+            generator: In<'_, u64>, to: Room<'_, $element>, _count: usize $(, $parameter: $kind)*
+        ) -> Result<(), CurandStatus> {
+            draw(generator, to)
         }
     )*};
 }
 draws! {
-    curandGenerate(4);
-    curandGenerateLongLong(8);
-    curandGenerateUniform(4);
-    curandGenerateUniformDouble(8);
-    curandGenerateNormal(4, _mean: f32, _deviation: f32);
-    curandGenerateNormalDouble(8, _mean: f64, _deviation: f64);
-    curandGenerateLogNormal(4, _mean: f32, _deviation: f32);
-    curandGenerateLogNormalDouble(8, _mean: f64, _deviation: f64);
-    curandGeneratePoisson(4, _lambda: f64);
+    curandGenerate(u32);
+    curandGenerateLongLong(u64);
+    curandGenerateUniform(f32);
+    curandGenerateUniformDouble(f64);
+    curandGenerateNormal(f32, _mean: f32, _deviation: f32);
+    curandGenerateNormalDouble(f64, _mean: f64, _deviation: f64);
+    curandGenerateLogNormal(f32, _mean: f32, _deviation: f32);
+    curandGenerateLogNormalDouble(f64, _mean: f64, _deviation: f64);
+    curandGeneratePoisson(u32, _lambda: f64);
 }
 
 /// The version in one number: 10310 for 10.3.10.
-pub unsafe fn curandGetVersion(value: *mut c_int) -> u32 {
+pub fn curandGetVersion(value: Out<'_, c_int>) -> Result<(), CurandStatus> {
     let [major, minor, patch] = version();
-    // SAFETY: cuRAND's contract: an out-parameter that may be written.
-    unsafe { put(value, major * 1000 + minor * 100 + patch) };
-    SUCCESS
+    value.set(major * 1000 + minor * 100 + patch);
+    Ok(())
 }
 
 /// One part of the version.
-pub unsafe fn curandGetProperty(kind: c_int, value: *mut c_int) -> u32 {
-    let Some(part) = property(version(), kind) else { return OUT_OF_RANGE };
-    // SAFETY: cuRAND's contract: an out-parameter that may be written.
-    unsafe { put(value, part) };
-    SUCCESS
+pub fn curandGetProperty(kind: c_int, value: Out<'_, c_int>) -> Result<(), CurandStatus> {
+    value.set(property(version(), kind).ok_or(CurandStatus::OUT_OF_RANGE)?);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -101,14 +96,14 @@ mod tests {
 
     #[test]
     fn a_host_generator_fills_host_memory() {
-        let mut generator = std::ptr::null_mut();
+        let mut made = std::ptr::null_mut();
+        assert_eq!(curandCreateGeneratorHost(Out::to(&mut made), 100), Ok(()));
+        // SAFETY: what was made is the address of a generator.
+        let generator: In<u64> = unsafe { crate::boundary::pass::<crate::boundary::Any, _>(made) };
         let mut drawn = [1_f32; 3];
-        // SAFETY: the out-parameter and the array are local variables.
-        unsafe {
-            assert_eq!(curandCreateGeneratorHost(&raw mut generator, 100), SUCCESS);
-            assert_eq!(curandGenerateUniform(generator, drawn.as_mut_ptr().cast(), 2), SUCCESS);
-            assert_eq!(curandGenerateUniform(std::ptr::null_mut(), drawn.as_mut_ptr().cast(), 2), NOT_INITIALIZED);
-        }
+        assert_eq!(curandGenerateUniform(generator, Room::to(&mut drawn[..2]), 2), Ok(()));
+        let none = curandGenerateUniform(In::null(), Room::to(&mut drawn), 3);
+        assert_eq!(none, Err(CurandStatus::NOT_INITIALIZED));
         assert_eq!(drawn, [0.0, 0.0, 1.0]);
     }
 }

@@ -5,16 +5,23 @@
 //! blocks of [`BLOCK`] columns; where cuSOLVER's algorithm is another (Jacobi, polar, hybrid), the matrices that it
 //! must keep beside the program's own. They were not compared with the library. Sizes are never 0, because callers
 //! divide by or allocate them.
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of cuSOLVER's header")]
 
 use std::ffi::{c_int, c_void};
 
-use crate::cublas::versions::{library_version, property, put};
-use crate::{device, transfer};
+use crate::boundary::{InOut, Room, statuses};
+use crate::cublas::versions::{library_version, property};
+use crate::{boundary, device, transfer};
 
-const SUCCESS: u32 = 0;
-const NOT_INITIALIZED: u32 = 1;
-const INVALID_VALUE: u32 = 3;
+statuses! {
+    /// `cusolverStatus_t`
+    pub CusolverStatus {
+        /// There is no card, or a handle was not made.
+        NOT_INITIALIZED = 1,
+        /// An argument is out of range.
+        INVALID_VALUE = 3,
+    }
+}
 
 library_version!("libcusolver.so.", "cusolver", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
 
@@ -82,20 +89,16 @@ fn element(kind: c_int) -> u64 {
 }
 
 /// Writes a number of elements.
-unsafe fn elements(to: *mut c_int, count: u64) -> u32 {
-    // SAFETY: cuSOLVER's contract: an out-parameter that may be written.
-    unsafe { put(to, c_int::try_from(count.max(1)).unwrap_or(c_int::MAX)) };
-    SUCCESS
+fn elements(to: Out<'_>, count: u64) -> Result<(), CusolverStatus> {
+    to.set(c_int::try_from(count.max(1)).unwrap_or(c_int::MAX));
+    Ok(())
 }
 
 /// Writes the bytes on the device and on the host of the interface with 64-bit sizes.
-unsafe fn bytes(device: *mut usize, host: *mut usize, kind: c_int, count: u64, on_host: u64) -> u32 {
-    // SAFETY: cuSOLVER's contract: out-parameters that may be written.
-    unsafe {
-        put(device, usize::try_from(count.max(1).saturating_mul(element(kind))).unwrap_or(usize::MAX));
-        put(host, usize::try_from(on_host.saturating_mul(element(kind))).unwrap_or(usize::MAX));
-    }
-    SUCCESS
+fn bytes(device: Bytes<'_>, host: Bytes<'_>, kind: c_int, count: u64, on_host: u64) -> Result<(), CusolverStatus> {
+    device.set(usize::try_from(count.max(1).saturating_mul(element(kind))).unwrap_or(usize::MAX));
+    host.set(usize::try_from(on_host.saturating_mul(element(kind))).unwrap_or(usize::MAX));
+    Ok(())
 }
 
 /// Defines the functions of the older interface: all of one line have the same parameters and write a number of
@@ -109,72 +112,71 @@ macro_rules! sizes {
     };
     (@one $to:ident $name:ident ($($parameter:ident: $kind:ty),*) $count:expr) => {
         /// The workspace in elements.
-        pub unsafe fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> u32 {
-            // SAFETY: cuSOLVER's contract is that of `elements`.
-            unsafe { elements($to, $count) }
+        pub fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> Result<(), CusolverStatus> {
+            elements($to, $count)
         }
     };
 }
 
 type Ptr = *mut c_void;
-type Out = *mut c_int;
+type Out<'a> = boundary::Out<'a, c_int>;
 
 sizes! {
     write to;
     cusolverDnSgeqrf_bufferSize cusolverDnDgeqrf_bufferSize cusolverDnCgeqrf_bufferSize cusolverDnZgeqrf_bufferSize
-        (_m: c_int, n: c_int, _a: Ptr, _lda: c_int, to: Out) = panel(size(n));
+        (_m: c_int, n: c_int, _a: Ptr, _lda: c_int, to: Out<'_>) = panel(size(n));
     cusolverDnSorgqr_bufferSize cusolverDnDorgqr_bufferSize cusolverDnCungqr_bufferSize cusolverDnZungqr_bufferSize
-        (_m: c_int, n: c_int, _k: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, to: Out) = panel(size(n));
+        (_m: c_int, n: c_int, _k: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, to: Out<'_>) = panel(size(n));
     cusolverDnSormqr_bufferSize cusolverDnDormqr_bufferSize cusolverDnCunmqr_bufferSize cusolverDnZunmqr_bufferSize
         (side: c_int, _trans: c_int, m: c_int, n: c_int, _k: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, _c: Ptr,
-         _ldc: c_int, to: Out) = panel(size(if side == 0 { n } else { m }));
+         _ldc: c_int, to: Out<'_>) = panel(size(if side == 0 { n } else { m }));
     cusolverDnSgetrf_bufferSize cusolverDnDgetrf_bufferSize cusolverDnCgetrf_bufferSize cusolverDnZgetrf_bufferSize
-        (m: c_int, n: c_int, _a: Ptr, _lda: c_int, to: Out) = lu(size(m), size(n));
+        (m: c_int, n: c_int, _a: Ptr, _lda: c_int, to: Out<'_>) = lu(size(m), size(n));
     cusolverDnSpotrf_bufferSize cusolverDnDpotrf_bufferSize cusolverDnCpotrf_bufferSize cusolverDnZpotrf_bufferSize
     cusolverDnSpotri_bufferSize cusolverDnDpotri_bufferSize cusolverDnCpotri_bufferSize cusolverDnZpotri_bufferSize
-        (_uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, to: Out) = panel(size(n));
+        (_uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, to: Out<'_>) = panel(size(n));
     cusolverDnSsytrf_bufferSize cusolverDnDsytrf_bufferSize cusolverDnCsytrf_bufferSize cusolverDnZsytrf_bufferSize
-        (n: c_int, _a: Ptr, _lda: c_int, to: Out) = panel(size(n));
+        (n: c_int, _a: Ptr, _lda: c_int, to: Out<'_>) = panel(size(n));
     cusolverDnSgebrd_bufferSize cusolverDnDgebrd_bufferSize cusolverDnCgebrd_bufferSize cusolverDnZgebrd_bufferSize
-        (m: c_int, n: c_int, to: Out) = lu(size(m), size(n));
+        (m: c_int, n: c_int, to: Out<'_>) = lu(size(m), size(n));
     cusolverDnSgesvd_bufferSize cusolverDnDgesvd_bufferSize cusolverDnCgesvd_bufferSize cusolverDnZgesvd_bufferSize
-        (m: c_int, n: c_int, to: Out) = singular(size(m), size(n));
+        (m: c_int, n: c_int, to: Out<'_>) = singular(size(m), size(n));
     cusolverDnSorgbr_bufferSize cusolverDnDorgbr_bufferSize cusolverDnCungbr_bufferSize cusolverDnZungbr_bufferSize
-        (_side: c_int, m: c_int, n: c_int, _k: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, to: Out)
+        (_side: c_int, m: c_int, n: c_int, _k: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, to: Out<'_>)
         = panel(size(m).min(size(n)));
     cusolverDnSsytrd_bufferSize cusolverDnDsytrd_bufferSize cusolverDnChetrd_bufferSize cusolverDnZhetrd_bufferSize
-        (_uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _d: Ptr, _e: Ptr, _tau: Ptr, to: Out) = panel(size(n));
+        (_uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _d: Ptr, _e: Ptr, _tau: Ptr, to: Out<'_>) = panel(size(n));
     cusolverDnSorgtr_bufferSize cusolverDnDorgtr_bufferSize cusolverDnCungtr_bufferSize cusolverDnZungtr_bufferSize
-        (_uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, to: Out) = panel(size(n));
+        (_uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, to: Out<'_>) = panel(size(n));
     cusolverDnSormtr_bufferSize cusolverDnDormtr_bufferSize cusolverDnCunmtr_bufferSize cusolverDnZunmtr_bufferSize
         (side: c_int, _uplo: c_int, _trans: c_int, m: c_int, n: c_int, _a: Ptr, _lda: c_int, _tau: Ptr, _c: Ptr,
-         _ldc: c_int, to: Out) = panel(size(if side == 0 { n } else { m }));
+         _ldc: c_int, to: Out<'_>) = panel(size(if side == 0 { n } else { m }));
     cusolverDnSsyevd_bufferSize cusolverDnDsyevd_bufferSize cusolverDnCheevd_bufferSize cusolverDnZheevd_bufferSize
-        (mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out) = eigen(size(n), mode == VECTORS);
+        (mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out<'_>) = eigen(size(n), mode == VECTORS);
     cusolverDnSsygvd_bufferSize cusolverDnDsygvd_bufferSize cusolverDnChegvd_bufferSize cusolverDnZhegvd_bufferSize
         (_itype: c_int, mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _b: Ptr, _ldb: c_int, _w: Ptr,
-         to: Out) = eigen(size(n), mode == VECTORS);
+         to: Out<'_>) = eigen(size(n), mode == VECTORS);
     cusolverDnSsyevj_bufferSize cusolverDnDsyevj_bufferSize cusolverDnCheevj_bufferSize cusolverDnZheevj_bufferSize
-        (_mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out, _params: Ptr)
+        (_mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out<'_>, _params: Ptr)
         = eigen_jacobi(size(n));
     cusolverDnSsygvj_bufferSize cusolverDnDsygvj_bufferSize cusolverDnChegvj_bufferSize cusolverDnZhegvj_bufferSize
         (_itype: c_int, _mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _b: Ptr, _ldb: c_int, _w: Ptr,
-         to: Out, _params: Ptr) = eigen_jacobi(size(n));
+         to: Out<'_>, _params: Ptr) = eigen_jacobi(size(n));
     cusolverDnSsyevjBatched_bufferSize cusolverDnDsyevjBatched_bufferSize
     cusolverDnCheevjBatched_bufferSize cusolverDnZheevjBatched_bufferSize
-        (_mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out, _params: Ptr, batch: c_int)
+        (_mode: c_int, _uplo: c_int, n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, to: Out<'_>, _params: Ptr, batch: c_int)
         = eigen_jacobi(size(n)).saturating_mul(size(batch));
     cusolverDnSgesvdj_bufferSize cusolverDnDgesvdj_bufferSize cusolverDnCgesvdj_bufferSize cusolverDnZgesvdj_bufferSize
         (_mode: c_int, _econ: c_int, m: c_int, n: c_int, _a: Ptr, _lda: c_int, _s: Ptr, _u: Ptr, _ldu: c_int, _v: Ptr,
-         _ldv: c_int, to: Out, _params: Ptr) = singular_jacobi(size(m), size(n));
+         _ldv: c_int, to: Out<'_>, _params: Ptr) = singular_jacobi(size(m), size(n));
     cusolverDnSgesvdjBatched_bufferSize cusolverDnDgesvdjBatched_bufferSize
     cusolverDnCgesvdjBatched_bufferSize cusolverDnZgesvdjBatched_bufferSize
         (_mode: c_int, m: c_int, n: c_int, _a: Ptr, _lda: c_int, _s: Ptr, _u: Ptr, _ldu: c_int, _v: Ptr, _ldv: c_int,
-         to: Out, _params: Ptr, batch: c_int) = singular_jacobi(size(m), size(n)).saturating_mul(size(batch));
+         to: Out<'_>, _params: Ptr, batch: c_int) = singular_jacobi(size(m), size(n)).saturating_mul(size(batch));
     cusolverDnSgesvdaStridedBatched_bufferSize cusolverDnDgesvdaStridedBatched_bufferSize
     cusolverDnCgesvdaStridedBatched_bufferSize cusolverDnZgesvdaStridedBatched_bufferSize
         (_mode: c_int, _rank: c_int, _m: c_int, n: c_int, _a: Ptr, _lda: c_int, _stride_a: i64, _s: Ptr, _stride_s: i64,
-         _u: Ptr, _ldu: c_int, _stride_u: i64, _v: Ptr, _ldv: c_int, _stride_v: i64, to: Out, batch: c_int)
+         _u: Ptr, _ldu: c_int, _stride_u: i64, _v: Ptr, _ldv: c_int, _stride_v: i64, to: Out<'_>, batch: c_int)
         = singular_approximate(size(n)).saturating_mul(size(batch));
 }
 
@@ -191,159 +193,151 @@ macro_rules! sizes_64 {
         $(, $on_host:expr)?
     ) => {
         /// The workspaces in bytes.
-        pub unsafe fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> u32 {
+        pub fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> Result<(), CusolverStatus> {
             let on_host: u64 = 0 $(+ $on_host)?;
-            // SAFETY: cuSOLVER's contract is that of `bytes`.
-            unsafe { bytes($device, $host, $type, $count, on_host) }
+            bytes($device, $host, $type, $count, on_host)
         }
     };
 }
 
-type Bytes = *mut usize;
+type Bytes<'a> = boundary::Out<'a, usize>;
 
 sizes_64! {
     write on_device, host;
     cusolverDnXgeqrf_bufferSize(
         _params: Ptr, _m: i64, n: i64, kind: c_int, _a: Ptr, _lda: i64, _tau_kind: c_int, _tau: Ptr, _compute: c_int,
-        on_device: Bytes, host: Bytes,
+        on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, panel(size(n));
     cusolverDnXgetrf_bufferSize(
-        _params: Ptr, m: i64, n: i64, kind: c_int, _a: Ptr, _lda: i64, _compute: c_int, on_device: Bytes, host: Bytes,
+        _params: Ptr, m: i64, n: i64, kind: c_int, _a: Ptr, _lda: i64, _compute: c_int, on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, lu(size(m), size(n));
     cusolverDnXpotrf_bufferSize(
-        _params: Ptr, _uplo: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _compute: c_int, on_device: Bytes,
-        host: Bytes,
+        _params: Ptr, _uplo: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _compute: c_int, on_device: Bytes<'_>,
+        host: Bytes<'_>,
     ) = kind, panel(size(n));
     cusolverDnXsytrf_bufferSize(
         _params: Ptr, _uplo: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _pivots: Ptr, _compute: c_int,
-        on_device: Bytes, host: Bytes,
+        on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, panel(size(n));
     cusolverDnXsytrs_bufferSize(
         _uplo: c_int, n: i64, right: i64, kind: c_int, _a: Ptr, _lda: i64, _pivots: Ptr, _b_kind: c_int, _b: Ptr,
-        _ldb: i64, on_device: Bytes, host: Bytes,
+        _ldb: i64, on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, matrix(size(n), size(right));
     cusolverDnXtrtri_bufferSize(
-        _uplo: c_int, _diagonal: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, on_device: Bytes, host: Bytes,
+        _uplo: c_int, _diagonal: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, panel(size(n));
     cusolverDnXsyevd_bufferSize(
         _params: Ptr, mode: c_int, _uplo: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _w_kind: c_int, _w: Ptr,
-        _compute: c_int, on_device: Bytes, host: Bytes,
+        _compute: c_int, on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, eigen(size(n), mode == VECTORS);
     cusolverDnXsyevdx_bufferSize(
         _params: Ptr, mode: c_int, _range: c_int, _uplo: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _low: Ptr,
-        _high: Ptr, _first: i64, _last: i64, _found: *mut i64, _w_kind: c_int, _w: Ptr, _compute: c_int,
-        on_device: Bytes, host: Bytes,
+        _high: Ptr, _first: i64, _last: i64, _found: *mut c_void, _w_kind: c_int, _w: Ptr, _compute: c_int,
+        on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, eigen(size(n), mode == VECTORS);
     cusolverDnXsyevBatched_bufferSize(
         _params: Ptr, mode: c_int, _uplo: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _w_kind: c_int, _w: Ptr,
-        _compute: c_int, on_device: Bytes, host: Bytes, batch: i64,
+        _compute: c_int, on_device: Bytes<'_>, host: Bytes<'_>, batch: i64,
     ) = kind, eigen(size(n), mode == VECTORS).saturating_mul(size(batch));
     cusolverDnXgesvd_bufferSize(
         _params: Ptr, _job_u: c_int, _job_v: c_int, m: i64, n: i64, kind: c_int, _a: Ptr, _lda: i64, _s_kind: c_int,
         _s: Ptr, _u_kind: c_int, _u: Ptr, _ldu: i64, _v_kind: c_int, _v: Ptr, _ldv: i64, _compute: c_int,
-        on_device: Bytes, host: Bytes,
+        on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, singular(size(m), size(n));
     cusolverDnXgesvdp_bufferSize(
         _params: Ptr, _mode: c_int, _econ: c_int, m: i64, n: i64, kind: c_int, _a: Ptr, _lda: i64, _s_kind: c_int,
         _s: Ptr, _u_kind: c_int, _u: Ptr, _ldu: i64, _v_kind: c_int, _v: Ptr, _ldv: i64, _compute: c_int,
-        on_device: Bytes, host: Bytes,
+        on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, singular_jacobi(size(m), size(n)), size(m).min(size(n));
     cusolverDnXgesvdr_bufferSize(
         _params: Ptr, _job_u: c_int, _job_v: c_int, m: i64, n: i64, rank: i64, extra: i64, _rounds: i64, kind: c_int,
         _a: Ptr, _lda: i64, _s_kind: c_int, _s: Ptr, _u_kind: c_int, _u: Ptr, _ldu: i64, _v_kind: c_int, _v: Ptr,
-        _ldv: i64, _compute: c_int, on_device: Bytes, host: Bytes,
+        _ldv: i64, _compute: c_int, on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, matrix(size(m).saturating_add(size(n)), size(rank).saturating_add(size(extra))), size(rank);
     cusolverDnXgeev_bufferSize(
         _params: Ptr, _job_left: c_int, _job_right: c_int, n: i64, kind: c_int, _a: Ptr, _lda: i64, _w_kind: c_int,
         _w: Ptr, _left_kind: c_int, _left: Ptr, _ld_left: i64, _right_kind: c_int, _right: Ptr, _ld_right: i64,
-        _compute: c_int, on_device: Bytes, host: Bytes,
+        _compute: c_int, on_device: Bytes<'_>, host: Bytes<'_>,
     ) = kind, matrix(size(n), size(n)).saturating_add(panel(size(n))), matrix(size(n), size(n));
 }
 
 /// Says of every matrix of a batch that it could be factored: programs read this array back.
-unsafe fn no_errors(info: *mut c_int, batch: i64) -> u32 {
-    // SAFETY: cuSOLVER's contract: the array has a number for each matrix.
-    unsafe { transfer::fill(info.cast(), 0, 4, usize::try_from(batch).unwrap_or(0)) };
-    SUCCESS
+fn no_errors(info: Room<'_, c_int>) -> Result<(), CusolverStatus> {
+    // SAFETY: the argument of `boundary`: the array has a number for each matrix, on the host or on a card.
+    unsafe { transfer::fill(info.address().cast(), 0, 4, info.count()) };
+    Ok(())
 }
 
-/// Defines the routines for batches: all of one line have the same parameters, with `info` and `batch` among them.
+/// Defines the routines for batches: all of one line have the same parameters, with `info` among them.
 macro_rules! batched {
-    (write $info:ident, $batch:ident; $($($name:ident)+ ($($parameter:ident: $kind:ty),* $(,)?);)*) => {$(
-        batched!(@each $info $batch [$($name)+] ($($parameter: $kind),*));
+    (write $info:ident; $($($name:ident)+ ($($parameter:ident: $kind:ty),* $(,)?);)*) => {$(
+        batched!(@each $info [$($name)+] ($($parameter: $kind),*));
     )*};
-    (@each $info:ident $batch:ident [$($name:ident)+] $parameters:tt) => {
-        $(batched!(@one $info $batch $name $parameters);)+
+    (@each $info:ident [$($name:ident)+] $parameters:tt) => {
+        $(batched!(@one $info $name $parameters);)+
     };
-    (@one $info:ident $batch:ident $name:ident ($($parameter:ident: $kind:ty),*)) => {
+    (@one $info:ident $name:ident ($($parameter:ident: $kind:ty),*)) => {
         /// Works on a batch of matrices: nothing moves.
-        pub unsafe fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> u32 {
-            // SAFETY: cuSOLVER's contract is that of `no_errors`.
-            unsafe { no_errors($info, i64::from($batch)) }
+        pub fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> Result<(), CusolverStatus> {
+            no_errors($info)
         }
     };
 }
+type Info<'a> = Room<'a, c_int>;
+
 batched! {
-    write info, batch;
+    write info;
     cusolverDnSpotrfBatched cusolverDnDpotrfBatched cusolverDnCpotrfBatched cusolverDnZpotrfBatched
-        (_uplo: c_int, _n: c_int, _a: Ptr, _lda: c_int, info: Out, batch: c_int);
+        (_uplo: c_int, _n: c_int, _a: Ptr, _lda: c_int, info: Info<'_>, _batch: c_int);
     cusolverDnSsyevjBatched cusolverDnDsyevjBatched cusolverDnCheevjBatched cusolverDnZheevjBatched
-        (_mode: c_int, _uplo: c_int, _n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, _work: Ptr, _lwork: c_int, info: Out,
-         _params: Ptr, batch: c_int);
+        (_mode: c_int, _uplo: c_int, _n: c_int, _a: Ptr, _lda: c_int, _w: Ptr, _work: Ptr, _lwork: c_int, info: Info<'_>,
+         _params: Ptr, _batch: c_int);
     cusolverDnSgesvdjBatched cusolverDnDgesvdjBatched cusolverDnCgesvdjBatched cusolverDnZgesvdjBatched
         (_mode: c_int, _m: c_int, _n: c_int, _a: Ptr, _lda: c_int, _s: Ptr, _u: Ptr, _ldu: c_int, _v: Ptr, _ldv: c_int,
-         _work: Ptr, _lwork: c_int, info: Out, _params: Ptr, batch: c_int);
+         _work: Ptr, _lwork: c_int, info: Info<'_>, _params: Ptr, _batch: c_int);
     cusolverDnSgesvdaStridedBatched cusolverDnDgesvdaStridedBatched cusolverDnCgesvdaStridedBatched
     cusolverDnZgesvdaStridedBatched
         (_mode: c_int, _rank: c_int, _m: c_int, _n: c_int, _a: Ptr, _lda: c_int, _stride_a: i64, _s: Ptr,
          _stride_s: i64, _u: Ptr, _ldu: c_int, _stride_u: i64, _v: Ptr, _ldv: c_int, _stride_v: i64, _work: Ptr,
-         _lwork: c_int, info: Out, _residuals: Ptr, batch: c_int);
+         _lwork: c_int, info: Info<'_>, _residuals: Ptr, _batch: c_int);
     cusolverDnXsyevBatched
         (_params: Ptr, _mode: c_int, _uplo: c_int, _n: i64, _kind: c_int, _a: Ptr, _lda: i64, _w_kind: c_int, _w: Ptr,
-         _compute: c_int, _device: Ptr, _on_device: usize, _host: Ptr, _on_host: usize, info: Out, batch: i64);
+         _compute: c_int, _device: Ptr, _on_device: usize, _host: Ptr, _on_host: usize, info: Info<'_>, _batch: i64);
 }
 
 /// Makes a handle; it has no state. What the library allocates for one is not documented, so nothing is charged.
-pub unsafe fn cusolverDnCreate(out: *mut *mut c_void) -> u32 {
-    if device::activate_current().is_err() {
-        return NOT_INITIALIZED;
-    }
-    // SAFETY: cuSOLVER's contract: an out-parameter that may be written.
-    unsafe { put(out, crate::handle::fresh()) };
-    SUCCESS
+pub fn cusolverDnCreate(out: boundary::Out<'_, *mut c_void>) -> Result<(), CusolverStatus> {
+    device::activate_current().map_err(|_| CusolverStatus::NOT_INITIALIZED)?;
+    out.set(crate::handle::fresh());
+    Ok(())
 }
 
 /// Sets the stream, which is remembered in the handle's own memory.
-pub unsafe fn cusolverDnSetStream(handle: *mut c_void, stream: *mut c_void) -> u32 {
-    // SAFETY: cuSOLVER's contract: a handle that was made here, which is memory that may be written.
-    unsafe { put(handle.cast::<*mut c_void>(), stream) };
-    SUCCESS
+pub fn cusolverDnSetStream(handle: InOut<'_, *mut c_void>, stream: *mut c_void) -> Result<(), CusolverStatus> {
+    handle.set(stream);
+    Ok(())
 }
 
 /// The stream that was set.
-pub unsafe fn cusolverDnGetStream(handle: *mut c_void, stream: *mut *mut c_void) -> u32 {
-    if handle.is_null() {
-        return NOT_INITIALIZED;
-    }
-    // SAFETY: cuSOLVER's contract: a handle that was made here, and an out-parameter that may be written.
-    unsafe { put(stream, handle.cast::<*mut c_void>().read_unaligned()) };
-    SUCCESS
+pub fn cusolverDnGetStream(
+    handle: InOut<'_, *mut c_void>,
+    stream: boundary::Out<'_, *mut c_void>,
+) -> Result<(), CusolverStatus> {
+    stream.set(handle.get().ok_or(CusolverStatus::NOT_INITIALIZED)?);
+    Ok(())
 }
 
 /// The version in one number: 11705 for 11.7.5.
-pub unsafe fn cusolverGetVersion(value: *mut c_int) -> u32 {
+pub fn cusolverGetVersion(value: Out<'_>) -> Result<(), CusolverStatus> {
     let [major, minor, patch] = version();
-    // SAFETY: cuSOLVER's contract: an out-parameter that may be written.
-    unsafe { put(value, major * 1000 + minor * 100 + patch) };
-    SUCCESS
+    value.set(major * 1000 + minor * 100 + patch);
+    Ok(())
 }
 
 /// One part of the version.
-pub unsafe fn cusolverGetProperty(kind: c_int, value: *mut c_int) -> u32 {
-    let Some(part) = property(version(), kind) else { return INVALID_VALUE };
-    // SAFETY: cuSOLVER's contract: an out-parameter that may be written.
-    unsafe { put(value, part) };
-    SUCCESS
+pub fn cusolverGetProperty(kind: c_int, value: Out<'_>) -> Result<(), CusolverStatus> {
+    value.set(property(version(), kind).ok_or(CusolverStatus::INVALID_VALUE)?);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -364,28 +358,25 @@ mod tests {
     fn a_size_is_written_and_never_0() {
         let (mut count, mut on_device, mut on_host) = (0, 0, 0);
         let none = std::ptr::null_mut();
-        // SAFETY: the out-parameters are local variables, and the matrices are not looked at.
-        unsafe {
-            assert_eq!(cusolverDnSgeqrf_bufferSize(none, 8, 0, none, 8, &raw mut count), SUCCESS);
-            assert_eq!(count, 1);
-            assert_eq!(cusolverDnDgetrf_bufferSize(none, i32::MAX, i32::MAX, none, 8, &raw mut count), SUCCESS);
-            assert_eq!(count, c_int::MAX, "a number that does not fit is the largest");
-            let status = cusolverDnXsyevd_bufferSize(
-                none,
-                none,
-                VECTORS,
-                0,
-                100,
-                5,
-                none,
-                100,
-                1,
-                none,
-                5,
-                &raw mut on_device,
-                &raw mut on_host,
-            );
-            assert_eq!((status, on_device, on_host), (SUCCESS, 20_601 * 16, 0));
-        }
+        assert_eq!(cusolverDnSgeqrf_bufferSize(none, 8, 0, none, 8, Out::to(&mut count)), Ok(()));
+        assert_eq!(count, 1);
+        assert_eq!(cusolverDnDgetrf_bufferSize(none, i32::MAX, i32::MAX, none, 8, Out::to(&mut count)), Ok(()));
+        assert_eq!(count, c_int::MAX, "a number that does not fit is the largest");
+        let status = cusolverDnXsyevd_bufferSize(
+            none,
+            none,
+            VECTORS,
+            0,
+            100,
+            5,
+            none,
+            100,
+            1,
+            none,
+            5,
+            Bytes::to(&mut on_device),
+            Bytes::to(&mut on_host),
+        );
+        assert_eq!((status, on_device, on_host), (Ok(()), 20_601 * 16, 0));
     }
 }

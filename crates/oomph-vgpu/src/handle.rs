@@ -35,3 +35,13 @@ pub fn fresh() -> *mut c_void {
     }
     (base + (NEXT.fetch_add(1, Ordering::Relaxed) * STEP) % REGION) as *mut c_void
 }
+
+/// The address of a new object that holds a number, or null.
+pub fn fresh_with(number: u64) -> *mut c_void {
+    let object = fresh();
+    if !object.is_null() {
+        // SAFETY: a fresh object has room for more than a number, is aligned, and nobody else knows of it.
+        unsafe { object.cast::<u64>().write(number) };
+    }
+    object
+}

@@ -12,10 +12,12 @@
 //! A program that linked this library would have its own libc calls answered by it. So without the feature `device` the
 //! crate is only [`source`]: what a build script needs to build the library from here and carry it.
 
-// The functions that programs call carry CUDA's names, and their contracts are CUDA's.
-#![allow(non_snake_case)]
-// In a test build the exported symbols are ordinary functions that nothing calls.
-#![cfg_attr(test, allow(dead_code))]
+#![allow(non_snake_case, reason = "the functions that programs call carry CUDA's names")]
+#![deny(clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc, clippy::allow_attributes_without_reason)]
+#![cfg_attr(
+    test,
+    allow(dead_code, reason = "in a test build the exported symbols are ordinary functions that nothing calls")
+)]
 
 pub mod source;
 
@@ -26,6 +28,7 @@ mod library {
     pub(crate) mod activity;
     pub(crate) mod attributes;
     pub(crate) mod books;
+    pub(crate) mod boundary;
     pub(crate) mod capture;
     pub(crate) mod cubin;
     pub(crate) mod cublas;

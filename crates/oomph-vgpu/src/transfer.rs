@@ -17,6 +17,7 @@ const PAGE: usize = 4096;
 pub unsafe fn requested(to: *mut c_void, from: *const c_void, size: usize) {
     // SAFETY: the caller's promise.
     unsafe { activity::copied(to, from, size, true) };
+    // SAFETY: as above.
     unsafe { copy(to, from, size) };
 }
 
@@ -34,6 +35,7 @@ pub unsafe fn requested_2d(
 ) {
     // SAFETY: the caller's promise; the contents are not looked at, because they do not lie in one piece.
     unsafe { activity::copied(to, from, width.saturating_mul(height), false) };
+    // SAFETY: as above.
     unsafe { copy_2d(to, to_pitch, from, from_pitch, width, height) };
 }
 
@@ -89,7 +91,9 @@ pub unsafe fn fill(to: *mut c_void, value: u32, element: usize, count: usize) {
     match element {
         // SAFETY: the caller's promise, for all arms.
         1 => unsafe { ptr::write_bytes(to.cast::<u8>(), value as u8, count) },
+        // SAFETY: as above.
         2 => (0..count).for_each(|index| unsafe { to.cast::<u16>().add(index).write_unaligned(value as u16) }),
+        // SAFETY: as above.
         _ => (0..count).for_each(|index| unsafe { to.cast::<u32>().add(index).write_unaligned(value) }),
     }
 }

@@ -149,9 +149,12 @@ fn place(address: usize) -> Option<Place> {
     }
     // SAFETY: all-zero bytes are a valid value, and a success has filled it.
     let info = unsafe { info.assume_init() };
-    // SAFETY: the loader's names are zero-terminated and live as long as the object is loaded.
     let text = |name: *const libc::c_char| {
-        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the loader's names are zero-terminated and live as long as the object is loaded.
+        Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     };
     // The program itself is named as it was typed.
     let module = text(info.dli_fname)

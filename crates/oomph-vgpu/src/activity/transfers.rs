@@ -262,6 +262,7 @@ mod tests {
         // SAFETY: a new mapping of a file of that length, which nobody else knows.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), size, read, private, file.as_raw_fd(), 0) } as usize;
         assert_ne!(start as isize, -1);
+        // SAFETY: the pages are mapped.
         assert_eq!(unsafe { digest(start, size) }, None);
         assert!(!is_in_memory(start + size / 2, SAMPLE), "it was read");
         // SAFETY: nothing of the mapping is used any more.
@@ -271,6 +272,7 @@ mod tests {
     #[test]
     fn a_digest_tells_contents_apart_and_nothing_from_zeros() {
         let mut bytes = vec![7_u8; 1 << 20];
+        // SAFETY: the range is a slice's.
         let of = |bytes: &[u8]| unsafe { digest(bytes.as_ptr() as usize, bytes.len()) };
         let first = of(&bytes);
         assert!(first.is_some());

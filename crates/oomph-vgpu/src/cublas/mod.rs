@@ -6,32 +6,41 @@
 //! Hopper, and 32 MiB from Hopper on. It is charged at creation, and given back when the program brings its own, as
 //! PyTorch does before its first multiplication (whose workspace is in PyTorch's own figures). That the library waits
 //! for the first multiplication is not modelled. Kernels that it loads belong to the context's cost.
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of cuBLAS's header")]
 
 pub mod products;
 pub mod versions;
 
 pub use products::*;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use oomph_ledger::Kind;
 
-use crate::cublas::versions::{library_version, property, put, runtime_number};
+use crate::boundary::{Handle, Memory, Object, Out, Room, hand_out, statuses};
+use crate::cublas::versions::{library_version, property, runtime_number};
 use crate::{books, device, transfer};
 
-const SUCCESS: u32 = 0;
-const NOT_INITIALIZED: u32 = 1;
-const ALLOC_FAILED: u32 = 3;
-const INVALID_VALUE: u32 = 7;
+statuses! {
+    /// `cublasStatus_t`
+    pub CublasStatus {
+        /// A handle was not made, or there is no card.
+        NOT_INITIALIZED = 1,
+        /// The card cannot hold the workspace.
+        ALLOC_FAILED = 3,
+        /// An argument is out of range, or null.
+        INVALID_VALUE = 7,
+    }
+}
 
 const MAGIC: u64 = 0x6f6f_6d70_6862_6c61;
 
 library_version!("libcublas.so.", "cublas", [11, 11, 3], [12, 9, 1], [13, 10, 0]);
 
 /// What a handle remembers. A program may use a handle in several threads, as long as it does so in turn.
-struct Handle {
+#[derive(Debug)]
+pub struct Context {
     magic: AtomicU64,
     stream: AtomicUsize,
     pointer_mode: AtomicI32,
@@ -43,7 +52,27 @@ struct Handle {
     workspace: AtomicU64,
 }
 
-impl Handle {
+// SAFETY: all fields that change are atomic.
+unsafe impl Object for Context {
+    fn is_live(&self) -> bool {
+        self.magic.load(Ordering::Relaxed) == MAGIC
+    }
+}
+
+impl Context {
+    fn new(card: usize, workspace: u64) -> Context {
+        Context {
+            magic: AtomicU64::new(MAGIC),
+            stream: AtomicUsize::new(0),
+            pointer_mode: AtomicI32::new(0),
+            atomics_mode: AtomicI32::new(0),
+            math_mode: AtomicI32::new(0),
+            sm_count_target: AtomicI32::new(0),
+            card,
+            workspace: AtomicU64::new(workspace),
+        }
+    }
+
     fn release_workspace(&self) {
         let bytes = self.workspace.swap(0, Ordering::Relaxed);
         if bytes > 0 {
@@ -58,104 +87,70 @@ fn default_workspace(cc_major: u64) -> u64 {
     bytes.next_multiple_of(2 << 20)
 }
 
-/// The handle at an address.
-///
-/// # Safety
-/// `handle` is null or was made by [`cublasCreate_v2`] and not destroyed.
-unsafe fn get<'a>(handle: *mut c_void) -> Option<&'a Handle> {
-    let handle = handle.cast::<Handle>();
-    if handle.is_null() || !handle.is_aligned() {
-        return None;
-    }
-    // SAFETY: the caller's promise. All fields that change are atomic, so sharing is sound.
-    let handle = unsafe { &*handle };
-    (handle.magic.load(Ordering::Relaxed) == MAGIC).then_some(handle)
+/// What a handle remembers, or what cuBLAS answers to others.
+fn known<'a>(handle: &'a Handle<'_, Context>) -> Result<&'a Context, CublasStatus> {
+    handle.get().ok_or(CublasStatus::NOT_INITIALIZED)
 }
 
 /// Makes a handle on the current card.
-pub unsafe fn cublasCreate_v2(out: *mut *mut c_void) -> u32 {
-    if out.is_null() {
-        return INVALID_VALUE;
-    }
-    let Ok(device) = device::activate_current() else { return NOT_INITIALIZED };
+pub fn cublasCreate_v2(out: Out<'_, *mut c_void>) -> Result<(), CublasStatus> {
+    let out = out.given().ok_or(CublasStatus::INVALID_VALUE)?;
+    let device = device::activate_current().map_err(|_| CublasStatus::NOT_INITIALIZED)?;
     let workspace = default_workspace(device.description.cc_major);
     if !books::charge(device.card, Kind::Library, workspace) {
-        return ALLOC_FAILED;
+        return Err(CublasStatus::ALLOC_FAILED);
     }
-    let handle = Box::new(Handle {
-        magic: AtomicU64::new(MAGIC),
-        stream: AtomicUsize::new(0),
-        pointer_mode: AtomicI32::new(0),
-        atomics_mode: AtomicI32::new(0),
-        math_mode: AtomicI32::new(0),
-        sm_count_target: AtomicI32::new(0),
-        card: device.card,
-        workspace: AtomicU64::new(workspace),
-    });
-    // SAFETY: cuBLAS's contract: the out-parameter may be written.
-    unsafe { put(out, Box::into_raw(handle).cast()) };
-    SUCCESS
+    out.set(hand_out(Context::new(device.card, workspace)));
+    Ok(())
 }
 
 /// Ends a handle.
-pub unsafe fn cublasDestroy_v2(handle: *mut c_void) -> u32 {
-    // SAFETY: cuBLAS's contract is that of `get`.
-    let Some(known) = (unsafe { get(handle) }) else { return NOT_INITIALIZED };
+pub fn cublasDestroy_v2(handle: Handle<'_, Context>) -> Result<(), CublasStatus> {
+    let known = handle.take().ok_or(CublasStatus::NOT_INITIALIZED)?;
     known.release_workspace();
     known.magic.store(0, Ordering::Relaxed);
-    // SAFETY: the address came from `Box::into_raw`, as its magic number said, and the program gives it up.
-    drop(unsafe { Box::from_raw(handle.cast::<Handle>()) });
-    SUCCESS
+    Ok(())
 }
 
 /// Makes the handle use the program's own memory, for which cuBLAS gives its own back.
-pub unsafe fn cublasSetWorkspace_v2(handle: *mut c_void, workspace: *mut c_void, size: usize) -> u32 {
-    // SAFETY: cuBLAS's contract is that of `get`.
-    let Some(handle) = (unsafe { get(handle) }) else { return NOT_INITIALIZED };
+pub fn cublasSetWorkspace_v2(
+    handle: Handle<'_, Context>,
+    workspace: *mut c_void,
+    size: usize,
+) -> Result<(), CublasStatus> {
+    let known = known(&handle)?;
     if !workspace.is_null() && size > 0 {
-        handle.release_workspace();
+        known.release_workspace();
     }
-    SUCCESS
+    Ok(())
 }
 
 /// Sets the stream. cuBLAS also forgets the program's workspace then; its own stays given back here, because PyTorch
 /// sets both at every call and the one in use is PyTorch's.
-pub unsafe fn cublasSetStream_v2(handle: *mut c_void, stream: *mut c_void) -> u32 {
-    // SAFETY: cuBLAS's contract is that of `get`.
-    let Some(handle) = (unsafe { get(handle) }) else { return NOT_INITIALIZED };
-    handle.stream.store(stream as usize, Ordering::Relaxed);
-    SUCCESS
+pub fn cublasSetStream_v2(handle: Handle<'_, Context>, stream: *mut c_void) -> Result<(), CublasStatus> {
+    known(&handle)?.stream.store(stream as usize, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The stream that was set.
-pub unsafe fn cublasGetStream_v2(handle: *mut c_void, stream: *mut *mut c_void) -> u32 {
-    // SAFETY: cuBLAS's contract: a handle, and an out-parameter that may be written.
-    unsafe {
-        let Some(handle) = get(handle) else { return NOT_INITIALIZED };
-        put(stream, handle.stream.load(Ordering::Relaxed) as *mut c_void);
-    }
-    SUCCESS
+pub fn cublasGetStream_v2(handle: Handle<'_, Context>, stream: Out<'_, *mut c_void>) -> Result<(), CublasStatus> {
+    stream.set(known(&handle)?.stream.load(Ordering::Relaxed) as *mut c_void);
+    Ok(())
 }
 
 /// Defines the pair of functions that set and get a number of a handle.
 macro_rules! setting {
     ($field:ident, $set:ident, $get:ident) => {
         #[doc = concat!("Sets the handle's `", stringify!($field), "`.")]
-        pub unsafe fn $set(handle: *mut c_void, value: c_int) -> u32 {
-            // SAFETY: cuBLAS's contract is that of `get`.
-            let Some(handle) = (unsafe { get(handle) }) else { return NOT_INITIALIZED };
-            handle.$field.store(value, Ordering::Relaxed);
-            SUCCESS
+        pub fn $set(handle: Handle<'_, Context>, value: c_int) -> Result<(), CublasStatus> {
+            known(&handle)?.$field.store(value, Ordering::Relaxed);
+            Ok(())
         }
 
         #[doc = concat!("The handle's `", stringify!($field), "`.")]
-        pub unsafe fn $get(handle: *mut c_void, value: *mut c_int) -> u32 {
-            // SAFETY: cuBLAS's contract: a handle, and an out-parameter that may be written.
-            unsafe {
-                let Some(handle) = get(handle) else { return NOT_INITIALIZED };
-                put(value, handle.$field.load(Ordering::Relaxed));
-            }
-            SUCCESS
+        pub fn $get(handle: Handle<'_, Context>, value: Out<'_, c_int>) -> Result<(), CublasStatus> {
+            value.set(known(&handle)?.$field.load(Ordering::Relaxed));
+            Ok(())
         }
     };
 }
@@ -165,11 +160,9 @@ setting!(math_mode, cublasSetMathMode, cublasGetMathMode);
 setting!(sm_count_target, cublasSetSmCountTarget, cublasGetSmCountTarget);
 
 /// One part of the version.
-pub unsafe fn cublasGetProperty(kind: c_int, value: *mut c_int) -> u32 {
-    let Some(part) = property(version(), kind) else { return INVALID_VALUE };
-    // SAFETY: cuBLAS's contract: an out-parameter that may be written.
-    unsafe { put(value, part) };
-    SUCCESS
+pub fn cublasGetProperty(kind: c_int, value: Out<'_, c_int>) -> Result<(), CublasStatus> {
+    value.set(property(version(), kind).ok_or(CublasStatus::INVALID_VALUE)?);
+    Ok(())
 }
 
 /// The version in one number: 120901 for 12.9.1. Versions before 12 wrote 11.11.3 as 111103 too.
@@ -179,26 +172,25 @@ pub fn number() -> c_int {
 }
 
 /// The version in one number.
-pub unsafe fn cublasGetVersion_v2(_handle: *mut c_void, value: *mut c_int) -> u32 {
-    // SAFETY: cuBLAS's contract: an out-parameter that may be written.
-    unsafe { put(value, number()) };
-    SUCCESS
+pub fn cublasGetVersion_v2(_handle: *mut c_void, value: Out<'_, c_int>) -> Result<(), CublasStatus> {
+    value.set(number());
+    Ok(())
 }
 
 /// The version in one number, for the interface before version 2.
-pub unsafe fn cublasGetVersion(value: *mut c_int) -> u32 {
-    // SAFETY: as for `cublasGetVersion_v2`.
-    unsafe { cublasGetVersion_v2(std::ptr::null_mut(), value) }
+pub fn cublasGetVersion(value: Out<'_, c_int>) -> Result<(), CublasStatus> {
+    value.set(number());
+    Ok(())
 }
 
 /// The CUDA runtime that cuBLAS was built for.
-pub unsafe fn cublasGetCudartVersion() -> usize {
+pub fn cublasGetCudartVersion() -> usize {
     runtime_number()
 }
 
 /// The name of a status.
-pub unsafe fn cublasGetStatusName(status: c_int) -> *const c_char {
-    let name = match status {
+pub fn cublasGetStatusName(status: c_int) -> &'static CStr {
+    match status {
         0 => c"CUBLAS_STATUS_SUCCESS",
         1 => c"CUBLAS_STATUS_NOT_INITIALIZED",
         3 => c"CUBLAS_STATUS_ALLOC_FAILED",
@@ -210,13 +202,12 @@ pub unsafe fn cublasGetStatusName(status: c_int) -> *const c_char {
         15 => c"CUBLAS_STATUS_NOT_SUPPORTED",
         16 => c"CUBLAS_STATUS_LICENSE_ERROR",
         _ => c"CUBLAS_STATUS_UNKNOWN",
-    };
-    name.as_ptr()
+    }
 }
 
 /// What a status means.
-pub unsafe fn cublasGetStatusString(status: c_int) -> *const c_char {
-    let text = match status {
+pub fn cublasGetStatusString(status: c_int) -> &'static CStr {
+    match status {
         0 => c"success",
         1 => c"the library was not initialized",
         3 => c"the resource allocation failed",
@@ -228,30 +219,31 @@ pub unsafe fn cublasGetStatusString(status: c_int) -> *const c_char {
         15 => c"the functionality requested is not supported",
         16 => c"the functionality requested requires some license",
         _ => c"unknown status",
-    };
-    text.as_ptr()
+    }
 }
 
 /// Copies the columns of a matrix between host and device; small ones for real.
-unsafe fn copy_columns(
+fn copy_columns(
     rows: i64,
     columns: i64,
     element: i64,
-    from: *mut c_void,
+    from: Memory<'_>,
     from_ld: i64,
-    to: *mut c_void,
+    to: Memory<'_>,
     to_ld: i64,
-) -> u32 {
+) -> Result<(), CublasStatus> {
     let sizes = [rows, columns, element, from_ld, to_ld].map(usize::try_from);
-    let [Ok(rows), Ok(columns), Ok(element), Ok(from_ld), Ok(to_ld)] = sizes else { return INVALID_VALUE };
+    let [Ok(rows), Ok(columns), Ok(element), Ok(from_ld), Ok(to_ld)] = sizes else {
+        return Err(CublasStatus::INVALID_VALUE);
+    };
     let (Some(width), Some(from_pitch), Some(to_pitch)) =
         (rows.checked_mul(element), from_ld.checked_mul(element), to_ld.checked_mul(element))
     else {
-        return INVALID_VALUE;
+        return Err(CublasStatus::INVALID_VALUE);
     };
     // SAFETY: cuBLAS's contract: both are matrices of these sizes.
-    unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, columns) };
-    SUCCESS
+    unsafe { transfer::requested_2d(to.address(), to_pitch, from.address(), from_pitch, width, columns) };
+    Ok(())
 }
 
 /// Defines the copies of matrices and vectors, which differ in the width of their sizes and in a stream at the end.
@@ -261,25 +253,21 @@ macro_rules! copies {
     )*};
     (@matrix $name:ident $size:ty $(, $stream:ident)?) => {
         /// Copies a matrix between host and device.
-        pub unsafe fn $name(
-            rows: $size, columns: $size, element: $size, from: *mut c_void, from_ld: $size, to: *mut c_void,
+        pub fn $name(
+            rows: $size, columns: $size, element: $size, from: Memory<'_>, from_ld: $size, to: Memory<'_>,
             to_ld: $size,
             $($stream: *mut c_void,)?
-        ) -> u32 {
-            // SAFETY: cuBLAS's contract is that of `copy_columns`.
-            unsafe {
-                copy_columns(rows.into(), columns.into(), element.into(), from, from_ld.into(), to, to_ld.into())
-            }
+        ) -> Result<(), CublasStatus> {
+            copy_columns(rows.into(), columns.into(), element.into(), from, from_ld.into(), to, to_ld.into())
         }
     };
     (@vector $name:ident $size:ty $(, $stream:ident)?) => {
-        /// Copies a vector between host and device.
-        pub unsafe fn $name(
-            count: $size, element: $size, from: *mut c_void, from_step: $size, to: *mut c_void, to_step: $size,
+        /// Copies a vector, which is a matrix of one row, between host and device.
+        pub fn $name(
+            count: $size, element: $size, from: Memory<'_>, from_step: $size, to: Memory<'_>, to_step: $size,
             $($stream: *mut c_void,)?
-        ) -> u32 {
-            // SAFETY: cuBLAS's contract: a vector is a matrix of one row.
-            unsafe { copy_columns(1, count.into(), element.into(), from, from_step.into(), to, to_step.into()) }
+        ) -> Result<(), CublasStatus> {
+            copy_columns(1, count.into(), element.into(), from, from_step.into(), to, to_step.into())
         }
     };
 }
@@ -303,19 +291,20 @@ copies! {
 }
 
 /// Says of every matrix of a batch that it could be factored: programs read this array back.
-unsafe fn no_errors(info: *mut c_int, batch: c_int) -> u32 {
-    // SAFETY: cuBLAS's contract: the array has a number for each matrix.
-    unsafe { transfer::fill(info.cast(), 0, 4, usize::try_from(batch).unwrap_or(0)) };
-    SUCCESS
+fn no_errors(info: Room<'_, c_int>) -> Result<(), CublasStatus> {
+    // SAFETY: the argument of `boundary`: the array has a number for each matrix, on the host or on a card.
+    unsafe { transfer::fill(info.address().cast(), 0, 4, info.count()) };
+    Ok(())
 }
 
 /// Defines the factorizations of batches, of which only the array of their successes is written.
 macro_rules! batched {
     ($($name:ident($($parameter:ident: $kind:ty),*);)*) => {$(
         /// Factors a batch of matrices: nothing moves.
-        pub unsafe fn $name(_handle: *mut c_void, $($parameter: $kind,)* info: *mut c_int, batch: c_int) -> u32 {
-            // SAFETY: cuBLAS's contract is that of `no_errors`.
-            unsafe { no_errors(info, batch) }
+        pub fn $name(
+            _handle: *mut c_void, $($parameter: $kind,)* info: Room<'_, c_int>, _batch: c_int,
+        ) -> Result<(), CublasStatus> {
+            no_errors(info)
         }
     )*};
 }
@@ -337,6 +326,7 @@ batched! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boundary::{Any, pass};
 
     #[test]
     fn the_default_workspace_is_the_documented_one() {
@@ -348,36 +338,26 @@ mod tests {
 
     #[test]
     fn a_handle_remembers_what_is_set() {
-        let handle = Box::new(Handle {
-            magic: AtomicU64::new(MAGIC),
-            stream: AtomicUsize::new(0),
-            pointer_mode: AtomicI32::new(0),
-            atomics_mode: AtomicI32::new(0),
-            math_mode: AtomicI32::new(0),
-            sm_count_target: AtomicI32::new(0),
-            card: 0,
-            workspace: AtomicU64::new(0),
-        });
-        let address: *mut c_void = Box::into_raw(handle).cast();
-        let mut value = -1;
+        let address = hand_out(Context::new(0, 0));
         // SAFETY: the handle is alive until it is destroyed in the last call.
-        unsafe {
-            assert_eq!(cublasSetMathMode(address, 3), SUCCESS);
-            assert_eq!(cublasGetMathMode(address, &raw mut value), SUCCESS);
-            assert_eq!(value, 3);
-            assert_eq!(cublasGetPointerMode_v2(address, &raw mut value), SUCCESS);
-            assert_eq!(value, 0);
-            assert_eq!(cublasGetMathMode(std::ptr::null_mut(), &raw mut value), NOT_INITIALIZED);
-            assert_eq!(cublasDestroy_v2(address), SUCCESS);
-        }
+        let handle = || unsafe { pass::<Any, Handle<Context>>(address) };
+        let mut value = -1;
+        assert_eq!(cublasSetMathMode(handle(), 3), Ok(()));
+        assert_eq!(cublasGetMathMode(handle(), Out::to(&mut value)), Ok(()));
+        assert_eq!(value, 3);
+        assert_eq!(cublasGetPointerMode_v2(handle(), Out::to(&mut value)), Ok(()));
+        assert_eq!(value, 0);
+        // SAFETY: null may be passed, and is not a handle.
+        let none: Handle<Context> = unsafe { pass::<Any, _>(std::ptr::null_mut()) };
+        assert_eq!(cublasGetMathMode(none, Out::to(&mut value)), Err(CublasStatus::NOT_INITIALIZED));
+        assert_eq!(cublasDestroy_v2(handle()), Ok(()));
     }
 
     #[test]
     fn a_matrix_is_copied_column_by_column() {
-        let from: [u8; 6] = [1, 2, 0, 3, 4, 0];
+        let mut from: [u8; 6] = [1, 2, 0, 3, 4, 0];
         let mut to = [9_u8; 4];
-        // SAFETY: both arrays hold the matrices that the sizes describe.
-        let status = unsafe { cublasSetMatrix(2, 2, 1, from.as_ptr().cast_mut().cast(), 3, to.as_mut_ptr().cast(), 2) };
-        assert_eq!((status, to), (SUCCESS, [1, 2, 3, 4]));
+        let status = cublasSetMatrix(2, 2, 1, Memory::to(&mut from), 3, Memory::to(&mut to), 2);
+        assert_eq!((status, to), (Ok(()), [1, 2, 3, 4]));
     }
 }

@@ -3,7 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use super::{NOT_INITIALIZED, SUCCESS, get};
+use super::{Context, CublasStatus, known};
+use crate::boundary::Handle;
 use crate::work::{self, Number, Product};
 
 /// `CUBLAS_TF32_TENSOR_OP_MATH`.
@@ -22,33 +23,33 @@ pub fn allows_tensor_cores(compute: u64) -> bool {
 }
 
 /// Counts products whose operands have these `cudaDataType_t`s.
-///
-/// # Safety
-/// `handle` is null or a handle of this library.
-unsafe fn count(handle: *mut c_void, sides: [i64; 4], [a, b, c]: [c_int; 3], compute: c_int) -> u32 {
-    // SAFETY: the caller's promise.
-    let Some(handle) = (unsafe { get(handle) }) else { return NOT_INITIALIZED };
+fn count(
+    handle: &Handle<'_, Context>,
+    sides: [i64; 4],
+    [a, b, c]: [c_int; 3],
+    compute: c_int,
+) -> Result<(), CublasStatus> {
+    let handle = known(handle)?;
     let tensor = allows_tensor_cores(compute as u64) || handle.math_mode.load(Ordering::Relaxed) & 15 == TF32_MATH;
     let (number, size) = Number::of_cuda(a as u64, tensor);
     let sides = sides.map(|side| u64::try_from(side).unwrap_or(0));
     let size_of = |kind: c_int| Number::of_cuda(kind as u64, tensor).1;
     work::product(Product::of_matrices(number, sides, [size, size_of(b), size_of(c)]));
-    SUCCESS
+    Ok(())
 }
 
 /// Defines one form of the multiplication. `number` is the type of its sizes; a form has types of its own, or one for all.
 macro_rules! product {
     ($name:ident, $number:ty, $kind:expr $(, $stride:ident)? ; $($batch:ident)?) => {
         /// A product of matrices of one type.
-        pub unsafe fn $name(
-            handle: *mut c_void, _ta: c_int, _tb: c_int, m: $number, n: $number, k: $number, _alpha: *const c_void,
+        pub fn $name(
+            handle: Handle<'_, Context>, _ta: c_int, _tb: c_int, m: $number, n: $number, k: $number, _alpha: *const c_void,
             _a: *const c_void, _lda: $number, $(_sa: product!(@ $stride),)? _b: *const c_void, _ldb: $number,
             $(_sb: product!(@ $stride),)? _beta: *const c_void, _c: *mut c_void, _ldc: $number,
             $(_sc: product!(@ $stride),)? $($batch: $number,)?
-        ) -> u32 {
+        ) -> Result<(), CublasStatus> {
             let batch: i64 = { 1_i64 $(; i64::from($batch))? };
-            // SAFETY: cuBLAS's contract is that of `count`.
-            unsafe { count(handle, [m.into(), n.into(), k.into(), batch], [$kind; 3], 0) }
+            count(&handle, [m.into(), n.into(), k.into(), batch], [$kind; 3], 0)
         }
     };
     (@ strided) => { i64 };
@@ -68,15 +69,14 @@ product!(cublasDgemmStridedBatched_64, i64, DOUBLE, strided; batch);
 macro_rules! product_of_types {
     ($name:ident, $number:ty $(, $stride:ident)? ; $($batch:ident)?) => {
         /// A product of matrices whose types are given.
-        pub unsafe fn $name(
-            handle: *mut c_void, _ta: c_int, _tb: c_int, m: $number, n: $number, k: $number, _alpha: *const c_void,
+        pub fn $name(
+            handle: Handle<'_, Context>, _ta: c_int, _tb: c_int, m: $number, n: $number, k: $number, _alpha: *const c_void,
             _a: *const c_void, a: c_int, _lda: $number, $(_sa: product!(@ $stride),)? _b: *const c_void, b: c_int,
             _ldb: $number, $(_sb: product!(@ $stride),)? _beta: *const c_void, _c: *mut c_void, c: c_int,
             _ldc: $number, $(_sc: product!(@ $stride),)? $($batch: $number,)? compute: c_int, _algorithm: c_int,
-        ) -> u32 {
+        ) -> Result<(), CublasStatus> {
             let batch: i64 = { 1_i64 $(; i64::from($batch))? };
-            // SAFETY: cuBLAS's contract is that of `count`.
-            unsafe { count(handle, [m.into(), n.into(), k.into(), batch], [a, b, c], compute) }
+            count(&handle, [m.into(), n.into(), k.into(), batch], [a, b, c], compute)
         }
     };
 }
@@ -87,8 +87,8 @@ product_of_types!(cublasGemmStridedBatchedEx, i32, strided; batch);
 product_of_types!(cublasGemmStridedBatchedEx_64, i64, strided; batch);
 
 /// A product of matrices whose types are given, computed in 32 bits.
-pub unsafe fn cublasSgemmEx(
-    handle: *mut c_void,
+pub fn cublasSgemmEx(
+    handle: Handle<'_, Context>,
     _ta: c_int,
     _tb: c_int,
     m: c_int,
@@ -105,9 +105,8 @@ pub unsafe fn cublasSgemmEx(
     _c: *mut c_void,
     c: c_int,
     _ldc: c_int,
-) -> u32 {
-    // SAFETY: cuBLAS's contract is that of `count`.
-    unsafe { count(handle, [m.into(), n.into(), k.into(), 1], [a, b, c], 0) }
+) -> Result<(), CublasStatus> {
+    count(&handle, [m.into(), n.into(), k.into(), 1], [a, b, c], 0)
 }
 
 #[cfg(test)]

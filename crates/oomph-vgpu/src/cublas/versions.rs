@@ -118,17 +118,6 @@ pub fn runtime_number() -> usize {
     })
 }
 
-/// Writes an out-parameter that may be null.
-///
-/// # Safety
-/// `to` is null or may be written.
-pub unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: the caller's promise; programs may pass any alignment inside packed structures.
-        unsafe { to.write_unaligned(value) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

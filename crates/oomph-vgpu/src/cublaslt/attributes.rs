@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::cublas::versions::put;
-use crate::cublaslt::{INVALID_VALUE, SUCCESS};
+use crate::boundary::{Items, Memory, Out, Room};
+use crate::cublas::CublasStatus;
 
 /// One attribute of a descriptor: its number in the header, its size in bytes, and what it is before it is set.
 pub(super) struct Attribute(c_int, usize, u64);
@@ -119,8 +119,11 @@ pub(super) fn place(table: &[Attribute], number: c_int) -> Option<(usize, usize)
 }
 
 /// Writes the initial value of every attribute, and zeros behind them.
-pub(super) unsafe fn initialize(table: &[Attribute], at: *mut c_void, bytes: usize) {
-    let at = at.cast::<u8>();
+///
+/// # Safety
+/// The structure has `bytes` bytes, and is not null.
+pub(super) unsafe fn initialize(table: &[Attribute], at: Memory<'_>, bytes: usize) {
+    let at = at.address().cast::<u8>();
     // SAFETY: the caller's structure has `bytes` bytes.
     unsafe { at.write_bytes(0, bytes) };
     let mut offset = 0;
@@ -135,83 +138,75 @@ pub(super) unsafe fn initialize(table: &[Attribute], at: *mut c_void, bytes: usi
     }
 }
 
-/// Sets an attribute. One that is not remembered is accepted: it changes nothing that is answered here.
-pub(super) unsafe fn set(
-    table: &[Attribute],
-    at: *mut c_void,
-    number: c_int,
-    from: *const c_void,
-    given: usize,
-) -> u32 {
+/// Sets an attribute of a descriptor that was initialized here. One that is not remembered is accepted: it changes nothing
+/// that is answered here.
+pub(super) fn set(table: &[Attribute], at: Memory<'_>, number: c_int, from: Items<'_, u8>) -> Result<(), CublasStatus> {
     if at.is_null() || from.is_null() {
-        return INVALID_VALUE;
+        return Err(CublasStatus::INVALID_VALUE);
     }
-    let Some((offset, size)) = place(table, number) else { return SUCCESS };
-    if given < size {
-        return INVALID_VALUE;
+    let Some((offset, size)) = place(table, number) else { return Ok(()) };
+    if from.count() < size {
+        return Err(CublasStatus::INVALID_VALUE);
     }
-    // SAFETY: the library's contract: a descriptor that was initialized here, and `given` bytes to read.
-    unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), at.cast::<u8>().add(offset), size) };
-    SUCCESS
+    let field = at.address().cast::<u8>().wrapping_add(offset);
+    for (index, byte) in from.iter().take(size).enumerate() {
+        // SAFETY: the library's contract: a descriptor that was initialized here, with room for the attributes that the
+        // program's header has.
+        unsafe { field.add(index).write(byte) };
+    }
+    Ok(())
 }
 
 /// Reads an attribute. Without room the size that is needed is written, as documented.
-pub(super) unsafe fn get(
+pub(super) fn get(
     table: &[Attribute],
-    at: *const c_void,
+    at: Memory<'_>,
     number: c_int,
-    to: *mut c_void,
-    room: usize,
-    written: *mut usize,
-) -> u32 {
+    to: Room<'_, u8>,
+    written: Out<'_, usize>,
+) -> Result<(), CublasStatus> {
     if at.is_null() {
-        return INVALID_VALUE;
+        return Err(CublasStatus::INVALID_VALUE);
     }
-    let Some((offset, size)) = place(table, number) else { return INVALID_VALUE };
-    // SAFETY: the library's contract: a descriptor that was initialized here, `room` bytes to write, and an
-    // out-parameter that is null or may be written.
-    unsafe {
-        put(written, size);
-        if room == 0 {
-            return SUCCESS;
-        }
-        if room < size || to.is_null() {
-            return INVALID_VALUE;
-        }
-        std::ptr::copy_nonoverlapping(at.cast::<u8>().add(offset), to.cast::<u8>(), size);
+    let (offset, size) = place(table, number).ok_or(CublasStatus::INVALID_VALUE)?;
+    written.set(size);
+    if to.count() == 0 {
+        return Ok(());
     }
-    SUCCESS
+    if to.count() < size || to.is_null() {
+        return Err(CublasStatus::INVALID_VALUE);
+    }
+    let field = at.address().cast::<u8>().wrapping_add(offset);
+    // SAFETY: as for `set`.
+    to.fill((0..size).map(|index| unsafe { field.add(index).read() }));
+    Ok(())
 }
 
-pub(super) unsafe fn set_number(table: &[Attribute], at: *mut c_void, number: c_int, value: u64) {
-    // SAFETY: the caller's promise is that of `set`; eight bytes are there to read.
-    unsafe { set(table, at, number, value.to_le_bytes().as_ptr().cast(), 8) };
+/// Sets an attribute that is a number.
+pub(super) fn set_number(table: &[Attribute], at: Memory<'_>, number: c_int, value: u64) {
+    // A descriptor that is not null takes every number.
+    let _ = set(table, at, number, Items::of(&value.to_le_bytes()));
 }
 
-/// Makes a descriptor of 8-byte words.
-pub(super) unsafe fn create<const WORDS: usize>(
-    out: *mut *mut c_void,
-    table: &[Attribute],
-) -> Result<*mut c_void, u32> {
-    if out.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    let at: *mut c_void = Box::into_raw(Box::new([0_u64; WORDS])).cast();
-    // SAFETY: the memory was just made, and the out-parameter may be written by the library's contract.
-    unsafe {
-        initialize(table, at, WORDS * 8);
-        out.write_unaligned(at);
-    }
-    Ok(at)
+/// Makes a descriptor of 8-byte words, which is initialized before it is handed out.
+pub(super) fn create<const WORDS: usize>(
+    out: Out<'_, *mut c_void>,
+    initialize: impl FnOnce(Memory<'_>) -> Result<(), CublasStatus>,
+) -> Result<(), CublasStatus> {
+    let out = out.given().ok_or(CublasStatus::INVALID_VALUE)?;
+    let mut words = Box::new([0_u64; WORDS]);
+    initialize(Memory::to(&mut words[..]))?;
+    out.set(Box::into_raw(words).cast());
+    Ok(())
 }
 
 /// Ends a descriptor that [`create`] made with as many words.
-pub(super) unsafe fn destroy<const WORDS: usize>(at: *mut c_void) -> u32 {
+pub(super) fn destroy<const WORDS: usize>(at: Memory<'_>) -> Result<(), CublasStatus> {
     if !at.is_null() {
         // SAFETY: the library's contract: only descriptors that a `Create` function made are destroyed, once.
-        drop(unsafe { Box::from_raw(at.cast::<[u64; WORDS]>()) });
+        drop(unsafe { Box::from_raw(at.address().cast::<[u64; WORDS]>()) });
     }
-    SUCCESS
+    Ok(())
 }
 
 #[cfg(test)]

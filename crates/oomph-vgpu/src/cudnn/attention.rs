@@ -3,7 +3,8 @@
 
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put, put_all, take};
+use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
+use crate::boundary::put;
 
 /// A batch of sequences.
 #[derive(Default)]
@@ -16,7 +17,6 @@ pub struct SequenceData {
 descriptor!(SequenceData = 50, cudnnCreateSeqDataDescriptor, cudnnDestroySeqDataDescriptor);
 
 /// Describes a batch of sequences.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetSeqDataDescriptor(
     address: *mut c_void,
     kind: i32,
@@ -45,7 +45,6 @@ pub unsafe fn cudnnSetSeqDataDescriptor(
 }
 
 /// Reads a batch of sequences back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetSeqDataDescriptor(
     address: *mut c_void,
     kind: *mut i32,
@@ -89,7 +88,6 @@ impl Default for Attention {
 descriptor!(Attention = 51, cudnnCreateAttnDescriptor, cudnnDestroyAttnDescriptor);
 
 /// Describes an attention.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetAttnDescriptor(
     address: *mut c_void,
     mode: u32,
@@ -123,7 +121,6 @@ pub unsafe fn cudnnSetAttnDescriptor(
 }
 
 /// Reads an attention back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetAttnDescriptor(
     address: *mut c_void,
     mode: *mut u32,

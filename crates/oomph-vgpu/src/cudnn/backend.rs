@@ -1,5 +1,6 @@
 //! The graph API: questions go to the real library, or to the model where no library answers without a GPU.
 
+use crate::boundary::put;
 use crate::fork::{Mutex, MutexGuard, Once};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use oomph_ledger::MAX_DEVICES;
 
-use super::object::{BAD_PARAM, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS, put};
+use super::object::{BAD_PARAM, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS};
 use super::real::{self, Real};
 use super::{model, props, work};
 use crate::device;
@@ -201,8 +202,8 @@ pub unsafe fn cudnnBackendSetAttribute(
             unsafe { work::set(descriptor, name, kind, count, elements) };
             if count == 1 && !elements.is_null() {
                 match name {
-                    // SAFETY: the program passes one descriptor.
                     ATTR_PLAN_CONFIG => {
+                        // SAFETY: the program passes one descriptor.
                         choose(real, descriptor, unsafe { elements.cast::<*mut c_void>().read_unaligned() })
                     }
                     // SAFETY: the program passes one number.

@@ -1,12 +1,13 @@
 //! The convolutions of the older API: descriptors, and the choice of an algorithm. The choice and its workspace are the
 //! graph API's, which is asked the same question.
 
+use crate::boundary::put;
 use crate::fork::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use super::graph::{self, Question};
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put, put_all, take};
+use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
 use super::tensor::{Filter, MOST_DIMENSIONS, Tensor, tensor};
 
 const CROSS_CORRELATION: i32 = 1;
@@ -67,7 +68,6 @@ unsafe fn convolution<'a>(address: *mut c_void) -> Option<&'a mut Convolution> {
 }
 
 /// Describes a convolution.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetConvolutionNdDescriptor(
     address: *mut c_void,
     rank: i32,
@@ -92,7 +92,6 @@ pub unsafe fn cudnnSetConvolutionNdDescriptor(
 }
 
 /// Describes a convolution of images.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetConvolution2dDescriptor(
     address: *mut c_void,
     pad_h: i32,
@@ -112,7 +111,6 @@ pub unsafe fn cudnnSetConvolution2dDescriptor(
 }
 
 /// Reads a convolution back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetConvolutionNdDescriptor(
     address: *mut c_void,
     requested: i32,
@@ -137,7 +135,6 @@ pub unsafe fn cudnnGetConvolutionNdDescriptor(
 }
 
 /// Reads a convolution of images back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetConvolution2dDescriptor(
     address: *mut c_void,
     pad_h: *mut i32,
@@ -216,7 +213,6 @@ pub unsafe fn cudnnGetConvolutionNdForwardOutputDim(
 }
 
 /// The sizes of an image convolution's result.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetConvolution2dForwardOutputDim(
     address: *mut c_void,
     input: *mut c_void,
@@ -311,7 +307,6 @@ unsafe fn question(
 ///
 /// # Safety
 /// As for [`question`], with room for `requested` results.
-#[allow(clippy::too_many_arguments)]
 unsafe fn offer(
     direction: Direction,
     x: *mut c_void,
@@ -381,7 +376,6 @@ macro_rules! direction {
         }
 
         /// The algorithm that the heuristics choose.
-        #[allow(clippy::too_many_arguments)]
         pub unsafe fn $v7(
             _handle: *mut c_void,
             $a: *mut c_void,
@@ -397,7 +391,6 @@ macro_rules! direction {
         }
 
         /// The fastest algorithm: the one that the heuristics choose, for nothing is measured.
-        #[allow(clippy::too_many_arguments)]
         pub unsafe fn $find(
             _handle: *mut c_void,
             $a: *mut c_void,
@@ -413,7 +406,6 @@ macro_rules! direction {
         }
 
         /// The fastest algorithm within a workspace.
-        #[allow(clippy::too_many_arguments)]
         pub unsafe fn $find_ex(
             _handle: *mut c_void,
             $a: *mut c_void,

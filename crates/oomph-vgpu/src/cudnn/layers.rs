@@ -3,9 +3,10 @@
 
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put, put_all, take};
+use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
 use super::props;
 use super::tensor::{self, MOST_DIMENSIONS};
+use crate::boundary::put;
 
 /// An activation.
 #[derive(Default)]
@@ -81,7 +82,6 @@ impl Pooling {
 }
 
 /// Describes a pooling.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetPoolingNdDescriptor(
     address: *mut c_void,
     mode: i32,
@@ -104,7 +104,6 @@ pub unsafe fn cudnnSetPoolingNdDescriptor(
 }
 
 /// Describes a pooling of images.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetPooling2dDescriptor(
     address: *mut c_void,
     mode: i32,
@@ -124,7 +123,6 @@ pub unsafe fn cudnnSetPooling2dDescriptor(
 }
 
 /// Reads a pooling back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetPoolingNdDescriptor(
     address: *mut c_void,
     requested: i32,
@@ -149,7 +147,6 @@ pub unsafe fn cudnnGetPoolingNdDescriptor(
 }
 
 /// Reads a pooling of images back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetPooling2dDescriptor(
     address: *mut c_void,
     mode: *mut i32,

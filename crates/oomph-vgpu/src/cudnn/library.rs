@@ -3,8 +3,9 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use super::backend::{self, Source};
-use super::object::{self, BAD_PARAM, NOT_INITIALIZED, Object, SUCCESS, put};
+use super::object::{self, BAD_PARAM, NOT_INITIALIZED, Object, SUCCESS};
 use super::real;
+use crate::boundary::put;
 use crate::device;
 
 /// A library handle. Only its stream can be read back.

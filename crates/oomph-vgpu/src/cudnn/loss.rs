@@ -2,8 +2,9 @@
 
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put, take};
+use super::object::{self, BAD_PARAM, SUCCESS, descriptor, take};
 use super::tensor::tensor;
+use crate::boundary::put;
 
 /// A loss.
 #[derive(Default)]
@@ -121,7 +122,6 @@ unsafe fn sizes(probabilities: *mut c_void) -> Option<[u64; 3]> {
 }
 
 /// The workspace of a loss whose labels lie on the host. It grows with the longest of them.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetCTCLossWorkspaceSize(
     _handle: *mut c_void,
     probabilities: *mut c_void,

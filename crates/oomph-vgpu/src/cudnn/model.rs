@@ -13,8 +13,9 @@ use super::backend::{
     ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG, ATTR_PLAN_WORKSPACE, MODE_FALLBACK,
     TYPE_DESCRIPTOR, TYPE_INT64,
 };
-use super::object::{self, BAD_PARAM, Object, SUCCESS, put};
+use super::object::{self, BAD_PARAM, Object, SUCCESS};
 use super::{props, tensor};
+use crate::boundary::put;
 
 const CONVOLUTION_FORWARD: i32 = 10;
 const CONVOLUTION_BACKWARD_DATA: i32 = 12;

@@ -6,8 +6,9 @@
 
 use std::ffi::c_void;
 
-use super::object::{BAD_PARAM, SUCCESS, put};
+use super::object::{BAD_PARAM, SUCCESS};
 use super::tensor::{FLOAT, Tensor, tensor};
+use crate::boundary::put;
 use crate::work;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
@@ -73,7 +74,6 @@ unsafe fn write(x: *mut c_void, size: *mut usize, work: impl FnOnce(&Tensor) -> 
 }
 
 /// The workspace of the forward pass.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
@@ -90,7 +90,6 @@ pub unsafe fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
 }
 
 /// The workspace of the backward pass.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
@@ -128,7 +127,6 @@ fn older_mode(mode: i32, algorithm: i32) -> i32 {
 }
 
 /// The workspace of the forward pass, by the newer API.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetNormalizationForwardTrainingWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
@@ -148,7 +146,6 @@ pub unsafe fn cudnnGetNormalizationForwardTrainingWorkspaceSize(
 }
 
 /// The workspace of the backward pass, by the newer API.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetNormalizationBackwardWorkspaceSize(
     _handle: *mut c_void,
     mode: i32,
@@ -170,7 +167,6 @@ pub unsafe fn cudnnGetNormalizationBackwardWorkspaceSize(
 }
 
 /// What the forward pass keeps for the backward pass, by the newer API.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetNormalizationTrainingReserveSpaceSize(
     _handle: *mut c_void,
     _mode: i32,
@@ -198,7 +194,6 @@ unsafe fn count(x: *mut c_void, times: u64) -> u32 {
 }
 
 /// A forward pass: the tensor is read for its mean and variance, and once more to be normalized.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnBatchNormalizationForwardTrainingEx(
     _handle: *mut c_void,
     _mode: i32,
@@ -231,7 +226,6 @@ pub unsafe fn cudnnBatchNormalizationForwardTrainingEx(
 }
 
 /// A backward pass: the tensor and its gradient are read for the sums, and once more for the result.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnBatchNormalizationBackwardEx(
     _handle: *mut c_void,
     _mode: i32,

@@ -3,6 +3,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use crate::boundary::put;
+
 /// The call did what it says.
 pub const SUCCESS: u32 = 0;
 /// There is no card, or no library.
@@ -76,17 +78,6 @@ pub unsafe fn destroy<T: Object>(address: *mut c_void) -> u32 {
     // SAFETY: the field is a valid place for the write, which must not be optimized away before the memory is freed.
     unsafe { ptr::write_volatile(&raw mut object.kind, 0) };
     SUCCESS
-}
-
-/// Writes an out-parameter, if there is one.
-///
-/// # Safety
-/// `out` is null or may be written.
-pub unsafe fn put<T>(out: *mut T, value: T) {
-    if !out.is_null() {
-        // SAFETY: the caller's promise; programs may pass any alignment inside packed structures.
-        unsafe { out.write_unaligned(value) };
-    }
 }
 
 /// Copies numbers into an array of the program's, up to `room`.

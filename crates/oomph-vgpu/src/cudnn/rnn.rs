@@ -4,9 +4,10 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::layers::Dropout;
-use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put, put_all, take};
+use super::object::{self, BAD_PARAM, SUCCESS, descriptor, put_all, take};
 use super::rnn_sizes::{Batch, Part, Shape};
 use super::tensor::{self, Tensor};
+use crate::boundary::put;
 
 const BIDIRECTIONAL: i32 = 1;
 const SKIP_INPUT: i32 = 1;
@@ -115,7 +116,6 @@ pub unsafe fn rnn<'a>(address: *mut c_void) -> Option<&'a mut Rnn> {
 }
 
 /// Describes a network.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetRNNDescriptor_v8(
     address: *mut c_void,
     algorithm: i32,
@@ -164,7 +164,6 @@ pub unsafe fn cudnnSetRNNDescriptor_v8(
 }
 
 /// Reads a network back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetRNNDescriptor_v8(
     address: *mut c_void,
     algorithm: *mut i32,
@@ -274,7 +273,6 @@ impl RnnData {
 }
 
 /// Describes a batch of sequences.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetRNNDataDescriptor(
     address: *mut c_void,
     kind: i32,
@@ -297,7 +295,6 @@ pub unsafe fn cudnnSetRNNDataDescriptor(
 }
 
 /// Reads a batch of sequences back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetRNNDataDescriptor(
     address: *mut c_void,
     kind: *mut i32,
@@ -376,7 +373,6 @@ fn address_of(weights: *const c_void, part: Option<Part>) -> *mut c_void {
 }
 
 /// Where the matrix and the bias of one gate lie among the weights.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetRNNWeightParams(
     _handle: *mut c_void,
     address: *mut c_void,

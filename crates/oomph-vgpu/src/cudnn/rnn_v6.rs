@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, SUCCESS, put};
+use super::object::{self, BAD_PARAM, SUCCESS};
 use super::rnn::{Rnn, bytes, rnn};
 use super::rnn_sizes::{Batch, Part};
 use super::tensor::{self, Filter};
+use crate::boundary::put;
 
 /// Describes a network.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetRNNDescriptor_v6(
     _handle: *mut c_void,
     address: *mut c_void,
@@ -46,7 +46,6 @@ pub unsafe fn cudnnSetRNNDescriptor_v6(
 }
 
 /// Reads a network back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetRNNDescriptor_v6(
     _handle: *mut c_void,
     address: *mut c_void,
@@ -287,7 +286,6 @@ unsafe fn write(
 }
 
 /// Where the matrix of one gate lies among the weights.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetRNNLinLayerMatrixParams(
     _handle: *mut c_void,
     address: *mut c_void,
@@ -310,7 +308,6 @@ pub unsafe fn cudnnGetRNNLinLayerMatrixParams(
 }
 
 /// Where the bias of one gate lies among the weights.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetRNNLinLayerBiasParams(
     _handle: *mut c_void,
     address: *mut c_void,

@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::object::{self, BAD_PARAM, NOT_SUPPORTED, SUCCESS, descriptor, put, put_all, take};
+use super::object::{self, BAD_PARAM, NOT_SUPPORTED, SUCCESS, descriptor, put_all, take};
+use crate::boundary::put;
 
 /// `CUDNN_DATA_FLOAT`
 pub const FLOAT: i32 = 0;
@@ -161,7 +162,6 @@ pub unsafe fn cudnnSetTensor4dDescriptor(
 }
 
 /// Describes an image with strides.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetTensor4dDescriptorEx(
     address: *mut c_void,
     kind: i32,
@@ -200,7 +200,6 @@ pub unsafe fn cudnnGetTensorNdDescriptor(
 }
 
 /// Reads an image's description back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetTensor4dDescriptor(
     address: *mut c_void,
     kind: *mut i32,
@@ -352,7 +351,6 @@ pub struct Transform {
 descriptor!(Transform = 3, cudnnCreateTensorTransformDescriptor, cudnnDestroyTensorTransformDescriptor);
 
 /// Describes a change of layout.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnSetTensorTransformDescriptor(
     address: *mut c_void,
     rank: u32,
@@ -381,7 +379,6 @@ pub unsafe fn cudnnSetTensorTransformDescriptor(
 }
 
 /// Reads a change of layout back.
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn cudnnGetTensorTransformDescriptor(
     address: *mut c_void,
     requested: u32,

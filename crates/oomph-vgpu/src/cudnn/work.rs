@@ -51,8 +51,8 @@ pub(super) unsafe fn set(descriptor: *mut c_void, name: i32, kind: i32, count: i
     }
     let at = |index: i64| usize::try_from(index).unwrap_or(0);
     match name {
-        // SAFETY: the caller's promise: one number of the type's enumeration.
         TENSOR_TYPE => {
+            // SAFETY: the caller's promise: one number of the type's enumeration.
             known().entry(descriptor as usize).or_default().kind = unsafe { elements.cast::<i32>().read_unaligned() }
         }
         TENSOR_DIMENSIONS if count <= MOST_DIMENSIONS => {

@@ -7,20 +7,27 @@
 //! **Sizes that depend on values.** How many elements the product or the sum of two sparse matrices has is known only
 //! when it is computed, which it never is. The product is given as many elements as it has terms when the second
 //! factor's elements are spread evenly over its rows, the sum as many as both together; the report says so.
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of cuSPARSE's header")]
 
 mod descriptors;
 
 pub use descriptors::*;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
-use crate::cublas::versions::{library_version, property, put};
+use crate::boundary::{Handle, InOut, Out, statuses};
+use crate::cublas::versions::{library_version, property};
 use crate::{device, trace};
 
-const SUCCESS: u32 = 0;
-const NOT_INITIALIZED: u32 = 1;
-const INVALID_VALUE: u32 = 3;
+statuses! {
+    /// `cusparseStatus_t`
+    pub CusparseStatus {
+        /// There is no card.
+        NOT_INITIALIZED = 1,
+        /// An argument is out of range, or no descriptor.
+        INVALID_VALUE = 3,
+    }
+}
 
 library_version!("libcusparse.so.", "cusparse", [11, 7, 5], [12, 5, 10], [12, 9, 4]);
 
@@ -78,137 +85,127 @@ fn products(first: &Descriptor, second: &Descriptor) -> i64 {
 }
 
 /// Writes a number of bytes.
-unsafe fn put_bytes(to: *mut usize, bytes: i64) {
-    // SAFETY: the caller's promise: an out-parameter that may be written.
-    unsafe { put(to, usize::try_from(bytes).unwrap_or(0)) };
+fn put_bytes(to: Size<'_>, bytes: i64) {
+    to.set(usize::try_from(bytes).unwrap_or(0));
 }
+
+/// A descriptor among the parameters.
+type Matrix<'a> = Handle<'a, Descriptor>;
+/// The place for a number of bytes.
+type Size<'a> = Out<'a, usize>;
 
 /// Defines functions that write the size of a buffer for a sparse matrix among their parameters.
 macro_rules! buffers {
     ($($name:ident($($parameter:ident: $kind:ty),*) of $matrix:ident to $size:ident = $bytes:expr;)*) => {$(
         /// The size of a buffer.
-        pub unsafe fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> u32 {
+        pub fn $name(_handle: *mut c_void, $($parameter: $kind),*) -> Result<(), CusparseStatus> {
             let bytes: fn(&Descriptor) -> i64 = $bytes;
-            // SAFETY: cuSPARSE's contract: a descriptor, and an out-parameter that may be written.
-            unsafe {
-                let Some(known) = get($matrix) else { return INVALID_VALUE };
-                put_bytes($size, bytes(known));
-            }
-            SUCCESS
+            put_bytes($size, bytes(known(&$matrix)?));
+            Ok(())
         }
     )*};
 }
-type Size = *mut usize;
 buffers! {
     cusparseSpMV_bufferSize(
-        _op: c_int, _alpha: Ptr, a: Ptr, _x: Ptr, _beta: Ptr, _y: Ptr, _compute: c_int, _alg: c_int,
-        size: Size
+        _op: c_int, _alpha: Ptr, a: Matrix<'_>, _x: Ptr, _beta: Ptr, _y: Ptr, _compute: c_int, _alg: c_int,
+        size: Size<'_>
     ) of a to size = Descriptor::rows_buffer;
     cusparseSpMM_bufferSize(
-        _op_a: c_int, _op_b: c_int, _alpha: Ptr, a: Ptr, _b: Ptr, _beta: Ptr, _c: Ptr, _compute: c_int, _alg: c_int,
-        size: Size
+        _op_a: c_int, _op_b: c_int, _alpha: Ptr, a: Matrix<'_>, _b: Ptr, _beta: Ptr, _c: Ptr, _compute: c_int, _alg: c_int,
+        size: Size<'_>
     ) of a to size = Descriptor::rows_buffer;
     cusparseSDDMM_bufferSize(
-        _op_a: c_int, _op_b: c_int, _alpha: Ptr, _a: Ptr, _b: Ptr, _beta: Ptr, c: Ptr, _compute: c_int, _alg: c_int,
-        size: Size
+        _op_a: c_int, _op_b: c_int, _alpha: Ptr, _a: Ptr, _b: Ptr, _beta: Ptr, c: Matrix<'_>, _compute: c_int, _alg: c_int,
+        size: Size<'_>
     ) of c to size = Descriptor::rows_buffer;
     cusparseSpSV_bufferSize(
-        _op: c_int, _alpha: Ptr, a: Ptr, _x: Ptr, _y: Ptr, _compute: c_int, _alg: c_int,
-        _descriptor: Ptr, size: Size
+        _op: c_int, _alpha: Ptr, a: Matrix<'_>, _x: Ptr, _y: Ptr, _compute: c_int, _alg: c_int,
+        _descriptor: Ptr, size: Size<'_>
     ) of a to size = Descriptor::solve_buffer;
     cusparseSpSM_bufferSize(
-        _op_a: c_int, _op_b: c_int, _alpha: Ptr, a: Ptr, _b: Ptr, _c: Ptr, _compute: c_int, _alg: c_int,
-        _descriptor: Ptr, size: Size
+        _op_a: c_int, _op_b: c_int, _alpha: Ptr, a: Matrix<'_>, _b: Ptr, _c: Ptr, _compute: c_int, _alg: c_int,
+        _descriptor: Ptr, size: Size<'_>
     ) of a to size = Descriptor::solve_buffer;
-    cusparseSparseToDense_bufferSize(a: Ptr, _b: Ptr, _alg: c_int, size: Size) of a to size = |_| 0;
-    cusparseDenseToSparse_bufferSize(_a: Ptr, b: Ptr, _alg: c_int, size: Size) of b to size = Descriptor::rows_buffer;
+    cusparseSparseToDense_bufferSize(a: Matrix<'_>, _b: Ptr, _alg: c_int, size: Size<'_>) of a to size = |_| 0;
+    cusparseDenseToSparse_bufferSize(_a: Ptr, b: Matrix<'_>, _alg: c_int, size: Size<'_>) of b to size = Descriptor::rows_buffer;
 }
 
 /// Defines the sizes of sorts: keys and permutation, twice.
 macro_rules! sorts {
     ($($name:ident)*) => {$(
         /// The size of a sort's buffer.
-        pub unsafe fn $name(
-            _handle: *mut c_void, _m: c_int, _n: c_int, elements: c_int, _first: Ptr, _second: Ptr, size: Size,
-        ) -> u32 {
-            // SAFETY: cuSPARSE's contract: an out-parameter that may be written.
-            unsafe { put_bytes(size, i64::from(elements.max(0)) * 16) };
-            SUCCESS
+        pub fn $name(
+            _handle: *mut c_void, _m: c_int, _n: c_int, elements: c_int, _first: Ptr, _second: Ptr, size: Size<'_>,
+        ) -> Result<(), CusparseStatus> {
+            put_bytes(size, i64::from(elements.max(0)) * 16);
+            Ok(())
         }
     )*};
 }
 sorts! { cusparseXcoosort_bufferSizeExt cusparseXcsrsort_bufferSizeExt cusparseXcscsort_bufferSizeExt }
 
 /// The first step of a product: without a buffer it says how large one must be.
-pub unsafe fn cusparseSpGEMM_workEstimation(
+pub fn cusparseSpGEMM_workEstimation(
     _handle: *mut c_void,
     _op_a: c_int,
     _op_b: c_int,
     _alpha: Ptr,
-    a: Ptr,
-    b: Ptr,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
     _beta: Ptr,
     _c: Ptr,
     _compute: c_int,
     _alg: c_int,
-    descriptor: Ptr,
-    size: Size,
+    descriptor: InOut<'_, i64>,
+    size: Size<'_>,
     buffer: Ptr,
-) -> u32 {
-    // SAFETY: cuSPARSE's contract: descriptors, one of which `createDescr` made, and an out-parameter.
-    unsafe {
-        let (Some(a), Some(b)) = (get(a).cloned(), get(b).cloned()) else { return INVALID_VALUE };
-        put(descriptor.cast::<i64>(), products(&a, &b));
-        if buffer.is_null() {
-            put_bytes(size, a.rows.saturating_add(a.elements).saturating_mul(8));
-        }
+) -> Result<(), CusparseStatus> {
+    let (a, b) = (known(&a)?, known(&b)?);
+    descriptor.set(products(a, b));
+    if buffer.is_null() {
+        put_bytes(size, a.rows.saturating_add(a.elements).saturating_mul(8));
     }
-    SUCCESS
+    Ok(())
 }
 
 /// How many terms the product has.
-pub unsafe fn cusparseSpGEMM_getNumProducts(descriptor: Ptr, count: *mut i64) -> u32 {
-    if descriptor.is_null() {
-        return INVALID_VALUE;
-    }
-    // SAFETY: cuSPARSE's contract: what `createDescr` made, and an out-parameter that may be written.
-    unsafe { put(count, descriptor.cast::<i64>().read_unaligned()) };
-    SUCCESS
+pub fn cusparseSpGEMM_getNumProducts(descriptor: InOut<'_, i64>, count: Out<'_, i64>) -> Result<(), CusparseStatus> {
+    count.set(descriptor.get().ok_or(CusparseStatus::INVALID_VALUE)?);
+    Ok(())
 }
 
 /// The second step: the terms before they are added up. From here on the product has a number of elements.
-pub unsafe fn cusparseSpGEMM_compute(
+pub fn cusparseSpGEMM_compute(
     _handle: *mut c_void,
     _op_a: c_int,
     _op_b: c_int,
     _alpha: Ptr,
-    a: Ptr,
-    b: Ptr,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
     _beta: Ptr,
-    c: Ptr,
+    mut c: Matrix<'_>,
     _compute: c_int,
     _alg: c_int,
     _descriptor: Ptr,
-    size: Size,
+    size: Size<'_>,
     buffer: Ptr,
-) -> u32 {
-    // SAFETY: as above.
-    unsafe {
-        let (Some(a), Some(b)) = (get(a).cloned(), get(b).cloned()) else { return INVALID_VALUE };
-        let Some(c) = get(c) else { return INVALID_VALUE };
-        let terms = products(&a, &b);
-        if buffer.is_null() {
-            put_bytes(size, terms.saturating_mul(a.index_bytes().saturating_add(a.value_bytes())));
-        } else {
-            c.elements = terms.min(c.rows.saturating_mul(c.columns));
-            guessed();
-        }
+) -> Result<(), CusparseStatus> {
+    // The factors are looked at before the product is changed, because a program may name one descriptor twice.
+    let (first, second) = (known(&a)?, known(&b)?);
+    let terms = products(first, second);
+    let each = first.index_bytes().saturating_add(first.value_bytes());
+    let product = change(&mut c)?;
+    if buffer.is_null() {
+        put_bytes(size, terms.saturating_mul(each));
+    } else {
+        product.elements = terms.min(product.rows.saturating_mul(product.columns));
+        guessed();
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The sum's elements: both matrices' together, at most all there can be.
-pub unsafe fn cusparseXcsrgeam2Nnz(
+pub fn cusparseXcsrgeam2Nnz(
     _handle: *mut c_void,
     m: c_int,
     n: c_int,
@@ -222,15 +219,15 @@ pub unsafe fn cusparseXcsrgeam2Nnz(
     _b_indices: Ptr,
     _c: Ptr,
     _c_offsets: Ptr,
-    total: *mut c_int,
+    total: Out<'_, c_int>,
     _workspace: Ptr,
-) -> u32 {
+) -> Result<(), CusparseStatus> {
     let most = i64::from(m.max(0)) * i64::from(n.max(0));
     let elements = (i64::from(a_elements) + i64::from(b_elements)).min(most);
-    // SAFETY: cuSPARSE's contract: an out-parameter on the host or on the device, which is host memory here.
-    unsafe { put(total, c_int::try_from(elements).unwrap_or(c_int::MAX)) };
+    // The number may be wanted on the device, which is host memory here.
+    total.set(c_int::try_from(elements).unwrap_or(c_int::MAX));
     guessed();
-    SUCCESS
+    Ok(())
 }
 
 fn guessed() {
@@ -240,34 +237,28 @@ fn guessed() {
 }
 
 /// Makes a handle. What the library allocates for one is not documented, so nothing is charged.
-pub unsafe fn cusparseCreate(out: *mut *mut c_void) -> u32 {
-    if device::activate_current().is_err() {
-        return NOT_INITIALIZED;
-    }
-    // SAFETY: cuSPARSE's contract: an out-parameter that may be written.
-    unsafe { put(out, crate::handle::fresh()) };
-    SUCCESS
+pub fn cusparseCreate(out: Out<'_, *mut c_void>) -> Result<(), CusparseStatus> {
+    device::activate_current().map_err(|_| CusparseStatus::NOT_INITIALIZED)?;
+    out.set(crate::handle::fresh());
+    Ok(())
 }
 
 /// The version in one number: 12510 for 12.5.10.
-pub unsafe fn cusparseGetVersion(_handle: *mut c_void, value: *mut c_int) -> u32 {
+pub fn cusparseGetVersion(_handle: *mut c_void, value: Out<'_, c_int>) -> Result<(), CusparseStatus> {
     let [major, minor, patch] = version();
-    // SAFETY: cuSPARSE's contract: an out-parameter that may be written.
-    unsafe { put(value, major * 1000 + minor * 100 + patch) };
-    SUCCESS
+    value.set(major * 1000 + minor * 100 + patch);
+    Ok(())
 }
 
 /// One part of the version.
-pub unsafe fn cusparseGetProperty(kind: c_int, value: *mut c_int) -> u32 {
-    let Some(part) = property(version(), kind) else { return INVALID_VALUE };
-    // SAFETY: as above.
-    unsafe { put(value, part) };
-    SUCCESS
+pub fn cusparseGetProperty(kind: c_int, value: Out<'_, c_int>) -> Result<(), CusparseStatus> {
+    value.set(property(version(), kind).ok_or(CusparseStatus::INVALID_VALUE)?);
+    Ok(())
 }
 
 /// The name of a status.
-pub unsafe fn cusparseGetErrorName(status: c_int) -> *const c_char {
-    let name = match status {
+pub fn cusparseGetErrorName(status: c_int) -> &'static CStr {
+    match status {
         0 => c"CUSPARSE_STATUS_SUCCESS",
         1 => c"CUSPARSE_STATUS_NOT_INITIALIZED",
         2 => c"CUSPARSE_STATUS_ALLOC_FAILED",
@@ -275,13 +266,12 @@ pub unsafe fn cusparseGetErrorName(status: c_int) -> *const c_char {
         10 => c"CUSPARSE_STATUS_NOT_SUPPORTED",
         11 => c"CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
         _ => c"CUSPARSE_STATUS_INTERNAL_ERROR",
-    };
-    name.as_ptr()
+    }
 }
 
 /// What a status means.
-pub unsafe fn cusparseGetErrorString(status: c_int) -> *const c_char {
-    let text = match status {
+pub fn cusparseGetErrorString(status: c_int) -> &'static CStr {
+    match status {
         0 => c"success",
         1 => c"initialization error",
         2 => c"out of memory",
@@ -289,8 +279,7 @@ pub unsafe fn cusparseGetErrorString(status: c_int) -> *const c_char {
         10 => c"operation not supported",
         11 => c"insufficient resources",
         _ => c"internal error",
-    };
-    text.as_ptr()
+    }
 }
 
 #[cfg(test)]

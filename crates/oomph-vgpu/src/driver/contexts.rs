@@ -2,78 +2,71 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use crate::boundary::Out;
 use crate::device;
-use crate::driver::put;
 use crate::status::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_VALUE, SUCCESS};
 use crate::{capture, pool};
 
-pub unsafe fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, ordinal: c_int) -> u32 {
+pub fn cuDevicePrimaryCtxRetain(context: Out<'_, *mut c_void>, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(context, device::context_handle(ordinal as usize)) };
+    context.set(device::context_handle(ordinal as usize));
     device::activate(device)
 }
 
-pub unsafe fn cuDevicePrimaryCtxRelease_v2(_ordinal: c_int) -> u32 {
+pub fn cuDevicePrimaryCtxRelease_v2(_ordinal: c_int) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> u32 {
+pub fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
     device::deactivate(device);
     SUCCESS
 }
 
-pub unsafe fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: *mut c_uint, active: *mut c_int) -> u32 {
+pub fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<'_, c_uint>, active: Out<'_, c_int>) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe {
-        put(flags, 0);
-        put(active, c_int::from(device::is_active(device)));
-    }
+    flags.set(0);
+    active.set(c_int::from(device::is_active(device)));
     SUCCESS
 }
 
-pub unsafe fn cuDevicePrimaryCtxSetFlags_v2(_ordinal: c_int, _flags: c_uint) -> u32 {
+pub fn cuDevicePrimaryCtxSetFlags_v2(_ordinal: c_int, _flags: c_uint) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuCtxCreate(context: *mut *mut c_void, _flags: c_uint, ordinal: c_int) -> u32 {
-    unsafe { put(context, device::context_handle(ordinal.max(0) as usize)) };
+pub fn cuCtxCreate(context: Out<'_, *mut c_void>, _flags: c_uint, ordinal: c_int) -> u32 {
+    context.set(device::context_handle(ordinal.max(0) as usize));
     device::push_context(ordinal)
 }
 
-pub unsafe fn cuCtxCreate_v2(context: *mut *mut c_void, flags: c_uint, ordinal: c_int) -> u32 {
-    unsafe { cuCtxCreate(context, flags, ordinal) }
+pub fn cuCtxCreate_v2(context: Out<'_, *mut c_void>, flags: c_uint, ordinal: c_int) -> u32 {
+    cuCtxCreate(context, flags, ordinal)
 }
 
-pub unsafe fn cuCtxCreate_v3(
-    context: *mut *mut c_void,
+pub fn cuCtxCreate_v3(
+    context: Out<'_, *mut c_void>,
     _affinity: *mut c_void,
     _count: c_int,
     flags: c_uint,
     ordinal: c_int,
 ) -> u32 {
-    unsafe { cuCtxCreate(context, flags, ordinal) }
+    cuCtxCreate(context, flags, ordinal)
 }
 
-pub unsafe fn cuCtxCreate_v4(
-    context: *mut *mut c_void,
-    _parameters: *mut c_void,
-    flags: c_uint,
-    ordinal: c_int,
-) -> u32 {
-    unsafe { cuCtxCreate(context, flags, ordinal) }
+pub fn cuCtxCreate_v4(context: Out<'_, *mut c_void>, _parameters: *mut c_void, flags: c_uint, ordinal: c_int) -> u32 {
+    cuCtxCreate(context, flags, ordinal)
 }
 
-pub unsafe fn cuCtxDestroy_v2(_context: *mut c_void) -> u32 {
+pub fn cuCtxDestroy_v2(_context: *mut c_void) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetCurrent(context: *mut *mut c_void) -> u32 {
-    unsafe { put(context, device::current_context()) };
+pub fn cuCtxGetCurrent(context: Out<'_, *mut c_void>) -> u32 {
+    context.set(device::current_context());
     SUCCESS
 }
 
-pub unsafe fn cuCtxSetCurrent(context: *mut c_void) -> u32 {
+pub fn cuCtxSetCurrent(context: *mut c_void) -> u32 {
     if context.is_null() {
         device::clear_context();
         return SUCCESS;
@@ -84,75 +77,73 @@ pub unsafe fn cuCtxSetCurrent(context: *mut c_void) -> u32 {
     }
 }
 
-pub unsafe fn cuCtxPushCurrent_v2(context: *mut c_void) -> u32 {
+pub fn cuCtxPushCurrent_v2(context: *mut c_void) -> u32 {
     match device::ordinal_of(context) {
         Some(ordinal) => device::push_context(ordinal),
         None => INVALID_CONTEXT,
     }
 }
 
-pub unsafe fn cuCtxPopCurrent_v2(context: *mut *mut c_void) -> u32 {
-    unsafe { put(context, device::pop_context()) };
+pub fn cuCtxPopCurrent_v2(context: Out<'_, *mut c_void>) -> u32 {
+    context.set(device::pop_context());
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetDevice(ordinal: *mut c_int) -> u32 {
+pub fn cuCtxGetDevice(ordinal: Out<'_, c_int>) -> u32 {
     if device::current_context().is_null() {
         return INVALID_CONTEXT;
     }
-    unsafe { put(ordinal, device::current_ordinal() as c_int) };
+    ordinal.set(device::current_ordinal() as c_int);
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetDevice_v2(ordinal: *mut c_int, context: *mut c_void) -> u32 {
+pub fn cuCtxGetDevice_v2(ordinal: Out<'_, c_int>, context: *mut c_void) -> u32 {
     match device::ordinal_of(context) {
         Some(found) => {
-            unsafe { put(ordinal, found) };
+            ordinal.set(found);
             SUCCESS
         }
-        None => unsafe { cuCtxGetDevice(ordinal) },
+        None => cuCtxGetDevice(ordinal),
     }
 }
 
-pub unsafe fn cuCtxGetApiVersion(_context: *mut c_void, version: *mut c_uint) -> u32 {
-    unsafe { put(version, 3020) };
+pub fn cuCtxGetApiVersion(_context: *mut c_void, version: Out<'_, c_uint>) -> u32 {
+    version.set(3020);
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetId(context: *mut c_void, id: *mut u64) -> u32 {
+pub fn cuCtxGetId(context: *mut c_void, id: Out<'_, u64>) -> u32 {
     let context = if context.is_null() { device::current_context() } else { context };
-    unsafe { put(id, context as u64) };
+    id.set(context as u64);
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetLimit(value: *mut usize, limit: c_int) -> u32 {
+pub fn cuCtxGetLimit(value: Out<'_, usize>, limit: c_int) -> u32 {
     // Stack size, printf buffer, malloc heap, nesting depth, pending launches, fetch granularity, L2 persistence: the
     // defaults of a fresh context.
     let Some(default) = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0].get(limit.max(0) as usize) else {
         return INVALID_VALUE;
     };
-    unsafe { put(value, *default) };
+    value.set(*default);
     SUCCESS
 }
 
-pub unsafe fn cuCtxSetLimit(_limit: c_int, _value: usize) -> u32 {
+pub fn cuCtxSetLimit(_limit: c_int, _value: usize) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetFlags(flags: *mut c_uint) -> u32 {
-    unsafe { put(flags, 0) };
+pub fn cuCtxGetFlags(flags: Out<'_, c_uint>) -> u32 {
+    flags.set(0);
     SUCCESS
 }
 
-pub unsafe fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> u32 {
-    unsafe {
-        put(least, 0);
-        put(greatest, -5);
-    }
+pub fn cuCtxGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>) -> u32 {
+    least.set(0);
+    greatest.set(-5);
     SUCCESS
 }
 
-pub unsafe fn cuCtxSynchronize() -> u32 {
+pub fn cuCtxSynchronize() -> u32 {
     if let Err(status) = capture::check_unsafe_call() {
         return status;
     }
@@ -160,14 +151,14 @@ pub unsafe fn cuCtxSynchronize() -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuCtxSynchronize_v2(_context: *mut c_void) -> u32 {
-    unsafe { cuCtxSynchronize() }
+pub fn cuCtxSynchronize_v2(_context: *mut c_void) -> u32 {
+    cuCtxSynchronize()
 }
 
-pub unsafe fn cuCtxEnablePeerAccess(context: *mut c_void, _flags: c_uint) -> u32 {
+pub fn cuCtxEnablePeerAccess(context: *mut c_void, _flags: c_uint) -> u32 {
     device::ordinal_of(context).map_or(INVALID_CONTEXT, crate::driver::peers::enable)
 }
 
-pub unsafe fn cuCtxDisablePeerAccess(context: *mut c_void) -> u32 {
+pub fn cuCtxDisablePeerAccess(context: *mut c_void) -> u32 {
     device::ordinal_of(context).map_or(INVALID_CONTEXT, crate::driver::peers::disable)
 }

@@ -1,92 +1,85 @@
 //! Devices, versions and error texts.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use oomph_ledger::NoteKind;
 
 use crate::activity::site;
 use crate::books;
+use crate::boundary::{Out, Room, Text};
 use crate::cudnn::namespace;
 use crate::device;
-use crate::driver::{attributes, peers, procedures, put, version};
+use crate::driver::{attributes, peers, procedures, version};
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
 
-pub unsafe fn cuInit(_flags: c_uint) -> u32 {
+pub fn cuInit(_flags: c_uint) -> u32 {
     if device::visible().is_empty() { NO_DEVICE } else { SUCCESS }
 }
 
-pub unsafe fn cuDriverGetVersion(to: *mut c_int) -> u32 {
-    unsafe { put(to, version()) };
+pub fn cuDriverGetVersion(to: Out<'_, c_int>) -> u32 {
+    to.set(version());
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetCount(count: *mut c_int) -> u32 {
-    unsafe { put(count, device::visible().len() as c_int) };
+pub fn cuDeviceGetCount(count: Out<'_, c_int>) -> u32 {
+    count.set(device::visible().len() as c_int);
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGet(handle: *mut c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceGet(handle: Out<'_, c_int>, ordinal: c_int) -> u32 {
     if device::get(ordinal).is_none() {
         return INVALID_DEVICE;
     }
-    unsafe { put(handle, ordinal) };
+    handle.set(ordinal);
     SUCCESS
 }
 
 /// Copies a text into a buffer, cut to fit and terminated.
-unsafe fn put_text(to: *mut c_char, length: c_int, text: &str) {
-    let Ok(room) = usize::try_from(length) else { return };
-    if to.is_null() || room == 0 {
-        return;
-    }
-    let count = text.len().min(room - 1);
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), count);
-        to.add(count).write(0);
+fn put_text(to: Room<'_, u8>, text: &str) {
+    if let Some(room) = to.count().checked_sub(1) {
+        to.fill(text.bytes().take(room).chain([0]));
     }
 }
 
-pub unsafe fn cuDeviceGetName(name: *mut c_char, length: c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceGetName(name: Room<'_, u8>, _length: c_int, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put_text(name, length, &device.description.name) };
+    put_text(name, &device.description.name);
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetUuid(uuid: *mut [u8; 16], ordinal: c_int) -> u32 {
+pub fn cuDeviceGetUuid(uuid: Out<'_, [u8; 16]>, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(uuid, device.description.uuid) };
+    uuid.set(device.description.uuid);
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], ordinal: c_int) -> u32 {
-    unsafe { cuDeviceGetUuid(uuid, ordinal) }
+pub fn cuDeviceGetUuid_v2(uuid: Out<'_, [u8; 16]>, ordinal: c_int) -> u32 {
+    cuDeviceGetUuid(uuid, ordinal)
 }
 
-pub unsafe fn cuDeviceTotalMem(bytes: *mut c_uint, ordinal: c_int) -> u32 {
+pub fn cuDeviceTotalMem(bytes: Out<'_, c_uint>, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(bytes, c_uint::try_from(device.capacity_bytes()).unwrap_or(c_uint::MAX)) };
+    bytes.set(c_uint::try_from(device.capacity_bytes()).unwrap_or(c_uint::MAX));
     SUCCESS
 }
 
-pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, ordinal: c_int) -> u32 {
+pub fn cuDeviceTotalMem_v2(bytes: Out<'_, usize>, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(bytes, device.capacity_bytes() as usize) };
+    bytes.set(device.capacity_bytes() as usize);
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put(value, attributes::of(device, ordinal, attribute)) };
+    value.set(attributes::of(device, ordinal, attribute));
     SUCCESS
 }
 
-pub unsafe fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceComputeCapability(major: Out<'_, c_int>, minor: Out<'_, c_int>, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe {
-        put(major, device.description.cc_major as c_int);
-        put(minor, device.description.cc_minor as c_int);
-    }
+    major.set(device.description.cc_major as c_int);
+    minor.set(device.description.cc_minor as c_int);
     SUCCESS
 }
 
@@ -95,79 +88,73 @@ pub fn pci_bus_id(ordinal: usize) -> String {
     format!("0000:{:02X}:00.0", ordinal + 1)
 }
 
-pub unsafe fn cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, ordinal: c_int) -> u32 {
+pub fn cuDeviceGetPCIBusId(text: Room<'_, u8>, _length: c_int, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return INVALID_DEVICE };
-    unsafe { put_text(text, length, &pci_bus_id(device.card)) };
+    put_text(text, &pci_bus_id(device.card));
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetByPCIBusId(ordinal: *mut c_int, text: *const c_char) -> u32 {
-    if text.is_null() {
-        return INVALID_VALUE;
-    }
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().to_uppercase();
+pub fn cuDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) -> u32 {
+    let Some(text) = text.get() else { return INVALID_VALUE };
+    let text = text.to_string_lossy().to_uppercase();
     let found =
         device::visible().iter().position(|device| text.ends_with(pci_bus_id(device.card).trim_start_matches('0')));
     match found {
         Some(found) => {
-            unsafe { put(ordinal, found as c_int) };
+            ordinal.set(found as c_int);
             SUCCESS
         }
         None => INVALID_DEVICE,
     }
 }
 
-pub unsafe fn cuDeviceCanAccessPeer(can: *mut c_int, ordinal: c_int, peer: c_int) -> u32 {
+pub fn cuDeviceCanAccessPeer(can: Out<'_, c_int>, ordinal: c_int, peer: c_int) -> u32 {
     let (Some(one), Some(other)) = (device::get(ordinal), device::get(peer)) else { return INVALID_DEVICE };
-    unsafe { put(can, c_int::from(peers::reach(one, other))) };
+    can.set(c_int::from(peers::reach(one, other)));
     SUCCESS
 }
 
-pub unsafe fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, source: c_int, target: c_int) -> u32 {
+pub fn cuDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int) -> u32 {
     let (Some(one), Some(other)) = (device::get(source), device::get(target)) else { return INVALID_DEVICE };
     // 2 is "access supported"; performance rank, native atomics and array access are 0.
-    unsafe { put(value, c_int::from(attribute == 2 && peers::reach(one, other))) };
+    value.set(c_int::from(attribute == 2 && peers::reach(one, other)));
     SUCCESS
 }
 
-pub unsafe fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> u32 {
-    unsafe { put(text, crate::status::text(code as u32).as_ptr().cast()) };
+pub fn cuGetErrorString(code: c_int, text: Out<'_, *const c_char>) -> u32 {
+    text.set(crate::status::text(code as u32).as_ptr().cast());
     SUCCESS
 }
 
-pub unsafe fn cuGetErrorName(code: c_int, text: *mut *const c_char) -> u32 {
-    unsafe { put(text, crate::status::driver_name(code as u32).as_ptr().cast()) };
+pub fn cuGetErrorName(code: c_int, text: Out<'_, *const c_char>) -> u32 {
+    text.set(crate::status::driver_name(code as u32).as_ptr().cast());
     SUCCESS
 }
 
 /// CUDA 12's signature, with the reason why a symbol was not found: 0 for success, 1 for an unknown one.
-pub unsafe fn cuGetProcAddress_v2(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
+pub fn cuGetProcAddress_v2(
+    symbol: Text<'_>,
+    function: Out<'_, *mut c_void>,
     version: c_int,
     _flags: u64,
-    result: *mut c_int,
+    result: Out<'_, c_int>,
 ) -> u32 {
-    if symbol.is_null() {
-        return INVALID_VALUE;
-    }
-    let address = procedures::find(unsafe { CStr::from_ptr(symbol) }, version as u32);
-    unsafe {
-        put(function, address.unwrap_or(std::ptr::null_mut()));
-        put(result, c_int::from(address.is_none()));
-    }
+    let Some(symbol) = symbol.get() else { return INVALID_VALUE };
+    let address = procedures::find(symbol, version as u32);
+    function.set(address.unwrap_or(std::ptr::null_mut()));
+    result.set(c_int::from(address.is_none()));
     if address.is_some() { SUCCESS } else { NOT_FOUND }
 }
 
 /// CUDA 11's signature.
-pub unsafe fn cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) -> u32 {
-    unsafe { cuGetProcAddress_v2(symbol, function, version, flags, std::ptr::null_mut()) }
+pub fn cuGetProcAddress(symbol: Text<'_>, function: Out<'_, *mut c_void>, version: c_int, flags: u64) -> u32 {
+    cuGetProcAddress_v2(symbol, function, version, flags, Out::null())
 }
 
 /// The tables that a statically linked runtime asks for are private to NVIDIA. Without them it reports an unknown error
 /// to the program, so the report says what it was.
-pub unsafe fn cuGetExportTable(table: *mut *const c_void, _id: *const c_void) -> u32 {
-    unsafe { put(table, std::ptr::null()) };
+pub fn cuGetExportTable(table: Out<'_, *const c_void>, _id: *const c_void) -> u32 {
+    table.set(std::ptr::null());
     // NVIDIA's own libraries carry a static runtime as well. Those that are asked in a namespace do without it.
     if !namespace::is_inside() {
         warn_of_static_runtime();

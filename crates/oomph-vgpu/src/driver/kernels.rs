@@ -1,72 +1,70 @@
 //! Modules, libraries, kernels, launches and occupancy.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::driver::{answer, attributes, hand_out, put};
+use crate::boundary::{Out, Text};
+use crate::driver::{answer, attributes, hand_out};
 use crate::module::{self, Attributes};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{capture, device, work};
 
 const NULL: *mut c_void = std::ptr::null_mut();
 
-pub unsafe fn cuModuleLoadData(to: *mut *mut c_void, image: *const c_void) -> u32 {
+pub unsafe fn cuModuleLoadData(to: Out<'_, *mut c_void>, image: *const c_void) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
 pub unsafe fn cuModuleLoadDataEx(
-    to: *mut *mut c_void,
+    to: Out<'_, *mut c_void>,
     image: *const c_void,
     _count: c_uint,
     _options: *mut c_int,
     _values: *mut *mut c_void,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
-pub unsafe fn cuModuleLoadFatBinary(to: *mut *mut c_void, image: *const c_void) -> u32 {
+pub unsafe fn cuModuleLoadFatBinary(to: Out<'_, *mut c_void>, image: *const c_void) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
-pub unsafe fn cuModuleLoad(to: *mut *mut c_void, _file: *const c_char) -> u32 {
-    unsafe { hand_out(to, Ok(module::opaque()), NULL) }
+pub fn cuModuleLoad(to: Out<'_, *mut c_void>, _file: *const c_char) -> u32 {
+    hand_out(to, Ok(module::opaque()), NULL)
 }
 
-pub unsafe fn cuModuleUnload(handle: *mut c_void) -> u32 {
+pub fn cuModuleUnload(handle: *mut c_void) -> u32 {
     answer(module::unload(handle))
 }
 
-pub unsafe fn cuModuleGetFunction(to: *mut *mut c_void, handle: *mut c_void, name: *const c_char) -> u32 {
-    if name.is_null() {
-        return INVALID_VALUE;
-    }
-    unsafe { hand_out(to, module::function(handle, CStr::from_ptr(name)), NULL) }
+pub fn cuModuleGetFunction(to: Out<'_, *mut c_void>, handle: *mut c_void, name: Text<'_>) -> u32 {
+    let Some(name) = name.get() else { return INVALID_VALUE };
+    hand_out(to, module::function(handle, name), NULL)
 }
 
-pub unsafe fn cuModuleGetFunctionCount(count: *mut c_uint, handle: *mut c_void) -> u32 {
-    unsafe { put(count, module::names(handle).len() as c_uint) };
+pub fn cuModuleGetFunctionCount(count: Out<'_, c_uint>, handle: *mut c_void) -> u32 {
+    count.set(module::names(handle).len() as c_uint);
     SUCCESS
 }
 
-pub unsafe fn cuModuleGetGlobal_v2(
-    address: *mut *mut c_void,
-    size: *mut usize,
+pub fn cuModuleGetGlobal_v2(
+    address: Out<'_, *mut c_void>,
+    size: Out<'_, usize>,
     handle: *mut c_void,
-    name: *const c_char,
+    name: Text<'_>,
 ) -> u32 {
-    if name.is_null() {
-        return INVALID_VALUE;
-    }
-    let found = module::global(handle, unsafe { CStr::from_ptr(name) });
+    let Some(name) = name.get() else { return INVALID_VALUE };
+    let found = module::global(handle, name);
     let (at, bytes) = found.unwrap_or((NULL, 0));
-    unsafe {
-        put(address, at);
-        put(size, bytes);
-    }
+    address.set(at);
+    size.set(bytes);
     answer(found.map(drop))
 }
 
 pub unsafe fn cuLibraryLoadData(
-    to: *mut *mut c_void,
+    to: Out<'_, *mut c_void>,
     image: *const c_void,
     _jit_options: *mut c_int,
     _jit_values: *mut *mut c_void,
@@ -75,11 +73,12 @@ pub unsafe fn cuLibraryLoadData(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     unsafe { hand_out(to, module::load(image), NULL) }
 }
 
-pub unsafe fn cuLibraryLoadFromFile(
-    to: *mut *mut c_void,
+pub fn cuLibraryLoadFromFile(
+    to: Out<'_, *mut c_void>,
     _file: *const c_char,
     _jit_options: *mut c_int,
     _jit_values: *mut *mut c_void,
@@ -88,52 +87,52 @@ pub unsafe fn cuLibraryLoadFromFile(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
-    unsafe { hand_out(to, Ok(module::opaque()), NULL) }
+    hand_out(to, Ok(module::opaque()), NULL)
 }
 
-pub unsafe fn cuLibraryUnload(handle: *mut c_void) -> u32 {
+pub fn cuLibraryUnload(handle: *mut c_void) -> u32 {
     answer(module::unload(handle))
 }
 
-pub unsafe fn cuLibraryGetKernel(to: *mut *mut c_void, handle: *mut c_void, name: *const c_char) -> u32 {
-    unsafe { cuModuleGetFunction(to, handle, name) }
+pub fn cuLibraryGetKernel(to: Out<'_, *mut c_void>, handle: *mut c_void, name: Text<'_>) -> u32 {
+    cuModuleGetFunction(to, handle, name)
 }
 
-pub unsafe fn cuLibraryGetModule(to: *mut *mut c_void, handle: *mut c_void) -> u32 {
-    unsafe { put(to, handle) };
+pub fn cuLibraryGetModule(to: Out<'_, *mut c_void>, handle: *mut c_void) -> u32 {
+    to.set(handle);
     SUCCESS
 }
 
-pub unsafe fn cuLibraryGetGlobal(
-    address: *mut *mut c_void,
-    size: *mut usize,
+pub fn cuLibraryGetGlobal(
+    address: Out<'_, *mut c_void>,
+    size: Out<'_, usize>,
     handle: *mut c_void,
-    name: *const c_char,
+    name: Text<'_>,
 ) -> u32 {
-    unsafe { cuModuleGetGlobal_v2(address, size, handle, name) }
+    cuModuleGetGlobal_v2(address, size, handle, name)
 }
 
-pub unsafe fn cuLibraryGetKernelCount(count: *mut c_uint, handle: *mut c_void) -> u32 {
-    unsafe { cuModuleGetFunctionCount(count, handle) }
+pub fn cuLibraryGetKernelCount(count: Out<'_, c_uint>, handle: *mut c_void) -> u32 {
+    cuModuleGetFunctionCount(count, handle)
 }
 
 /// A kernel and its function in a context are the same here.
-pub unsafe fn cuKernelGetFunction(to: *mut *mut c_void, kernel: *mut c_void) -> u32 {
-    unsafe { put(to, kernel) };
+pub fn cuKernelGetFunction(to: Out<'_, *mut c_void>, kernel: *mut c_void) -> u32 {
+    to.set(kernel);
     SUCCESS
 }
 
-pub unsafe fn cuKernelGetName(name: *mut *const c_char, kernel: *mut c_void) -> u32 {
-    unsafe { cuFuncGetName(name, kernel) }
+pub fn cuKernelGetName(name: Out<'_, *const c_char>, kernel: *mut c_void) -> u32 {
+    cuFuncGetName(name, kernel)
 }
 
-pub unsafe fn cuFuncGetName(name: *mut *const c_char, function: *mut c_void) -> u32 {
-    unsafe { put(name, module::kernel(function).map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr())) };
+pub fn cuFuncGetName(name: Out<'_, *const c_char>, function: *mut c_void) -> u32 {
+    name.set(module::kernel(function).map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr()));
     SUCCESS
 }
 
-pub unsafe fn cuFuncGetModule(to: *mut *mut c_void, function: *mut c_void) -> u32 {
-    unsafe { put(to, module::kernel(function).map_or(NULL, module::Kernel::module)) };
+pub fn cuFuncGetModule(to: Out<'_, *mut c_void>, function: *mut c_void) -> u32 {
+    to.set(module::kernel(function).map_or(NULL, module::Kernel::module));
     SUCCESS
 }
 
@@ -142,7 +141,7 @@ fn known(function: *mut c_void) -> Attributes {
 }
 
 /// Attributes by their number in `CUfunction_attribute`.
-pub unsafe fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: *mut c_void) -> u32 {
+pub fn cuFuncGetAttribute(value: Out<'_, c_int>, attribute: c_int, function: *mut c_void) -> u32 {
     let kernel = known(function);
     let block = device::current().map_or(49_152, |device| device.description.shared_per_block_optin as u32);
     let found = match attribute {
@@ -154,15 +153,15 @@ pub unsafe fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: 
         8 => block.saturating_sub(kernel.shared),
         _ => 0,
     };
-    unsafe { put(value, found as c_int) };
+    value.set(found as c_int);
     SUCCESS
 }
 
-pub unsafe fn cuKernelGetAttribute(value: *mut c_int, attribute: c_int, kernel: *mut c_void, _device: c_int) -> u32 {
-    unsafe { cuFuncGetAttribute(value, attribute, kernel) }
+pub fn cuKernelGetAttribute(value: Out<'_, c_int>, attribute: c_int, kernel: *mut c_void, _device: c_int) -> u32 {
+    cuFuncGetAttribute(value, attribute, kernel)
 }
 
-pub unsafe fn cuLaunchKernel(
+pub fn cuLaunchKernel(
     _function: *mut c_void,
     grid_x: c_uint,
     grid_y: c_uint,
@@ -205,29 +204,29 @@ pub unsafe fn cuLaunchKernelEx(
     SUCCESS
 }
 
-pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-    blocks: *mut c_int,
+pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: Out<'_, c_int>,
     function: *mut c_void,
     threads: c_int,
     shared: usize,
 ) -> u32 {
-    unsafe { put(blocks, attributes::resident_blocks(&known(function), threads, shared)) };
+    blocks.set(attributes::resident_blocks(&known(function), threads, shared));
     SUCCESS
 }
 
-pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    blocks: *mut c_int,
+pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    blocks: Out<'_, c_int>,
     function: *mut c_void,
     threads: c_int,
     shared: usize,
     _flags: c_uint,
 ) -> u32 {
-    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared) }
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared)
 }
 
-pub unsafe fn cuOccupancyMaxPotentialBlockSize(
-    grid: *mut c_int,
-    block: *mut c_int,
+pub fn cuOccupancyMaxPotentialBlockSize(
+    grid: Out<'_, c_int>,
+    block: Out<'_, c_int>,
     function: *mut c_void,
     _shared_of: *const c_void,
     shared: usize,
@@ -236,50 +235,48 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSize(
     let threads = if limit > 0 { limit.min(1024) } else { 1024 };
     let resident = attributes::resident_blocks(&known(function), threads, shared);
     let multiprocessors = device::current().map_or(1, |device| device.description.sm_count as c_int);
-    unsafe {
-        put(grid, resident * multiprocessors);
-        put(block, threads);
-    }
+    grid.set(resident * multiprocessors);
+    block.set(threads);
     SUCCESS
 }
 
-pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-    grid: *mut c_int,
-    block: *mut c_int,
+pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
+    grid: Out<'_, c_int>,
+    block: Out<'_, c_int>,
     function: *mut c_void,
     shared_of: *const c_void,
     shared: usize,
     limit: c_int,
     _flags: c_uint,
 ) -> u32 {
-    unsafe { cuOccupancyMaxPotentialBlockSize(grid, block, function, shared_of, shared, limit) }
+    cuOccupancyMaxPotentialBlockSize(grid, block, function, shared_of, shared, limit)
 }
 
-pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock(
-    bytes: *mut usize,
+pub fn cuOccupancyAvailableDynamicSMemPerBlock(
+    bytes: Out<'_, usize>,
     _function: *mut c_void,
     blocks: c_int,
     _threads: c_int,
 ) -> u32 {
     let shared = device::current().map_or(49_152, |device| device.description.shared_per_sm as usize);
-    unsafe { put(bytes, shared / blocks.max(1) as usize) };
+    bytes.set(shared / blocks.max(1) as usize);
     SUCCESS
 }
 
-pub unsafe fn cuOccupancyMaxPotentialClusterSize(
-    size: *mut c_int,
+pub fn cuOccupancyMaxPotentialClusterSize(
+    size: Out<'_, c_int>,
     _function: *mut c_void,
     _configuration: *const c_void,
 ) -> u32 {
-    unsafe { put(size, 8) };
+    size.set(8);
     SUCCESS
 }
 
-pub unsafe fn cuOccupancyMaxActiveClusters(
-    clusters: *mut c_int,
+pub fn cuOccupancyMaxActiveClusters(
+    clusters: Out<'_, c_int>,
     _function: *mut c_void,
     _configuration: *const c_void,
 ) -> u32 {
-    unsafe { put(clusters, attributes::max_clusters()) };
+    clusters.set(attributes::max_clusters());
     SUCCESS
 }

@@ -2,7 +2,7 @@
 //!
 //! Every function here has the contract of the CUDA function whose name it bears: pointers are what that function
 //! requires, and its results are CUDA's.
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of CUDA's header")]
 
 pub mod attributes;
 mod contexts;
@@ -27,6 +27,7 @@ pub use virtual_ranges::*;
 
 use std::ffi::{c_int, c_void};
 
+use crate::boundary::Out;
 use crate::status::SUCCESS;
 use crate::{device, loader};
 
@@ -56,23 +57,15 @@ fn answer(result: Result<(), u32>) -> u32 {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// Writes an out-parameter that may be null.
-unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: a non-null out-parameter is writable by the contract of every function here.
-        unsafe { to.write_unaligned(value) };
-    }
-}
-
 /// Writes an allocation's address, or null with its failure.
-unsafe fn hand_out<T>(to: *mut T, made: Result<T, u32>, none: T) -> u32 {
+fn hand_out<T: Copy>(to: Out<'_, T>, made: Result<T, u32>, none: T) -> u32 {
     match made {
         Ok(value) => {
-            unsafe { put(to, value) };
+            to.set(value);
             SUCCESS
         }
         Err(status) => {
-            unsafe { put(to, none) };
+            to.set(none);
             status
         }
     }

@@ -72,14 +72,17 @@ unsafe fn copy(rectangle: *const Rectangle) -> u32 {
 }
 
 pub unsafe fn cuMemcpy2D_v2(rectangle: *const Rectangle) -> u32 {
+    // SAFETY: CUDA's contract is that of `copy`.
     unsafe { copy(rectangle) }
 }
 
 pub unsafe fn cuMemcpy2DUnaligned_v2(rectangle: *const Rectangle) -> u32 {
+    // SAFETY: CUDA's contract is that of `copy`.
     unsafe { copy(rectangle) }
 }
 
 pub unsafe fn cuMemcpy2DAsync_v2(rectangle: *const Rectangle, stream: *mut c_void) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract is that of `copy`.
     unsafe { copy(rectangle) }
 }

@@ -3,99 +3,102 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
+use crate::boundary::{InOut, Out};
 use crate::device;
-use crate::driver::{answer, hand_out, put};
+use crate::driver::{answer, hand_out};
 use crate::runtime::{cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v3};
 use crate::status::SUCCESS;
 use crate::{capture, stream};
 
-pub unsafe fn cuStreamCreate(to: *mut *mut c_void, flags: c_uint) -> u32 {
-    unsafe { hand_out(to, stream::create(flags, 0), std::ptr::null_mut()) }
+pub fn cuStreamCreate(to: Out<'_, *mut c_void>, flags: c_uint) -> u32 {
+    hand_out(to, stream::create(flags, 0), std::ptr::null_mut())
 }
 
-pub unsafe fn cuStreamCreateWithPriority(to: *mut *mut c_void, flags: c_uint, priority: c_int) -> u32 {
-    unsafe { hand_out(to, stream::create(flags, priority), std::ptr::null_mut()) }
+pub fn cuStreamCreateWithPriority(to: Out<'_, *mut c_void>, flags: c_uint, priority: c_int) -> u32 {
+    hand_out(to, stream::create(flags, priority), std::ptr::null_mut())
 }
 
-pub unsafe fn cuStreamDestroy_v2(handle: *mut c_void) -> u32 {
+pub fn cuStreamDestroy_v2(handle: *mut c_void) -> u32 {
     answer(stream::destroy(handle))
 }
 
-pub unsafe fn cuStreamGetPriority(handle: *mut c_void, priority: *mut c_int) -> u32 {
-    answer(stream::get(handle).map(|stream| unsafe { put(priority, stream.priority.load(Ordering::Relaxed) as c_int) }))
+pub fn cuStreamGetPriority(handle: *mut c_void, priority: Out<'_, c_int>) -> u32 {
+    answer(stream::get(handle).map(|stream| priority.set(stream.priority.load(Ordering::Relaxed) as c_int)))
 }
 
-pub unsafe fn cuStreamGetFlags(handle: *mut c_void, flags: *mut c_uint) -> u32 {
-    answer(stream::get(handle).map(|stream| unsafe { put(flags, stream.flags.load(Ordering::Relaxed)) }))
+pub fn cuStreamGetFlags(handle: *mut c_void, flags: Out<'_, c_uint>) -> u32 {
+    answer(stream::get(handle).map(|stream| flags.set(stream.flags.load(Ordering::Relaxed))))
 }
 
-pub unsafe fn cuStreamGetId(handle: *mut c_void, id: *mut u64) -> u32 {
-    answer(stream::get(handle).map(|stream| unsafe { put(id, stream.id.load(Ordering::Relaxed)) }))
+pub fn cuStreamGetId(handle: *mut c_void, id: Out<'_, u64>) -> u32 {
+    answer(stream::get(handle).map(|stream| id.set(stream.id.load(Ordering::Relaxed))))
 }
 
-pub unsafe fn cuStreamGetCtx(handle: *mut c_void, context: *mut *mut c_void) -> u32 {
-    answer(stream::get(handle).map(|stream| unsafe {
-        put(context, device::context_handle(stream.ordinal.load(Ordering::Relaxed) as usize));
+pub fn cuStreamGetCtx(handle: *mut c_void, context: Out<'_, *mut c_void>) -> u32 {
+    answer(stream::get(handle).map(|stream| {
+        context.set(device::context_handle(stream.ordinal.load(Ordering::Relaxed) as usize));
     }))
 }
 
-pub unsafe fn cuStreamGetDevice(handle: *mut c_void, ordinal: *mut c_int) -> u32 {
-    answer(stream::get(handle).map(|stream| unsafe { put(ordinal, stream.ordinal.load(Ordering::Relaxed) as c_int) }))
+pub fn cuStreamGetDevice(handle: *mut c_void, ordinal: Out<'_, c_int>) -> u32 {
+    answer(stream::get(handle).map(|stream| ordinal.set(stream.ordinal.load(Ordering::Relaxed) as c_int)))
 }
 
-pub unsafe fn cuStreamSynchronize(handle: *mut c_void) -> u32 {
+pub fn cuStreamSynchronize(handle: *mut c_void) -> u32 {
     answer(stream::synchronize(handle))
 }
 
-pub unsafe fn cuStreamQuery(handle: *mut c_void) -> u32 {
+pub fn cuStreamQuery(handle: *mut c_void) -> u32 {
     answer(stream::get(handle).and_then(capture::check_synchronization))
 }
 
-pub unsafe fn cuStreamWaitEvent(handle: *mut c_void, event: *mut c_void, _flags: c_uint) -> u32 {
+pub fn cuStreamWaitEvent(handle: *mut c_void, event: *mut c_void, _flags: c_uint) -> u32 {
     answer(stream::wait(handle, event))
 }
 
 pub unsafe fn cuStreamAddCallback(handle: *mut c_void, callback: *mut c_void, data: *mut c_void, flags: c_uint) -> u32 {
+    // SAFETY: the contract is that of the runtime's function.
     unsafe { crate::runtime::cudaStreamAddCallback(handle, callback, data, flags) }
 }
 
 pub unsafe fn cuLaunchHostFunc(handle: *mut c_void, callback: *mut c_void, data: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: a function of this type, which takes the data.
     answer(unsafe { stream::host_function(handle, callback, data) })
 }
 
-pub unsafe fn cuEventCreate(to: *mut *mut c_void, flags: c_uint) -> u32 {
-    unsafe { hand_out(to, stream::create_event(flags), std::ptr::null_mut()) }
+pub fn cuEventCreate(to: Out<'_, *mut c_void>, flags: c_uint) -> u32 {
+    hand_out(to, stream::create_event(flags), std::ptr::null_mut())
 }
 
-pub unsafe fn cuEventDestroy_v2(event: *mut c_void) -> u32 {
+pub fn cuEventDestroy_v2(event: *mut c_void) -> u32 {
     answer(stream::destroy_event(event))
 }
 
-pub unsafe fn cuEventRecord(event: *mut c_void, handle: *mut c_void) -> u32 {
+pub fn cuEventRecord(event: *mut c_void, handle: *mut c_void) -> u32 {
     answer(stream::record(event, handle))
 }
 
-pub unsafe fn cuEventRecordWithFlags(event: *mut c_void, handle: *mut c_void, _flags: c_uint) -> u32 {
+pub fn cuEventRecordWithFlags(event: *mut c_void, handle: *mut c_void, _flags: c_uint) -> u32 {
     answer(stream::record(event, handle))
 }
 
-pub unsafe fn cuEventQuery(event: *mut c_void) -> u32 {
+pub fn cuEventQuery(event: *mut c_void) -> u32 {
     answer(stream::event(event).map(drop))
 }
 
-pub unsafe fn cuEventSynchronize(event: *mut c_void) -> u32 {
+pub fn cuEventSynchronize(event: *mut c_void) -> u32 {
     answer(stream::event(event).map(drop))
 }
 
-pub unsafe fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) -> u32 {
-    answer(stream::elapsed(start, end).map(|elapsed| unsafe { put(milliseconds, elapsed) }))
+pub fn cuEventElapsedTime_v2(milliseconds: Out<'_, f32>, start: *mut c_void, end: *mut c_void) -> u32 {
+    answer(stream::elapsed(start, end).map(|elapsed| milliseconds.set(elapsed)))
 }
 
-pub unsafe fn cuStreamBeginCapture_v2(handle: *mut c_void, mode: c_int) -> u32 {
+pub fn cuStreamBeginCapture_v2(handle: *mut c_void, mode: c_int) -> u32 {
     answer(stream::get(handle).and_then(|stream| capture::begin(stream, mode as u32, std::ptr::null_mut())))
 }
 
-pub unsafe fn cuStreamBeginCaptureToGraph(
+pub fn cuStreamBeginCaptureToGraph(
     handle: *mut c_void,
     graph: *mut c_void,
     _dependencies: *const c_void,
@@ -106,40 +109,40 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     answer(stream::get(handle).and_then(|stream| capture::begin(stream, mode as u32, graph)))
 }
 
-pub unsafe fn cuStreamEndCapture(handle: *mut c_void, graph: *mut *mut c_void) -> u32 {
-    unsafe { hand_out(graph, stream::get(handle).and_then(capture::end), std::ptr::null_mut()) }
+pub fn cuStreamEndCapture(handle: *mut c_void, graph: Out<'_, *mut c_void>) -> u32 {
+    hand_out(graph, stream::get(handle).and_then(capture::end), std::ptr::null_mut())
 }
 
-pub unsafe fn cuStreamIsCapturing(handle: *mut c_void, status: *mut c_int) -> u32 {
-    answer(stream::get(handle).map(|stream| unsafe { put(status, capture::info(stream).0 as c_int) }))
+pub fn cuStreamIsCapturing(handle: *mut c_void, status: Out<'_, c_int>) -> u32 {
+    answer(stream::get(handle).map(|stream| status.set(capture::info(stream).0 as c_int)))
 }
 
-pub unsafe fn cuStreamGetCaptureInfo_v2(
+pub fn cuStreamGetCaptureInfo_v2(
     handle: *mut c_void,
-    status: *mut c_int,
-    id: *mut u64,
-    graph: *mut *mut c_void,
-    dependencies: *mut *const c_void,
-    count: *mut usize,
+    status: Out<'_, c_int>,
+    id: Out<'_, u64>,
+    graph: Out<'_, *mut c_void>,
+    dependencies: Out<'_, *const c_void>,
+    count: Out<'_, usize>,
 ) -> u32 {
-    unsafe { cudaStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count) }
+    cudaStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count)
 }
 
-pub unsafe fn cuStreamGetCaptureInfo_v3(
+pub fn cuStreamGetCaptureInfo_v3(
     handle: *mut c_void,
-    status: *mut c_int,
-    id: *mut u64,
-    graph: *mut *mut c_void,
-    dependencies: *mut *const c_void,
-    edges: *mut *const c_void,
-    count: *mut usize,
+    status: Out<'_, c_int>,
+    id: Out<'_, u64>,
+    graph: Out<'_, *mut c_void>,
+    dependencies: Out<'_, *const c_void>,
+    edges: Out<'_, *const c_void>,
+    count: Out<'_, usize>,
 ) -> u32 {
-    unsafe { cudaStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, edges, count) }
+    cudaStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, edges, count)
 }
 
-pub unsafe fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> u32 {
-    if !mode.is_null() {
-        unsafe { mode.write(capture::exchange_mode(mode.read() as u32) as c_int) };
+pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<'_, c_int>) -> u32 {
+    if let Some(asked) = mode.get() {
+        mode.set(capture::exchange_mode(asked as u32) as c_int);
     }
     SUCCESS
 }

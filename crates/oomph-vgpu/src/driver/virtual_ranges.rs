@@ -2,68 +2,75 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::boundary::Out;
 use crate::driver::memory::{AllocationProperties, located};
-use crate::driver::{DevicePointer, hand_out, put};
+use crate::driver::{DevicePointer, hand_out};
 use crate::space::GRANULE;
 use crate::status::SUCCESS;
 use crate::{device, virtual_memory};
 
-pub unsafe fn cuMemAddressReserve(
-    to: *mut usize,
+pub fn cuMemAddressReserve(
+    to: Out<'_, DevicePointer>,
     size: usize,
     alignment: usize,
     _address: DevicePointer,
     _flags: u64,
 ) -> u32 {
-    unsafe { hand_out(to, virtual_memory::reserve(size, alignment), 0) }
+    hand_out(to, virtual_memory::reserve(size, alignment).map(|start| start as DevicePointer), 0)
 }
 
-pub unsafe fn cuMemAddressFree(start: DevicePointer, _size: usize) -> u32 {
+pub fn cuMemAddressFree(start: DevicePointer, _size: usize) -> u32 {
     virtual_memory::unreserve(start as usize)
 }
 
-pub unsafe fn cuMemCreate(handle: *mut u64, size: usize, properties: *const AllocationProperties, _flags: u64) -> u32 {
+pub unsafe fn cuMemCreate(
+    handle: Out<'_, u64>,
+    size: usize,
+    properties: *const AllocationProperties,
+    _flags: u64,
+) -> u32 {
+    // SAFETY: CUDA's contract: properties that may be read, or null.
     let made = unsafe { located(properties) }.and_then(|place| {
         if let Some((device, _)) = place {
             device::activate(device);
         }
         virtual_memory::create(place.map(|(device, _)| device), size)
     });
-    unsafe { hand_out(handle, made, 0) }
+    hand_out(handle, made, 0)
 }
 
-pub unsafe fn cuMemRelease(handle: u64) -> u32 {
+pub fn cuMemRelease(handle: u64) -> u32 {
     virtual_memory::release(handle)
 }
 
-pub unsafe fn cuMemRetainAllocationHandle(handle: *mut u64, address: *mut c_void) -> u32 {
-    unsafe { hand_out(handle, virtual_memory::retain(address as usize), 0) }
+pub fn cuMemRetainAllocationHandle(handle: Out<'_, u64>, address: *mut c_void) -> u32 {
+    hand_out(handle, virtual_memory::retain(address as usize), 0)
 }
 
-pub unsafe fn cuMemMap(start: DevicePointer, size: usize, _offset: usize, handle: u64, _flags: u64) -> u32 {
+pub fn cuMemMap(start: DevicePointer, size: usize, _offset: usize, handle: u64, _flags: u64) -> u32 {
     virtual_memory::map(start as usize, size, handle)
 }
 
-pub unsafe fn cuMemUnmap(start: DevicePointer, size: usize) -> u32 {
+pub fn cuMemUnmap(start: DevicePointer, size: usize) -> u32 {
     virtual_memory::unmap(start as usize, size)
 }
 
-pub unsafe fn cuMemSetAccess(_start: DevicePointer, _size: usize, _access: *const c_void, _count: usize) -> u32 {
+pub fn cuMemSetAccess(_start: DevicePointer, _size: usize, _access: *const c_void, _count: usize) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cuMemGetAccess(flags: *mut u64, _location: *const c_void, _start: DevicePointer) -> u32 {
+pub fn cuMemGetAccess(flags: Out<'_, u64>, _location: *const c_void, _start: DevicePointer) -> u32 {
     // 3 is "read and write".
-    unsafe { put(flags, 3) };
+    flags.set(3);
     SUCCESS
 }
 
-pub unsafe fn cuMemGetAllocationGranularity(bytes: *mut usize, _properties: *const c_void, _option: c_int) -> u32 {
-    unsafe { put(bytes, GRANULE) };
+pub fn cuMemGetAllocationGranularity(bytes: Out<'_, usize>, _properties: *const c_void, _option: c_int) -> u32 {
+    bytes.set(GRANULE);
     SUCCESS
 }
 
-pub unsafe fn cuMulticastGetGranularity(bytes: *mut usize, _properties: *const c_void, _option: c_int) -> u32 {
-    unsafe { put(bytes, GRANULE) };
+pub fn cuMulticastGetGranularity(bytes: Out<'_, usize>, _properties: *const c_void, _option: c_int) -> u32 {
+    bytes.set(GRANULE);
     SUCCESS
 }

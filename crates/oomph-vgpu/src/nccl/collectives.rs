@@ -13,7 +13,8 @@ use crate::fork::Mutex;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use crate::nccl::{Communicator, INVALID_ARGUMENT, SUCCESS, answer, arithmetic, exchange, get};
+use crate::boundary::{Any, Handle, Memory, Record, pass};
+use crate::nccl::{Communicator, NcclStatus, arithmetic, exchange, known};
 use crate::transfer;
 
 /// Something that a group still has to do. Addresses are kept as numbers: another thread's are not touched.
@@ -104,7 +105,8 @@ unsafe fn finish(group: &[Pending]) {
         make(resolve(group));
         for pending in group {
             let Pending::Receive { peer, to, bytes, exchanged: Some(communicator) } = *pending else { continue };
-            let Ok(communicator) = get(communicator as *mut c_void) else { continue };
+            let handle = pass::<Any, Handle<'_, Communicator>>(communicator as *mut c_void);
+            let Ok(communicator) = known(&handle) else { continue };
             let Ok(peer) = usize::try_from(peer) else { continue };
             if let Some(message) = communicator.meeting.receive(peer).filter(|message| message.len() == bytes) {
                 transfer::copy(to as *mut c_void, message.as_ptr().cast(), bytes);
@@ -123,16 +125,16 @@ unsafe fn defer(pending: Pending) {
     }
 }
 
-pub unsafe fn ncclGroupStart() -> u32 {
+pub fn ncclGroupStart() -> Result<(), NcclStatus> {
     DEPTH.set(DEPTH.get().saturating_add(1));
-    SUCCESS
+    Ok(())
 }
 
-pub unsafe fn ncclGroupEnd() -> u32 {
+pub fn ncclGroupEnd() -> Result<(), NcclStatus> {
     let depth = DEPTH.get().saturating_sub(1);
     DEPTH.set(depth);
     if depth > 0 {
-        return SUCCESS;
+        return Ok(());
     }
     let mark = mark();
     let mut group = Vec::new();
@@ -144,19 +146,18 @@ pub unsafe fn ncclGroupEnd() -> u32 {
     });
     // SAFETY: NCCL's contract: the buffers of a group stay valid until its work is done.
     unsafe { finish(&group) };
-    SUCCESS
+    Ok(())
 }
 
 /// Ends a group without doing it, and says how long it would take: no time.
-pub unsafe fn ncclGroupSimulateEnd(info: *mut c_void) -> u32 {
+///
+/// A `ncclSimInfo_t` is size, magic number, version, estimated time.
+pub fn ncclGroupSimulateEnd(info: Record<'_, 20>) -> Result<(), NcclStatus> {
     DEPTH.set(DEPTH.get().saturating_sub(1));
     let mark = mark();
     PENDING.lock().retain(|(thread, _)| *thread != mark);
-    if !info.is_null() {
-        // SAFETY: NCCL's contract: a `ncclSimInfo_t`: size, magic number, version, estimated time.
-        unsafe { info.cast::<u8>().add(16).cast::<f32>().write_unaligned(0.0) };
-    }
-    SUCCESS
+    info.write(16, 0.0_f32);
+    Ok(())
 }
 
 /// Bytes of an element by its `ncclDataType_t`.
@@ -170,13 +171,20 @@ fn element(kind: c_int) -> Option<usize> {
     })
 }
 
+/// A communicator among the parameters.
+type Comm<'a> = Handle<'a, Communicator>;
+
 /// The communicator, connected for collectives, and the bytes of `count` elements.
-unsafe fn begin<'a>(address: *mut c_void, count: usize, kind: c_int) -> Result<(&'a Communicator, usize), u32> {
-    // SAFETY: NCCL's contract is that of `get`.
-    let communicator = unsafe { get(address) }?;
-    let bytes = element(kind).and_then(|element| count.checked_mul(element)).ok_or(INVALID_ARGUMENT)?;
+fn begin<'a>(handle: &'a Comm<'_>, count: usize, kind: c_int) -> Result<(&'a Communicator, usize), NcclStatus> {
+    let communicator = known(handle)?;
+    let bytes = element(kind).and_then(|element| count.checked_mul(element)).ok_or(NcclStatus::INVALID_ARGUMENT)?;
     communicator.connect()?;
     Ok((communicator, bytes))
+}
+
+/// A rank of a communicator as a call names it.
+fn rank_of(root: c_int) -> Result<usize, NcclStatus> {
+    usize::try_from(root).map_err(|_| NcclStatus::INVALID_ARGUMENT)
 }
 
 /// What a buffer of the program's holds, where it is exchanged with other ranks.
@@ -225,80 +233,91 @@ unsafe fn repeat(from: *const c_void, to: *mut c_void, bytes: usize, ranks: usiz
     }
 }
 
-pub unsafe fn ncclAllReduce(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclAllReduce(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     operator: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: NCCL's contract is that of `begin`, `held` and `reduce`.
-    answer(unsafe { begin(address, count, kind) }.map(|(communicator, bytes)| unsafe {
+    unsafe {
         let heard = held(from, kind, bytes).map(|own| communicator.meeting.share(own)).unwrap_or_default();
         let heard: Vec<&[u8]> = heard.iter().flatten().map(Vec::as_slice).collect();
         reduce(communicator, from, to, (kind, operator, bytes), &heard);
-    }))
+    }
+    Ok(())
 }
 
 /// What the root receives; the other ranks' buffers are left alone.
-pub unsafe fn ncclReduce(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclReduce(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     operator: c_int,
     root: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: as above.
-    answer(unsafe { begin(address, count, kind) }.and_then(|(communicator, bytes)| unsafe {
-        let root = usize::try_from(root).map_err(|_| INVALID_ARGUMENT)?;
+    unsafe {
+        let root = rank_of(root)?;
         let heard = held(from, kind, bytes).and_then(|own| communicator.meeting.gather(own, root)).unwrap_or_default();
         if root == communicator.rank {
             let heard: Vec<&[u8]> = heard.iter().flatten().map(Vec::as_slice).collect();
             reduce(communicator, from, to, (kind, operator, bytes), &heard);
         }
-        Ok(())
-    }))
+    }
+    Ok(())
 }
 
-pub unsafe fn ncclReduceScatter(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclReduceScatter(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     operator: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: as above; the input holds a share for every rank.
-    answer(unsafe { begin(address, count, kind) }.map(|(communicator, bytes)| unsafe {
+    unsafe {
         let whole = bytes.saturating_mul(communicator.ranks);
         let heard = held(from, kind, whole).map(|own| communicator.meeting.share(own)).unwrap_or_default();
         let heard: Vec<&[u8]> =
             heard.iter().flatten().filter_map(|whole| part(whole, communicator.rank, bytes)).collect();
-        let own = share(from.cast_mut(), communicator.rank, bytes);
+        let own = share(from, communicator.rank, bytes);
         reduce(communicator, own, to, (kind, operator, bytes), &heard);
-    }))
+    }
+    Ok(())
 }
 
-pub unsafe fn ncclAllGather(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclAllGather(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: NCCL's contract is that of `begin`, `held` and `place`.
-    answer(unsafe { begin(address, count, kind) }.map(|(communicator, bytes)| unsafe {
+    unsafe {
         let heard = held(from, kind, bytes).map(|own| communicator.meeting.share(own));
         repeat(from, to, bytes, communicator.ranks);
         place(to, bytes, &heard.unwrap_or_default());
-    }))
+    }
+    Ok(())
 }
 
 /// Writes what other ranks sent into their places.
@@ -311,44 +330,48 @@ unsafe fn place(to: *mut c_void, bytes: usize, heard: &[Option<Vec<u8>>]) {
     }
 }
 
-pub unsafe fn ncclGather(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclGather(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     root: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: as above; only the root has a buffer for it.
-    answer(unsafe { begin(address, count, kind) }.and_then(|(communicator, bytes)| unsafe {
-        let root = usize::try_from(root).map_err(|_| INVALID_ARGUMENT)?;
+    unsafe {
+        let root = rank_of(root)?;
         let heard = held(from, kind, bytes).and_then(|own| communicator.meeting.gather(own, root));
         if root == communicator.rank {
             repeat(from, to, bytes, communicator.ranks);
             place(to, bytes, &heard.unwrap_or_default());
         }
-        Ok(())
-    }))
+    }
+    Ok(())
 }
 
 /// A rank that is not the root receives its share where the root runs, and nothing that is known where it does not.
-pub unsafe fn ncclScatter(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclScatter(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     root: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: NCCL's contract is that of `begin`; the root's input holds a share for every rank.
-    answer(unsafe { begin(address, count, kind) }.and_then(|(communicator, bytes)| unsafe {
-        let root = usize::try_from(root).map_err(|_| INVALID_ARGUMENT)?;
+    unsafe {
+        let root = rank_of(root)?;
         let whole = bytes.saturating_mul(communicator.ranks);
         let own = root == communicator.rank && !from.is_null();
         if own {
-            transfer::copy(to, share(from.cast_mut(), communicator.rank, bytes), bytes);
+            transfer::copy(to, share(from, communicator.rank, bytes), bytes);
         }
         if exchange::is_exchanged(kind, whole) {
             let given = if own { held(from, kind, whole).unwrap_or_default() } else { &[] };
@@ -357,21 +380,23 @@ pub unsafe fn ncclScatter(
                 transfer::copy(to, mine.as_ptr().cast(), bytes);
             }
         }
-        Ok(())
-    }))
+    }
+    Ok(())
 }
 
 /// Where it sent nothing, every rank sends this one what this one sends to the rank of that number.
-pub unsafe fn ncclAlltoAll(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclAlltoAll(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: NCCL's contract is that of `begin`; both buffers hold a share for every rank.
-    answer(unsafe { begin(address, count, kind) }.and_then(|(communicator, bytes)| unsafe {
+    unsafe {
         for rank in 0..communicator.ranks {
             communicator.connect_with(rank)?;
         }
@@ -379,121 +404,128 @@ pub unsafe fn ncclAlltoAll(
         let heard = held(from, kind, whole).map(|own| communicator.meeting.share(own)).unwrap_or_default();
         for rank in 0..communicator.ranks {
             let theirs = heard.get(rank).and_then(Option::as_ref).and_then(|all| part(all, communicator.rank, bytes));
-            let source = theirs.map_or(share(from.cast_mut(), rank, bytes).cast_const(), |part| part.as_ptr().cast());
+            let source = theirs.map_or(share(from, rank, bytes).cast_const(), |part| part.as_ptr().cast());
             transfer::copy(share(to, rank, bytes), source, bytes);
         }
-        Ok(())
-    }))
+    }
+    Ok(())
 }
 
-pub unsafe fn ncclBroadcast(
-    from: *const c_void,
-    to: *mut c_void,
+pub fn ncclBroadcast(
+    from: Memory<'_>,
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     root: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, bytes) = begin(&comm, count, kind)?;
+    let (from, to) = (from.address(), to.address());
     // SAFETY: NCCL's contract is that of `begin`, `held` and `defer`.
-    answer(unsafe { begin(address, count, kind) }.and_then(|(communicator, bytes)| unsafe {
-        let root = usize::try_from(root).map_err(|_| INVALID_ARGUMENT)?;
+    unsafe {
+        let root = rank_of(root)?;
         let own = root == communicator.rank;
         // Ranks other than the root may pass no input.
-        let from = if from.is_null() { to.cast_const() } else { from };
+        let from = if from.is_null() { to } else { from };
         match held(from, kind, bytes).and_then(|held| communicator.meeting.spread(held, root)) {
             Some(heard) if heard.len() == bytes => transfer::copy(to, heard.as_ptr().cast(), bytes),
             _ => defer(Pending::Broadcast { own, from: from as usize, to: to as usize, bytes }),
         }
-        Ok(())
-    }))
+    }
+    Ok(())
 }
 
 /// In place: the root has it, and the others have what is like it.
-pub unsafe fn ncclBcast(
-    buffer: *mut c_void,
+pub fn ncclBcast(
+    buffer: Memory<'_>,
     count: usize,
     kind: c_int,
     root: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     stream: *mut c_void,
-) -> u32 {
-    // SAFETY: NCCL's contract is that of `ncclBroadcast`.
-    unsafe { ncclBroadcast(buffer, buffer, count, kind, root, address, stream) }
+) -> Result<(), NcclStatus> {
+    ncclBroadcast(buffer, buffer, count, kind, root, comm, stream)
 }
 
 /// Begins an exchange with one peer: the communicator, the peer, and the bytes.
-unsafe fn begin_with<'a>(
-    address: *mut c_void,
+fn begin_with<'a>(
+    handle: &'a Comm<'_>,
     count: usize,
     kind: c_int,
     peer: c_int,
-) -> Result<(&'a Communicator, usize, usize), u32> {
-    // SAFETY: NCCL's contract is that of `get`.
-    let communicator = unsafe { get(address) }?;
-    let peer = usize::try_from(peer).ok().filter(|peer| *peer < communicator.ranks).ok_or(INVALID_ARGUMENT)?;
-    let bytes = element(kind).and_then(|element| count.checked_mul(element)).ok_or(INVALID_ARGUMENT)?;
-    communicator.connect_with(peer)?;
-    Ok((communicator, peer, bytes))
+) -> Result<(&'a Communicator, usize, usize), NcclStatus> {
+    let communicator = known(handle)?;
+    let other = rank_of(peer)?;
+    if other >= communicator.ranks {
+        return Err(NcclStatus::INVALID_ARGUMENT);
+    }
+    let bytes = element(kind).and_then(|element| count.checked_mul(element)).ok_or(NcclStatus::INVALID_ARGUMENT)?;
+    communicator.connect_with(other)?;
+    Ok((communicator, other, bytes))
 }
 
-pub unsafe fn ncclSend(
-    from: *const c_void,
+pub fn ncclSend(
+    from: Memory<'_>,
     count: usize,
     kind: c_int,
     peer: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, to, bytes) = begin_with(&comm, count, kind, peer)?;
+    let from = from.address();
     // SAFETY: NCCL's contract is that of `begin_with`, `held` and `defer`.
-    answer(unsafe { begin_with(address, count, kind, peer) }.map(|(communicator, to, bytes)| unsafe {
+    unsafe {
         if let Some(message) = held(from, kind, bytes).filter(|_| to != communicator.rank) {
             communicator.meeting.send(to, message);
         }
         defer(Pending::Send { peer, from: from as usize, bytes });
-    }))
+    }
+    Ok(())
 }
 
-pub unsafe fn ncclRecv(
-    to: *mut c_void,
+pub fn ncclRecv(
+    to: Memory<'_>,
     count: usize,
     kind: c_int,
     peer: c_int,
-    address: *mut c_void,
+    comm: Comm<'_>,
     _stream: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
+    let (communicator, from, bytes) = begin_with(&comm, count, kind, peer)?;
+    let address = to.address();
     // SAFETY: as above.
-    answer(unsafe { begin_with(address, count, kind, peer) }.map(|(communicator, from, bytes)| unsafe {
-        let is_exchanged = held(to, kind, bytes).is_some() && from != communicator.rank;
-        let exchanged = is_exchanged.then_some(address as usize);
-        defer(Pending::Receive { peer, to: to as usize, bytes, exchanged });
-    }))
+    unsafe {
+        let is_exchanged = held(address, kind, bytes).is_some() && from != communicator.rank;
+        let exchanged = is_exchanged.then_some(comm.address());
+        defer(Pending::Receive { peer, to: address as usize, bytes, exchanged });
+    }
+    Ok(())
 }
 
 /// Defines the functions with a configuration, which changes nothing here.
 macro_rules! configured {
     ($($name:ident = $plain:ident($($parameter:ident: $kind:ty),*);)*) => {$(
         /// The same with a configuration.
-        pub unsafe fn $name($($parameter: $kind,)* _config: *const c_void) -> u32 {
-            // SAFETY: NCCL's contract is that of the plain function.
-            unsafe { $plain($($parameter),*) }
+        pub fn $name($($parameter: $kind,)* _config: *const c_void) -> Result<(), NcclStatus> {
+            $plain($($parameter),*)
         }
     )*};
 }
-type From = *const c_void;
-type To = *mut c_void;
+type Stream = *mut c_void;
 type Count = usize;
 configured! {
-    ncclAllReduceConfig = ncclAllReduce(from: From, to: To, n: Count, kind: c_int, op: c_int, comm: To, stream: To);
+    ncclAllReduceConfig = ncclAllReduce(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, op: c_int, comm: Comm<'_>, stream: Stream);
     ncclReduceConfig
-        = ncclReduce(from: From, to: To, n: Count, kind: c_int, op: c_int, root: c_int, comm: To, stream: To);
+        = ncclReduce(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, op: c_int, root: c_int, comm: Comm<'_>, stream: Stream);
     ncclReduceScatterConfig
-        = ncclReduceScatter(from: From, to: To, n: Count, kind: c_int, op: c_int, comm: To, stream: To);
-    ncclAllGatherConfig = ncclAllGather(from: From, to: To, n: Count, kind: c_int, comm: To, stream: To);
-    ncclGatherConfig = ncclGather(from: From, to: To, n: Count, kind: c_int, root: c_int, comm: To, stream: To);
-    ncclScatterConfig = ncclScatter(from: From, to: To, n: Count, kind: c_int, root: c_int, comm: To, stream: To);
-    ncclAlltoAllConfig = ncclAlltoAll(from: From, to: To, n: Count, kind: c_int, comm: To, stream: To);
-    ncclBroadcastConfig = ncclBroadcast(from: From, to: To, n: Count, kind: c_int, root: c_int, comm: To, stream: To);
+        = ncclReduceScatter(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, op: c_int, comm: Comm<'_>, stream: Stream);
+    ncclAllGatherConfig = ncclAllGather(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, comm: Comm<'_>, stream: Stream);
+    ncclGatherConfig = ncclGather(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, root: c_int, comm: Comm<'_>, stream: Stream);
+    ncclScatterConfig = ncclScatter(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, root: c_int, comm: Comm<'_>, stream: Stream);
+    ncclAlltoAllConfig = ncclAlltoAll(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, comm: Comm<'_>, stream: Stream);
+    ncclBroadcastConfig = ncclBroadcast(from: Memory<'_>, to: Memory<'_>, n: Count, kind: c_int, root: c_int, comm: Comm<'_>, stream: Stream);
 }
 
 #[cfg(test)]
@@ -536,10 +568,10 @@ mod tests {
         let mut to = [0_u8; 4];
         // SAFETY: the buffers outlive the group.
         unsafe {
-            assert_eq!(ncclGroupStart(), SUCCESS);
+            assert_eq!(ncclGroupStart(), Ok(()));
             defer(Pending::Receive { peer: 0, to: to.as_mut_ptr() as usize, bytes: 4, exchanged: None });
             defer(Pending::Send { peer: 0, from: from.as_ptr() as usize, bytes: 4 });
-            assert_eq!(ncclGroupEnd(), SUCCESS);
+            assert_eq!(ncclGroupEnd(), Ok(()));
         }
         assert_eq!(to, from);
     }

@@ -2,7 +2,7 @@
 //!
 //! Small messages are exchanged with the ranks that run beside this one ([`exchange`]). Of all others, a collective
 //! writes what it would have received if all ranks held what this one holds; see [`collectives`].
-#![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+#![allow(clippy::too_many_arguments, reason = "the parameters are those of NCCL's header")]
 
 mod arithmetic;
 pub mod collectives;
@@ -12,20 +12,27 @@ mod memory;
 pub use collectives::*;
 
 use crate::fork::Once;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oomph_ledger::Kind;
 
 use crate::abi::Bytes128;
 use crate::books;
-use crate::cublas::versions::{library_version, put};
+use crate::boundary::{Handle, In, Items, Object, Out, Room, hand_out, statuses};
+use crate::cublas::versions::library_version;
 use crate::device::{self, Device};
 use crate::nccl::exchange::Meeting;
 
-pub(super) const SUCCESS: u32 = 0;
-const UNHANDLED_CUDA_ERROR: u32 = 1;
-pub(super) const INVALID_ARGUMENT: u32 = 4;
+statuses! {
+    /// `ncclResult_t`
+    pub NcclStatus {
+        /// A call of CUDA's failed.
+        UNHANDLED_CUDA_ERROR = 1,
+        /// An argument is out of range, or no communicator.
+        INVALID_ARGUMENT = 4,
+    }
+}
 
 const MAGIC: u64 = 0x6f6f_6d70_686e_6363;
 /// `NCCL_SPLIT_NOCOLOR`
@@ -55,12 +62,12 @@ pub struct Communicator {
 
 impl Communicator {
     /// Charges what NCCL allocates itself. A card that is full fails the call, as it does in NCCL.
-    fn charge(&self, bytes: u64) -> Result<(), u32> {
+    fn charge(&self, bytes: u64) -> Result<(), NcclStatus> {
         if bytes == 0 {
             return Ok(());
         }
         if !books::charge(self.device.card, Kind::Library, bytes) {
-            return Err(UNHANDLED_CUDA_ERROR);
+            return Err(NcclStatus::UNHANDLED_CUDA_ERROR);
         }
         self.charged.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
@@ -74,7 +81,7 @@ impl Communicator {
     }
 
     /// Connects the communicator for collectives, at the first of them.
-    pub(super) fn connect(&self) -> Result<(), u32> {
+    pub(super) fn connect(&self) -> Result<(), NcclStatus> {
         if self.connected.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
@@ -82,7 +89,7 @@ impl Communicator {
     }
 
     /// Connects the communicator with one peer, at the first exchange with it.
-    pub(super) fn connect_with(&self, peer: usize) -> Result<(), u32> {
+    pub(super) fn connect_with(&self, peer: usize) -> Result<(), NcclStatus> {
         let bit = 1_u64 << (peer % 8);
         if !memory::is_local(self.rank, peer) || self.peers.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
             return Ok(());
@@ -96,31 +103,34 @@ fn settings() -> memory::Settings {
     *SETTINGS.get_or_init(memory::Settings::from_environment)
 }
 
-/// The communicator at an address.
-///
-/// # Safety
-/// `address` is null or was handed out here and not destroyed.
-pub(super) unsafe fn get<'a>(address: *mut c_void) -> Result<&'a Communicator, u32> {
-    let communicator = address.cast::<Communicator>();
-    if communicator.is_null() || !communicator.is_aligned() {
-        return Err(INVALID_ARGUMENT);
+// SAFETY: all fields that change are atomic, or have locks of their own.
+unsafe impl Object for Communicator {
+    fn is_live(&self) -> bool {
+        self.magic.load(Ordering::Relaxed) == MAGIC
     }
-    // SAFETY: the caller's promise. All fields that change are atomic, so sharing is sound.
-    let communicator = unsafe { &*communicator };
-    if communicator.magic.load(Ordering::Relaxed) == MAGIC { Ok(communicator) } else { Err(INVALID_ARGUMENT) }
 }
 
+/// The communicator of a handle, or what NCCL answers to others.
+pub(super) fn known<'a>(handle: &'a Handle<'_, Communicator>) -> Result<&'a Communicator, NcclStatus> {
+    handle.get().ok_or(NcclStatus::INVALID_ARGUMENT)
+}
+
+/// The address of a new object, or why there is none.
+type Made = Result<*mut c_void, NcclStatus>;
+
 /// Makes a communicator on a card, whose ranks meet where the name says.
-fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Result<*mut c_void, u32> {
-    let (Ok(ranks), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else { return Err(INVALID_ARGUMENT) };
+fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Made {
+    let (Ok(ranks), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else {
+        return Err(NcclStatus::INVALID_ARGUMENT);
+    };
     if rank >= ranks {
-        return Err(INVALID_ARGUMENT);
+        return Err(NcclStatus::INVALID_ARGUMENT);
     }
-    let device = c_int::try_from(ordinal).ok().and_then(device::get).ok_or(UNHANDLED_CUDA_ERROR)?;
+    let device = c_int::try_from(ordinal).ok().and_then(device::get).ok_or(NcclStatus::UNHANDLED_CUDA_ERROR)?;
     if device::activate(device) != 0 {
-        return Err(UNHANDLED_CUDA_ERROR);
+        return Err(NcclStatus::UNHANDLED_CUDA_ERROR);
     }
-    let communicator = Box::new(Communicator {
+    let communicator = Communicator {
         magic: AtomicU64::new(MAGIC),
         ranks,
         rank,
@@ -131,65 +141,47 @@ fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Resu
         peers: AtomicU64::new(0),
         meeting: name.map_or_else(|| Meeting::alone(ranks, rank), |name| Meeting::join(name, ranks, rank)),
         splits: AtomicU64::new(0),
-    });
+    };
     communicator.charge(memory::COMMUNICATOR)?;
-    Ok(Box::into_raw(communicator).cast())
+    Ok(hand_out(communicator))
 }
 
 /// Writes a new communicator.
-unsafe fn give(out: *mut *mut c_void, made: Result<*mut c_void, u32>) -> u32 {
-    if out.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    match made {
-        Ok(communicator) => {
-            // SAFETY: NCCL's contract: an out-parameter that may be written.
-            unsafe { put(out, communicator) };
-            SUCCESS
-        }
-        Err(status) => status,
-    }
-}
-
-pub(super) fn answer(result: Result<(), u32>) -> u32 {
-    result.err().unwrap_or(SUCCESS)
+fn give(out: Out<'_, *mut c_void>, made: Made) -> Result<(), NcclStatus> {
+    let out = out.given().ok_or(NcclStatus::INVALID_ARGUMENT)?;
+    out.set(made?);
+    Ok(())
 }
 
 library_version!("libnccl.so.", "nccl", [2, 21, 5], [2, 27, 5], [2, 30, 7]);
 
 /// The version in one number: 23007 for 2.30.7.
-pub unsafe fn ncclGetVersion(value: *mut c_int) -> u32 {
+pub fn ncclGetVersion(value: Out<'_, c_int>) -> Result<(), NcclStatus> {
     let [major, minor, patch] = version();
-    // SAFETY: NCCL's contract: an out-parameter that may be written.
-    unsafe { put(value, major * 10_000 + minor * 100 + patch) };
-    SUCCESS
+    value.set(major * 10_000 + minor * 100 + patch);
+    Ok(())
 }
 
 /// A name for a communicator that no other process of the machine makes.
-unsafe fn unique_id(to: *mut [u8; 128]) -> u32 {
+fn unique_id(to: Out<'_, [u8; 128]>) -> Result<(), NcclStatus> {
     static MADE: AtomicU64 = AtomicU64::new(1);
-    if to.is_null() {
-        return INVALID_ARGUMENT;
-    }
+    let to = to.given().ok_or(NcclStatus::INVALID_ARGUMENT)?;
     let mut id = [0; 128];
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let parts = [u64::from(std::process::id()), number, MAGIC];
     for (place, byte) in id.iter_mut().zip(parts.iter().flat_map(|part| part.to_le_bytes())) {
         *place = byte;
     }
-    // SAFETY: NCCL's contract: an out-parameter that may be written.
-    unsafe { put(to, id) };
-    SUCCESS
+    to.set(id);
+    Ok(())
 }
 
-pub unsafe fn ncclGetUniqueId(to: *mut [u8; 128]) -> u32 {
-    // SAFETY: NCCL's contract is that of `unique_id`.
-    unsafe { unique_id(to) }
+pub fn ncclGetUniqueId(to: Out<'_, [u8; 128]>) -> Result<(), NcclStatus> {
+    unique_id(to)
 }
 
-pub unsafe fn ncclCommGetUniqueId(_communicator: *mut c_void, to: *mut [u8; 128]) -> u32 {
-    // SAFETY: as above.
-    unsafe { unique_id(to) }
+pub fn ncclCommGetUniqueId(_communicator: *mut c_void, to: Out<'_, [u8; 128]>) -> Result<(), NcclStatus> {
+    unique_id(to)
 }
 
 /// Where the ranks of a communicator with this unique id meet, if the id was made here.
@@ -197,183 +189,143 @@ fn meeting_place(id: &[u64; 16]) -> Option<String> {
     (id[2] == MAGIC).then(|| format!("{:x}-{:x}", id[0], id[1]))
 }
 
-pub unsafe fn ncclCommInitRank(out: *mut *mut c_void, ranks: c_int, id: Bytes128, rank: c_int) -> u32 {
+pub fn ncclCommInitRank(out: Out<'_, *mut c_void>, ranks: c_int, id: Bytes128, rank: c_int) -> Result<(), NcclStatus> {
     let name = meeting_place(&id.0);
-    // SAFETY: NCCL's contract is that of `give`.
-    unsafe { give(out, create(ranks, rank, device::current_ordinal(), name.as_deref())) }
+    give(out, create(ranks, rank, device::current_ordinal(), name.as_deref()))
 }
 
-pub unsafe fn ncclCommInitRankConfig(
-    out: *mut *mut c_void,
+pub fn ncclCommInitRankConfig(
+    out: Out<'_, *mut c_void>,
     ranks: c_int,
     id: Bytes128,
     rank: c_int,
     _config: *const c_void,
-) -> u32 {
-    // SAFETY: as above.
-    unsafe { ncclCommInitRank(out, ranks, id, rank) }
+) -> Result<(), NcclStatus> {
+    ncclCommInitRank(out, ranks, id, rank)
 }
 
 /// With several unique ids, of which the first names the place.
-pub unsafe fn ncclCommInitRankScalable(
-    out: *mut *mut c_void,
+pub fn ncclCommInitRankScalable(
+    out: Out<'_, *mut c_void>,
     ranks: c_int,
     rank: c_int,
-    ids: c_int,
-    list: *const c_void,
+    _count: c_int,
+    ids: Items<'_, [u64; 16]>,
     _config: *const c_void,
-) -> u32 {
-    let first = (ids > 0 && !list.is_null()).then(|| {
-        // SAFETY: NCCL's contract: `ids` unique ids of 128 bytes each.
-        unsafe { list.cast::<[u64; 16]>().read_unaligned() }
-    });
-    let name = first.as_ref().and_then(meeting_place);
-    // SAFETY: as above.
-    unsafe { give(out, create(ranks, rank, device::current_ordinal(), name.as_deref())) }
+) -> Result<(), NcclStatus> {
+    let name = ids.get(0).as_ref().and_then(meeting_place);
+    give(out, create(ranks, rank, device::current_ordinal(), name.as_deref()))
 }
 
 /// One communicator for each card of this process.
-pub unsafe fn ncclCommInitAll(out: *mut *mut c_void, count: c_int, devices: *const c_int) -> u32 {
-    let Ok(many) = usize::try_from(count) else { return INVALID_ARGUMENT };
-    if out.is_null() {
-        return INVALID_ARGUMENT;
+pub fn ncclCommInitAll(out: Room<'_, *mut c_void>, count: c_int, devices: Items<'_, c_int>) -> Result<(), NcclStatus> {
+    if count < 0 || out.is_null() {
+        return Err(NcclStatus::INVALID_ARGUMENT);
     }
-    for index in 0..many {
+    for index in 0..out.count() {
         let ordinal = if devices.is_null() {
             Some(index)
         } else {
-            // SAFETY: NCCL's contract: `count` devices where there is a list.
-            usize::try_from(unsafe { devices.add(index).read_unaligned() }).ok()
+            devices.get(index).and_then(|device| usize::try_from(device).ok())
         };
-        let Some(ordinal) = ordinal else { return INVALID_ARGUMENT };
-        // SAFETY: NCCL's contract: room for `count` communicators.
-        let status = unsafe { give(out.add(index), create(count, index as c_int, ordinal, None)) };
-        if status != SUCCESS {
-            return status;
-        }
+        let ordinal = ordinal.ok_or(NcclStatus::INVALID_ARGUMENT)?;
+        out.set(index, create(count, index as c_int, ordinal, None)?);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// Splits a communicator. Where every rank runs, all tell each other what they chose. Where some do not, all are taken
 /// to be like this one. Without a colour there is none.
-pub unsafe fn ncclCommSplit(
-    parent: *mut c_void,
+pub fn ncclCommSplit(
+    parent: Handle<'_, Communicator>,
     color: c_int,
     key: c_int,
-    out: *mut *mut c_void,
+    out: Out<'_, *mut c_void>,
     _config: *const c_void,
-) -> u32 {
-    // SAFETY: NCCL's contract is that of `get` and `give`.
-    unsafe {
-        let parent = match get(parent) {
-            Ok(parent) => parent,
-            Err(status) => return status,
-        };
-        let number = parent.splits.fetch_add(1, Ordering::Relaxed);
-        let mine = (u64::from(color.cast_unsigned()) << 32 | u64::from(key.cast_unsigned())).to_le_bytes();
-        let heard = parent.meeting.share(&mine);
-        if color == NO_COLOR {
-            return give(out, Ok(std::ptr::null_mut()));
-        }
-        let choices: Vec<(usize, c_int, c_int)> = heard
-            .iter()
-            .enumerate()
-            .filter_map(|(rank, part)| {
-                let choice = u64::from_le_bytes(part.as_deref()?.try_into().ok()?);
-                Some((rank, ((choice >> 32) as u32).cast_signed(), (choice as u32).cast_signed()))
-            })
-            .filter(|(_, theirs, _)| *theirs == color)
-            .collect();
-        let (ranks, rank) = if heard.iter().flatten().count() + 1 == parent.ranks {
-            let before = choices.iter().filter(|(rank, _, theirs)| (*theirs, *rank) < (key, parent.rank)).count();
-            (choices.len() + 1, before)
-        } else {
-            let rank = usize::try_from(key).ok().filter(|key| *key < parent.ranks).unwrap_or(parent.rank);
-            (parent.ranks, rank)
-        };
-        let name = parent.meeting.name().map(|name| format!("{name}-{number}-{color}"));
-        give(out, create(ranks as c_int, rank as c_int, parent.ordinal, name.as_deref()))
+) -> Result<(), NcclStatus> {
+    let parent = known(&parent)?;
+    let number = parent.splits.fetch_add(1, Ordering::Relaxed);
+    let mine = (u64::from(color.cast_unsigned()) << 32 | u64::from(key.cast_unsigned())).to_le_bytes();
+    let heard = parent.meeting.share(&mine);
+    if color == NO_COLOR {
+        return give(out, Ok(std::ptr::null_mut()));
     }
+    let choices: Vec<(usize, c_int, c_int)> = heard
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, part)| {
+            let choice = u64::from_le_bytes(part.as_deref()?.try_into().ok()?);
+            Some((rank, ((choice >> 32) as u32).cast_signed(), (choice as u32).cast_signed()))
+        })
+        .filter(|(_, theirs, _)| *theirs == color)
+        .collect();
+    let (ranks, rank) = if heard.iter().flatten().count() + 1 == parent.ranks {
+        let before = choices.iter().filter(|(rank, _, theirs)| (*theirs, *rank) < (key, parent.rank)).count();
+        (choices.len() + 1, before)
+    } else {
+        let rank = usize::try_from(key).ok().filter(|key| *key < parent.ranks).unwrap_or(parent.rank);
+        (parent.ranks, rank)
+    };
+    let name = parent.meeting.name().map(|name| format!("{name}-{number}-{color}"));
+    give(out, create(ranks as c_int, rank as c_int, parent.ordinal, name.as_deref()))
 }
 
 /// A communicator without some ranks.
-pub unsafe fn ncclCommShrink(
-    parent: *mut c_void,
-    excluded: *const c_int,
-    count: c_int,
-    out: *mut *mut c_void,
+pub fn ncclCommShrink(
+    parent: Handle<'_, Communicator>,
+    excluded: Items<'_, c_int>,
+    _count: c_int,
+    out: Out<'_, *mut c_void>,
     _config: *const c_void,
     _flags: c_int,
-) -> u32 {
-    // SAFETY: NCCL's contract: a communicator, `count` ranks, and an out-parameter that may be written.
-    unsafe {
-        let parent = match get(parent) {
-            Ok(parent) => parent,
-            Err(status) => return status,
-        };
-        let many = if excluded.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
-        let before = (0..many)
-            .filter(|index| usize::try_from(excluded.add(*index).read_unaligned()).is_ok_and(|rank| rank < parent.rank))
-            .count();
-        let ranks = parent.ranks.saturating_sub(many).max(1);
-        let rank = parent.rank.saturating_sub(before).min(ranks - 1);
-        give(out, create(ranks as c_int, rank as c_int, parent.ordinal, None))
-    }
+) -> Result<(), NcclStatus> {
+    let parent = known(&parent)?;
+    let many = excluded.iter().count();
+    let before = excluded.iter().filter(|rank| usize::try_from(*rank).is_ok_and(|rank| rank < parent.rank)).count();
+    let ranks = parent.ranks.saturating_sub(many).max(1);
+    let rank = parent.rank.saturating_sub(before).min(ranks - 1);
+    give(out, create(ranks as c_int, rank as c_int, parent.ordinal, None))
 }
 
-/// A communicator with more ranks.
-pub unsafe fn ncclCommGrow(
-    parent: *mut c_void,
+/// A communicator with more ranks. A new rank has no parent, and an old one keeps its number.
+pub fn ncclCommGrow(
+    parent: Handle<'_, Communicator>,
     ranks: c_int,
     _id: *const c_void,
     rank: c_int,
-    out: *mut *mut c_void,
+    out: Out<'_, *mut c_void>,
     _config: *const c_void,
-) -> u32 {
-    // SAFETY: NCCL's contract is that of `get` and `give`. A new rank has no parent, and an old one keeps its number.
-    unsafe {
-        match get(parent) {
-            Ok(parent) => give(out, create(ranks, parent.rank as c_int, parent.ordinal, None)),
-            Err(_) => give(out, create(ranks, rank, device::current_ordinal(), None)),
-        }
-    }
+) -> Result<(), NcclStatus> {
+    let (rank, ordinal) = match known(&parent) {
+        Ok(parent) => (parent.rank as c_int, parent.ordinal),
+        Err(_) => (rank, device::current_ordinal()),
+    };
+    give(out, create(ranks, rank, ordinal, None))
 }
 
-pub unsafe fn ncclCommDestroy(address: *mut c_void) -> u32 {
-    if address.is_null() {
-        return SUCCESS;
+pub fn ncclCommDestroy(handle: Handle<'_, Communicator>) -> Result<(), NcclStatus> {
+    if handle.is_null() {
+        return Ok(());
     }
-    // SAFETY: NCCL's contract is that of `get`.
-    let communicator = match unsafe { get(address) } {
-        Ok(communicator) => communicator,
-        Err(status) => return status,
-    };
+    let communicator = known(&handle)?;
     communicator.release();
     // It stays in memory: frameworks ask a communicator for its state in another thread while they destroy it.
     communicator.magic.store(0, Ordering::Relaxed);
-    SUCCESS
+    Ok(())
 }
 
-pub unsafe fn ncclCommAbort(address: *mut c_void) -> u32 {
-    // SAFETY: NCCL's contract is that of `ncclCommDestroy`.
-    unsafe { ncclCommDestroy(address) }
+pub fn ncclCommAbort(handle: Handle<'_, Communicator>) -> Result<(), NcclStatus> {
+    ncclCommDestroy(handle)
 }
 
 /// Defines functions that write one number of a communicator.
 macro_rules! numbers {
     ($($name:ident = |$communicator:pat_param| $value:expr;)*) => {$(
         /// One number of a communicator.
-        pub unsafe fn $name(address: *mut c_void, to: *mut c_int) -> u32 {
-            // SAFETY: NCCL's contract is that of `get`, and an out-parameter that may be written.
-            unsafe {
-                let $communicator = match get(address) {
-                    Ok(communicator) => communicator,
-                    Err(status) => return status,
-                };
-                put(to, $value);
-            }
-            SUCCESS
+        pub fn $name(handle: Handle<'_, Communicator>, to: Out<'_, c_int>) -> Result<(), NcclStatus> {
+            let $communicator = known(&handle)?;
+            to.set($value);
+            Ok(())
         }
     )*};
 }
@@ -383,28 +335,21 @@ numbers! {
     ncclCommCuDevice = |communicator| communicator.ordinal as c_int;
 }
 
-/// Nothing goes wrong behind a virtual communicator's back.
-pub unsafe fn ncclCommGetAsyncError(_address: *mut c_void, error: *mut c_int) -> u32 {
-    // SAFETY: NCCL's contract: an out-parameter that may be written.
-    unsafe { put(error, SUCCESS as c_int) };
-    SUCCESS
+/// Nothing goes wrong behind a virtual communicator's back: the error is success.
+pub fn ncclCommGetAsyncError(_address: *mut c_void, error: Out<'_, c_int>) -> Result<(), NcclStatus> {
+    error.set(0);
+    Ok(())
 }
 
 /// Bytes on the card: 2 is what stays, 3 is all of it, 0 and 1 are what is suspended.
-pub unsafe fn ncclCommMemStats(address: *mut c_void, which: c_int, value: *mut u64) -> u32 {
-    // SAFETY: NCCL's contract is that of `get`, and an out-parameter that may be written.
-    unsafe {
-        let communicator = match get(address) {
-            Ok(communicator) => communicator,
-            Err(status) => return status,
-        };
-        put(value, if which >= 2 { communicator.charged.load(Ordering::Relaxed) } else { 0 });
-    }
-    SUCCESS
+pub fn ncclCommMemStats(handle: Handle<'_, Communicator>, which: c_int, value: Out<'_, u64>) -> Result<(), NcclStatus> {
+    let communicator = known(&handle)?;
+    value.set(if which >= 2 { communicator.charged.load(Ordering::Relaxed) } else { 0 });
+    Ok(())
 }
 
-pub unsafe fn ncclGetErrorString(result: c_int) -> *const c_char {
-    let text = match result {
+pub fn ncclGetErrorString(result: c_int) -> &'static CStr {
+    match result {
         0 => c"no error",
         1 => c"unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
         2 => c"unhandled system error (run with NCCL_DEBUG=INFO for details)",
@@ -415,63 +360,53 @@ pub unsafe fn ncclGetErrorString(result: c_int) -> *const c_char {
         7 => c"NCCL operation in progress",
         8 => c"operation timed out",
         _ => c"unknown result code",
-    };
-    text.as_ptr()
+    }
 }
 
-pub unsafe fn ncclGetLastError(_address: *mut c_void) -> *const c_char {
-    c"".as_ptr()
+pub fn ncclGetLastError(_address: *mut c_void) -> &'static CStr {
+    c""
 }
 
 /// Memory that NCCL can register, which is device memory like any other.
-pub unsafe fn ncclMemAlloc(out: *mut *mut c_void, size: usize) -> u32 {
-    if out.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NCCL's contract is that of `give`.
-    unsafe { give(out, crate::memory::allocate(size, Kind::Malloc).map_err(|_| UNHANDLED_CUDA_ERROR)) }
+pub fn ncclMemAlloc(out: Out<'_, *mut c_void>, size: usize) -> Result<(), NcclStatus> {
+    let out = out.given().ok_or(NcclStatus::INVALID_ARGUMENT)?;
+    give(out, crate::memory::allocate(size, Kind::Malloc).map_err(|_| NcclStatus::UNHANDLED_CUDA_ERROR))
 }
 
-pub unsafe fn ncclMemFree(address: *mut c_void) -> u32 {
-    if crate::memory::free(address) == 0 { SUCCESS } else { UNHANDLED_CUDA_ERROR }
+pub fn ncclMemFree(address: *mut c_void) -> Result<(), NcclStatus> {
+    if crate::memory::free(address) == 0 { Ok(()) } else { Err(NcclStatus::UNHANDLED_CUDA_ERROR) }
 }
 
 /// A window over a range of the program's memory, which its handle remembers.
-pub unsafe fn ncclCommWindowRegister(
+pub fn ncclCommWindowRegister(
     _address: *mut c_void,
     buffer: *mut c_void,
     _size: usize,
-    window: *mut *mut c_void,
+    window: Out<'_, *mut c_void>,
     _flags: c_int,
-) -> u32 {
-    let handle = crate::handle::fresh();
-    // SAFETY: a fresh handle is memory that may be written; the out-parameter may be by NCCL's contract.
-    unsafe {
-        put(handle.cast::<*mut c_void>(), buffer);
-        put(window, handle);
-    }
-    SUCCESS
+) -> Result<(), NcclStatus> {
+    window.set(crate::handle::fresh_with(buffer as u64));
+    Ok(())
 }
 
-pub unsafe fn ncclWinGetUserPtr(_address: *mut c_void, window: *mut c_void, to: *mut *mut c_void) -> u32 {
-    if window.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NCCL's contract: a window that was registered, and an out-parameter that may be written.
-    unsafe { put(to, window.cast::<*mut c_void>().read_unaligned()) };
-    SUCCESS
+pub fn ncclWinGetUserPtr(
+    _address: *mut c_void,
+    window: In<'_, *mut c_void>,
+    to: Out<'_, *mut c_void>,
+) -> Result<(), NcclStatus> {
+    to.set(window.get().ok_or(NcclStatus::INVALID_ARGUMENT)?);
+    Ok(())
 }
 
 /// An operator of the program's own; the built-in ones end at 4.
-pub unsafe fn ncclRedOpCreatePreMulSum(
-    operator: *mut c_int,
+pub fn ncclRedOpCreatePreMulSum(
+    operator: Out<'_, c_int>,
     _scalar: *mut c_void,
     _kind: c_int,
     _residence: c_int,
     _address: *mut c_void,
-) -> u32 {
+) -> Result<(), NcclStatus> {
     static MADE: AtomicU64 = AtomicU64::new(5);
-    // SAFETY: NCCL's contract: an out-parameter that may be written.
-    unsafe { put(operator, c_int::try_from(MADE.fetch_add(1, Ordering::Relaxed)).unwrap_or(c_int::MAX)) };
-    SUCCESS
+    operator.set(c_int::try_from(MADE.fetch_add(1, Ordering::Relaxed)).unwrap_or(c_int::MAX));
+    Ok(())
 }

@@ -1,10 +1,10 @@
 //! How a card is doing. A virtual one is idle, cool and healthy; what a card of its kind would not tell either is
 //! answered with "not supported", without a word in the report.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use crate::cublas::versions::put;
-use crate::nvml::{Card, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, numbers, of_handle, put_text};
+use crate::boundary::{Out, Record, Room, Status};
+use crate::nvml::{Card, NvmlStatus, find, numbers, put_text};
 
 /// Degrees Celsius of an idle card, and where cards slow down and stop.
 const TEMPERATURE: c_uint = 35;
@@ -15,6 +15,8 @@ const POWER_LIMIT: c_uint = 300_000;
 /// PCIe generation and lanes of a usual slot.
 const PCIE_GENERATION: c_uint = 4;
 const PCIE_LANES: c_uint = 16;
+/// Bytes of a `nvmlFieldValue_t`.
+const FIELD_VALUE: usize = 40;
 /// `nvmlClocksEventReasonGpuIdle`
 const IDLE: c_ulonglong = 1;
 
@@ -67,16 +69,11 @@ numbers! {
 macro_rules! pairs {
     ($($name:ident($first:ty, $second:ty) = ($one:expr, $two:expr);)*) => {$(
         /// Two numbers about a card.
-        pub unsafe fn $name(handle: *mut c_void, first: *mut $first, second: *mut $second) -> u32 {
-            if of_handle(handle).is_none() {
-                return INVALID_ARGUMENT;
-            }
-            // SAFETY: NVML's contract: out-parameters that may be written.
-            unsafe {
-                put(first, $one);
-                put(second, $two);
-            }
-            SUCCESS
+        pub fn $name(handle: *mut c_void, first: Out<'_, $first>, second: Out<'_, $second>) -> Result<(), NvmlStatus> {
+            find(handle)?;
+            first.set($one);
+            second.set($two);
+            Ok(())
         }
     )*};
 }
@@ -100,92 +97,90 @@ fn has_error_correction(name: &str) -> bool {
 }
 
 /// The card is not sliced, now or after a reset.
-pub unsafe fn nvmlDeviceGetMigMode(handle: *mut c_void, current: *mut c_uint, pending: *mut c_uint) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    if !can_slice(&card.description.name) {
-        return NOT_SUPPORTED;
+pub fn nvmlDeviceGetMigMode(
+    handle: *mut c_void,
+    current: Out<'_, c_uint>,
+    pending: Out<'_, c_uint>,
+) -> Result<(), NvmlStatus> {
+    if !can_slice(&find(handle)?.description.name) {
+        return Err(NvmlStatus::NOT_SUPPORTED);
     }
-    // SAFETY: NVML's contract: out-parameters that may be written.
-    unsafe {
-        put(current, 0);
-        put(pending, 0);
-    }
-    SUCCESS
+    current.set(0);
+    pending.set(0);
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceGetEccMode(handle: *mut c_void, current: *mut c_int, pending: *mut c_int) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    if !has_error_correction(&card.description.name) {
-        return NOT_SUPPORTED;
+pub fn nvmlDeviceGetEccMode(
+    handle: *mut c_void,
+    current: Out<'_, c_int>,
+    pending: Out<'_, c_int>,
+) -> Result<(), NvmlStatus> {
+    if !has_error_correction(&find(handle)?.description.name) {
+        return Err(NvmlStatus::NOT_SUPPORTED);
     }
-    // SAFETY: as above.
-    unsafe {
-        put(current, 1);
-        put(pending, 1);
-    }
-    SUCCESS
+    current.set(1);
+    pending.set(1);
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceGetTotalEccErrors(handle: *mut c_void, _kind: c_int, _counter: c_int, count: *mut u64) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    if !has_error_correction(&card.description.name) {
-        return NOT_SUPPORTED;
+pub fn nvmlDeviceGetTotalEccErrors(
+    handle: *mut c_void,
+    _kind: c_int,
+    _counter: c_int,
+    count: Out<'_, u64>,
+) -> Result<(), NvmlStatus> {
+    if !has_error_correction(&find(handle)?.description.name) {
+        return Err(NvmlStatus::NOT_SUPPORTED);
     }
-    // SAFETY: NVML's contract: an out-parameter that may be written.
-    unsafe { put(count, 0) };
-    SUCCESS
+    count.set(0);
+    Ok(())
 }
 
-/// The temperature in a structure: version, sensor, and it.
-pub unsafe fn nvmlDeviceGetTemperatureV(handle: *mut c_void, to: *mut c_void) -> u32 {
-    if of_handle(handle).is_none() || to.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract: a `nvmlTemperature_t` that may be written.
-    unsafe { put(to.cast::<c_int>().add(2), TEMPERATURE as c_int) };
-    SUCCESS
+/// The temperature in a `nvmlTemperature_t`: version, sensor, and it.
+pub fn nvmlDeviceGetTemperatureV(handle: *mut c_void, to: Record<'_, 12>) -> Result<(), NvmlStatus> {
+    find(handle)?;
+    to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?.write(8, TEMPERATURE as c_int);
+    Ok(())
 }
 
-/// No card is part of a fabric: everything after the version is 0, up to the health mask.
-pub unsafe fn nvmlDeviceGetGpuFabricInfoV(handle: *mut c_void, to: *mut c_void) -> u32 {
-    if of_handle(handle).is_none() || to.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract: a `nvmlGpuFabricInfoV_t`, which has at least 36 bytes in each of its versions.
-    unsafe { to.cast::<u8>().add(4).write_bytes(0, 32) };
-    SUCCESS
+/// No card is part of a fabric: everything after the version is 0, up to the health mask. A `nvmlGpuFabricInfoV_t` has at
+/// least 36 bytes in each of its versions.
+pub fn nvmlDeviceGetGpuFabricInfoV(handle: *mut c_void, to: Record<'_, 36>) -> Result<(), NvmlStatus> {
+    find(handle)?;
+    to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?.write(4, [0_u8; 32]);
+    Ok(())
 }
 
 /// Values by number: none is known, which each of them says for itself.
-pub unsafe fn nvmlDeviceGetFieldValues(handle: *mut c_void, count: c_int, values: *mut c_void) -> u32 {
-    /// Bytes of a `nvmlFieldValue_t`, and where its own result lies.
-    const SIZE: usize = 40;
+pub fn nvmlDeviceGetFieldValues(
+    handle: *mut c_void,
+    _count: c_int,
+    values: Room<'_, [u8; FIELD_VALUE]>,
+) -> Result<(), NvmlStatus> {
+    /// Where a `nvmlFieldValue_t` has its own result.
     const RESULT: usize = 28;
-    if of_handle(handle).is_none() || values.is_null() {
-        return INVALID_ARGUMENT;
+    find(handle)?;
+    if values.is_null() {
+        return Err(NvmlStatus::INVALID_ARGUMENT);
     }
-    for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: NVML's contract: `count` structures that may be written.
-        unsafe { put(values.cast::<u8>().add(index * SIZE + RESULT).cast::<u32>(), NOT_SUPPORTED) };
+    for value in values.records() {
+        value.write(RESULT, NvmlStatus::NOT_SUPPORTED.number());
     }
-    SUCCESS
+    Ok(())
 }
 
 /// The version of the firmware, in NVIDIA's form; there is none.
-pub unsafe fn nvmlDeviceGetVbiosVersion(handle: *mut c_void, text: *mut c_char, room: c_uint) -> u32 {
-    if of_handle(handle).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract is that of `put_text`.
-    unsafe { put_text(text, room, "00.00.00.00.00") }
+pub fn nvmlDeviceGetVbiosVersion(handle: *mut c_void, text: Room<'_, u8>, _room: c_uint) -> Result<(), NvmlStatus> {
+    find(handle)?;
+    put_text(text, "00.00.00.00.00")
 }
 
 /// Defines functions that frameworks call and whose usual answer is "not supported".
 macro_rules! silent {
     ($($name:ident($($kind:ty),*);)*) => {$(
         /// Not reported by a virtual card, as by many real ones.
-        pub unsafe fn $name(handle: *mut c_void $(, _: $kind)*) -> u32 {
-            if of_handle(handle).is_none() { INVALID_ARGUMENT } else { NOT_SUPPORTED }
+        pub fn $name(handle: *mut c_void $(, _: $kind)*) -> Result<(), NvmlStatus> {
+            find(handle).and(Err(NvmlStatus::NOT_SUPPORTED))
         }
     )*};
 }

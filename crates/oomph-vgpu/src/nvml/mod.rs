@@ -3,7 +3,7 @@
 //! NVML sees the machine: all cards of the run, whatever `CUDA_VISIBLE_DEVICES` says. Its figures are those of the
 //! ledger, so that they agree with `cudaMemGetInfo` and between processes. Conditions that a virtual card does not have
 //! (heat, power, load) are plausible constants; see [`condition`].
-#![allow(clippy::missing_safety_doc)]
+#![deny(unsafe_code)]
 
 pub mod condition;
 mod processes;
@@ -12,21 +12,30 @@ pub use condition::*;
 pub use processes::*;
 
 use crate::fork::Once;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_ulonglong, c_void};
 
 use oomph_ledger::{DeviceDescription, MAX_DEVICES};
 
-use crate::cublas::versions::put;
+use crate::boundary::{Out, Record, Room, Text, statuses};
 use crate::device::Device;
 use crate::driver::peers;
 use crate::{books, device, driver};
 
-pub(super) const SUCCESS: u32 = 0;
-pub(super) const INVALID_ARGUMENT: u32 = 2;
-pub(super) const NOT_SUPPORTED: u32 = 3;
-pub(super) const NOT_FOUND: u32 = 6;
-pub(super) const INSUFFICIENT_SIZE: u32 = 7;
-const DRIVER_NOT_LOADED: u32 = 9;
+statuses! {
+    /// `nvmlReturn_t`
+    pub NvmlStatus {
+        /// A handle names no card, or a pointer is null.
+        INVALID_ARGUMENT = 2,
+        /// The card does not report this.
+        NOT_SUPPORTED = 3,
+        /// There is no such card or process.
+        NOT_FOUND = 6,
+        /// The program's room is too small.
+        INSUFFICIENT_SIZE = 7,
+        /// There are no cards.
+        DRIVER_NOT_LOADED = 9,
+    }
+}
 
 /// The driver's version: the series that came with CUDA 13.2, which `cuDriverGetVersion` claims, and no release of it.
 const DRIVER_VERSION: &str = "595.00";
@@ -47,7 +56,7 @@ fn card(index: usize) -> Option<Card> {
 }
 
 /// The card that a handle names.
-pub(super) fn of_handle(handle: *mut c_void) -> Option<Card> {
+fn of_handle(handle: *mut c_void) -> Option<Card> {
     let offset = (handle as usize).checked_sub(HANDLES.as_ptr() as usize)?;
     if offset % size_of::<u64>() != 0 {
         return None;
@@ -55,67 +64,57 @@ pub(super) fn of_handle(handle: *mut c_void) -> Option<Card> {
     card(offset / size_of::<u64>())
 }
 
+/// The card that a handle names, or what NVML answers to others.
+pub(super) fn find(handle: *mut c_void) -> Result<Card, NvmlStatus> {
+    of_handle(handle).ok_or(NvmlStatus::INVALID_ARGUMENT)
+}
+
 fn handle_of(index: usize) -> *mut c_void {
     HANDLES.get(index).map_or(std::ptr::null_mut(), |place| std::ptr::from_ref(place).cast_mut().cast())
 }
 
 /// Writes the handle of a card that was looked for.
-unsafe fn give(found: Option<usize>, to: *mut *mut c_void, otherwise: u32) -> u32 {
-    if to.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    match found {
-        Some(index) => {
-            // SAFETY: NVML's contract: an out-parameter that may be written.
-            unsafe { put(to, handle_of(index)) };
-            SUCCESS
-        }
-        None => otherwise,
-    }
+fn give(found: Option<usize>, to: Out<'_, *mut c_void>, otherwise: NvmlStatus) -> Result<(), NvmlStatus> {
+    let to = to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?;
+    to.set(handle_of(found.ok_or(otherwise)?));
+    Ok(())
 }
 
 /// Writes a text with its terminator, if it fits.
-pub(super) unsafe fn put_text(to: *mut c_char, room: c_uint, text: &str) -> u32 {
+pub(super) fn put_text(to: Room<'_, u8>, text: &str) -> Result<(), NvmlStatus> {
     if to.is_null() {
-        return INVALID_ARGUMENT;
+        return Err(NvmlStatus::INVALID_ARGUMENT);
     }
-    if text.len() >= room as usize {
-        return INSUFFICIENT_SIZE;
+    if text.len() >= to.count() {
+        return Err(NvmlStatus::INSUFFICIENT_SIZE);
     }
-    // SAFETY: NVML's contract: `room` bytes may be written, which is more than the text has.
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
-        to.add(text.len()).write(0);
-    }
-    SUCCESS
+    to.fill(text.bytes().chain([0]));
+    Ok(())
 }
 
 /// Reads a text of the program's.
-unsafe fn take_text(from: *const c_char) -> Option<String> {
-    // SAFETY: NVML's contract: null or a terminated string.
-    (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned())
+fn take_text(from: Text<'_>) -> Result<String, NvmlStatus> {
+    from.get().map(|text| text.to_string_lossy().into_owned()).ok_or(NvmlStatus::INVALID_ARGUMENT)
 }
 
-pub unsafe fn nvmlInit_v2() -> u32 {
-    if books::cards().is_empty() { DRIVER_NOT_LOADED } else { SUCCESS }
+pub fn nvmlInit_v2() -> Result<(), NvmlStatus> {
+    if books::cards().is_empty() { Err(NvmlStatus::DRIVER_NOT_LOADED) } else { Ok(()) }
 }
 
-pub unsafe fn nvmlInit() -> u32 {
-    // SAFETY: the function takes nothing.
-    unsafe { nvmlInit_v2() }
+pub fn nvmlInit() -> Result<(), NvmlStatus> {
+    nvmlInit_v2()
 }
 
-pub unsafe fn nvmlInitWithFlags(_flags: c_uint) -> u32 {
-    // SAFETY: as above.
-    unsafe { nvmlInit_v2() }
+pub fn nvmlInitWithFlags(_flags: c_uint) -> Result<(), NvmlStatus> {
+    nvmlInit_v2()
 }
 
-pub unsafe fn nvmlShutdown() -> u32 {
-    SUCCESS
+pub fn nvmlShutdown() -> Result<(), NvmlStatus> {
+    Ok(())
 }
 
-pub unsafe fn nvmlErrorString(result: c_int) -> *const c_char {
-    let text = match result {
+pub fn nvmlErrorString(result: c_int) -> &'static CStr {
+    match result {
         0 => c"Success",
         1 => c"Uninitialized",
         2 => c"Invalid Argument",
@@ -134,33 +133,28 @@ pub unsafe fn nvmlErrorString(result: c_int) -> *const c_char {
         25 => c"Argument version mismatch",
         28 => c"GPU not found",
         _ => c"Unknown Error",
-    };
-    text.as_ptr()
+    }
 }
 
-pub unsafe fn nvmlSystemGetDriverVersion(text: *mut c_char, room: c_uint) -> u32 {
-    // SAFETY: NVML's contract is that of `put_text`.
-    unsafe { put_text(text, room, DRIVER_VERSION) }
+pub fn nvmlSystemGetDriverVersion(text: Room<'_, u8>, _room: c_uint) -> Result<(), NvmlStatus> {
+    put_text(text, DRIVER_VERSION)
 }
 
-pub unsafe fn nvmlSystemGetNVMLVersion(text: *mut c_char, room: c_uint) -> u32 {
-    // SAFETY: as above.
-    unsafe { put_text(text, room, NVML_VERSION) }
+pub fn nvmlSystemGetNVMLVersion(text: Room<'_, u8>, _room: c_uint) -> Result<(), NvmlStatus> {
+    put_text(text, NVML_VERSION)
 }
 
-pub unsafe fn nvmlSystemGetCudaDriverVersion(value: *mut c_int) -> u32 {
-    // SAFETY: NVML's contract: an out-parameter that may be written.
-    unsafe { put(value, driver::version()) };
-    SUCCESS
+pub fn nvmlSystemGetCudaDriverVersion(value: Out<'_, c_int>) -> Result<(), NvmlStatus> {
+    value.set(driver::version());
+    Ok(())
 }
 
-pub unsafe fn nvmlSystemGetCudaDriverVersion_v2(value: *mut c_int) -> u32 {
-    // SAFETY: as above.
-    unsafe { nvmlSystemGetCudaDriverVersion(value) }
+pub fn nvmlSystemGetCudaDriverVersion_v2(value: Out<'_, c_int>) -> Result<(), NvmlStatus> {
+    nvmlSystemGetCudaDriverVersion(value)
 }
 
-pub unsafe fn nvmlSystemGetProcessName(pid: c_uint, text: *mut c_char, room: c_uint) -> u32 {
-    let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else { return NOT_FOUND };
+pub fn nvmlSystemGetProcessName(pid: c_uint, text: Room<'_, u8>, _room: c_uint) -> Result<(), NvmlStatus> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| NvmlStatus::NOT_FOUND)?;
     let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let program = String::from_utf8_lossy(program);
     // A name that is too long is cut, as NVML cuts it.
@@ -168,32 +162,27 @@ pub unsafe fn nvmlSystemGetProcessName(pid: c_uint, text: *mut c_char, room: c_u
         .chars()
         .scan(0, |length, character| {
             *length += character.len_utf8();
-            (*length < room as usize).then_some(character)
+            (*length < text.count()).then_some(character)
         })
         .collect();
-    // SAFETY: NVML's contract is that of `put_text`.
-    unsafe { put_text(text, room, &kept) }
+    put_text(text, &kept)
 }
 
-pub unsafe fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> u32 {
-    // SAFETY: NVML's contract: an out-parameter that may be written.
-    unsafe { put(count, books::cards().len() as c_uint) };
-    SUCCESS
+pub fn nvmlDeviceGetCount_v2(count: Out<'_, c_uint>) -> Result<(), NvmlStatus> {
+    count.set(books::cards().len() as c_uint);
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceGetCount(count: *mut c_uint) -> u32 {
-    // SAFETY: as above.
-    unsafe { nvmlDeviceGetCount_v2(count) }
+pub fn nvmlDeviceGetCount(count: Out<'_, c_uint>) -> Result<(), NvmlStatus> {
+    nvmlDeviceGetCount_v2(count)
 }
 
-pub unsafe fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut *mut c_void) -> u32 {
-    // SAFETY: NVML's contract is that of `give`.
-    unsafe { give(card(index as usize).map(|card| card.index), to, INVALID_ARGUMENT) }
+pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    give(card(index as usize).map(|card| card.index), to, NvmlStatus::INVALID_ARGUMENT)
 }
 
-pub unsafe fn nvmlDeviceGetHandleByIndex(index: c_uint, to: *mut *mut c_void) -> u32 {
-    // SAFETY: as above.
-    unsafe { nvmlDeviceGetHandleByIndex_v2(index, to) }
+pub fn nvmlDeviceGetHandleByIndex(index: c_uint, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    nvmlDeviceGetHandleByIndex_v2(index, to)
 }
 
 /// The card of a PCI address, however many digits its domain has, or none at all.
@@ -208,74 +197,67 @@ fn card_of_address(text: &str) -> Option<usize> {
     bus.checked_sub(1)
 }
 
-pub unsafe fn nvmlDeviceGetHandleByPciBusId_v2(text: *const c_char, to: *mut *mut c_void) -> u32 {
-    // SAFETY: NVML's contract is that of `take_text` and `give`.
-    unsafe {
-        let Some(text) = take_text(text) else { return INVALID_ARGUMENT };
-        give(card_of_address(&text).and_then(card).map(|card| card.index), to, NOT_FOUND)
-    }
+pub fn nvmlDeviceGetHandleByPciBusId_v2(text: Text<'_>, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    let found = card_of_address(&take_text(text)?).and_then(card);
+    give(found.map(|card| card.index), to, NvmlStatus::NOT_FOUND)
 }
 
-pub unsafe fn nvmlDeviceGetHandleByPciBusId(text: *const c_char, to: *mut *mut c_void) -> u32 {
-    // SAFETY: as above.
-    unsafe { nvmlDeviceGetHandleByPciBusId_v2(text, to) }
+pub fn nvmlDeviceGetHandleByPciBusId(text: Text<'_>, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    nvmlDeviceGetHandleByPciBusId_v2(text, to)
 }
 
-pub unsafe fn nvmlDeviceGetHandleByUUID(text: *const c_char, to: *mut *mut c_void) -> u32 {
-    // SAFETY: NVML's contract is that of `take_text` and `give`.
-    unsafe {
-        let Some(text) = take_text(text) else { return INVALID_ARGUMENT };
-        let found = books::cards().iter().position(|card| device::uuid_text(&card.uuid).eq_ignore_ascii_case(&text));
-        give(found, to, NOT_FOUND)
-    }
+/// The card whose identity is this text.
+fn card_of_uuid(text: &str) -> Option<usize> {
+    books::cards().iter().position(|card| device::uuid_text(&card.uuid).eq_ignore_ascii_case(text))
 }
+
+pub fn nvmlDeviceGetHandleByUUID(text: Text<'_>, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    give(card_of_uuid(&take_text(text)?), to, NvmlStatus::NOT_FOUND)
+}
+
+/// Bytes of a `nvmlUUID_t`: two words, and a value of 41 bytes.
+const UUID: usize = 52;
 
 /// The identity in a structure: its version, its type (1 for text, 2 for bytes), and it.
-pub unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const c_void, to: *mut *mut c_void) -> u32 {
-    if uuid.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract: a `nvmlUUID_t`, whose value begins after two words.
-    unsafe {
-        let value = uuid.cast::<u8>().add(8);
-        match uuid.cast::<c_uint>().add(1).read_unaligned() {
-            1 => nvmlDeviceGetHandleByUUID(value.cast(), to),
-            2 => {
-                let bytes = value.cast::<[u8; 16]>().read_unaligned();
-                give(books::cards().iter().position(|card| card.uuid == bytes), to, NOT_FOUND)
-            }
-            _ => INVALID_ARGUMENT,
+pub fn nvmlDeviceGetHandleByUUIDV(uuid: Record<'_, UUID>, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    let found = match uuid.read::<c_uint>(4) {
+        Some(1) => {
+            let text: [u8; 41] = uuid.read(8).unwrap_or([0; 41]);
+            let text = CStr::from_bytes_until_nul(&text).map_err(|_| NvmlStatus::NOT_FOUND)?;
+            card_of_uuid(&text.to_string_lossy())
         }
-    }
+        Some(2) => {
+            let bytes = uuid.read::<[u8; 16]>(8);
+            books::cards().iter().position(|card| Some(card.uuid) == bytes)
+        }
+        _ => return Err(NvmlStatus::INVALID_ARGUMENT),
+    };
+    give(found, to, NvmlStatus::NOT_FOUND)
 }
 
 /// Virtual cards have no serial numbers, like consumer cards.
-pub unsafe fn nvmlDeviceGetHandleBySerial(_serial: *const c_char, to: *mut *mut c_void) -> u32 {
-    // SAFETY: NVML's contract is that of `give`.
-    unsafe { give(None, to, NOT_FOUND) }
+pub fn nvmlDeviceGetHandleBySerial(_serial: *mut c_void, to: Out<'_, *mut c_void>) -> Result<(), NvmlStatus> {
+    give(None, to, NvmlStatus::NOT_FOUND)
 }
 
-pub unsafe fn nvmlDeviceGetName(handle: *mut c_void, text: *mut c_char, room: c_uint) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    // SAFETY: NVML's contract is that of `put_text`.
-    unsafe { put_text(text, room, &card.description.name) }
+pub fn nvmlDeviceGetName(handle: *mut c_void, text: Room<'_, u8>, _room: c_uint) -> Result<(), NvmlStatus> {
+    put_text(text, &find(handle)?.description.name)
 }
 
-pub unsafe fn nvmlDeviceGetUUID(handle: *mut c_void, text: *mut c_char, room: c_uint) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    // SAFETY: as above.
-    unsafe { put_text(text, room, &device::uuid_text(&card.description.uuid)) }
+pub fn nvmlDeviceGetUUID(handle: *mut c_void, text: Room<'_, u8>, _room: c_uint) -> Result<(), NvmlStatus> {
+    put_text(text, &device::uuid_text(&find(handle)?.description.uuid))
 }
 
 /// Defines functions that write one number about a card.
 macro_rules! numbers {
     ($($name:ident($kind:ty $(, $parameter:ident: $given:ty)*) = |$card:pat_param| $value:expr;)*) => {$(
         /// One number about a card.
-        pub unsafe fn $name(handle: *mut c_void $(, $parameter: $given)*, to: *mut $kind) -> u32 {
-            let Some($card) = $crate::nvml::of_handle(handle) else { return $crate::nvml::INVALID_ARGUMENT };
-            // SAFETY: NVML's contract: an out-parameter that may be written.
-            unsafe { $crate::cublas::versions::put(to, $value) };
-            $crate::nvml::SUCCESS
+        pub fn $name(
+            handle: *mut c_void $(, $parameter: $given)*, to: $crate::boundary::Out<'_, $kind>,
+        ) -> Result<(), $crate::nvml::NvmlStatus> {
+            let $card = $crate::nvml::find(handle)?;
+            to.set($value);
+            Ok(())
         }
     )*};
 }
@@ -291,14 +273,15 @@ numbers! {
     nvmlDeviceGetBrand(c_int) = |card| brand(&card.description.name);
 }
 
-pub unsafe fn nvmlDeviceGetCudaComputeCapability(handle: *mut c_void, major: *mut c_int, minor: *mut c_int) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    // SAFETY: NVML's contract: out-parameters that may be written.
-    unsafe {
-        put(major, card.description.cc_major as c_int);
-        put(minor, card.description.cc_minor as c_int);
-    }
-    SUCCESS
+pub fn nvmlDeviceGetCudaComputeCapability(
+    handle: *mut c_void,
+    major: Out<'_, c_int>,
+    minor: Out<'_, c_int>,
+) -> Result<(), NvmlStatus> {
+    let card = find(handle)?;
+    major.set(card.description.cc_major as c_int);
+    minor.set(card.description.cc_minor as c_int);
+    Ok(())
 }
 
 /// `NVML_DEVICE_ARCH_*` of a compute capability.
@@ -357,29 +340,27 @@ fn pci_info(index: usize, ids: u64) -> [u8; 68] {
     bytes
 }
 
-unsafe fn write_pci_info(handle: *mut c_void, to: *mut c_void, size: usize) -> u32 {
-    let (Some(card), false) = (of_handle(handle), to.is_null()) else { return INVALID_ARGUMENT };
+/// Writes as much of a card's `nvmlPciInfo_t` as one version of it has.
+fn write_pci_info<const SIZE: usize>(handle: *mut c_void, to: Out<'_, [u8; SIZE]>) -> Result<(), NvmlStatus> {
+    let card = find(handle)?;
+    let to = to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?;
     let info = pci_info(card.index, driver::attributes::pci_device_id(card.description));
-    // SAFETY: NVML's contract: a structure of `size` bytes, which is at most what was made.
-    unsafe { std::ptr::copy_nonoverlapping(info.as_ptr(), to.cast(), size.min(info.len())) };
-    SUCCESS
+    to.set(std::array::from_fn(|index| info.get(index).copied().unwrap_or(0)));
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceGetPciInfo_v3(handle: *mut c_void, to: *mut c_void) -> u32 {
-    // SAFETY: NVML's contract is that of `write_pci_info`.
-    unsafe { write_pci_info(handle, to, 68) }
+pub fn nvmlDeviceGetPciInfo_v3(handle: *mut c_void, to: Out<'_, [u8; 68]>) -> Result<(), NvmlStatus> {
+    write_pci_info(handle, to)
 }
 
 /// The structure without the long address.
-pub unsafe fn nvmlDeviceGetPciInfo_v2(handle: *mut c_void, to: *mut c_void) -> u32 {
-    // SAFETY: as above.
-    unsafe { write_pci_info(handle, to, 36) }
+pub fn nvmlDeviceGetPciInfo_v2(handle: *mut c_void, to: Out<'_, [u8; 36]>) -> Result<(), NvmlStatus> {
+    write_pci_info(handle, to)
 }
 
 /// The structure without the subsystem.
-pub unsafe fn nvmlDeviceGetPciInfo(handle: *mut c_void, to: *mut c_void) -> u32 {
-    // SAFETY: as above.
-    unsafe { write_pci_info(handle, to, 32) }
+pub fn nvmlDeviceGetPciInfo(handle: *mut c_void, to: Out<'_, [u8; 32]>) -> Result<(), NvmlStatus> {
+    write_pci_info(handle, to)
 }
 
 /// Total, free and used bytes of a card.
@@ -389,82 +370,80 @@ fn memory(card: Card) -> [c_ulonglong; 3] {
     [total, free, total.saturating_sub(free)]
 }
 
-pub unsafe fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, to: *mut [c_ulonglong; 3]) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    // SAFETY: NVML's contract: a `nvmlMemory_t` (total, free, used) that may be written.
-    unsafe { put(to, memory(card)) };
-    SUCCESS
+pub fn nvmlDeviceGetMemoryInfo(handle: *mut c_void, to: Out<'_, [c_ulonglong; 3]>) -> Result<(), NvmlStatus> {
+    to.set(memory(find(handle)?));
+    Ok(())
 }
 
 /// The structure of version 2 has other fields in another order: version, total, reserved, free, used. What the driver
 /// keeps is not in the capacity that CUDA reports, so that nothing is reserved of it here.
-pub unsafe fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, to: *mut c_void) -> u32 {
-    let (Some(card), false) = (of_handle(handle), to.is_null()) else { return INVALID_ARGUMENT };
+pub fn nvmlDeviceGetMemoryInfo_v2(handle: *mut c_void, to: Record<'_, 40>) -> Result<(), NvmlStatus> {
+    let card = find(handle)?;
+    let to = to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?;
     let [total, free, used] = memory(card);
-    // SAFETY: NVML's contract: a `nvmlMemory_v2_t`, whose numbers begin after the version and its padding.
-    unsafe { put(to.cast::<u8>().add(8).cast::<[c_ulonglong; 4]>(), [total, 0, free, used]) };
-    SUCCESS
+    to.write(8, [total, 0, free, used]);
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceGetBAR1MemoryInfo(handle: *mut c_void, to: *mut [c_ulonglong; 3]) -> u32 {
-    if of_handle(handle).is_none() {
-        return INVALID_ARGUMENT;
-    }
+pub fn nvmlDeviceGetBAR1MemoryInfo(handle: *mut c_void, to: Out<'_, [c_ulonglong; 3]>) -> Result<(), NvmlStatus> {
+    find(handle)?;
     // The usual aperture of 256 MiB, unused.
     let aperture = 256 << 20;
-    // SAFETY: NVML's contract: total, free and used, which may be written.
-    unsafe { put(to, [aperture, aperture, 0]) };
-    SUCCESS
+    to.set([aperture, aperture, 0]);
+    Ok(())
 }
 
 /// Whether two cards reach each other: as `cuDeviceCanAccessPeer` says.
-pub unsafe fn nvmlDeviceGetP2PStatus(first: *mut c_void, second: *mut c_void, _kind: c_int, status: *mut c_int) -> u32 {
-    let (Some(first), Some(second)) = (of_handle(first), of_handle(second)) else { return INVALID_ARGUMENT };
-    let device = |card: &Card| Device { card: card.index, description: card.description };
-    // SAFETY: NVML's contract: an out-parameter that may be written. 0 is "OK", 2 "not supported by this GPU".
-    unsafe { put(status, if peers::reach(device(&first), device(&second)) { 0 } else { 2 }) };
-    SUCCESS
+pub fn nvmlDeviceGetP2PStatus(
+    first: *mut c_void,
+    second: *mut c_void,
+    _kind: c_int,
+    status: Out<'_, c_int>,
+) -> Result<(), NvmlStatus> {
+    let device = |card: Card| Device { card: card.index, description: card.description };
+    let (first, second) = (device(find(first)?), device(find(second)?));
+    // 0 is "OK", 2 "not supported by this GPU".
+    status.set(if peers::reach(first, second) { 0 } else { 2 });
+    Ok(())
 }
 
 /// All cards hang on one PCI host bridge (30), and a card on itself (0).
-pub unsafe fn nvmlDeviceGetTopologyCommonAncestor(first: *mut c_void, second: *mut c_void, level: *mut c_int) -> u32 {
-    let (Some(first), Some(second)) = (of_handle(first), of_handle(second)) else { return INVALID_ARGUMENT };
-    // SAFETY: NVML's contract: an out-parameter that may be written.
-    unsafe { put(level, if first.index == second.index { 0 } else { 30 }) };
-    SUCCESS
+pub fn nvmlDeviceGetTopologyCommonAncestor(
+    first: *mut c_void,
+    second: *mut c_void,
+    level: Out<'_, c_int>,
+) -> Result<(), NvmlStatus> {
+    level.set(if find(first)?.index == find(second)?.index { 0 } else { 30 });
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceOnSameBoard(first: *mut c_void, second: *mut c_void, same: *mut c_int) -> u32 {
-    let (Some(first), Some(second)) = (of_handle(first), of_handle(second)) else { return INVALID_ARGUMENT };
-    // SAFETY: as above.
-    unsafe { put(same, c_int::from(first.index == second.index)) };
-    SUCCESS
+pub fn nvmlDeviceOnSameBoard(first: *mut c_void, second: *mut c_void, same: Out<'_, c_int>) -> Result<(), NvmlStatus> {
+    same.set(c_int::from(find(first)?.index == find(second)?.index));
+    Ok(())
 }
 
 /// The processors near a card: all of them.
-pub unsafe fn nvmlDeviceGetCpuAffinity(handle: *mut c_void, words: c_uint, to: *mut u64) -> u32 {
+pub fn nvmlDeviceGetCpuAffinity(handle: *mut c_void, _words: c_uint, to: Room<'_, u64>) -> Result<(), NvmlStatus> {
     static PROCESSORS: Once<usize> = Once::new();
-    if of_handle(handle).is_none() || to.is_null() {
-        return INVALID_ARGUMENT;
+    find(handle)?;
+    if to.is_null() {
+        return Err(NvmlStatus::INVALID_ARGUMENT);
     }
     let processors = *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
-    for word in 0..words as usize {
+    to.fill((0..to.count()).map(|word| {
         let here = processors.saturating_sub(word * 64).min(64) as u32;
-        let mask = 1_u64.checked_shl(here).map_or(u64::MAX, |bit| bit - 1);
-        // SAFETY: NVML's contract: `words` words may be written.
-        unsafe { put(to.add(word), mask) };
-    }
-    SUCCESS
+        1_u64.checked_shl(here).map_or(u64::MAX, |bit| bit - 1)
+    }));
+    Ok(())
 }
 
-pub unsafe fn nvmlDeviceGetCpuAffinityWithinScope(
+pub fn nvmlDeviceGetCpuAffinityWithinScope(
     handle: *mut c_void,
     words: c_uint,
-    to: *mut u64,
+    to: Room<'_, u64>,
     _scope: c_uint,
-) -> u32 {
-    // SAFETY: NVML's contract is that of `nvmlDeviceGetCpuAffinity`.
-    unsafe { nvmlDeviceGetCpuAffinity(handle, words, to) }
+) -> Result<(), NvmlStatus> {
+    nvmlDeviceGetCpuAffinity(handle, words, to)
 }
 
 #[cfg(test)]
@@ -494,14 +473,11 @@ mod tests {
 
     #[test]
     fn texts_that_do_not_fit_are_refused() {
-        let mut room: [c_char; 4] = [1; 4];
-        // SAFETY: the buffer has the room that is said.
-        unsafe {
-            assert_eq!(put_text(room.as_mut_ptr(), 4, "abc"), SUCCESS);
-            assert_eq!(put_text(room.as_mut_ptr(), 4, "abcd"), INSUFFICIENT_SIZE);
-            assert_eq!(put_text(std::ptr::null_mut(), 4, ""), INVALID_ARGUMENT);
-        }
-        assert_eq!(room[3], 0);
+        let mut room = [1; 4];
+        assert_eq!(put_text(Room::to(&mut room), "abc"), Ok(()));
+        assert_eq!(put_text(Room::to(&mut room), "abcd"), Err(NvmlStatus::INSUFFICIENT_SIZE));
+        assert_eq!(put_text(Room::null(4), ""), Err(NvmlStatus::INVALID_ARGUMENT));
+        assert_eq!(room, *b"abc\0");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::ffi::{c_uint, c_void};
 
 use crate::books;
-use crate::cublas::versions::put;
-use crate::nvml::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, of_handle};
+use crate::boundary::{InOut, Out, Room};
+use crate::nvml::{NvmlStatus, find};
 
 /// Bytes of a process in the first interface (pid, memory) and in the later ones (and two instances of a sliced card).
 const FIRST: usize = 16;
@@ -25,52 +25,56 @@ fn record(pid: u32, bytes: u64) -> [u8; LATER] {
 }
 
 /// Writes processes in NVML's two steps: with too little room it says how much is needed.
-unsafe fn list(processes: &[(u32, u64)], count: *mut c_uint, to: *mut c_void, size: usize) -> u32 {
-    if count.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract: `count` holds the number of structures that there is room for, and may be written.
-    let room = unsafe { count.read_unaligned() } as usize;
-    // SAFETY: as above.
-    unsafe { put(count, processes.len() as c_uint) };
+fn list<const SIZE: usize>(
+    processes: &[(u32, u64)],
+    count: InOut<'_, c_uint>,
+    to: Room<'_, [u8; SIZE]>,
+) -> Result<(), NvmlStatus> {
+    count.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?.set(processes.len() as c_uint);
     if processes.is_empty() {
-        return SUCCESS;
+        return Ok(());
     }
-    if processes.len() > room || to.is_null() {
-        return INSUFFICIENT_SIZE;
+    if processes.len() > to.count() || to.is_null() {
+        return Err(NvmlStatus::INSUFFICIENT_SIZE);
     }
-    for (index, (pid, bytes)) in processes.iter().enumerate() {
-        let record = record(*pid, *bytes);
-        // SAFETY: NVML's contract: room for `room` structures of `size` bytes, which is at most the record's.
-        unsafe {
-            std::ptr::copy_nonoverlapping(record.as_ptr(), to.cast::<u8>().add(index * size), size.min(record.len()));
+    to.fill(processes.iter().map(|(pid, bytes)| {
+        let mut shown = [0; SIZE];
+        for (place, byte) in shown.iter_mut().zip(record(*pid, *bytes)) {
+            *place = byte;
         }
-    }
-    SUCCESS
+        shown
+    }));
+    Ok(())
 }
 
-unsafe fn compute(handle: *mut c_void, count: *mut c_uint, to: *mut c_void, size: usize) -> u32 {
-    let Some(card) = of_handle(handle) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller's promise is that of `list`.
-    unsafe { list(&books::holders(card.index), count, to, size) }
+fn compute<const SIZE: usize>(
+    handle: *mut c_void,
+    count: InOut<'_, c_uint>,
+    to: Room<'_, [u8; SIZE]>,
+) -> Result<(), NvmlStatus> {
+    list(&books::holders(find(handle)?.index), count, to)
 }
 
 /// Nobody draws on a virtual card, and no server shares it.
-unsafe fn none(handle: *mut c_void, count: *mut c_uint) -> u32 {
-    if of_handle(handle).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the caller's promise is that of `list`; nothing is written but the count.
-    unsafe { list(&[], count, std::ptr::null_mut(), LATER) }
+fn none<const SIZE: usize>(
+    handle: *mut c_void,
+    count: InOut<'_, c_uint>,
+    to: Room<'_, [u8; SIZE]>,
+) -> Result<(), NvmlStatus> {
+    find(handle)?;
+    list(&[], count, to)
 }
 
 /// Defines the versions of one function.
 macro_rules! lists {
-    ($($name:ident = $which:ident($($size:ident)?);)*) => {$(
+    ($($name:ident = $which:ident($size:ident);)*) => {$(
         /// Lists processes.
-        pub unsafe fn $name(handle: *mut c_void, count: *mut c_uint, _to: *mut c_void) -> u32 {
-            // SAFETY: NVML's contract is that of `list`.
-            unsafe { $which(handle, count $(, _to, $size)?) }
+        pub fn $name(
+            handle: *mut c_void,
+            count: InOut<'_, c_uint>,
+            to: Room<'_, [u8; $size]>,
+        ) -> Result<(), NvmlStatus> {
+            $which(handle, count, to)
         }
     )*};
 }
@@ -78,27 +82,24 @@ lists! {
     nvmlDeviceGetComputeRunningProcesses = compute(FIRST);
     nvmlDeviceGetComputeRunningProcesses_v2 = compute(LATER);
     nvmlDeviceGetComputeRunningProcesses_v3 = compute(LATER);
-    nvmlDeviceGetGraphicsRunningProcesses = none();
-    nvmlDeviceGetGraphicsRunningProcesses_v2 = none();
-    nvmlDeviceGetGraphicsRunningProcesses_v3 = none();
-    nvmlDeviceGetMPSComputeRunningProcesses = none();
-    nvmlDeviceGetMPSComputeRunningProcesses_v2 = none();
-    nvmlDeviceGetMPSComputeRunningProcesses_v3 = none();
+    nvmlDeviceGetGraphicsRunningProcesses = none(FIRST);
+    nvmlDeviceGetGraphicsRunningProcesses_v2 = none(LATER);
+    nvmlDeviceGetGraphicsRunningProcesses_v3 = none(LATER);
+    nvmlDeviceGetMPSComputeRunningProcesses = none(FIRST);
+    nvmlDeviceGetMPSComputeRunningProcesses_v2 = none(LATER);
+    nvmlDeviceGetMPSComputeRunningProcesses_v3 = none(LATER);
 }
 
 /// Samples of what each process used the card for: there are none.
-pub unsafe fn nvmlDeviceGetProcessUtilization(
+pub fn nvmlDeviceGetProcessUtilization(
     handle: *mut c_void,
     _samples: *mut c_void,
-    count: *mut c_uint,
+    count: Out<'_, c_uint>,
     _since: u64,
-) -> u32 {
-    if of_handle(handle).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: NVML's contract: an out-parameter that may be written.
-    unsafe { put(count, 0) };
-    NOT_FOUND
+) -> Result<(), NvmlStatus> {
+    find(handle)?;
+    count.set(0);
+    Err(NvmlStatus::NOT_FOUND)
 }
 
 #[cfg(test)]
@@ -109,21 +110,20 @@ mod tests {
     fn processes_are_listed_in_two_steps() {
         let processes = [(7, 1 << 30), (9, 2 << 30)];
         let mut count = 0;
-        let mut room = [0_u8; 2 * LATER];
-        // SAFETY: the counts say how much room there is.
-        unsafe {
-            assert_eq!(list(&processes, &raw mut count, std::ptr::null_mut(), LATER), INSUFFICIENT_SIZE);
-            assert_eq!(count, 2);
-            assert_eq!(list(&processes, &raw mut count, room.as_mut_ptr().cast(), LATER), SUCCESS);
-            assert_eq!(room[24..28], 9_u32.to_ne_bytes());
-            assert_eq!(room[32..40], (2_u64 << 30).to_ne_bytes());
-            assert_eq!(room[40..48], [0xff; 8], "no instances");
-            assert_eq!(list(&processes, &raw mut count, room.as_mut_ptr().cast(), FIRST), SUCCESS);
-            assert_eq!(room[16..20], 9_u32.to_ne_bytes());
-            count = 1;
-            assert_eq!(list(&processes, &raw mut count, room.as_mut_ptr().cast(), FIRST), INSUFFICIENT_SIZE);
-            assert_eq!(list(&[], &raw mut count, std::ptr::null_mut(), FIRST), SUCCESS);
-            assert_eq!(count, 0);
-        }
+        let answer = list::<LATER>(&processes, InOut::to(&mut count), Room::null(0));
+        assert_eq!((answer, count), (Err(NvmlStatus::INSUFFICIENT_SIZE), 2));
+        assert_eq!(list::<LATER>(&processes, InOut::null(), Room::null(0)), Err(NvmlStatus::INVALID_ARGUMENT));
+        let mut room = [[0_u8; LATER]; 2];
+        assert_eq!(list(&processes, InOut::to(&mut count), Room::to(&mut room)), Ok(()));
+        assert_eq!(room[1][..4], 9_u32.to_ne_bytes());
+        assert_eq!(room[1][8..16], (2_u64 << 30).to_ne_bytes());
+        assert_eq!(room[1][16..], [0xff; 8], "no instances");
+        let mut room = [[0_u8; FIRST]; 2];
+        assert_eq!(list(&processes, InOut::to(&mut count), Room::to(&mut room)), Ok(()));
+        assert_eq!(room[1][..4], 9_u32.to_ne_bytes());
+        let answer = list(&processes, InOut::to(&mut count), Room::to(&mut room[..1]));
+        assert_eq!(answer, Err(NvmlStatus::INSUFFICIENT_SIZE));
+        assert_eq!(list::<FIRST>(&[], InOut::to(&mut count), Room::null(2)), Ok(()));
+        assert_eq!(count, 0);
     }
 }

@@ -1,107 +1,108 @@
 //! Devices, versions, limits and error texts.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use crate::boundary::{Out, Room, Text};
 use crate::device;
 use crate::driver::attributes;
-use crate::runtime::{answer, fail, put, status};
+use crate::runtime::{answer, fail, status};
 use crate::status::{INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::{capture, driver, loader, pool, stream};
 
-pub unsafe fn cudaGetDeviceCount(count: *mut c_int) -> u32 {
+pub fn cudaGetDeviceCount(count: Out<'_, c_int>) -> u32 {
     let devices = device::visible().len();
-    unsafe { put(count, devices as c_int) };
+    count.set(devices as c_int);
     if devices == 0 { fail(NO_DEVICE) } else { SUCCESS }
 }
 
-pub unsafe fn cudaGetDevice(ordinal: *mut c_int) -> u32 {
+pub fn cudaGetDevice(ordinal: Out<'_, c_int>) -> u32 {
     if device::visible().is_empty() {
         return fail(NO_DEVICE);
     }
-    unsafe { put(ordinal, device::current_ordinal() as c_int) };
+    ordinal.set(device::current_ordinal() as c_int);
     SUCCESS
 }
 
-pub unsafe fn cudaSetDevice(ordinal: c_int) -> u32 {
+pub fn cudaSetDevice(ordinal: c_int) -> u32 {
     status(device::make_current(ordinal))
 }
 
-pub unsafe fn cudaInitDevice(ordinal: c_int, _device_flags: c_uint, _flags: c_uint) -> u32 {
+pub fn cudaInitDevice(ordinal: c_int, _device_flags: c_uint, _flags: c_uint) -> u32 {
     match device::get(ordinal) {
         Some(device) => status(device::activate(device)),
         None => fail(device::missing()),
     }
 }
 
-pub unsafe fn cudaSetValidDevices(_devices: *const c_int, _count: c_int) -> u32 {
+pub fn cudaSetValidDevices(_devices: *const c_int, _count: c_int) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cudaChooseDevice(ordinal: *mut c_int, _properties: *const c_void) -> u32 {
-    unsafe { put(ordinal, 0) };
+pub fn cudaChooseDevice(ordinal: Out<'_, c_int>, _properties: *const c_void) -> u32 {
+    ordinal.set(0);
     if device::visible().is_empty() { fail(NO_DEVICE) } else { SUCCESS }
 }
 
-pub unsafe fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_int, ordinal: c_int) -> u32 {
+pub fn cudaDeviceGetAttribute(value: Out<'_, c_int>, attribute: c_int, ordinal: c_int) -> u32 {
     let Some(device) = device::get(ordinal) else { return fail(device::missing()) };
-    unsafe { put(value, attributes::of(device, ordinal, attribute)) };
+    value.set(attributes::of(device, ordinal, attribute));
     SUCCESS
 }
 
-pub unsafe fn cudaDeviceGetPCIBusId(text: *mut c_char, length: c_int, ordinal: c_int) -> u32 {
-    status(unsafe { driver::cuDeviceGetPCIBusId(text, length, ordinal) })
+pub fn cudaDeviceGetPCIBusId(text: Room<'_, u8>, length: c_int, ordinal: c_int) -> u32 {
+    status(driver::cuDeviceGetPCIBusId(text, length, ordinal))
 }
 
-pub unsafe fn cudaDeviceGetByPCIBusId(ordinal: *mut c_int, text: *const c_char) -> u32 {
-    status(unsafe { driver::cuDeviceGetByPCIBusId(ordinal, text) })
+pub fn cudaDeviceGetByPCIBusId(ordinal: Out<'_, c_int>, text: Text<'_>) -> u32 {
+    status(driver::cuDeviceGetByPCIBusId(ordinal, text))
 }
 
-pub unsafe fn cudaDeviceCanAccessPeer(can: *mut c_int, ordinal: c_int, peer: c_int) -> u32 {
-    status(unsafe { driver::cuDeviceCanAccessPeer(can, ordinal, peer) })
+pub fn cudaDeviceCanAccessPeer(can: Out<'_, c_int>, ordinal: c_int, peer: c_int) -> u32 {
+    status(driver::cuDeviceCanAccessPeer(can, ordinal, peer))
 }
 
-pub unsafe fn cudaDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) -> u32 {
+pub fn cudaDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) -> u32 {
     status(driver::peers::enable(peer))
 }
 
-pub unsafe fn cudaDeviceDisablePeerAccess(peer: c_int) -> u32 {
+pub fn cudaDeviceDisablePeerAccess(peer: c_int) -> u32 {
     status(driver::peers::disable(peer))
 }
 
-pub unsafe fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, source: c_int, target: c_int) -> u32 {
-    status(unsafe { driver::cuDeviceGetP2PAttribute(value, attribute, source, target) })
+pub fn cudaDeviceGetP2PAttribute(value: Out<'_, c_int>, attribute: c_int, source: c_int, target: c_int) -> u32 {
+    status(driver::cuDeviceGetP2PAttribute(value, attribute, source, target))
 }
 
-pub unsafe fn cudaDeviceGetLimit(value: *mut usize, limit: c_int) -> u32 {
-    status(unsafe { driver::cuCtxGetLimit(value, limit) })
+pub fn cudaDeviceGetLimit(value: Out<'_, usize>, limit: c_int) -> u32 {
+    status(driver::cuCtxGetLimit(value, limit))
 }
 
-pub unsafe fn cudaDeviceSetLimit(_limit: c_int, _value: usize) -> u32 {
+pub fn cudaDeviceSetLimit(_limit: c_int, _value: usize) -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> u32 {
-    status(unsafe { driver::cuCtxGetStreamPriorityRange(least, greatest) })
+pub fn cudaDeviceGetStreamPriorityRange(least: Out<'_, c_int>, greatest: Out<'_, c_int>) -> u32 {
+    status(driver::cuCtxGetStreamPriorityRange(least, greatest))
 }
 
 pub unsafe fn cudaDeviceSynchronize() -> u32 {
     answer(device::activate_current().and_then(|_| capture::check_unsafe_call()).map(|()| pool::synchronized()))
 }
 
-pub unsafe fn cudaDeviceReset() -> u32 {
+pub fn cudaDeviceReset() -> u32 {
     if let Some(device) = device::current() {
         device::deactivate(device);
     }
     SUCCESS
 }
 
-pub unsafe fn cudaDriverGetVersion(version: *mut c_int) -> u32 {
-    unsafe { put(version, driver::version()) };
+pub fn cudaDriverGetVersion(version: Out<'_, c_int>) -> u32 {
+    version.set(driver::version());
     SUCCESS
 }
 
-pub unsafe fn cudaRuntimeGetVersion(version: *mut c_int) -> u32 {
-    unsafe { put(version, runtime_version()) };
+pub fn cudaRuntimeGetVersion(version: Out<'_, c_int>) -> u32 {
+    version.set(runtime_version());
     SUCCESS
 }
 
@@ -132,54 +133,50 @@ fn runtime_version() -> c_int {
     })
 }
 
-pub unsafe fn cudaGetErrorString(code: c_int) -> *const c_char {
+pub fn cudaGetErrorString(code: c_int) -> *const c_char {
     crate::status::text(code as u32).as_ptr().cast()
 }
 
-pub unsafe fn cudaGetErrorName(code: c_int) -> *const c_char {
+pub fn cudaGetErrorName(code: c_int) -> *const c_char {
     crate::status::runtime_name(code as u32).as_ptr().cast()
 }
 
-pub unsafe fn cudaGetDriverEntryPoint(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
+pub fn cudaGetDriverEntryPoint(
+    symbol: Text<'_>,
+    function: Out<'_, *mut c_void>,
     _flags: u64,
-    found: *mut c_int,
+    found: Out<'_, c_int>,
 ) -> u32 {
-    unsafe { entry_point(symbol, function, runtime_version(), found) }
+    entry_point(symbol, function, runtime_version(), found)
 }
 
-pub unsafe fn cudaGetDriverEntryPointByVersion(
-    symbol: *const c_char,
-    function: *mut *mut c_void,
+pub fn cudaGetDriverEntryPointByVersion(
+    symbol: Text<'_>,
+    function: Out<'_, *mut c_void>,
     version: c_uint,
     _flags: u64,
-    found: *mut c_int,
+    found: Out<'_, c_int>,
 ) -> u32 {
-    unsafe { entry_point(symbol, function, version as c_int, found) }
+    entry_point(symbol, function, version as c_int, found)
 }
 
-unsafe fn entry_point(symbol: *const c_char, function: *mut *mut c_void, version: c_int, found: *mut c_int) -> u32 {
-    if symbol.is_null() || function.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    let address = driver::procedures::find(unsafe { CStr::from_ptr(symbol) }, version as u32);
-    unsafe {
-        put(function, address.unwrap_or(std::ptr::null_mut()));
-        // 0 is success, 1 is "symbol not found".
-        put(found, c_int::from(address.is_none()));
-    }
+fn entry_point(symbol: Text<'_>, function: Out<'_, *mut c_void>, version: c_int, found: Out<'_, c_int>) -> u32 {
+    let (Some(symbol), false) = (symbol.get(), function.is_null()) else { return fail(INVALID_VALUE) };
+    let address = driver::procedures::find(symbol, version as u32);
+    function.set(address.unwrap_or(std::ptr::null_mut()));
+    // 0 is success, 1 is "symbol not found".
+    found.set(c_int::from(address.is_none()));
     SUCCESS
 }
 
-pub unsafe fn cudaCtxResetPersistingL2Cache() -> u32 {
+pub fn cudaCtxResetPersistingL2Cache() -> u32 {
     SUCCESS
 }
 
-pub unsafe fn cudaStreamGetDevice(stream: *mut c_void, ordinal: *mut c_int) -> u32 {
+pub fn cudaStreamGetDevice(stream: *mut c_void, ordinal: Out<'_, c_int>) -> u32 {
     match stream::get(stream) {
         Ok(stream) => {
-            unsafe { put(ordinal, stream.ordinal.load(std::sync::atomic::Ordering::Relaxed) as c_int) };
+            ordinal.set(stream.ordinal.load(std::sync::atomic::Ordering::Relaxed) as c_int);
             SUCCESS
         }
         Err(status) => fail(status),

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::runtime::{answer, fail, put};
+use crate::boundary::{InOut, Out, Room, put};
+use crate::runtime::{answer, fail};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{capture, graph_memory, handle, loader, stream};
 
@@ -13,49 +14,50 @@ const KIND_PARAMETERS: usize = 16;
 /// Size of `cudaGraphExecUpdateResultInfo`, in bytes; all zeros mean that the update was done.
 const UPDATE_RESULT_BYTES: usize = 24;
 
-pub unsafe fn cudaGraphCreate(graph: *mut *mut c_void, _flags: u32) -> u32 {
-    unsafe { put(graph, capture::create_graph()) };
+pub fn cudaGraphCreate(graph: Out<'_, *mut c_void>, _flags: u32) -> u32 {
+    graph.set(capture::create_graph());
     SUCCESS
 }
 
-pub unsafe fn cudaGraphDestroy(graph: *mut c_void) -> u32 {
+pub fn cudaGraphDestroy(graph: *mut c_void) -> u32 {
     capture::destroy_graph(graph);
     graph_memory::forget(graph);
     SUCCESS
 }
 
-pub unsafe fn cudaGraphClone(copy: *mut *mut c_void, original: *mut c_void) -> u32 {
+pub fn cudaGraphClone(copy: Out<'_, *mut c_void>, original: *mut c_void) -> u32 {
     let made = capture::create_graph();
     capture::add_nodes(made, capture::nodes(original));
     graph_memory::share(original, made);
-    unsafe { put(copy, made) };
+    copy.set(made);
     SUCCESS
 }
 
 /// Until CUDA 11 the third argument was a place for a node that is at fault.
-pub unsafe fn cudaGraphInstantiate(executable: *mut *mut c_void, graph: *mut c_void, flags: u64) -> u32 {
+pub unsafe fn cudaGraphInstantiate(executable: Out<'_, *mut c_void>, graph: *mut c_void, flags: u64) -> u32 {
     if loader::runtime_major() <= 11 {
+        // SAFETY: the contract of CUDA 11: what is a number today was a place for a node.
         unsafe { put(flags as *mut *mut c_void, std::ptr::null_mut()) };
     }
-    unsafe { cudaGraphInstantiateWithFlags(executable, graph, flags) }
+    cudaGraphInstantiateWithFlags(executable, graph, flags)
 }
 
-pub unsafe fn cudaGraphInstantiateWithFlags(executable: *mut *mut c_void, graph: *mut c_void, _flags: u64) -> u32 {
+pub fn cudaGraphInstantiateWithFlags(executable: Out<'_, *mut c_void>, graph: *mut c_void, _flags: u64) -> u32 {
     let made = handle::fresh();
     graph_memory::share(graph, made);
-    unsafe { put(executable, made) };
+    executable.set(made);
     SUCCESS
 }
 
-pub unsafe fn cudaGraphInstantiateWithParams(
-    executable: *mut *mut c_void,
+pub fn cudaGraphInstantiateWithParams(
+    executable: Out<'_, *mut c_void>,
     graph: *mut c_void,
     _parameters: *mut c_void,
 ) -> u32 {
-    unsafe { cudaGraphInstantiateWithFlags(executable, graph, 0) }
+    cudaGraphInstantiateWithFlags(executable, graph, 0)
 }
 
-pub unsafe fn cudaGraphExecDestroy(executable: *mut c_void) -> u32 {
+pub fn cudaGraphExecDestroy(executable: *mut c_void) -> u32 {
     graph_memory::forget(executable);
     SUCCESS
 }
@@ -66,21 +68,23 @@ pub unsafe fn cudaGraphExecUpdate(
     executable: *mut c_void,
     graph: *mut c_void,
     result: *mut c_void,
-    older_result: *mut c_int,
+    older_result: Out<'_, c_int>,
 ) -> u32 {
     graph_memory::share(graph, executable);
     if loader::runtime_major() <= 11 {
+        // SAFETY: CUDA's contract: a place for a node, or null.
         unsafe {
             put(result.cast::<*mut c_void>(), std::ptr::null_mut());
-            put(older_result, 0);
+            older_result.set(0);
         }
     } else {
+        // SAFETY: CUDA's contract: the structure of this CUDA version, or null.
         unsafe { put(result.cast(), [0_u8; UPDATE_RESULT_BYTES]) };
     }
     SUCCESS
 }
 
-pub unsafe fn cudaGraphLaunch(_executable: *mut c_void, handle: *mut c_void) -> u32 {
+pub fn cudaGraphLaunch(_executable: *mut c_void, handle: *mut c_void) -> u32 {
     match stream::get(handle) {
         Ok(_) => SUCCESS,
         Err(failure) => fail(failure),
@@ -88,70 +92,64 @@ pub unsafe fn cudaGraphLaunch(_executable: *mut c_void, handle: *mut c_void) -> 
 }
 
 /// The nodes of a graph. A captured graph is never empty, because torch warns of an empty one.
-pub unsafe fn cudaGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) -> u32 {
-    if count.is_null() {
-        return fail(INVALID_VALUE);
-    }
+pub fn cudaGraphGetNodes(graph: *mut c_void, nodes: Room<'_, *mut c_void>, count: InOut<'_, usize>) -> u32 {
+    let Some(count) = count.given() else { return fail(INVALID_VALUE) };
     let existing = capture::nodes(graph).max(1) as usize;
     if !nodes.is_null() {
-        let room = unsafe { count.read() };
-        for index in 0..room {
-            let node = if index < existing { handle::fresh() } else { std::ptr::null_mut() };
-            unsafe { nodes.add(index).write(node) };
+        for index in 0..nodes.count() {
+            nodes.set(index, if index < existing { handle::fresh() } else { std::ptr::null_mut() });
         }
     }
-    unsafe { put(count, existing) };
+    count.set(existing);
     SUCCESS
 }
 
 /// How many edges there are: none. The older shapes of the three functions below lack the argument before the count.
-unsafe fn no_edges(newer: *mut usize, older: *mut usize) -> u32 {
+fn no_edges(newer: Out<'_, usize>, older: Out<'_, usize>) -> u32 {
     let count = if loader::runtime_major() >= 13 { newer } else { older };
-    if count.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    unsafe { put(count, 0) };
+    let Some(count) = count.given() else { return fail(INVALID_VALUE) };
+    count.set(0);
     SUCCESS
 }
 
-pub unsafe fn cudaGraphGetEdges(
+pub fn cudaGraphGetEdges(
     _graph: *mut c_void,
     _from: *mut c_void,
     _to: *mut c_void,
-    data: *mut c_void,
-    count: *mut usize,
+    data: Out<'_, usize>,
+    count: Out<'_, usize>,
 ) -> u32 {
-    unsafe { no_edges(count, data.cast()) }
+    no_edges(count, data)
 }
 
-pub unsafe fn cudaGraphNodeGetDependencies(
+pub fn cudaGraphNodeGetDependencies(
     _node: *mut c_void,
     _nodes: *mut c_void,
-    data: *mut c_void,
-    count: *mut usize,
+    data: Out<'_, usize>,
+    count: Out<'_, usize>,
 ) -> u32 {
-    unsafe { no_edges(count, data.cast()) }
+    no_edges(count, data)
 }
 
-pub unsafe fn cudaGraphNodeGetDependentNodes(
+pub fn cudaGraphNodeGetDependentNodes(
     _node: *mut c_void,
     _nodes: *mut c_void,
-    data: *mut c_void,
-    count: *mut usize,
+    data: Out<'_, usize>,
+    count: Out<'_, usize>,
 ) -> u32 {
-    unsafe { no_edges(count, data.cast()) }
+    no_edges(count, data)
 }
 
-pub unsafe fn cudaGraphNodeGetType(_node: *mut c_void, kind: *mut c_int) -> u32 {
+pub fn cudaGraphNodeGetType(_node: *mut c_void, kind: Out<'_, c_int>) -> u32 {
     // 0 is a kernel.
-    unsafe { put(kind, 0) };
+    kind.set(0);
     SUCCESS
 }
 
 /// Adds a node of any kind and hands out its handle. Before CUDA 13 the argument of data about edges was missing, and
 /// the parameters came where the count is now.
 pub unsafe fn cudaGraphAddNode(
-    node: *mut *mut c_void,
+    node: Out<'_, *mut c_void>,
     graph: *mut c_void,
     dependencies: *const c_void,
     data: *const c_void,
@@ -159,28 +157,32 @@ pub unsafe fn cudaGraphAddNode(
     parameters: *mut c_void,
 ) -> u32 {
     let parameters = if loader::runtime_major() >= 13 { parameters } else { count as *mut c_void };
+    // SAFETY: the contract is that of the newer function.
     unsafe { cudaGraphAddNode_v2(node, graph, dependencies, data, count, parameters) }
 }
 
 pub unsafe fn cudaGraphAddNode_v2(
-    node: *mut *mut c_void,
+    node: Out<'_, *mut c_void>,
     graph: *mut c_void,
     _dependencies: *const c_void,
     _data: *const c_void,
     _count: usize,
     parameters: *mut c_void,
 ) -> u32 {
+    // SAFETY: CUDA's contract: parameters, which begin with their kind.
     if !parameters.is_null() && unsafe { parameters.cast::<c_int>().read_unaligned() } == ALLOCATION_NODE {
+        // SAFETY: CUDA's contract: the parameters of the kind lie within the structure.
         let parameters = unsafe { parameters.byte_add(KIND_PARAMETERS) };
+        // SAFETY: these are the parameters of an allocation, as their kind says.
         return unsafe { cudaGraphAddMemAllocNode(node, graph, std::ptr::null(), 0, parameters) };
     }
     capture::add_nodes(graph, 1);
-    unsafe { put(node, handle::fresh()) };
+    node.set(handle::fresh());
     SUCCESS
 }
 
 pub unsafe fn cudaGraphAddMemAllocNode(
-    node: *mut *mut c_void,
+    node: Out<'_, *mut c_void>,
     graph: *mut c_void,
     _dependencies: *const c_void,
     _count: usize,
@@ -190,22 +192,26 @@ pub unsafe fn cudaGraphAddMemAllocNode(
         return fail(INVALID_VALUE);
     }
     let made = handle::fresh();
+    // SAFETY: CUDA's contract: the parameters of an allocation; null was refused.
     let allocated = unsafe { graph_memory::allocate(graph, made, parameters) };
     if allocated.is_ok() {
         capture::add_nodes(graph, 1);
-        unsafe { put(node, made) };
+        node.set(made);
     }
     answer(allocated)
 }
 
 pub unsafe fn cudaGraphMemAllocNodeGetParams(node: *mut c_void, parameters: *mut c_void) -> u32 {
+    // SAFETY: CUDA's contract: a place for the parameters of an allocation, or null.
     if unsafe { graph_memory::parameters(node, parameters) } { SUCCESS } else { fail(INVALID_VALUE) }
 }
 
-pub unsafe fn cudaDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: *mut c_void) -> u32 {
-    let Some(counter) = graph_memory::attribute(ordinal, attribute).filter(|_| !value.is_null()) else {
-        return fail(INVALID_VALUE);
-    };
-    unsafe { put(value.cast::<u64>(), counter) };
-    SUCCESS
+pub fn cudaDeviceGetGraphMemAttribute(ordinal: c_int, attribute: c_int, value: Out<'_, u64>) -> u32 {
+    match (graph_memory::attribute(ordinal, attribute), value.given()) {
+        (Some(counter), Some(value)) => {
+            value.set(counter);
+            SUCCESS
+        }
+        _ => fail(INVALID_VALUE),
+    }
 }

@@ -1,12 +1,13 @@
 //! Fat binaries, kernels, launches and occupancy.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::abi::Bytes12;
+use crate::boundary::{Out, Text};
 use crate::driver::attributes;
 use crate::module::{self, Attributes};
-use crate::runtime::{answer, fail, put};
+use crate::runtime::{answer, fail};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::work::kernel::Launch;
 use crate::{capture, device, registered};
@@ -26,32 +27,31 @@ thread_local! {
     };
 }
 
-pub unsafe fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: *mut c_void) -> c_uint {
+pub fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: *mut c_void) -> c_uint {
     CONFIGURATION.set(Configuration { grid, block, shared, stream });
     0
 }
 
-pub unsafe fn __cudaPopCallConfiguration(
-    grid: *mut Bytes12,
-    block: *mut Bytes12,
-    shared: *mut usize,
-    stream: *mut c_void,
+pub fn __cudaPopCallConfiguration(
+    grid: Out<'_, Bytes12>,
+    block: Out<'_, Bytes12>,
+    shared: Out<'_, usize>,
+    stream: Out<'_, *mut c_void>,
 ) -> u32 {
     let configuration = CONFIGURATION.get();
-    unsafe {
-        put(grid, configuration.grid);
-        put(block, configuration.block);
-        put(shared, configuration.shared);
-        put(stream.cast(), configuration.stream);
-    }
+    grid.set(configuration.grid);
+    block.set(configuration.block);
+    shared.set(configuration.shared);
+    stream.set(configuration.stream);
     SUCCESS
 }
 
 pub unsafe fn __cudaRegisterFatBinary(wrapper: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of nvcc's start-up code: the wrapper of a fat binary.
     unsafe { registered::register(wrapper) }
 }
 
-pub unsafe fn __cudaRegisterFunction(
+pub fn __cudaRegisterFunction(
     binary: *mut c_void,
     function: *const c_char,
     _device_function: *mut c_char,
@@ -66,8 +66,8 @@ pub unsafe fn __cudaRegisterFunction(
     registered::register_kernel(binary, function.cast(), name);
 }
 
-pub unsafe fn __cudaGetKernel(kernel: *mut *mut c_void, function: *const c_void) -> u32 {
-    unsafe { put(kernel, function.cast_mut()) };
+pub fn __cudaGetKernel(kernel: Out<'_, *mut c_void>, function: *const c_void) -> u32 {
+    kernel.set(function.cast_mut());
     SUCCESS
 }
 
@@ -109,6 +109,7 @@ pub unsafe fn cudaLaunchCooperativeKernel(
     shared: usize,
     stream: *mut c_void,
 ) -> u32 {
+    // SAFETY: the contract is that of the plain launch.
     unsafe { cudaLaunchKernel(function, grid, block, arguments, shared, stream) }
 }
 
@@ -139,6 +140,7 @@ pub unsafe fn cudaLaunchKernelExC(
 
 /// `cudaFuncAttributes`, up to the members that all versions share.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct FunctionAttributes {
     shared: usize,
     constant: usize,
@@ -154,92 +156,88 @@ pub struct FunctionAttributes {
 
 /// What a kernel of the program is like. Its code is not looked at: CUB and others ask only for the architecture, to
 /// choose among what they were compiled for.
-pub unsafe fn cudaFuncGetAttributes(to: *mut FunctionAttributes, function: *const c_void) -> u32 {
-    if to.is_null() {
-        return fail(INVALID_VALUE);
-    }
+pub fn cudaFuncGetAttributes(to: Out<'_, FunctionAttributes>, function: *const c_void) -> u32 {
+    let Some(to) = to.given() else { return fail(INVALID_VALUE) };
     let Attributes { max_threads, registers, shared, local, arch } = Attributes::of(function);
     let block = device::current().map_or(49_152, |device| device.description.shared_per_block);
-    unsafe {
-        to.write(FunctionAttributes {
-            shared: shared as usize,
-            constant: 0,
-            local: local as usize,
-            max_threads: max_threads as c_int,
-            registers: registers as c_int,
-            ptx_version: arch as c_int,
-            binary_version: arch as c_int,
-            cache_mode: 0,
-            max_dynamic_shared: block as c_int - shared as c_int,
-            preferred_carveout: -1,
-        });
-    }
+    to.set(FunctionAttributes {
+        shared: shared as usize,
+        constant: 0,
+        local: local as usize,
+        max_threads: max_threads as c_int,
+        registers: registers as c_int,
+        ptx_version: arch as c_int,
+        binary_version: arch as c_int,
+        cache_mode: 0,
+        max_dynamic_shared: block as c_int - shared as c_int,
+        preferred_carveout: -1,
+    });
     SUCCESS
 }
 
-pub unsafe fn cudaGetFuncBySymbol(function: *mut *mut c_void, symbol: *const c_void) -> u32 {
-    unsafe { put(function, symbol.cast_mut()) };
+pub fn cudaGetFuncBySymbol(function: Out<'_, *mut c_void>, symbol: *const c_void) -> u32 {
+    function.set(symbol.cast_mut());
     SUCCESS
 }
 
-pub unsafe fn cudaFuncGetName(name: *mut *const c_char, function: *const c_void) -> u32 {
+pub fn cudaFuncGetName(name: Out<'_, *const c_char>, function: *const c_void) -> u32 {
     let known = module::kernel(function.cast_mut());
-    unsafe { put(name, known.map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr())) };
+    name.set(known.map_or(c"".as_ptr(), |kernel| kernel.name.as_ptr()));
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-    blocks: *mut c_int,
+pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: Out<'_, c_int>,
     function: *const c_void,
     threads: c_int,
     shared: usize,
 ) -> u32 {
-    unsafe { cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0) }
+    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, 0)
 }
 
-pub unsafe fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    blocks: *mut c_int,
+pub fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    blocks: Out<'_, c_int>,
     function: *const c_void,
     threads: c_int,
     shared: usize,
     _flags: c_uint,
 ) -> u32 {
     let kernel = Attributes::of(function);
-    unsafe { put(blocks, attributes::resident_blocks(&kernel, threads, shared)) };
+    blocks.set(attributes::resident_blocks(&kernel, threads, shared));
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyAvailableDynamicSMemPerBlock(
-    bytes: *mut usize,
+pub fn cudaOccupancyAvailableDynamicSMemPerBlock(
+    bytes: Out<'_, usize>,
     _function: *const c_void,
     blocks: c_int,
     _threads: c_int,
 ) -> u32 {
     let shared = device::current().map_or(49_152, |device| device.description.shared_per_sm as usize);
-    unsafe { put(bytes, shared / blocks.max(1) as usize) };
+    bytes.set(shared / blocks.max(1) as usize);
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyMaxPotentialClusterSize(
-    size: *mut c_int,
+pub fn cudaOccupancyMaxPotentialClusterSize(
+    size: Out<'_, c_int>,
     _function: *const c_void,
     _configuration: *const c_void,
 ) -> u32 {
-    unsafe { put(size, 8) };
+    size.set(8);
     SUCCESS
 }
 
-pub unsafe fn cudaOccupancyMaxActiveClusters(
-    clusters: *mut c_int,
+pub fn cudaOccupancyMaxActiveClusters(
+    clusters: Out<'_, c_int>,
     _function: *const c_void,
     _configuration: *const c_void,
 ) -> u32 {
-    unsafe { put(clusters, attributes::max_clusters()) };
+    clusters.set(attributes::max_clusters());
     SUCCESS
 }
 
 pub unsafe fn cudaLibraryLoadData(
-    library: *mut *mut c_void,
+    library: Out<'_, *mut c_void>,
     code: *const c_void,
     _jit_options: *mut c_void,
     _jit_values: *mut *mut c_void,
@@ -248,13 +246,14 @@ pub unsafe fn cudaLibraryLoadData(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the image of a module, or null.
     let loaded = unsafe { module::load(code) };
-    unsafe { put(library, loaded.unwrap_or(std::ptr::null_mut())) };
+    library.set(loaded.unwrap_or(std::ptr::null_mut()));
     answer(loaded.map(drop))
 }
 
-pub unsafe fn cudaLibraryLoadFromFile(
-    library: *mut *mut c_void,
+pub fn cudaLibraryLoadFromFile(
+    library: Out<'_, *mut c_void>,
     _file: *const c_char,
     _jit_options: *mut c_void,
     _jit_values: *mut *mut c_void,
@@ -263,42 +262,36 @@ pub unsafe fn cudaLibraryLoadFromFile(
     _values: *mut *mut c_void,
     _count: c_uint,
 ) -> u32 {
-    unsafe { put(library, module::opaque()) };
+    library.set(module::opaque());
     SUCCESS
 }
 
-pub unsafe fn cudaLibraryUnload(library: *mut c_void) -> u32 {
+pub fn cudaLibraryUnload(library: *mut c_void) -> u32 {
     answer(module::unload(library))
 }
 
-pub unsafe fn cudaLibraryGetKernel(kernel: *mut *mut c_void, library: *mut c_void, name: *const c_char) -> u32 {
-    if name.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    let found = module::function(library, unsafe { CStr::from_ptr(name) });
-    unsafe { put(kernel, found.unwrap_or(std::ptr::null_mut())) };
+pub fn cudaLibraryGetKernel(kernel: Out<'_, *mut c_void>, library: *mut c_void, name: Text<'_>) -> u32 {
+    let Some(name) = name.get() else { return fail(INVALID_VALUE) };
+    let found = module::function(library, name);
+    kernel.set(found.unwrap_or(std::ptr::null_mut()));
     answer(found.map(drop))
 }
 
-pub unsafe fn cudaLibraryGetKernelCount(count: *mut c_uint, library: *mut c_void) -> u32 {
-    unsafe { put(count, module::names(library).len() as c_uint) };
+pub fn cudaLibraryGetKernelCount(count: Out<'_, c_uint>, library: *mut c_void) -> u32 {
+    count.set(module::names(library).len() as c_uint);
     SUCCESS
 }
 
-pub unsafe fn cudaLibraryGetGlobal(
-    address: *mut *mut c_void,
-    size: *mut usize,
+pub fn cudaLibraryGetGlobal(
+    address: Out<'_, *mut c_void>,
+    size: Out<'_, usize>,
     library: *mut c_void,
-    name: *const c_char,
+    name: Text<'_>,
 ) -> u32 {
-    if name.is_null() {
-        return fail(INVALID_VALUE);
-    }
-    let found = module::global(library, unsafe { CStr::from_ptr(name) });
+    let Some(name) = name.get() else { return fail(INVALID_VALUE) };
+    let found = module::global(library, name);
     let (at, bytes) = found.unwrap_or((std::ptr::null_mut(), 0));
-    unsafe {
-        put(address, at);
-        put(size, bytes);
-    }
+    address.set(at);
+    size.set(bytes);
     answer(found.map(drop))
 }

@@ -5,78 +5,77 @@ use std::ffi::{c_int, c_uint, c_void};
 use oomph_ledger::Kind;
 
 use crate::abi::Bytes64;
-use crate::runtime::{answer, fail, put, status};
+use crate::boundary::Out;
+use crate::runtime::{answer, fail, status};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
 use crate::{device, driver, handle, ipc, memory, transfer, virtual_memory};
 
 /// Writes an allocation's address, or null with its failure.
-unsafe fn hand_out(to: *mut *mut c_void, allocated: Result<*mut c_void, u32>) -> u32 {
+fn hand_out(to: Out<'_, *mut c_void>, allocated: Result<*mut c_void, u32>) -> u32 {
     if to.is_null() {
         return fail(INVALID_VALUE);
     }
-    unsafe { put(to, allocated.unwrap_or(std::ptr::null_mut())) };
+    to.set(allocated.unwrap_or(std::ptr::null_mut()));
     answer(allocated.map(drop))
 }
 
-pub unsafe fn cudaMalloc(to: *mut *mut c_void, size: usize) -> u32 {
-    unsafe { hand_out(to, memory::allocate(size, Kind::Malloc)) }
+pub fn cudaMalloc(to: Out<'_, *mut c_void>, size: usize) -> u32 {
+    hand_out(to, memory::allocate(size, Kind::Malloc))
 }
 
-pub unsafe fn cudaMallocManaged(to: *mut *mut c_void, size: usize, _flags: c_uint) -> u32 {
-    unsafe { hand_out(to, memory::allocate(size, Kind::Managed)) }
+pub fn cudaMallocManaged(to: Out<'_, *mut c_void>, size: usize, _flags: c_uint) -> u32 {
+    hand_out(to, memory::allocate(size, Kind::Managed))
 }
 
-pub unsafe fn cudaMallocPitch(to: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) -> u32 {
+pub fn cudaMallocPitch(to: Out<'_, *mut c_void>, pitch: Out<'_, usize>, width: usize, height: usize) -> u32 {
     let row = width.next_multiple_of(512);
-    unsafe { put(pitch, row) };
-    unsafe { hand_out(to, memory::allocate(row.saturating_mul(height), Kind::Malloc)) }
+    pitch.set(row);
+    hand_out(to, memory::allocate(row.saturating_mul(height), Kind::Malloc))
 }
 
-pub unsafe fn cudaFree(pointer: *mut c_void) -> u32 {
+pub fn cudaFree(pointer: *mut c_void) -> u32 {
     if let Err(failure) = device::activate_current() {
         return fail(failure);
     }
     status(memory::free(pointer))
 }
 
-pub unsafe fn cudaHostAlloc(to: *mut *mut c_void, size: usize, _flags: c_uint) -> u32 {
-    unsafe { hand_out(to, memory::allocate_host(size)) }
+pub fn cudaHostAlloc(to: Out<'_, *mut c_void>, size: usize, _flags: c_uint) -> u32 {
+    hand_out(to, memory::allocate_host(size))
 }
 
-pub unsafe fn cudaMallocHost(to: *mut *mut c_void, size: usize) -> u32 {
-    unsafe { hand_out(to, memory::allocate_host(size)) }
+pub fn cudaMallocHost(to: Out<'_, *mut c_void>, size: usize) -> u32 {
+    hand_out(to, memory::allocate_host(size))
 }
 
-pub unsafe fn cudaFreeHost(pointer: *mut c_void) -> u32 {
+pub fn cudaFreeHost(pointer: *mut c_void) -> u32 {
     status(memory::free_host(pointer))
 }
 
-pub unsafe fn cudaHostRegister(pointer: *mut c_void, size: usize, _flags: c_uint) -> u32 {
+pub fn cudaHostRegister(pointer: *mut c_void, size: usize, _flags: c_uint) -> u32 {
     status(memory::register_host(pointer, size))
 }
 
-pub unsafe fn cudaHostUnregister(pointer: *mut c_void) -> u32 {
+pub fn cudaHostUnregister(pointer: *mut c_void) -> u32 {
     status(memory::unregister_host(pointer))
 }
 
-pub unsafe fn cudaHostGetDevicePointer(to: *mut *mut c_void, host: *mut c_void, _flags: c_uint) -> u32 {
-    unsafe { put(to, host) };
+pub fn cudaHostGetDevicePointer(to: Out<'_, *mut c_void>, host: *mut c_void, _flags: c_uint) -> u32 {
+    to.set(host);
     SUCCESS
 }
 
-pub unsafe fn cudaHostGetFlags(flags: *mut c_uint, _host: *mut c_void) -> u32 {
-    unsafe { put(flags, 0) };
+pub fn cudaHostGetFlags(flags: Out<'_, c_uint>, _host: *mut c_void) -> u32 {
+    flags.set(0);
     SUCCESS
 }
 
-pub unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> u32 {
+pub fn cudaMemGetInfo(free: Out<'_, usize>, total: Out<'_, usize>) -> u32 {
     match memory::info() {
         Ok((free_bytes, total_bytes)) => {
-            unsafe {
-                put(free, free_bytes);
-                put(total, total_bytes);
-            }
+            free.set(free_bytes);
+            total.set(total_bytes);
             SUCCESS
         }
         Err(failure) => fail(failure),
@@ -85,6 +84,7 @@ pub unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> u32 {
 
 /// `cudaPointerAttributes`, the same in all versions.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct PointerAttributes {
     kind: c_int,
     device: c_int,
@@ -92,7 +92,7 @@ pub struct PointerAttributes {
     host_pointer: *mut c_void,
 }
 
-pub unsafe fn cudaPointerGetAttributes(attributes: *mut PointerAttributes, pointer: *const c_void) -> u32 {
+pub fn cudaPointerGetAttributes(attributes: Out<'_, PointerAttributes>, pointer: *const c_void) -> u32 {
     const UNREGISTERED: c_int = 0;
     const HOST: c_int = 1;
     const DEVICE: c_int = 2;
@@ -124,11 +124,12 @@ pub unsafe fn cudaPointerGetAttributes(attributes: *mut PointerAttributes, point
             }
         }
     };
-    unsafe { attributes.write(found) };
+    attributes.set(found);
     SUCCESS
 }
 
 pub unsafe fn cudaMemcpy(to: *mut c_void, from: *const c_void, size: usize, _kind: c_int) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -141,6 +142,7 @@ pub unsafe fn cudaMemcpyAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -152,6 +154,7 @@ pub unsafe fn cudaMemcpyPeer(
     _from_device: c_int,
     size: usize,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -165,6 +168,7 @@ pub unsafe fn cudaMemcpyPeerAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested(to, from, size) };
     SUCCESS
 }
@@ -178,6 +182,7 @@ pub unsafe fn cudaMemcpy2D(
     height: usize,
     _kind: c_int,
 ) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, height) };
     SUCCESS
 }
@@ -193,33 +198,37 @@ pub unsafe fn cudaMemcpy2DAsync(
     stream: *mut c_void,
 ) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::requested_2d(to, to_pitch, from, from_pitch, width, height) };
     SUCCESS
 }
 
 /// The address of a device symbol: what the host's own variable of that name is, since no device code ever reads it.
-pub unsafe fn cudaGetSymbolAddress(address: *mut *mut c_void, symbol: *const c_void) -> u32 {
-    unsafe { put(address, symbol.cast_mut()) };
+pub fn cudaGetSymbolAddress(address: Out<'_, *mut c_void>, symbol: *const c_void) -> u32 {
+    address.set(symbol.cast_mut());
     SUCCESS
 }
 
-pub unsafe fn cudaGetSymbolSize(size: *mut usize, _symbol: *const c_void) -> u32 {
-    unsafe { put(size, size_of::<u64>()) };
+pub fn cudaGetSymbolSize(size: Out<'_, usize>, _symbol: *const c_void) -> u32 {
+    size.set(size_of::<u64>());
     SUCCESS
 }
 
 pub unsafe fn cudaMemset(to: *mut c_void, value: c_int, count: usize) -> u32 {
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::fill(to, value as u32 & 0xff, 1, count) };
     SUCCESS
 }
 
 pub unsafe fn cudaMemsetAsync(to: *mut c_void, value: c_int, count: usize, stream: *mut c_void) -> u32 {
     crate::capture::launched(stream);
+    // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
     unsafe { transfer::fill(to, value as u32 & 0xff, 1, count) };
     SUCCESS
 }
 
 pub unsafe fn cudaMemset2D(to: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) -> u32 {
+    // SAFETY: the contract is that of the function with a stream.
     unsafe { cudaMemset2DAsync(to, pitch, value, width, height, std::ptr::null_mut()) }
 }
 
@@ -233,41 +242,42 @@ pub unsafe fn cudaMemset2DAsync(
 ) -> u32 {
     crate::capture::launched(stream);
     for row in 0..height {
+        // SAFETY: CUDA's contract: the program's ranges are as large as the sizes say.
         unsafe { transfer::fill(to.cast::<u8>().wrapping_add(row * pitch).cast(), value as u32 & 0xff, 1, width) };
     }
     SUCCESS
 }
 
 /// An array of CUDA has no address that a program could use, so a handle is all it gets; its bytes are not charged.
-pub unsafe fn cudaMallocArray(
-    array: *mut *mut c_void,
+pub fn cudaMallocArray(
+    array: Out<'_, *mut c_void>,
     _description: *const c_void,
     _width: usize,
     _height: usize,
     _flags: c_uint,
 ) -> u32 {
-    unsafe { put(array, handle::fresh()) };
+    array.set(handle::fresh());
     SUCCESS
 }
 
-pub unsafe fn cudaIpcGetMemHandle(handle: *mut Bytes64, pointer: *mut c_void) -> u32 {
-    status(unsafe { driver::cuIpcGetMemHandle(handle, pointer as u64) })
+pub fn cudaIpcGetMemHandle(handle: Out<'_, Bytes64>, pointer: *mut c_void) -> u32 {
+    status(driver::cuIpcGetMemHandle(handle, pointer as u64))
 }
 
-pub unsafe fn cudaIpcOpenMemHandle(to: *mut *mut c_void, handle: Bytes64, _flags: u32) -> u32 {
+pub fn cudaIpcOpenMemHandle(to: Out<'_, *mut c_void>, handle: Bytes64, _flags: u32) -> u32 {
     let opened = ipc::open(handle);
-    unsafe { put(to, opened.unwrap_or(std::ptr::null_mut())) };
+    to.set(opened.unwrap_or(std::ptr::null_mut()));
     answer(opened.map(drop))
 }
 
-pub unsafe fn cudaIpcCloseMemHandle(pointer: *mut c_void) -> u32 {
+pub fn cudaIpcCloseMemHandle(pointer: *mut c_void) -> u32 {
     answer(ipc::close(pointer))
 }
 
-pub unsafe fn cudaIpcGetEventHandle(handle: *mut Bytes64, event: *mut c_void) -> u32 {
-    status(unsafe { driver::cuIpcGetEventHandle(handle, event) })
+pub fn cudaIpcGetEventHandle(handle: Out<'_, Bytes64>, event: *mut c_void) -> u32 {
+    status(driver::cuIpcGetEventHandle(handle, event))
 }
 
-pub unsafe fn cudaIpcOpenEventHandle(event: *mut *mut c_void, handle: Bytes64) -> u32 {
-    status(unsafe { driver::cuIpcOpenEventHandle(event, handle) })
+pub fn cudaIpcOpenEventHandle(event: Out<'_, *mut c_void>, handle: Bytes64) -> u32 {
+    status(driver::cuIpcOpenEventHandle(event, handle))
 }

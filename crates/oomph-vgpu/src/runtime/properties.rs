@@ -143,11 +143,13 @@ unsafe fn write(to: *mut c_void, ordinal: c_int, layout: Layout) -> u32 {
 /// CUDA 13 gave this name a new layout; before, it was CUDA 11's.
 pub unsafe fn cudaGetDeviceProperties(to: *mut c_void, ordinal: c_int) -> u32 {
     let layout = if loader::runtime_major() >= 13 { Layout::Cuda13 } else { Layout::Cuda11 };
+    // SAFETY: CUDA's contract: a structure of this layout, or null.
     unsafe { write(to, ordinal, layout) }
 }
 
 /// CUDA 12's name for its own layout.
 pub unsafe fn cudaGetDeviceProperties_v2(to: *mut c_void, ordinal: c_int) -> u32 {
+    // SAFETY: CUDA's contract: a structure of this layout, or null.
     unsafe { write(to, ordinal, Layout::Cuda12) }
 }
 

@@ -1,0 +1,73 @@
+//! Objects that this library makes and programs hold by their addresses.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use super::{Any, FromC};
+
+/// An object of this library that programs hold by its address.
+///
+/// # Safety
+/// [`Object::is_live`] must be sound to call on an object that another thread uses: what it looks at is not written
+/// through `&self` but atomically.
+pub unsafe trait Object: Sized {
+    /// Whether the object's mark says that this is one of its kind, and was not destroyed.
+    fn is_live(&self) -> bool;
+}
+
+/// Hands an object out; the program holds it until it is taken back by [`Handle::take`].
+pub fn hand_out<T: Object>(object: T) -> *mut c_void {
+    Box::into_raw(Box::new(object)).cast()
+}
+
+/// The handle of an object of this library, or null. The program promises that it was made by [`hand_out`] and not
+/// destroyed; the object's mark catches the mistakes that are usual.
+#[derive(Debug)]
+pub struct Handle<'a, T> {
+    at: *mut T,
+    call: PhantomData<&'a T>,
+}
+
+impl<T> FromC<Any> for Handle<'_, T> {
+    #[inline(always)]
+    unsafe fn from_c(pointer: *mut c_void) -> Self {
+        Handle { at: pointer.cast(), call: PhantomData }
+    }
+}
+
+impl<T: Object> Handle<'_, T> {
+    /// Whether the program passed nothing.
+    pub fn is_null(&self) -> bool {
+        self.at.is_null()
+    }
+
+    /// The handle as a number, for what is done after the call.
+    pub fn address(&self) -> usize {
+        self.at as usize
+    }
+
+    /// The object.
+    pub fn get(&self) -> Option<&T> {
+        if self.at.is_null() || !self.at.is_aligned() {
+            return None;
+        }
+        // SAFETY: see the module's description and the handle's. The objects' fields that change are atomic, or changed
+        // through `edit`, which has the handle to itself.
+        let object = unsafe { &*self.at };
+        object.is_live().then_some(object)
+    }
+
+    /// The object, to be changed. Its kind of object is one that CUDA lets a program use in one thread at a time.
+    pub fn edit(&mut self) -> Option<&mut T> {
+        self.get()?;
+        // SAFETY: as for `get`; the program uses the object nowhere else during the call.
+        Some(unsafe { &mut *self.at })
+    }
+
+    /// Takes an object back that the program gives up.
+    pub fn take(self) -> Option<Box<T>> {
+        self.get()?;
+        // SAFETY: as for `get`; the address came from `hand_out`, as the object's mark said.
+        Some(unsafe { Box::from_raw(self.at) })
+    }
+}
