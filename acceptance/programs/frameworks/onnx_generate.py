@@ -58,7 +58,7 @@ def generate(session, args):
             binding.bind_output(f"present_{name}", "cuda")
         binding.bind_output("logits", "cpu")
         session.run_with_iobinding(binding)
-        logits, *present = binding.get_outputs()
+        *present, logits = binding.get_outputs()
         past = dict(zip(names, present))
         ids = logits.numpy()[:, -1:].argmax(-1).repeat(args.chunk, 1)
         if step % 8 == 0:

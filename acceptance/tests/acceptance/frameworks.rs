@@ -49,6 +49,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("tensorflow", "a-whole-set-goes-in-pieces", tensorflow_pieces),
     ("tensorflow", "a-full-card-is-told-with-the-line-and-the-need", tensorflow_oom),
     ("tensorflow", "a-limit-of-the-program-is-kept", tensorflow_limit),
+    ("tensorflow", "shapes-that-are-computed-have-values", tensorflow_sizes),
     ("tensorflow", "imported-and-not-used", tensorflow_unused),
     ("onnxruntime", "runs-on-the-card", onnx_fits),
     ("onnxruntime", "a-full-card-is-told-with-the-line", onnx_oom),
@@ -367,6 +368,14 @@ fn tensorflow_tape() -> Result<()> {
     let program = ["acceptance/programs/frameworks/tensorflow_tape.py"];
     let (finished, report) = finish(Run::json("rtx-3060", TENSORFLOW)?.args(["--vram", "4GiB"]).program(&program))?;
     dies_at(&finished, &report, program[0], "model(test_images, training=False)")
+}
+
+fn tensorflow_sizes() -> Result<()> {
+    // The length of its sentences changes, so that its functions compute shapes as they run, and assert that they agree.
+    let program = ["acceptance/programs/frameworks/tensorflow_seq2seq.py", "--batch-size", "8"];
+    let (finished, report) = run("rtx-4090", TENSORFLOW, &program)?;
+    finished.ensure(report["verdict"] == "fits", format!("the verdict is {}", report["verdict"]))?;
+    finished.ensure(report["steps"] == 18, format!("{} steps", report["steps"]))
 }
 
 fn tensorflow_limit() -> Result<()> {
