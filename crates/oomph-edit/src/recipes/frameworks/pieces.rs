@@ -176,7 +176,7 @@ fn cut(call: Call<'_>, arguments: &[Node<'_>], names: &Names) -> String {
     text
 }
 
-/// Whether a call is that of something that the program made and that is no function of its own: a model.
+/// Whether a call is that of something that the program made and that is not a function of its own: a model.
 fn is_model(program: &Program, call: &Call<'_>) -> bool {
     call.function.kind() == "identifier"
         && !assigned_anywhere(program, call.path()).is_empty()
