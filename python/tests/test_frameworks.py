@@ -12,7 +12,7 @@ import unittest.mock
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph import record, sites
-from oomph.frameworks import described, jax, keras, kept, onnxruntime, watch, xgboost
+from oomph.frameworks import described, jax, keras, kept, onnxruntime, tensorflow, watch, xgboost
 from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 
 
@@ -33,6 +33,18 @@ class Sizes(unittest.TestCase):
             ("", 0),
         ):
             self.assertEqual(watch.requested_of(text), size, text)
+
+
+class Assertions(unittest.TestCase):
+    def test_what_a_card_would_compute_is_not_asserted(self):
+        asserted = []
+        module = types.SimpleNamespace(Assert=lambda condition, data: asserted.append(condition))
+        fake = types.SimpleNamespace(no_op=lambda: "nothing", is_symbolic_tensor=lambda value: value == "symbolic")
+        tensorflow._pass_assertions(module)
+        with unittest.mock.patch.dict(sys.modules, {"tensorflow": fake}):
+            self.assertEqual(module.Assert("symbolic", []), "nothing")
+            module.Assert(False, [])
+        self.assertEqual(asserted, [False])
 
 
 class Errors(unittest.TestCase):

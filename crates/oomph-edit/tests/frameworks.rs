@@ -284,3 +284,100 @@ fn vllm_scripts_get_its_own_arguments() {
     assert!(serving(script, &[], "tensor-parallel").is_err(), "there is one card");
     assert!(program("class LLM: pass\nllm = LLM('x')\n", &[]).served().is_none());
 }
+
+/// The lines that `in-pieces` puts into a program that ran out at the line with this text.
+fn in_pieces(text: &str, at: &str) -> Result<Vec<String>, String> {
+    let before = program(text, &[]);
+    let line = text.lines().position(|line| line.contains(at)).expect("the line is there") + 1;
+    let facts = Facts { capability: (8, 0), died_at: Some((SCRIPT.into(), line)), ..Facts::default() };
+    let placed = before.apply("in-pieces", Amount { by: Some(16) }, &facts).map_err(|error| error.to_string())?;
+    let patch = placed.program.patch_since(&before, Path::new("/p"));
+    let added = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++"));
+    Ok(added.map(str::to_owned).collect())
+}
+
+#[test]
+fn a_session_is_given_a_whole_array_in_pieces() {
+    let text = "import numpy as np\nimport onnxruntime as ort\ns = ort.InferenceSession('m.onnx')\n\
+                masks = s.run(['mask'], {'scan': scans, 'size': sizes})[0]\n";
+    assert_eq!(
+        in_pieces(text, "masks =").unwrap(),
+        [
+            "+rows = len(scans) // 16 + 1",
+            "+masks = [np.concatenate(parts) for parts in zip(*(s.run(['mask'], {'scan': scans[row:row + rows], \
+             'size': sizes[row:row + rows]}) for row in range(0, len(scans), rows)))][0]",
+        ]
+    );
+    // A scalar, or a part of an array, has no samples that could be cut.
+    assert!(in_pieces(&text.replace("sizes", "0.5"), "masks =").is_err());
+    assert!(in_pieces(&text.replace("': scans", "': scans[:, y:y + 8]"), "masks =").is_err());
+}
+
+#[test]
+fn a_model_of_tensorflow_is_given_a_test_set_in_pieces() {
+    let text = "import tensorflow as tf\nmodel = tf.keras.Sequential(layers)\n\
+                def test(x, row):\n    logits = model(x, training=False)\n    return logits\n\
+                def step(x):\n    with tf.GradientTape() as tape:\n        loss = model(x)\n    return loss\n\
+                value = step(x)\nfeatures = tf.constant(found)\n\
+                far = tf.norm(features[:, None] - features[None], axis=-1)\n";
+    assert_eq!(
+        in_pieces(text, "logits = model").unwrap(),
+        [
+            "+    rows = len(x) // 16 + 1",
+            "+    logits = tf.concat([model(x[begin:begin + rows], training=False) \
+             for begin in range(0, len(x), rows)], axis=0)",
+        ]
+    );
+    assert_eq!(
+        in_pieces(text, "far =").unwrap(),
+        [
+            "+rows = len(features) // 16 + 1",
+            "+far = tf.concat([tf.norm(features[begin:begin + rows, None] - features[None], axis=-1) \
+             for begin in range(0, len(features), rows)], axis=0)",
+        ]
+    );
+    for training in ["loss = model", "value = step"] {
+        assert!(in_pieces(text, training).is_err(), "{training}");
+    }
+}
+
+#[test]
+fn a_function_of_jax_is_given_a_test_set_in_pieces() {
+    let text = "import jax\nimport jax.numpy as jnp\n\
+                @jax.jit\ndef evaluate(state, x, y):\n    return (state.apply_fn(x).argmax(-1) == y).mean()\n\
+                def embed(params, x):\n    return x @ params\n\
+                fast = jax.jit(embed)\n\
+                @jax.jit\ndef step(params, x):\n    return params - jax.grad(loss)(params, x)\n\
+                params = step(params, x)\n\
+                accuracy = evaluate(state, x, y)\nfeatures = fast(params, x)\n";
+    assert_eq!(
+        in_pieces(text, "accuracy =").unwrap(),
+        [
+            "+rows = len(x) // 16 + 1",
+            "+accuracy = sum(evaluate(state, x[row:row + rows], y[row:row + rows]) * len(x[row:row + rows]) \
+             for row in range(0, len(x), rows)) / len(x)",
+        ]
+    );
+    assert_eq!(
+        in_pieces(text, "features =").unwrap(),
+        [
+            "+rows = len(x) // 16 + 1",
+            "+features = jnp.concatenate([fast(params, x[row:row + rows]) for row in range(0, len(x), rows)])",
+        ]
+    );
+    assert!(in_pieces(text, "params = step").is_err());
+}
+
+#[test]
+fn flax_computes_in_16_bits() {
+    let text = "import jax.numpy as jnp\nfrom flax import linen as nn\n\
+                class Net(nn.Module):\n    @nn.compact\n    def __call__(self, x):\n\
+                \x20       x = nn.relu(nn.Dense(8)(x))\n        return nn.Dense(2, dtype=jnp.float32)(x)\n";
+    let lines = changed(&program(text, &[]), "autocast");
+    assert_eq!(
+        lines,
+        ["-        x = nn.relu(nn.Dense(8)(x))", "+        x = nn.relu(nn.Dense(8, dtype=jnp.bfloat16)(x))"]
+    );
+    let plain = "import jax\nimport jax.numpy as jnp\nx = jnp.ones(8)\n";
+    assert!(placed(&program(plain, &[]), "autocast", 8).is_err());
+}

@@ -207,11 +207,34 @@ class TensorFlowWatcher(FrameworkWatcher):
             ends.stop(self.record, reason)
 
 
+def _compute_sizes_on_the_host(tensorflow):
+    """Have functions compute small integers on the host, where they have values.
+
+    TensorFlow multiplies the sizes of a shape that is not known before the run by a kernel, and reads the result back. No
+    kernel runs on a virtual card, so the shape would be 0 and the program would fail. The tensors have a few bytes each.
+    """
+    tensorflow.config.optimizer.set_experimental_options({"pin_to_host_optimization": True})
+
+
+def _pass_assertions(module):
+    """Leave assertions out of functions: what the card would have to compute for them has no value here."""
+    original = module.Assert
+
+    @functools.wraps(original)
+    def Assert(condition, *args, **kwargs):
+        tensorflow = sys.modules["tensorflow"]
+        return tensorflow.no_op() if tensorflow.is_symbolic_tensor(condition) else original(condition, *args, **kwargs)
+
+    module.Assert = Assert
+
+
 def install(tensorflow, record, config):
     """Attach to a TensorFlow that has just been imported."""
     record.frameworks["tensorflow"] = str(tensorflow.__version__)
     watcher = TensorFlowWatcher(record, config)
     watcher.attach()
+    hook.guarded(_compute_sizes_on_the_host, tensorflow)
+    hook.on_import("tensorflow.python.ops.control_flow_assert", _pass_assertions)
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
     hook.on_import("tensorflow.python.eager.backprop", watcher.watch_tape)

@@ -10,7 +10,7 @@ use crate::source::{around, function_of, within};
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};
-use super::{alias, around_expression, kept, partial};
+use super::{alias, around_expression, kept, partial, pieces};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -22,6 +22,8 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("eval-batch", smaller_evaluation),
     ("collect-on-host", kept::jax),
     ("eval-accumulation", kept::jax),
+    ("in-pieces", pieces::jax),
+    ("autocast", autocast),
 ];
 
 /// The arguments that say how many samples are worked on at a time.
@@ -307,6 +309,47 @@ fn reassigned(program: &Program, name: &str) -> Vec<usize> {
         });
     }
     common.unwrap_or_default()
+}
+
+/// The layers of Flax compute in 16 bits; their weights stay in 32.
+fn autocast(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    const LAYERS: &[&str] = &[
+        "Dense",
+        "DenseGeneral",
+        "Einsum",
+        "Linear",
+        "LinearGeneral",
+        "Conv",
+        "ConvTranspose",
+        "Embed",
+        "SelfAttention",
+        "MultiHeadAttention",
+        "MultiHeadDotProductAttention",
+        "LayerNorm",
+        "RMSNorm",
+        "GroupNorm",
+        "BatchNorm",
+    ];
+    if own::switch_on(draft, |name| matches!(name, "mixedprecision" | "amp" | "bf16" | "halfprecision")) {
+        return Ok(());
+    }
+    for call in draft.program.calls() {
+        let source = call.at.source;
+        let object = call.object().map(|object| source.of(object));
+        let of_flax =
+            object.is_some() && ["flax.linen", "flax.nnx"].into_iter().any(|module| alias(source, module) == object);
+        let Some(numpy) = alias(source, "jax.numpy").filter(|_| of_flax && LAYERS.contains(&call.name())) else {
+            continue;
+        };
+        if call.keyword("dtype").is_none() {
+            draft.edit(call.at.file, Way::Argument, call.adding("dtype", &format!("{numpy}.bfloat16")));
+        }
+    }
+    if draft.is_empty() {
+        return cannot("no layer of Flax was found that computes in 32 bits");
+    }
+    draft.notes.push("Compute the loss in float32: logits.astype(jnp.float32).".to_owned());
+    Ok(())
 }
 
 fn tuple(places: &[usize]) -> String {

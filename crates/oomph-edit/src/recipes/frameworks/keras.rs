@@ -8,7 +8,7 @@ use crate::source::Source;
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};
-use super::{after_imports, alias, kept};
+use super::{after_imports, alias, kept, pieces};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -18,6 +18,7 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("eval-batch", smaller_evaluation),
     ("collect-on-host", kept::tensorflow),
     ("eval-accumulation", kept::tensorflow),
+    ("in-pieces", pieces::tensorflow),
     ("autocast", |draft| policy(draft, true)),
     ("pure-bf16", |draft| policy(draft, false)),
 ];

@@ -4,6 +4,7 @@ mod jax;
 mod kept;
 mod keras;
 mod onnx_runtime;
+mod pieces;
 mod places;
 mod serving;
 

@@ -11,7 +11,7 @@ use crate::source::statement_of;
 
 use super::super::{Recipe, cannot};
 use super::places::divide;
-use super::{alias, kept};
+use super::{alias, kept, pieces};
 
 /// What can be placed.
 pub const RECIPES: &[(&str, Recipe)] = &[
@@ -22,6 +22,7 @@ pub const RECIPES: &[(&str, Recipe)] = &[
     ("half-weights", half),
     ("collect-on-host", kept::onnx_runtime),
     ("eval-accumulation", kept::onnx_runtime),
+    ("in-pieces", pieces::onnx_runtime),
 ];
 
 const PROVIDER: &str = "CUDAExecutionProvider";

@@ -1,0 +1,249 @@
+//! Gives the call that ran out of memory its samples in pieces, where it is given a whole data set at once.
+//!
+//! The results are joined again, so that what follows gets what it got before. A call that trains is left alone: its
+//! result does not come of the pieces.
+
+use tree_sitter::Node;
+
+use crate::calls::Call;
+use crate::edit::{Edit, import};
+use crate::names::assigned_anywhere;
+use crate::program::{At, CannotPlace, Draft, Program, Way};
+use crate::source::{Source, around, within};
+
+use super::super::cannot;
+use super::alias;
+
+/// The names that a piece gets: the number of its samples, and the first of them.
+struct Names {
+    count: &'static str,
+    first: &'static str,
+}
+
+impl Names {
+    /// Names that the file does not use.
+    fn fresh(source: &Source) -> Option<Self> {
+        let used = |name: &str| source.all("identifier").into_iter().any(|node| source.of(node) == name);
+        let free = |names: [&'static str; 3]| names.into_iter().find(|name| !used(name));
+        Some(Self { count: free(["rows", "at_once", "piece_rows"])?, first: free(["row", "begin", "piece_start"])? })
+    }
+
+    /// The samples of a piece: `row:row + rows`.
+    fn slice(&self) -> String {
+        format!("{0}:{0} + {1}", self.first, self.count)
+    }
+
+    /// The loop over the pieces of some data.
+    fn over(&self, data: &str) -> String {
+        format!("for {} in range(0, len({data}), {})", self.first, self.count)
+    }
+}
+
+/// What takes the place of an expression, and the data that is cut.
+struct Cut<'a> {
+    place: Node<'a>,
+    text: String,
+    data: &'a str,
+}
+
+/// `session.run(names, {"pixels": images})` becomes a run for each piece; the results are joined output by output.
+pub fn onnx_runtime(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let (statement, names) = dying(draft)?;
+    let source = statement.source;
+    let known = alias(source, "numpy");
+    let numpy = known.unwrap_or("numpy");
+    let found = calls(statement).find_map(|call| {
+        let feed =
+            call.argument("input_feed", 1).filter(|feed| call.name() == "run" && feed.node.kind() == "dictionary")?;
+        let count = feed.node.named_child_count();
+        let pairs: Vec<Node<'_>> = (0..count).filter_map(|place| feed.node.named_child(place)).collect();
+        let values: Vec<Node<'_>> = pairs.iter().filter_map(|pair| pair.child_by_field_name("value")).collect();
+        let whole = values.len() == pairs.len() && values.iter().all(|value| value.kind() == "identifier");
+        let data = source.of(*values.first().filter(|_| whole)?);
+        let run = cut(call, &values, &names);
+        let text = format!("[{numpy}.concatenate(parts) for parts in zip(*({run} {}))]", names.over(data));
+        Some(Cut { place: call.at.node, text, data })
+    });
+    let Some(found) = found else { return cannot("the line that ran out gives no session a whole array") };
+    if known.is_none() {
+        let Some(edit) = import(source, "import numpy") else {
+            return cannot("the imports of the program were not found");
+        };
+        draft.edit_once(statement.file, Way::Code, edit);
+    }
+    write(draft, statement, &names, &found)
+}
+
+/// `logits = model(images)` becomes a call for each piece.
+pub fn tensorflow(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let (statement, names) = dying(draft)?;
+    let Some(tensorflow) = alias(statement.source, "tensorflow") else {
+        return cannot("the file does not import TensorFlow");
+    };
+    let taped = around(statement.node)
+        .any(|node| node.kind() == "with_statement" && statement.source.of(node).contains("GradientTape"));
+    if taped {
+        return cannot("the line that ran out is recorded for a gradient");
+    }
+    let join = |text: String| format!("{tensorflow}.concat([{text}], axis=0)");
+    let found = calls(statement).find_map(|call| {
+        let trains = call.value("training").is_some_and(|value| value.text() == "True");
+        let first = call.positional().first().copied().filter(|first| first.kind() == "identifier")?;
+        if trains || !is_model(draft.program, &call) {
+            return None;
+        }
+        let data = statement.source.of(first);
+        let text = join(format!("{} {}", cut(call, &[first], &names), names.over(data)));
+        Some(Cut { place: call.at.node, text, data })
+    });
+    let Some(found) = found.or_else(|| pairs(statement, &names, join)) else {
+        return cannot("the line that ran out gives no model a whole set");
+    };
+    write(draft, statement, &names, &found)
+}
+
+/// `features = embed(params, images)` becomes a call for each piece; a mean over all is the weighted mean of theirs.
+pub fn jax(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    let (statement, names) = dying(draft)?;
+    let source = statement.source;
+    let Some(numpy) = alias(source, "jax.numpy") else { return cannot("the file does not import jax.numpy") };
+    let join = |text: String| format!("{numpy}.concatenate([{text}])");
+    let found = calls(statement).find_map(|call| {
+        let function = function_of(draft.program, &call)?;
+        let given = call.positional();
+        let samples: Vec<Node<'_>> =
+            given.into_iter().filter(|node| node.kind() == "identifier" && !is_state(source.of(*node))).collect();
+        let data = source.of(*samples.first()?);
+        // What a step of a training gives back replaces what it was given.
+        let target = around(call.at.node)
+            .find(|node| node.kind() == "assignment")
+            .and_then(|node| node.child_by_field_name("left"));
+        let replaces = target.is_some_and(|target| {
+            let names: Vec<&str> = once_and_within(target).map(|node| source.of(node)).collect();
+            call.positional().iter().any(|node| names.contains(&source.of(*node)))
+        });
+        if replaces || function.text().contains("grad(") {
+            return None;
+        }
+        let (one, over) = (cut(call, &samples, &names), names.over(data));
+        let text = match reduces(function) {
+            Some("mean") => format!("sum({one} * len({data}[{}]) {over}) / len({data})", names.slice()),
+            Some(_) => format!("sum({one} {over})"),
+            None => join(format!("{one} {over}")),
+        };
+        Some(Cut { place: call.at.node, text, data })
+    });
+    let Some(found) = found.or_else(|| pairs(statement, &names, join)) else {
+        return cannot("the line that ran out gives no function a whole set");
+    };
+    write(draft, statement, &names, &found)
+}
+
+/// The statement that ran out of memory, and names for its pieces.
+fn dying<'a>(draft: &Draft<'a>) -> Result<(At<'a>, Names), CannotPlace> {
+    let program = draft.program;
+    let place = draft.facts.died_at.as_ref().and_then(|(file, line)| {
+        let (file, source) = program.file(file)?;
+        let node = source.statements_at(*line).pop()?;
+        Some(At { file, source, node })
+    });
+    let Some(statement) = place.filter(|at| matches!(at.node.kind(), "expression_statement" | "return_statement"))
+    else {
+        return cannot("the line that ran out is not known, or holds no single expression");
+    };
+    match Names::fresh(statement.source) {
+        Some(names) => Ok((statement, names)),
+        None => cannot("no name for the pieces is free"),
+    }
+}
+
+/// The calls of a statement, the outermost first; those of functions that it defines are not among them.
+fn calls(statement: At<'_>) -> impl Iterator<Item = Call<'_>> {
+    within(statement.node).filter(|node| node.kind() == "call").filter_map(move |node| Call::of(statement.with(node)))
+}
+
+fn once_and_within(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    within(node).filter(|node| node.kind() == "identifier")
+}
+
+/// The text of a call with a slice of each of these arguments.
+fn cut(call: Call<'_>, arguments: &[Node<'_>], names: &Names) -> String {
+    let mut text = call.at.text().to_owned();
+    let start = call.at.node.start_byte();
+    for node in arguments.iter().rev() {
+        text.insert_str(node.end_byte() - start, &format!("[{}]", names.slice()));
+    }
+    text
+}
+
+/// Whether a call is that of something that the program made and that is not a function of its own: a model.
+fn is_model(program: &Program, call: &Call<'_>) -> bool {
+    call.function.kind() == "identifier"
+        && !assigned_anywhere(program, call.path()).is_empty()
+        && function_of(program, call).is_none()
+}
+
+/// The function of the program that a call runs, also where a compiled one has a name of its own: `f = jax.jit(g)`.
+fn function_of<'a>(program: &'a Program, call: &Call<'_>) -> Option<At<'a>> {
+    let named = |name: &str| {
+        program.all("function_definition").into_iter().find(|function| {
+            function.node.child_by_field_name("name").is_some_and(|node| function.source.of(node) == name)
+        })
+    };
+    if call.function.kind() != "identifier" {
+        return None;
+    }
+    named(call.path()).or_else(|| {
+        let made = assigned_anywhere(program, call.path()).into_iter().filter_map(Call::of);
+        made.filter(|made| matches!(made.name(), "jit" | "pjit" | "function"))
+            .find_map(|made| named(made.argument("fun", 0)?.text()))
+    })
+}
+
+/// What is given to a function with the samples, and has none: weights, states, keys.
+fn is_state(name: &str) -> bool {
+    const WORDS: &[&str] =
+        &["param", "state", "model", "variables", "weight", "key", "rng", "opt", "config", "args", "stats", "layers"];
+    let name = name.to_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Whether a function gives back the mean or the sum over its samples.
+fn reduces(function: At<'_>) -> Option<&'static str> {
+    let returned = within(function.node).filter(|node| node.kind() == "return_statement").last()?;
+    let text = function.source.of(returned);
+    ["mean", "sum"].into_iter().find(|name| text.ends_with(&format!(".{name}()")))
+}
+
+/// `norm(x[:, None] - y[None])` compares each with each: the rows of the first are cut, and the rows of the result joined.
+fn pairs<'a>(statement: At<'a>, names: &Names, join: impl Fn(String) -> String) -> Option<Cut<'a>> {
+    let assignment = statement.node.named_child(0).filter(|node| node.kind() == "assignment")?;
+    let place = assignment.child_by_field_name("right")?;
+    let source = statement.source;
+    let cut = within(place).filter(|node| node.kind() == "subscript").find_map(|node| {
+        let value = node.child_by_field_name("value").filter(|value| value.kind() == "identifier")?;
+        let (rows, new) = (node.named_child(1)?, node.named_child(2)?);
+        let is_new = source.of(new) == "None" || source.of(new).ends_with("newaxis");
+        (source.of(rows) == ":" && is_new).then_some((value, rows))
+    });
+    let (value, rows) = cut?;
+    let data = source.of(value);
+    let mut text = source.of(place).to_owned();
+    let start = place.start_byte();
+    text.replace_range(rows.start_byte() - start..rows.end_byte() - start, &names.slice());
+    Some(Cut { place, text: join(format!("{text} {}", names.over(data))), data })
+}
+
+/// Writes the pieces, and above them how many samples there are in each.
+fn write(draft: &mut Draft<'_>, statement: At<'_>, names: &Names, cut: &Cut<'_>) -> Result<(), CannotPlace> {
+    let by = draft.amount.by.unwrap_or(4).max(2);
+    let source = statement.source;
+    let Some(lines) = source.whole_lines(statement.node, statement.node) else {
+        return cannot("the line that ran out holds other statements too");
+    };
+    let indentation = source.indentation(statement.node);
+    let line = format!("{indentation}{} = len({}) // {by} + 1{}", names.count, cut.data, source.newline());
+    draft.edit(statement.file, Way::Code, Edit::insert(lines.start, line));
+    draft.edit(statement.file, Way::Code, Edit::replace(cut.place, cut.text.clone()));
+    Ok(())
+}
