@@ -188,6 +188,8 @@ class Llama(unittest.TestCase):
             with unittest.mock.patch.object(llama, "refusals", lambda: 0):
                 self.assertFalse(watcher.is_oom(ValueError(text)))
         self.assertEqual(llama.refusals(), 0)
+        # Cython's frames have the path that its author had.
+        self.assertFalse(sites.is_user_file("cyllama/llama/llama_cpp.pyx"))
 
 
 class Kept(unittest.TestCase):
