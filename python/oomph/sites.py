@@ -57,6 +57,9 @@ def is_user_file(filename):
     path = os.path.abspath(filename)
     if path.startswith(_OWN):
         return False
+    # What was compiled by Cython names its source as its author had it, seldom as a file that is here.
+    if filename.endswith((".pyx", ".pxi")) and not os.path.isfile(path):
+        return False
     if "/site-packages/" in path or "/dist-packages/" in path:
         return False
     base = os.path.basename(os.path.dirname(path))

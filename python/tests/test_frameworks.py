@@ -156,6 +156,54 @@ class Sessions(unittest.TestCase):
         self.assertIn("gpu_mem_limit, 1.00 GiB", self.watcher.record.warnings[0])
 
 
+class Numba(unittest.TestCase):
+    def test_an_allocation_names_the_users_line_while_it_is_under_way(self):
+        from oomph.frameworks import numba
+
+        seen = []
+
+        class Context:
+            def memalloc(self, size):
+                seen.append(("asked", size))
+                raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY")
+
+        driver = types.SimpleNamespace(Context=Context, host_to_device=lambda target, source: seen.append("copied"))
+        numba.name_lines(driver, lambda *place: seen.append(place))
+        with unittest.mock.patch.object(sites, "is_user_file", lambda name: name == __file__):
+            with self.assertRaises(RuntimeError):
+                driver.Context().memalloc(7)
+            line = sys._getframe().f_lineno - 1
+            driver.host_to_device(1, 2)
+        here = os.path.abspath(__file__).encode()
+        name = b"test_an_allocation_names_the_users_line_while_it_is_under_way"
+        self.assertEqual(seen[:3], [(here, line, name), ("asked", 7), (None, 0, None)])
+        self.assertEqual(seen[3:], [(here, line + 2, name), "copied", (None, 0, None)])
+
+    def test_arrays_on_the_card_are_seen_in_containers(self):
+        from oomph.frameworks import numba
+
+        watcher = numba.NumbaWatcher(record.Record("/nonexistent"), ("cuda_error_out_of_memory",))
+        array = types.SimpleNamespace(__cuda_memory__=True, alloc_size=4096)
+        self.assertEqual(list(watcher.on_card([array, 3])), [(id(array), 4096)])
+        self.assertTrue(watcher.is_oom(RuntimeError("[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY")))
+
+
+class Llama(unittest.TestCase):
+    def test_a_model_that_cannot_be_loaded_is_for_lack_of_memory_where_the_card_refused(self):
+        from oomph.frameworks import llama
+
+        watcher = llama.LlamaWatcher(record.Record("/nonexistent"), llama._TEXTS)
+        for text in ("Failed to load model from file: model.gguf", "Failed to create llama_context"):
+            with unittest.mock.patch.object(llama, "refusals", lambda: 1):
+                self.assertTrue(watcher.is_oom(ValueError(text)))
+                self.assertFalse(watcher.is_oom(ValueError("no such file")))
+            with unittest.mock.patch.object(llama, "refusals", lambda: 0):
+                self.assertFalse(watcher.is_oom(ValueError(text)))
+        self.assertEqual(llama.refusals(), 0)
+        # Cython's frames have the path that its author had.
+        self.assertFalse(sites.is_user_file("cyllama/llama/llama_cpp.pyx"))
+
+
 class Kept(unittest.TestCase):
     """Containers that grow on the card: seen in the frames of an error, by the program's own lines."""
 

@@ -45,7 +45,33 @@ pub fn trials() -> Vec<Trial> {
     });
     let sent = tried("harm::nothing-is-sent", move || nothing_is_sent().map_err(failed));
     let forks = tried("harm::forked-children-have-no-card", move || forked_children_have_no_card().map_err(failed));
-    changes.chain([sent, forks]).collect()
+    let exports = FLOORS.iter().filter(|(_, floor)| *floor != FENCE).map(|(name, floor)| {
+        tried(format!("harm::an-export-is-read-by-machine-code-{name}"), move || {
+            an_export_is_read_by_machine_code(floor).map_err(failed)
+        })
+    });
+    changes.chain(exports).chain([sent, forks]).collect()
+}
+
+/// A model that the program exports is there for a reader in C++, byte for byte, and is gone when the run has ended.
+fn an_export_is_read_by_machine_code(floor: &str) -> Result<()> {
+    let run = Run::json("rtx-3060", TORCH_2_15)?.env("OOMPH_PRIVATE_VIEW", floor).args(["--no-probe", "--until-exit"]);
+    let model = run.folder().join("model.pt");
+    let path = model.to_str().context("the temporary folder has no plain name")?.to_owned();
+    let mut run = run.program(&["exported.py", &path]);
+    let finished = run.finish()?;
+    let report = finished.report()?;
+    if report["writes"]["kept_away_by"] == "hook" {
+        eprintln!("harm: passed over, because the kernel gives no private view: {}", report["writes"]["reason"]);
+        return Ok(());
+    }
+    finished.ensure(report["verdict"] == "fits", format!("the verdict is {}", report["verdict"]))?;
+    let number = |name: &str| finished.printed_number(name);
+    let (written, read) = (number("written_bytes")?, number("read_bytes")?);
+    finished.ensure(written > 0 && read == written, format!("{written} bytes were written, {read} read"))?;
+    finished.ensure(number("read_sum")? == number("written_sum")?, "the reader saw other bytes")?;
+    ensure!(!model.exists(), "{} was left", model.display());
+    Ok(())
 }
 
 /// As on a real driver: `CUDA_ERROR_NOT_INITIALIZED` (3) in children of a process that used CUDA. What needs none works.

@@ -76,7 +76,7 @@ pub struct Pool {
 pub struct CodePlace {
     /// The program or library; empty where it is not known.
     pub module: String,
-    /// The address in the file's own terms, counted from its first byte in memory.
+    /// The address in the file's own terms, counted from its first byte in memory; of a Python file the line.
     pub offset: u64,
     /// The function as the symbols name it.
     pub function: Option<String>,
@@ -120,6 +120,9 @@ pub struct AllocationSite {
     pub most_held_bytes: u64,
     /// Sizes in bytes, and how often each was asked for.
     pub sizes: Vec<(u64, u64)>,
+    /// Blocks and bytes that were held when a card refused a request; null where nothing was held, where nothing was
+    /// refused, or where the process was granted memory afterwards.
+    pub at_refusal: Option<(u64, u64)>,
 }
 
 /// Copies between host and card.

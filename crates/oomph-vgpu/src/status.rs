@@ -16,6 +16,8 @@ pub const INVALID_DEVICE: u32 = 101;
 pub const INVALID_IMAGE: u32 = 200;
 /// No context is current.
 pub const INVALID_CONTEXT: u32 = 201;
+/// `CUDA_ERROR_FILE_NOT_FOUND`.
+pub const FILE_NOT_FOUND: u32 = 301;
 /// A handle is not one that was handed out.
 pub const INVALID_HANDLE: u32 = 400;
 /// A name is unknown.
@@ -92,6 +94,7 @@ pub fn text(code: u32) -> &'static [u8] {
         98 => b"invalid device function\0",
         INVALID_IMAGE => b"device kernel image is invalid\0",
         INVALID_CONTEXT => b"invalid device context\0",
+        FILE_NOT_FOUND => b"file not found\0",
         INVALID_HANDLE => b"invalid resource handle\0",
         NOT_FOUND => b"named symbol not found\0",
         600 => b"device not ready\0",

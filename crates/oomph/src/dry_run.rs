@@ -119,7 +119,9 @@ pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program,
         device.whose = whose::owners(device, run);
     }
     report.worst = worst(&report.devices, run);
-    report.activity = activity::tell(&run.activities, !report.frameworks.is_empty());
+    // With Numba the program's own lines allocate.
+    let framework = report.frameworks.keys().any(|name| name != "numba");
+    report.activity = activity::tell(&run.activities, framework);
     report.command = program.shown();
     report.next = next_steps(program, probed, report);
     for device in &mut report.devices {

@@ -1,4 +1,4 @@
-"""Frameworks beside PyTorch: JAX, TensorFlow with Keras, ONNX Runtime, XGBoost.
+"""Frameworks other than PyTorch: JAX, TensorFlow with Keras, ONNX Runtime, XGBoost, Numba, llama.cpp.
 
 Each has a module here that waits for the program to import it. What they have in common, the record of peaks and of the
 error that ended the program, is `oomph.frameworks.watch`.
@@ -21,6 +21,10 @@ def install(config):
     # Whichever framework it computes with. A program that imports Keras first imports TensorFlow from inside of it.
     hook.on_import("keras", lambda module: _note_version("keras", module))
     hook.on_import("onnxruntime", lambda module: _watch("onnxruntime", module, config))
+    # Numba without its CUDA target compiles for the CPU and is none of ours.
+    hook.on_import("numba.cuda", lambda module: _watch("numba", module, config))
+    for name in ("llama_cpp", "cyllama"):
+        hook.on_import(name, lambda module: _watch("llama", module, config))
     hook.on_import("xgboost", lambda module: _watch("xgboost", module, config))
 
 

@@ -370,6 +370,7 @@ mod tests {
                 Some(2_684_354_560),
             ),
             ("CUDA error at /src/solver/grid.cu:88 - out of memory", "cuda", None),
+            ("mlp: CUDA error: out of memory at /home/me/mlp.cu:30 in cudaMalloc(&data, bytes)", "cuda", None),
             ("Error: lib/scan.cu:12, code: 2, reason: out of memory", "cuda", None),
             ("ERROR: the GPU memory is full. You should lower the resolution, which may help.", "cuda", None),
             ("GPUOutOfMemoryError: Failed to allocate memory for the index buffer", "webgpu", None),

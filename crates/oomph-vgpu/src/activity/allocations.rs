@@ -12,7 +12,7 @@ const SIZES: usize = 8;
 const POOL_GRAIN: usize = 512;
 
 /// What was allocated at one place of the program.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct AtSite {
     /// How often.
     pub calls: u64,
@@ -29,7 +29,7 @@ pub struct AtSite {
 }
 
 /// All allocations of the process.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Allocations {
     /// By call site.
     pub sites: HashMap<Site, AtSite>,
@@ -51,10 +51,13 @@ pub struct Allocations {
     spare: HashMap<usize, u64>,
     /// Bytes that the pool would hold.
     pool_held: u64,
+    /// What each site held, in blocks and bytes, when the card refused a request; emptied by what it grants afterwards.
+    pub at_refusal: HashMap<Site, (u64, u64)>,
 }
 
 impl Allocations {
     pub fn add(&mut self, start: usize, size: usize, site: Site) {
+        self.at_refusal.clear();
         self.calls += 1;
         self.held += size as u64;
         self.most_held = self.most_held.max(self.held);
@@ -82,6 +85,12 @@ impl Allocations {
         if self.live.len() < MOST {
             self.live.insert(start, (size, site));
         }
+    }
+
+    /// Notes what each site holds: the card has refused a request, and a program that dies of it may free all on its way.
+    pub fn refused(&mut self) {
+        let held = self.sites.iter().filter(|(_, at)| at.held > 0);
+        self.at_refusal = held.map(|(site, at)| (*site, (at.calls.saturating_sub(at.freed), at.held))).collect();
     }
 
     /// Removes a block and returns its size, if it was followed.
@@ -122,5 +131,20 @@ mod tests {
         assert_eq!((site.calls, site.freed, site.held, site.most_held), (100, 100, 0, 1000));
         assert_eq!(allocations.live.len(), 1, "the first block was never freed");
         assert_eq!(allocations.remove(12), None);
+    }
+
+    #[test]
+    fn what_was_held_at_a_refusal_is_known_when_all_of_it_is_freed() {
+        let mut allocations = Allocations::default();
+        let kept = Sites::default().of(Some([1; 24]));
+        allocations.add(4096, 1000, kept);
+        allocations.add(8192, 1000, kept);
+        allocations.refused();
+        allocations.remove(4096);
+        allocations.remove(8192);
+        assert_eq!(allocations.at_refusal[&kept], (2, 2000));
+        // The program went on with less.
+        allocations.add(4096, 10, kept);
+        assert!(allocations.at_refusal.is_empty());
     }
 }

@@ -5,10 +5,12 @@
 //! bounded: what finds no room in one is left out of it, and the totals stay true.
 //!
 //! Call sites are not followed in Python: walking the stack costs about a microsecond, and each site would be the
-//! framework's own.
+//! framework's own. Where the user's own lines allocate, as in Numba, the hook says which one is under way (`script.rs`).
 
 mod allocations;
+mod place;
 pub mod refusal;
+mod script;
 pub mod site;
 mod transfers;
 mod write;
@@ -23,7 +25,7 @@ use transfers::Transfers;
 pub use transfers::Way;
 
 /// Everything that was counted.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Activity {
     sites: Sites,
     /// Straight from the card.
@@ -98,6 +100,20 @@ pub unsafe fn copied(to: *const c_void, from: *const c_void, size: usize, conten
         // SAFETY: the caller's promise.
         unsafe { activity.transfers.add(to as usize, from as usize, size, contents, site) };
     });
+}
+
+/// Notes what is held when a card refuses a request, and writes what was counted so far: a process that cannot have its
+/// memory may not live to write it at its end, or frees all that it held on its way there.
+fn refused(run_folder: &std::path::Path) {
+    if let Some(activity) = counting().as_deref_mut().and_then(Option::as_mut) {
+        activity.allocations.refused();
+        activity.pooled.refused();
+    }
+    // A copy, because the files are looked up through the loader, which may wait for a thread that waits for this lock.
+    let counted = counting().and_then(|activity| activity.clone());
+    if let Some(activity) = counted {
+        write::write(run_folder, &activity);
+    }
 }
 
 /// Writes what was counted, when the process ends.

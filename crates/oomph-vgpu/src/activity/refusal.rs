@@ -2,15 +2,27 @@
 //! `docs/internals/run-folder.md` describes.
 //!
 //! It is written at once and not when the process ends, because a program that cannot have its memory often ends
-//! without a good-bye. Where sites are not followed nothing is written: in Python the hook sees the error itself.
+//! without a good-bye, and what was counted is written with it. Where the site is not known nothing is written: in Python
+//! the hook sees the error itself.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use oomph_protocol::{DEVICE_REFUSAL, paths};
 
+use super::place::Place;
 use super::{site, write};
 use crate::books;
 use crate::status::OUT_OF_MEMORY;
+
+/// Requests that a card refused this process.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many requests a card has refused this process: whether an error that does not say so is for lack of memory.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn oomph_refusals() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
 
 /// Leaves word that a card refused a request of `bytes`, as the program asked for them, if `status` says so. Called
 /// without a lock held: the files are looked up through the loader, which may wait for other threads of the program.
@@ -19,13 +31,15 @@ pub fn note(status: u32, card: usize, bytes: usize) {
     if status != OUT_OF_MEMORY {
         return;
     }
+    REFUSED.fetch_add(1, Ordering::Relaxed);
     let Some(stack) = site::of_caller() else { return };
     let Some(folder) = books::run_folder() else { return };
     let text = document(card, bytes, books::free_bytes(card), &site::places(&stack));
     write::put(&folder, &format!("{}{}", std::process::id(), paths::REFUSAL_END), &text);
+    super::refused(&folder);
 }
 
-fn document(card: usize, bytes: usize, free_bytes: u64, places: &[site::Place]) -> String {
+fn document(card: usize, bytes: usize, free_bytes: u64, places: &[Place]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
@@ -45,7 +59,7 @@ mod tests {
 
     #[test]
     fn it_is_what_the_protocol_declares() {
-        let place = super::site::Place { module: "/a \"b\"".into(), offset: 16, function: None };
+        let place = super::Place { module: "/a \"b\"".into(), offset: 16, function: None };
         let text = super::document(1, 512, 7, &[place]);
         let read: Refusal = oomph_protocol::strict::read(text.as_bytes()).unwrap();
         assert_eq!((read.card, read.bytes, read.free_bytes, read.frames[0].offset), (1, 512, 7, 16));

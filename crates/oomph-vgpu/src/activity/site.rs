@@ -1,4 +1,4 @@
-//! Which instructions of the program led to a call.
+//! Which instructions of the program led to a call; in Python, which line, where the hook says so.
 
 use crate::fork::Once;
 use std::collections::HashMap;
@@ -7,18 +7,14 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::place::{DEEPEST, Place, Stack};
+use super::script;
 use crate::loaded;
 
 static FOLLOWING: AtomicBool = AtomicBool::new(false);
 
-/// Frames of a call that are kept, from the innermost outside this library on: a program that calls CUDA through
-/// libraries has its own line far out.
-const DEEPEST: usize = 24;
 /// Most call sites that are distinguished.
 const MOST: usize = 1 << 16;
-
-/// Return addresses, the innermost first; zeros behind the last.
-type Stack = [usize; DEEPEST];
 
 // The unwinder of the C runtime, which Rust's own standard library links for its backtraces; the names and types are
 // those of the Itanium C++ ABI, "Exception Handling", level I.
@@ -35,11 +31,11 @@ pub fn follow(following: bool) {
 /// The call from outside this library that is under way; `None` where sites are not followed or none is found.
 #[inline]
 pub fn of_caller() -> Option<Stack> {
-    if FOLLOWING.load(Ordering::Relaxed) { walk() } else { None }
+    if FOLLOWING.load(Ordering::Relaxed) { walk() } else { script::stack() }
 }
 
 /// The call sites seen so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sites {
     known: HashMap<Stack, Site>,
     stacks: Vec<Stack>,
@@ -78,6 +74,9 @@ impl Sites {
 
 /// Where the return addresses of a stack lie, the innermost first.
 pub fn places(stack: &Stack) -> Vec<Place> {
+    if let Some(line) = script::place(stack) {
+        return vec![line];
+    }
     stack.iter().take_while(|address| **address != 0).filter_map(|address| place(*address)).collect()
 }
 
@@ -126,16 +125,6 @@ extern "C" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
 fn own() -> Option<&'static Range<usize>> {
     static OWN: Once<Option<Range<usize>>> = Once::new();
     OWN.get_or_init(|| loaded::file_of(visit as *const () as usize).map(|file| file.range)).as_ref()
-}
-
-/// Where an address lies, for somebody who has the files.
-pub struct Place {
-    /// The program or library.
-    pub module: String,
-    /// The address in its file's own terms, as debug information counts.
-    pub offset: usize,
-    /// The function, where the symbols tell.
-    pub function: Option<String>,
 }
 
 /// Says where a return address lies.

@@ -70,7 +70,7 @@ impl Traffic {
 }
 
 /// All copies of the process.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Transfers {
     pub total: BTreeMap<Way, Traffic>,
     pub by_site: HashMap<(Site, Way), Traffic>,

@@ -7,7 +7,8 @@ use oomph_protocol::{DEVICE_ACTIVITY, paths};
 
 use super::Activity;
 use super::allocations::{Allocations, AtSite};
-use super::site::{Place, Site, Sites};
+use super::place::Place;
+use super::site::{Site, Sites};
 use super::transfers::{Traffic, Transfers, Way};
 
 /// Most sites that are written of each kind, those with the most bytes. One line of a program can be many sites.
@@ -73,7 +74,13 @@ fn allocations(text: &mut String, allocations: &Allocations, known: &Sites) {
             let comma = if index > 0 { "," } else { "" };
             let _ = write!(text, "{comma}[{size},{calls}]");
         }
-        text.push_str("]}");
+        text.push_str("],\"at_refusal\":");
+        match allocations.at_refusal.get(site) {
+            Some((blocks, bytes)) => {
+                let _ = write!(text, "[{blocks},{bytes}]}}");
+            }
+            None => text.push_str("null}"),
+        }
     }
     text.push_str("]}");
 }
@@ -156,11 +163,13 @@ mod tests {
         stack[0] = document as fn(&Activity) -> String as usize + 1;
         let site = activity.sites.of(Some(stack));
         activity.allocations.add(4096, 10, site);
+        activity.allocations.refused();
         activity.pooled.add(8192, 20, Site::UNKNOWN);
         activity.transfers.by_site.insert((site, Way::ToCard), Traffic { bytes: 8, ..Traffic::default() });
         let read: oomph_protocol::device::Activity =
             oomph_protocol::strict::read(document(&activity).as_bytes()).unwrap();
         assert_eq!((read.allocations.sites[0].bytes, read.pooled.held_bytes), (10, 20));
+        assert_eq!(read.allocations.sites[0].at_refusal, Some((1, 10)));
         assert_eq!(read.allocations.sites[0].frames.len(), 1);
         assert_eq!(read.transfers.sites[0].traffic.bytes, 8);
     }

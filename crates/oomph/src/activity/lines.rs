@@ -80,6 +80,11 @@ impl Lines {
 
     /// The lines of a call, the innermost of what is inlined there first; none without debug information.
     fn lines(&mut self, frame: &CodePlace) -> Vec<Line> {
+        if frame.module.ends_with(".py") {
+            // A line of Python, which the hook named: the offset is its number.
+            let function = frame.function.clone().unwrap_or_default();
+            return vec![Line { file: frame.module.clone(), line: frame.offset, function, foreign: false }];
+        }
         self.load(&frame.module).map(|loader| source_lines(loader, frame.offset)).unwrap_or_default()
     }
 
@@ -172,6 +177,15 @@ mod tests {
         let buffer = lines.of(&[frame("/nowhere/libggml-cuda.so", Some("alloc_buffer"))]).unwrap();
         assert_eq!(buffer, "alloc_buffer in libggml-cuda.so");
         assert!(lines.is_library(&buffer) && !lines.is_library("prog+0x10"));
+    }
+
+    #[test]
+    fn a_line_of_python_is_the_programs_own() {
+        let mut lines = Lines::default();
+        let frame = CodePlace { module: "/home/me/prices.py".into(), offset: 23, function: Some("main".into()) };
+        assert_eq!(lines.of(std::slice::from_ref(&frame)).unwrap(), "prices.py:23");
+        let site = lines.own(&[frame]).unwrap();
+        assert_eq!((site.file.as_str(), site.line, site.function.as_str()), ("/home/me/prices.py", 23, "main"));
     }
 
     #[test]

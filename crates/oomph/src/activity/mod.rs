@@ -10,6 +10,7 @@ use lines::Lines;
 use oomph_launch::activity as counted;
 use oomph_report::Site;
 use oomph_report::activity::{Activity, AllocationSite, Allocations, Pooled, Sized, Traffic, TransferSite, Transfers};
+use remarks::Growing;
 
 /// Sites that the answer holds of each kind.
 const MOST_SITES: usize = 20;
@@ -23,11 +24,15 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     let (mut allocations, mut pooled, mut transfers) =
         (Allocations::default(), Pooled::default(), Transfers::default());
     let mut copying: BTreeMap<(String, String), Traffic> = BTreeMap::new();
+    let mut growing = Vec::new();
     for process in processes {
         gather(&mut allocations, &process.allocations, &mut lines);
         allocations.pool_saves_calls += process.allocations.pool.calls_saved;
         allocations.pool_peak_bytes += process.allocations.pool.peak_bytes;
         gather(&mut pooled.allocations, &process.pooled, &mut lines);
+        for site in process.allocations.sites.iter().chain(&process.pooled.sites) {
+            growing.extend(lines.of(&site.frames).map(|place| Growing::of(place, site)));
+        }
         pooled.grew += process.pools_grew;
         pooled.regrew += process.pools_regrew;
         let of = &process.transfers;
@@ -47,7 +52,7 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     transfers.sites = copying.into_iter().map(|((place, way), traffic)| TransferSite { place, way, traffic }).collect();
     transfers.sites.sort_by_key(|site| std::cmp::Reverse(site.traffic.bytes));
     let library = |place: &str| lines.is_library(place);
-    let remarks = remarks::remarks(&allocations, &pooled, &transfers, framework, &library);
+    let remarks = remarks::remarks(&growing, &allocations, &pooled, &transfers, framework, &library);
     allocations.sites.truncate(MOST_SITES);
     pooled.allocations.sites.truncate(MOST_SITES);
     transfers.sites.truncate(MOST_SITES);
@@ -132,9 +137,9 @@ mod tests {
     fn churn_and_what_is_never_freed_are_named_with_their_place() {
         let told = tell(&[run(1000, 990, 512)], false).unwrap();
         assert_eq!(told.allocations.sites[0].place, "step in prog");
-        assert!(told.remarks[0].starts_with("990 of 1000 allocations"), "{:?}", told.remarks);
-        assert!(told.remarks[0].contains("step in prog"), "{:?}", told.remarks);
-        assert!(told.remarks[1].contains("never freed"), "{:?}", told.remarks);
+        assert!(told.remarks[0].contains("never freed"), "{:?}", told.remarks);
+        assert!(told.remarks[1].starts_with("990 of 1000 allocations"), "{:?}", told.remarks);
+        assert!(told.remarks[1].contains("step in prog"), "{:?}", told.remarks);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Suggests changes to a program's memory calls, one sentence each.
 
 use oomph_gpu::size::format as human;
+use oomph_launch::activity as counted;
 use oomph_report::activity::{AllocationSite, Allocations, Pooled, Transfers};
 
 /// A loop that allocates is worth a word from so many calls on that a pool would save.
@@ -11,6 +12,8 @@ const TRAFFIC: u64 = 16 << 20;
 const LARGE: u64 = 64 << 20;
 /// A line that copies so often does it in a loop.
 const LOOP: u64 = 8;
+/// A line leaks where it keeps at least one in so many of its allocations.
+const KEPT_OF: u64 = 20;
 /// Places that a sentence names.
 const PLACES: usize = 3;
 
@@ -18,6 +21,7 @@ const PLACES: usize = 3;
 /// the end by design, and knows its own types. So does a library from whose own threads memory is taken, of which
 /// `library` knows the places.
 pub fn remarks(
+    growing: &[Growing],
     allocations: &Allocations,
     pooled: &Pooled,
     transfers: &Transfers,
@@ -26,10 +30,10 @@ pub fn remarks(
 ) -> Vec<String> {
     let own = |remark: Option<String>| remark.filter(|_| !framework);
     [
-        own(growth(allocations, &pooled.allocations, library)),
+        own(growth(growing, library)),
+        own(never_freed(allocations, &pooled.allocations, library)),
         churn(allocations),
         regrown(pooled),
-        own(never_freed(allocations, &pooled.allocations, library)),
         doubled(transfers),
         resent(transfers),
         own(pageable(transfers, library)),
@@ -40,18 +44,42 @@ pub fn remarks(
     .collect()
 }
 
-/// A line that allocates again and again and gives nothing back: what the program dies of, sooner or later.
-fn growth(direct: &Allocations, pooled: &Allocations, library: &dyn Fn(&str) -> bool) -> Option<String> {
-    let sites = [direct, pooled].into_iter().flat_map(|kind| &kind.sites);
-    let grows = sites.filter(|site| site.calls >= LOOP && site.freed == 0 && !library(&site.place));
-    let most = grows.max_by_key(|site| site.held_bytes).filter(|site| site.held_bytes >= LARGE)?;
-    Some(format!(
-        "memory grows by {} with each allocation at {}: {} of them, and none is freed ({} in all)",
-        human(most.held_bytes / most.calls),
-        most.place,
-        most.calls,
-        human(most.held_bytes)
-    ))
+/// What one way through the program to an allocation holds in the end, or when the card refused what ended the program.
+pub struct Growing {
+    place: String,
+    calls: u64,
+    kept: u64,
+    held_bytes: u64,
+    most_held_bytes: u64,
+}
+
+impl Growing {
+    /// Of a call site, whose line is `place`.
+    pub fn of(place: String, site: &counted::AllocationSite) -> Self {
+        let (kept, held_bytes) = site.at_refusal.unwrap_or((site.calls.saturating_sub(site.freed), site.held_bytes));
+        Self { place, calls: site.calls, kept, held_bytes, most_held_bytes: site.most_held_bytes }
+    }
+}
+
+/// A line that allocates again and again and gives nothing back, or not always: what the program dies of, sooner or later.
+/// What it holds must be the most that it ever held, or it is a queue that is filled and emptied.
+fn growth(growing: &[Growing], library: &dyn Fn(&str) -> bool) -> Option<String> {
+    let grows = |site: &&Growing| {
+        let some = site.kept * KEPT_OF >= site.calls && site.held_bytes >= site.most_held_bytes / 10 * 9;
+        site.kept >= LOOP && some && site.held_bytes >= LARGE && !library(&site.place)
+    };
+    let most = growing.iter().filter(grows).max_by_key(|site| site.held_bytes)?;
+    let (each, held) = (human(most.held_bytes / most.calls), human(most.held_bytes));
+    let Growing { place, calls, kept, .. } = most;
+    Some(if kept == calls {
+        format!(
+            "memory grows by {each} with each allocation at {place}: {calls} of them, and none is freed ({held} in all)"
+        )
+    } else {
+        format!(
+            "memory grows at {place}: {kept} of its {calls} allocations are not freed ({held} in all, {each} per allocation)"
+        )
+    })
 }
 
 fn churn(allocations: &Allocations) -> Option<String> {
@@ -214,25 +242,42 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_gives_nothing_back_comes_first_with_its_growth() {
-        let frames = AllocationSite { calls: 180, ..site("frames.cu:13", 180 << 26, 180 << 26) };
+    fn a_line_that_gives_too_little_back_comes_first_with_its_growth() {
+        let frames = |calls: u64, freed: u64, most: u64| counted::AllocationSite {
+            calls,
+            freed,
+            held_bytes: (calls - freed) << 26,
+            most_held_bytes: most << 26,
+            ..Default::default()
+        };
+        let growing = |site: &counted::AllocationSite| [Growing::of("frames.cu:13".into(), site)];
+        let all = frames(180, 0, 180);
         let direct = Allocations {
             calls: 1180,
             pool_saves_calls: 1000,
             never_freed_blocks: 180,
             never_freed_bytes: 180 << 26,
-            sites: vec![frames.clone()],
+            sites: vec![site("frames.cu:13", 180 << 26, 180 << 26)],
             ..Default::default()
         };
-        let told = remarks(&direct, &Pooled::default(), &Transfers::default(), false, &|_| false);
-        assert!(told[0].starts_with("memory grows by 64.00 MiB with each allocation at frames.cu:13"), "{told:#?}");
-        let grows = |site: AllocationSite| {
-            let direct = Allocations { sites: vec![site], ..Default::default() };
-            growth(&direct, &Allocations::default(), &|place| place == "lib.cu:1")
-        };
-        assert_eq!(grows(AllocationSite { freed: 1, ..frames.clone() }), None);
-        assert_eq!(grows(AllocationSite { calls: 2, ..frames.clone() }), None);
-        assert_eq!(grows(AllocationSite { place: "lib.cu:1".into(), ..frames }), None);
+        let said = remarks(&growing(&all), &direct, &Pooled::default(), &Transfers::default(), false, &|_| false);
+        assert!(said[0].starts_with("memory grows by 64.00 MiB with each allocation at frames.cu:13"), "{said:#?}");
+        assert!(said[1].contains("were never freed"), "{said:#?}");
+
+        let grows = |site: counted::AllocationSite| growth(&growing(&site), &|place| place == "lib.cu:1");
+        // One in five is forgotten.
+        let said = grows(frames(180, 144, 37)).unwrap();
+        let wanted =
+            "memory grows at frames.cu:13: 36 of its 180 allocations are not freed (2.25 GiB in all, 12.80 MiB";
+        assert!(said.starts_with(wanted), "{said}");
+        // A queue has held more than at its end, and one of a few buffers does not leak.
+        assert_eq!(grows(frames(180, 144, 72)), None);
+        assert_eq!(grows(frames(2000, 1990, 10)), None);
+        assert_eq!(grows(frames(4, 0, 4)), None);
+        assert_eq!(growth(&[Growing::of("lib.cu:1".into(), &all)], &|place| place == "lib.cu:1"), None);
+        // A program that frees all on its way out had it when the card refused.
+        let died = counted::AllocationSite { at_refusal: Some((180, 180 << 26)), ..frames(180, 180, 180) };
+        assert!(grows(died).unwrap().contains("180 of them, and none is freed"));
     }
 
     #[test]
@@ -253,8 +298,8 @@ mod tests {
         assert_eq!(pageable(&transfers, &|place| place == "loop.cu:2"), None);
         // What a framework copies on the program's behalf is not its author's to change.
         let none = (Allocations::default(), Pooled::default());
-        assert_eq!(remarks(&none.0, &none.1, &transfers, true, &|_| false), Vec::<String>::new());
-        assert_eq!(remarks(&none.0, &none.1, &transfers, false, &|_| false).len(), 1);
+        assert_eq!(remarks(&[], &none.0, &none.1, &transfers, true, &|_| false), Vec::<String>::new());
+        assert_eq!(remarks(&[], &none.0, &none.1, &transfers, false, &|_| false).len(), 1);
     }
 
     #[test]

@@ -413,7 +413,7 @@ fn least(
 /// Whether a program computes with other frameworks than PyTorch.
 fn others_only(frameworks: &std::collections::BTreeMap<String, String>) -> bool {
     let has = |name: &str| frameworks.contains_key(name);
-    !has("torch") && ["tensorflow", "jax", "onnxruntime"].into_iter().any(has)
+    !has("torch") && ["tensorflow", "jax", "onnxruntime", "numba", "llama.cpp"].into_iter().any(has)
 }
 
 /// What the hook says of the program: the run without a limit has seen all of it. What the program was holding on to is

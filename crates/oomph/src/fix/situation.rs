@@ -183,6 +183,8 @@ impl Known<'_> {
             ("keras", Framework::Keras),
             ("tensorflow", Framework::Tensorflow),
             ("jax", Framework::Jax),
+            ("numba", Framework::Numba),
+            ("llama.cpp", Framework::LlamaCpp),
             ("onnxruntime", Framework::OnnxRuntime),
             ("lightning", Framework::Lightning),
             ("torch", Framework::Pytorch),

@@ -1,0 +1,184 @@
+//! The driver's linker, `cuLink*`: what programs use that compile kernels at run time and have no nvJitLink.
+//!
+//! Nothing runs here, so nothing is linked. What a program does with the result is to load it and look its kernels up,
+//! so the result of one image is that image, and that of several is PTX text in which every kernel is found.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::cubin::ELF_MAGIC;
+use crate::driver::put;
+use crate::fork::Mutex;
+use crate::handle;
+use crate::status::{FILE_NOT_FOUND, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
+
+/// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES` of `CUjit_option`: the size of a buffer
+/// that the linker replaces by the length of what it wrote.
+const LOG_SIZES: [c_int; 2] = [4, 6];
+/// An image of several inputs. A driver makes machine code of PTX itself, whatever its kernels are called.
+const SEVERAL: &[u8] = b".version 8.0\n.target sm_50\n.address_size 64\n\0";
+/// Larger inputs than any are not copied, in bytes.
+const MOST_BYTES: usize = 1 << 30;
+
+/// What a program has handed to a linker.
+#[derive(Default)]
+struct Link {
+    inputs: Vec<Vec<u8>>,
+    /// What was made of them; it lives as long as the linker.
+    image: Option<Vec<u8>>,
+}
+
+/// Linkers by handle.
+static LINKS: Mutex<BTreeMap<usize, Link>> = Mutex::new(BTreeMap::new());
+
+pub unsafe fn cuLinkCreate_v2(
+    count: c_uint,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+    to: *mut *mut c_void,
+) -> u32 {
+    if to.is_null() {
+        return INVALID_VALUE;
+    }
+    if !options.is_null() && !values.is_null() {
+        for at in 0..count as usize {
+            // SAFETY: both have as many entries as the caller says, by the contract of the function.
+            unsafe {
+                if LOG_SIZES.contains(&options.add(at).read_unaligned()) {
+                    // Both logs are empty.
+                    put(values.add(at), std::ptr::null_mut());
+                }
+            }
+        }
+    }
+    let state = handle::fresh();
+    LINKS.lock().insert(state as usize, Link::default());
+    unsafe { put(to, state) };
+    SUCCESS
+}
+
+pub unsafe fn cuLinkAddData_v2(
+    state: *mut c_void,
+    _kind: c_int,
+    data: *mut c_void,
+    size: usize,
+    _name: *const c_char,
+    _count: c_uint,
+    _options: *mut c_int,
+    _values: *mut *mut c_void,
+) -> u32 {
+    if data.is_null() || size == 0 || size > MOST_BYTES {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the data is as long as the caller says, by the contract of the function.
+    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) };
+    add(state, data.to_vec())
+}
+
+pub unsafe fn cuLinkAddFile_v2(
+    state: *mut c_void,
+    _kind: c_int,
+    path: *const c_char,
+    _count: c_uint,
+    _options: *mut c_int,
+    _values: *mut *mut c_void,
+) -> u32 {
+    if path.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: a path is zero-terminated, by the contract of the function.
+    let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+    match std::fs::read(path) {
+        Ok(data) => add(state, data),
+        Err(_) => FILE_NOT_FOUND,
+    }
+}
+
+fn add(state: *mut c_void, data: Vec<u8>) -> u32 {
+    match LINKS.lock().get_mut(&(state as usize)) {
+        Some(link) => {
+            link.inputs.push(data);
+            SUCCESS
+        }
+        None => INVALID_HANDLE,
+    }
+}
+
+pub unsafe fn cuLinkComplete(state: *mut c_void, to: *mut *mut c_void, size: *mut usize) -> u32 {
+    let mut links = LINKS.lock();
+    let Some(link) = links.get_mut(&(state as usize)) else { return INVALID_HANDLE };
+    let made = link.image.take().or_else(|| linked(std::mem::take(&mut link.inputs)));
+    let Some(made) = made else { return INVALID_VALUE };
+    let image = link.image.insert(made);
+    // SAFETY: both out-parameters are writable or null, by the contract of the function.
+    unsafe {
+        put(to, image.as_mut_ptr().cast());
+        put(size, image.len());
+    }
+    SUCCESS
+}
+
+/// One image of all inputs; `None` without any.
+fn linked(mut inputs: Vec<Vec<u8>>) -> Option<Vec<u8>> {
+    match inputs.len() {
+        0 => None,
+        1 => {
+            let mut image = inputs.pop()?;
+            if !image.starts_with(&ELF_MAGIC) {
+                // Text ends with a zero byte, which those who pass its length may leave out.
+                image.push(0);
+            }
+            Some(image)
+        }
+        _ => Some(SEVERAL.to_vec()),
+    }
+}
+
+pub unsafe fn cuLinkDestroy(state: *mut c_void) -> u32 {
+    match LINKS.lock().remove(&(state as usize)) {
+        Some(_) => SUCCESS,
+        None => INVALID_HANDLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NULL: *mut c_void = std::ptr::null_mut();
+
+    /// Links these inputs and gives the image, and the size that was left for the error log.
+    fn link(inputs: &[&[u8]]) -> Result<(Vec<u8>, usize), u32> {
+        let mut options = [LOG_SIZES[1], 0];
+        let mut values = [4096 as *mut c_void, 32 as *mut c_void];
+        let (mut state, mut image, mut size) = (NULL, NULL, 0);
+        unsafe {
+            assert_eq!(cuLinkCreate_v2(2, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state), SUCCESS);
+            for input in inputs {
+                let data = input.as_ptr().cast_mut().cast();
+                let name = c"input".as_ptr();
+                let added =
+                    cuLinkAddData_v2(state, 1, data, input.len(), name, 0, std::ptr::null_mut(), std::ptr::null_mut());
+                assert_eq!(added, SUCCESS);
+            }
+            let status = cuLinkComplete(state, &raw mut image, &raw mut size);
+            let made = match status {
+                SUCCESS => Ok((std::slice::from_raw_parts(image.cast::<u8>(), size).to_vec(), values[0] as usize)),
+                refused => Err(refused),
+            };
+            assert_eq!(values[1] as usize, 32, "another option's value is the program's");
+            assert_eq!(cuLinkDestroy(state), SUCCESS);
+            assert_eq!(cuLinkDestroy(state), INVALID_HANDLE);
+            made
+        }
+    }
+
+    #[test]
+    fn one_image_is_itself_and_the_logs_are_empty() {
+        assert_eq!(link(&[b".version 8.0"]), Ok((b".version 8.0\0".to_vec(), 0)));
+        assert_eq!(link(&[b"\x7fELF"]), Ok((b"\x7fELF".to_vec(), 0)));
+        assert_eq!(link(&[b".version 8.0", b"\x7fELF"]), Ok((SEVERAL.to_vec(), 0)));
+        assert_eq!(link(&[]), Err(INVALID_VALUE));
+    }
+}

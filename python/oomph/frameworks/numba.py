@@ -1,0 +1,77 @@
+"""Watching Numba's CUDA target: which line of the program allocates and copies, and the error that ended it.
+
+Numba takes its memory from the driver, so the virtual GPU knows every byte. What it does not know is the line.
+"""
+
+import ctypes
+import functools
+import os
+import sys
+
+from oomph import hook, sites
+from oomph.frameworks.watch import FrameworkWatcher
+
+_TEXTS = ("cuda_error_out_of_memory",)
+_COPIES = ("host_to_device", "device_to_host", "device_to_device")
+_ALLOCATIONS = ("memalloc", "memallocmanaged")
+
+
+def install(cuda, record, config):
+    """Attach to a `numba.cuda` that has just been imported."""
+    numba = sys.modules.get("numba")
+    record.frameworks["numba"] = str(getattr(numba, "__version__", ""))
+    NumbaWatcher(record, _TEXTS).attach()
+    driver = sys.modules.get(cuda.__name__ + ".cudadrv.driver") or sys.modules.get("numba.cuda.cudadrv.driver")
+    if driver is not None:
+        name_lines(driver)
+
+
+class NumbaWatcher(FrameworkWatcher):
+    """Joins Numba to the record of this process."""
+
+    def on_card(self, value):
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        for part in parts:
+            if getattr(part, "__cuda_memory__", False) and getattr(part, "alloc_size", 0):
+                yield id(part), int(part.alloc_size)
+
+
+def name_lines(driver, named=None):
+    """Have each allocation and copy name the user's line that led to it; `named` is what it is said to."""
+    named = named or _line_of_the_card()
+    if named is None:
+        return
+    for name in _ALLOCATIONS:
+        _around(driver.Context, name, named)
+    for name in _COPIES:
+        _around(driver, name, named)
+
+
+def _around(holder, name, named):
+    original = getattr(holder, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def called(*args, **kwargs):
+        site = hook.guarded(sites.site_of_frame, sys._getframe(1))
+        if site is None:
+            return original(*args, **kwargs)
+        named(os.fsencode(site["file"]), site["line"], site["function"].encode("utf-8", "replace"))
+        try:
+            return original(*args, **kwargs)
+        finally:
+            named(None, 0, None)
+
+    setattr(holder, name, called)
+
+
+def _line_of_the_card():
+    """The virtual GPU's function that takes the line; None on a real card."""
+    try:
+        function = ctypes.CDLL(None).oomph_python_line
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p)
+    function.restype = None
+    return function
