@@ -4,11 +4,11 @@
 //! so the result of one image is that image, and that of several is PTX text in which every kernel is found.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::boundary::{Items, Out, Room, Text};
 use crate::cubin::ELF_MAGIC;
-use crate::driver::put;
 use crate::fork::Mutex;
 use crate::handle;
 use crate::status::{FILE_NOT_FOUND, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
@@ -32,36 +32,31 @@ struct Link {
 /// Linkers by handle.
 static LINKS: Mutex<BTreeMap<usize, Link>> = Mutex::new(BTreeMap::new());
 
-pub unsafe fn cuLinkCreate_v2(
-    count: c_uint,
-    options: *mut c_int,
-    values: *mut *mut c_void,
-    to: *mut *mut c_void,
+pub fn cuLinkCreate_v2(
+    _count: c_uint,
+    options: Items<'_, c_int>,
+    values: Room<'_, *mut c_void>,
+    to: Out<'_, *mut c_void>,
 ) -> u32 {
     if to.is_null() {
         return INVALID_VALUE;
     }
-    if !options.is_null() && !values.is_null() {
-        for at in 0..count as usize {
-            // SAFETY: both have as many entries as the caller says, by the contract of the function.
-            unsafe {
-                if LOG_SIZES.contains(&options.add(at).read_unaligned()) {
-                    // Both logs are empty.
-                    put(values.add(at), std::ptr::null_mut());
-                }
-            }
+    for (at, option) in options.iter().enumerate() {
+        if LOG_SIZES.contains(&option) {
+            // Both logs are empty.
+            values.set(at, std::ptr::null_mut());
         }
     }
     let state = handle::fresh();
     LINKS.lock().insert(state as usize, Link::default());
-    unsafe { put(to, state) };
+    to.set(state);
     SUCCESS
 }
 
-pub unsafe fn cuLinkAddData_v2(
+pub fn cuLinkAddData_v2(
     state: *mut c_void,
     _kind: c_int,
-    data: *mut c_void,
+    data: Items<'_, u8>,
     size: usize,
     _name: *const c_char,
     _count: c_uint,
@@ -71,25 +66,19 @@ pub unsafe fn cuLinkAddData_v2(
     if data.is_null() || size == 0 || size > MOST_BYTES {
         return INVALID_VALUE;
     }
-    // SAFETY: the data is as long as the caller says, by the contract of the function.
-    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) };
-    add(state, data.to_vec())
+    add(state, data.iter().collect())
 }
 
-pub unsafe fn cuLinkAddFile_v2(
+pub fn cuLinkAddFile_v2(
     state: *mut c_void,
     _kind: c_int,
-    path: *const c_char,
+    path: Text<'_>,
     _count: c_uint,
     _options: *mut c_int,
     _values: *mut *mut c_void,
 ) -> u32 {
-    if path.is_null() {
-        return INVALID_VALUE;
-    }
-    // SAFETY: a path is zero-terminated, by the contract of the function.
-    let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-    match std::fs::read(path) {
+    let Some(path) = path.get() else { return INVALID_VALUE };
+    match std::fs::read(OsStr::from_bytes(path.to_bytes())) {
         Ok(data) => add(state, data),
         Err(_) => FILE_NOT_FOUND,
     }
@@ -105,17 +94,14 @@ fn add(state: *mut c_void, data: Vec<u8>) -> u32 {
     }
 }
 
-pub unsafe fn cuLinkComplete(state: *mut c_void, to: *mut *mut c_void, size: *mut usize) -> u32 {
+pub fn cuLinkComplete(state: *mut c_void, to: Out<'_, *mut c_void>, size: Out<'_, usize>) -> u32 {
     let mut links = LINKS.lock();
     let Some(link) = links.get_mut(&(state as usize)) else { return INVALID_HANDLE };
     let made = link.image.take().or_else(|| linked(std::mem::take(&mut link.inputs)));
     let Some(made) = made else { return INVALID_VALUE };
     let image = link.image.insert(made);
-    // SAFETY: both out-parameters are writable or null, by the contract of the function.
-    unsafe {
-        put(to, image.as_mut_ptr().cast());
-        put(size, image.len());
-    }
+    to.set(image.as_mut_ptr().cast());
+    size.set(image.len());
     SUCCESS
 }
 
@@ -135,7 +121,7 @@ fn linked(mut inputs: Vec<Vec<u8>>) -> Option<Vec<u8>> {
     }
 }
 
-pub unsafe fn cuLinkDestroy(state: *mut c_void) -> u32 {
+pub fn cuLinkDestroy(state: *mut c_void) -> u32 {
     match LINKS.lock().remove(&(state as usize)) {
         Some(_) => SUCCESS,
         None => INVALID_HANDLE,
@@ -150,28 +136,25 @@ mod tests {
 
     /// Links these inputs and gives the image, and the size that was left for the error log.
     fn link(inputs: &[&[u8]]) -> Result<(Vec<u8>, usize), u32> {
-        let mut options = [LOG_SIZES[1], 0];
+        let options = [LOG_SIZES[1], 0];
         let mut values = [4096 as *mut c_void, 32 as *mut c_void];
         let (mut state, mut image, mut size) = (NULL, NULL, 0);
-        unsafe {
-            assert_eq!(cuLinkCreate_v2(2, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut state), SUCCESS);
-            for input in inputs {
-                let data = input.as_ptr().cast_mut().cast();
-                let name = c"input".as_ptr();
-                let added =
-                    cuLinkAddData_v2(state, 1, data, input.len(), name, 0, std::ptr::null_mut(), std::ptr::null_mut());
-                assert_eq!(added, SUCCESS);
-            }
-            let status = cuLinkComplete(state, &raw mut image, &raw mut size);
-            let made = match status {
-                SUCCESS => Ok((std::slice::from_raw_parts(image.cast::<u8>(), size).to_vec(), values[0] as usize)),
-                refused => Err(refused),
-            };
-            assert_eq!(values[1] as usize, 32, "another option's value is the program's");
-            assert_eq!(cuLinkDestroy(state), SUCCESS);
-            assert_eq!(cuLinkDestroy(state), INVALID_HANDLE);
-            made
+        assert_eq!(cuLinkCreate_v2(2, Items::of(&options), Room::to(&mut values), Out::to(&mut state)), SUCCESS);
+        for input in inputs {
+            let none = (std::ptr::null_mut(), std::ptr::null_mut());
+            let name = c"input".as_ptr();
+            let added = cuLinkAddData_v2(state, 1, Items::of(input), input.len(), name, 0, none.0, none.1);
+            assert_eq!(added, SUCCESS);
         }
+        let made = match cuLinkComplete(state, Out::to(&mut image), Out::to(&mut size)) {
+            // SAFETY: the linker, which lives until it is destroyed below, holds an image of that size.
+            SUCCESS => unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec(),
+            refused => return Err(refused),
+        };
+        assert_eq!(values[1] as usize, 32, "another option's value is the program's");
+        assert_eq!(cuLinkDestroy(state), SUCCESS);
+        assert_eq!(cuLinkDestroy(state), INVALID_HANDLE);
+        Ok((made, values[0] as usize))
     }
 
     #[test]
