@@ -85,7 +85,7 @@ impl Notebook {
         text
     }
 
-    /// The notebook with the cells of a changed file; `None` where its cells cannot be told apart any more.
+    /// The notebook with the cells of a changed file; `None` where its cells can no longer be distinguished.
     pub fn with(&self, python: &str) -> Option<String> {
         let mut edits = Vec::new();
         let mut seen = 0;

@@ -293,7 +293,8 @@ impl Style<'_> {
     }
 }
 
-/// What is kept together lies together: tensors on the card beside those that go to host memory go there as well.
+/// What is kept together lies together: tensors on the card that are kept with ones that go to host memory are moved as
+/// well.
 fn companions<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>, at: At<'a>, parts: &[Node<'a>], names: &Names<'a>) {
     for part in parts.iter().map(|part| at.with(*part)) {
         if is_value(part.node) && !graphs.carries(part, names) && graphs.is_on_card(part, names) {
