@@ -76,7 +76,7 @@ fn next_head(pattern: &Pattern, text: &str, found: &str, from: usize) -> usize {
         .map_or(text.len(), |next| next.start())
 }
 
-/// The start of a head, which tells its alternatives apart: one message may hold two of them.
+/// The start of a head, which distinguishes its alternatives: one message may hold two of them.
 fn first_words(head: &str) -> &[u8] {
     &head.as_bytes()[..head.len().min(8)]
 }

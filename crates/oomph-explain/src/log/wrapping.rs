@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// An object of JSON longer than this is no line of a log, in bytes.
+/// An object of JSON longer than this does not count as a line of a log, in bytes.
 const LONGEST_OBJECT: usize = 64 << 10;
 
 /// The keys under which loggers and containers put the text of a line.
@@ -105,7 +105,7 @@ pub(crate) fn is_of_powershell(line: &str, above: &str) -> bool {
     marks || rest.starts_with("CategoryInfo") || rest.starts_with("FullyQualifiedErrorId") || place(above.trim())
 }
 
-/// A line without the tags and references of HTML, as it is pasted from a page's source.
+/// A line, as pasted from a page's source, without the tags and references of HTML.
 pub(crate) fn without_markup(line: &str) -> Cow<'_, str> {
     struct Markup {
         breaks: Regex,

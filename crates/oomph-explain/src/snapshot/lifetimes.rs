@@ -1,7 +1,7 @@
 //! When each allocation lived: its birth, its release and its death as positions among the events of a device.
 //!
-//! Grouping the events by address puts each allocation beside its frees, so that one sort does the work of a hash table
-//! and nothing is allocated per event.
+//! Grouping the events by address puts each allocation next to its frees, so that one sort does the work of a hash
+//! table and nothing is allocated per event.
 
 use oomph_allocator::EventPools;
 use oomph_trace::{Action, Block, BlockState, Device, PoolId, StackId, StringId};
