@@ -1,4 +1,4 @@
-//! Models on disk: a folder or a file, told apart by what is in them.
+//! Models on disk: a folder or a file, recognised by what is in them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -211,7 +211,7 @@ fn drop_tied(component: &mut Component, notes: &mut Vec<String>) {
     }
 }
 
-/// The `*.index.json` beside sharded weights.
+/// The `*.index.json` next to sharded weights.
 #[derive(Deserialize)]
 struct ShardIndex {
     weight_map: BTreeMap<String, String>,
@@ -243,7 +243,7 @@ fn weights(path: &Path, stems: &[&str], notes: &mut Vec<String>) -> Result<Vec<P
     }
     let all = listed(path, ".safetensors")?;
     if all.is_empty() {
-        // Older models have checkpoints of PyTorch; what a trainer puts beside them is none.
+        // Older models have PyTorch checkpoints; what a trainer puts next to them does not count.
         let mut checkpoints = listed(path, ".bin")?;
         let named = |file: &PathBuf, start: &str| {
             file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(start))

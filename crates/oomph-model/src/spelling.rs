@@ -26,7 +26,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("-gguf", Format::Gguf),
 ];
 
-/// A format of weights, as far as a name tells it.
+/// A format of weights, as far as a name shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Awq,

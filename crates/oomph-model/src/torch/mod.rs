@@ -17,7 +17,7 @@ const LARGEST_PICKLE: u64 = 256 << 20;
 const DEEPEST: u32 = 16;
 /// A name of a module; what is longer is none.
 const LONGEST_NAME: usize = 1000;
-/// Names under which training programs keep the weights beside an optimizer and other things.
+/// Names under which training programs keep the weights, in a file that also holds an optimizer and other things.
 const WEIGHTS: &[&str] = &["state_dict", "model_state_dict", "model"];
 
 /// What a checkpoint holds.
