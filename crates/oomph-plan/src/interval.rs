@@ -78,7 +78,7 @@ impl Interval {
         Self { low: times(quantiles.low), expected: times(quantiles.middle), high: times(quantiles.high) }
     }
 
-    /// The interval of a sum with another that varies by itself.
+    /// The interval of a sum with another that varies independently.
     #[must_use]
     pub fn plus(self, low: u64, expected: u64, high: u64) -> Self {
         Self {

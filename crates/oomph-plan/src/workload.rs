@@ -33,7 +33,7 @@ pub enum Objective {
     /// The labels of the samples, as the model's own loss has it.
     #[default]
     Labels,
-    /// Pairs of a chosen and a rejected answer, beside a reference model (TRL's `DPOTrainer`).
+    /// Pairs of a chosen and a rejected answer, with a reference model (TRL's `DPOTrainer`).
     Dpo,
     /// Groups of answers that the model writes in the run (TRL's `GRPOTrainer`).
     Grpo,

@@ -19,7 +19,7 @@ pub struct Linear {
     pub bias: Option<Tensor>,
     /// Whether the matrix is NF4 or int8 of bitsandbytes, which is made 16-bit again in the backward pass.
     pub quantized: bool,
-    /// LoRA beside it.
+    /// Its LoRA.
     pub adapter: Option<Adapter>,
 }
 
@@ -134,7 +134,7 @@ impl Tape {
         out
     }
 
-    /// A sum with a constant: new memory, and the gradient goes through as it is.
+    /// A sum with a constant: new memory, and the gradient goes through unchanged.
     pub fn keeping_shared(&self, x: &Tensor) -> Tensor {
         self.contiguous(x)
     }

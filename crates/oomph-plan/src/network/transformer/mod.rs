@@ -235,7 +235,8 @@ impl Stack {
             tape.reshard(self.units.embeddings);
         }
         pass.biases.get_or_init(|| self.biases(tape, pass, encoded));
-        // Layers read one tensor beside the hidden states: what an encoder made of its input, or the table of distances.
+        // Layers read one tensor in addition to the hidden states: what an encoder made of its input, or the table of
+        // distances.
         let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
         let distances = distances.map(|(norm, table)| norm.forward(tape, table));
         let beside = distances.as_ref().or(encoded);
