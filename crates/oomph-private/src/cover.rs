@@ -1,4 +1,5 @@
-//! Building the new root: an overlay over everything that can be written, what talks to the kernel as it is.
+//! Building the new root: an overlay over everything that can be written, while what talks to the kernel stays
+//! unchanged.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -303,8 +304,8 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// Makes the way to a folder ours where it belongs to a user that this user namespace does not know: the kernel would
-    /// have to give that user a copy of it when something is written below, and cannot.
+    /// Makes every folder on a path ours where it belongs to a user that this user namespace does not know: the kernel
+    /// would have to give that user a copy of it when something is written below, and cannot.
     fn make_writable(&self, path: &Path) {
         let Some((place, store)) = self.record.overlays.iter().rfind(|(place, _)| path.starts_with(place)) else {
             return;
