@@ -1,4 +1,4 @@
-//! Each format and each wrapping is told by its content and read.
+//! Each format and each wrapping is recognised by its content and read.
 
 use std::io::Write;
 use std::path::Path;
