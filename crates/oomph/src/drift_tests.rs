@@ -125,7 +125,7 @@ fn quoted(text: &str) -> Vec<String> {
     pieces.filter(|piece| piece.starts_with("oomph ")).map(|piece| piece.replace('\n', " ")).collect()
 }
 
-/// Words after the program's name, wherever it stands in a text, that are neither commands nor prose.
+/// Words after the program's name, wherever that is in a text, that are neither commands nor prose.
 fn unknown_words(text: &str) -> Vec<String> {
     let commands = commands();
     let mut found = Vec::new();

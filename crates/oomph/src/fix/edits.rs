@@ -38,7 +38,7 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
-    /// Tells the recipes how much of a server's settings fits.
+    /// Gives the recipes the part of a server's settings that fits.
     pub fn learn(&mut self, serving: &Serving) {
         self.facts.context_that_fits = serving.context_that_fits();
         self.facts.layers_that_fit = serving.layers_that_fit();

@@ -292,7 +292,7 @@ fn llama_cpp(
     })
 }
 
-/// What vLLM has for its cache: its share of the card, less what it needs beside.
+/// What vLLM has for its cache: its share of the card, less what else it needs.
 fn vllm(
     settings: &Settings,
     is_mixture: bool,

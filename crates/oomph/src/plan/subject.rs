@@ -200,7 +200,7 @@ pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
     }
 }
 
-/// A pipeline with a ControlNet beside its UNet.
+/// A pipeline whose UNet has a ControlNet.
 ///
 /// # Errors
 /// When the one is not a pipeline of a UNet, or the other is not a ControlNet.

@@ -2,7 +2,7 @@
 //!
 //! [`file`] reads the description, [`cells`] expands it, [`perform`] runs what [`store`] does not know yet, and
 //! [`write`] makes jobs of Slurm, Kubernetes and Ray, whose tasks run cells and leave their answers in the same folder.
-//! oomph schedules nothing across machines by itself.
+//! oomph itself schedules nothing across machines.
 
 mod cells;
 mod file;
@@ -286,7 +286,7 @@ fn unanswered<'a>(cells: impl Iterator<Item = &'a Cell>, records: &BTreeMap<Stri
     cells.filter(|cell| !records.contains_key(&cell.id) && seen.insert(&cell.id)).collect()
 }
 
-/// Whether a record is of the cell's program as it is now.
+/// Whether a record is of the cell's program in its current state.
 fn still(record: &Record, cell: &Cell) -> bool {
     sources::are_same(&record.files, &cell.directory)
 }
