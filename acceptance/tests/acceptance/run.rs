@@ -255,8 +255,8 @@ impl Started {
     }
 }
 
-/// Sends a signal to a process, or with a negative number to a group. The kernel checks both numbers; a process that has ended is no
-/// error here.
+/// Sends a signal to a process, or with a negative number to a group. The kernel checks both numbers; a process that
+/// has ended is not an error here.
 pub fn send(pid: i32, signal: i32) {
     // SAFETY: `kill` takes two integers and touches no memory of ours.
     unsafe { libc::kill(pid, signal) };
