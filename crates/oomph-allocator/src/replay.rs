@@ -9,7 +9,7 @@ use crate::statistics::Statistics;
 /// What a replay begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
-    /// An empty card, on which the blocks that stood before the first event are allocated in the order of their
+    /// An empty card, on which the blocks from before the first event are allocated in the order of their
     /// addresses. Right for another setting, card or allocator.
     #[default]
     Cold,
@@ -40,7 +40,7 @@ pub struct Replay {
 /// Where a replay ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The event of the trace; `None` while the blocks that stood before the first event were allocated.
+    /// The event of the trace; `None` while the blocks from before the first event were allocated.
     pub event: Option<usize>,
     /// What failed.
     pub oom: Oom,

@@ -132,7 +132,7 @@ impl Script {
         self.steps.iter().filter(|step| step.kind == Kind::Beside).map(|step| step.size).max().unwrap_or(0)
     }
 
-    /// What stood before the first event.
+    /// What was allocated before the first event.
     pub fn start(&self) -> &State {
         &self.start
     }
