@@ -499,7 +499,7 @@ fn mentions(at: At<'_>, name: &str) -> bool {
     is_name(at.node) && at.text() == name || values(at.node).any(|child| mentions(at.with(child), name))
 }
 
-/// The nodes below one that have values: `mean` of `x.mean` is none, nor that of `f(mean=x)`.
+/// The nodes below one that have values: neither `mean` of `x.mean` nor that of `f(mean=x)` is one.
 fn values(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
     let own = match node.kind() {
         "attribute" => node.child_by_field_name("attribute"),
