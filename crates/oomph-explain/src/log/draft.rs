@@ -17,7 +17,7 @@ use super::size;
 
 /// Messages this many lines apart can be about the same failure.
 pub(crate) const SAME_FAILURE: u64 = 400;
-/// The same, while the dump of an allocator, which can be long, stands between them.
+/// The same, while the dump of an allocator, which can be long, lies between them.
 const SAME_DUMP: u64 = 200_000;
 /// A run that goes on for this many lines after a failure has survived it.
 const EPISODE: u64 = 5000;

@@ -234,7 +234,7 @@ impl Ingredients {
     /// The line up to the end of the sentence that reports exhaustion. Programs print advice after it.
     fn sentence<'a>(&self, line: &'a str) -> &'a str {
         let Some(found) = self.exhausted.find(line) else { return line };
-        // What stands before belongs to it: a condition, or the mark of a list.
+        // What precedes it belongs to it: a condition, or the mark of a list.
         line[found.end()..].find(". ").map_or(line, |end| &line[..found.end() + end + 1])
     }
 

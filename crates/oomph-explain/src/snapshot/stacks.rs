@@ -146,7 +146,7 @@ fn starts_programs(path: &str) -> bool {
         || path.contains("/python/oomph/server/")
 }
 
-/// Code of oomph's own hook, which stands between the program and PyTorch in a dry run.
+/// Code of oomph's own hook, which is between the program and PyTorch in a dry run.
 fn is_hook(path: &str) -> bool {
     path.contains("/python/oomph/")
 }

@@ -62,7 +62,7 @@ const ELSEWHERE: u32 = 24;
 /// So many requests are replayed for that, in all rows together.
 const REPLAYED_ELSEWHERE: usize = 30_000_000;
 
-/// A difference below this share of the peak is none.
+/// A difference below this share of the peak does not count.
 const NOTICEABLE: f64 = 0.01;
 
 /// The table, and the smallest card; empty where the recording has no events or nobody asks.

@@ -118,7 +118,7 @@ enum Guess {
     CutBackward,
     /// State, or what the step needed for a moment.
     CutStep,
-    /// Without stacks: stands when an optimizer step begins, and not much longer.
+    /// Without stacks: is live when an optimizer step begins, and not much longer.
     AtStep,
     /// Allocated by the program itself before the first step.
     Early,
@@ -399,7 +399,7 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// With marked optimizer steps alone: what outlives a step's end, what stands when a step begins.
+    /// With marked optimizer steps alone: what outlives a step's end, what is live when a step begins.
     fn without_stacks(&self, block: &Lifetime) -> Guess {
         let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
         let birth = self.phases.birth(block.birth);
