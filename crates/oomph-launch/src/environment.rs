@@ -119,7 +119,7 @@ impl EnvironmentRequest<'_> {
     /// Finds the environment in the cache, or makes it.
     ///
     /// # Errors
-    /// When a requirement is none, the base does not work, or the installer fails.
+    /// When a requirement is invalid, the base does not work, or the installer fails.
     pub fn make(&self, cache: &CacheDir) -> Result<Environment, LaunchError> {
         let requirements = normalise_all(self.requirements, self.directory)?;
         let folder = cache.folder("environments")?;

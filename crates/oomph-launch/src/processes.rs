@@ -102,7 +102,7 @@ fn parse_stat(stat: &[u8]) -> Option<Entry> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    // The process group stands between them.
+    // The process group is between them.
     let session = fields.nth(1)?.parse().ok()?;
     Some(Entry { parent, session, dead: matches!(state, "Z" | "X" | "x") })
 }
