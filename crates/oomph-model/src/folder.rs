@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::model::{Component, Layout, Model};
 use crate::{Architecture, Dtype, FileSource, ModelError, Source, Tensor, gguf, onnx, safetensors, single_file, torch};
 
-/// Configurations are small; what is larger than this, in bytes, is none.
+/// Configurations are small; a file larger than this, in bytes, is not one.
 const LARGEST_CONFIG: u64 = 64 << 20;
 /// Files in a folder that are looked at; no model has as many parts.
 const MOST_FILES: usize = 20_000;

@@ -12,7 +12,7 @@ pub(super) use read::transformer;
 
 use serde::Serialize;
 
-/// One stack of transformer layers with what stands before and behind it. A model of several stacks is the one that
+/// One stack of transformer layers with what precedes and follows it. A model of several stacks is the one that
 /// makes its output, with the others in [`encoder`](Self::encoder) and [`vision`](Self::vision).
 ///
 /// Counts are numbers of things, widths are numbers of features; nothing here is in bytes.
