@@ -124,7 +124,7 @@ fn transformer(
         total.low = total.low.saturating_sub(run::BUCKET * 2);
     }
     if sharded {
-        // No reading stands behind this sum yet, so it is given room on both sides.
+        // No reading supports this sum yet, so it is given room on both sides.
         total.low = total.low.min(torch / 100 * 85);
         total.high = total.high.max(torch / 100 * 125);
     }

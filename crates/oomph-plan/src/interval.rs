@@ -52,7 +52,7 @@ static QUANTILES: LazyLock<Vec<Quantiles>> = LazyLock::new(|| {
 const UNKNOWN: Quantiles =
     Quantiles { family: String::new(), task: String::new(), rows: 0, low: 0.85, middle: 1.0, high: 1.2 };
 
-/// How far predictions are from the truth where no readings stand behind them.
+/// How far predictions are from the truth where no readings support them.
 #[must_use]
 pub fn unread() -> Quantiles {
     UNKNOWN

@@ -308,7 +308,7 @@ mod tests {
         ] {
             let buffer = mebibytes(compute_buffer(&shape(model), workload, context, MICRO_BATCH));
             if model == "llama-2-7b" && context == 4096 && workload == &fused {
-                // One layer is the fullest moment of a small vocabulary; no report stands behind this one.
+                // One layer is the fullest moment of a small vocabulary; no report supports this one.
                 assert!((buffer - reported).abs() < 10.0, "{buffer}");
                 continue;
             }

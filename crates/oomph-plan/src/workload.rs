@@ -338,7 +338,7 @@ pub struct Workload {
     pub double_quantization: bool,
     /// Whether PEFT's preparation for k-bit training made what is not quantized fp32.
     pub prepared: bool,
-    /// Whether accelerate's wrapper stands around the model (Trainer), which makes the outputs fp32.
+    /// Whether accelerate's wrapper is around the model (Trainer), which makes the outputs fp32.
     pub trainer: bool,
     /// Micro-batches to one step of the optimizer.
     pub accumulation: u64,

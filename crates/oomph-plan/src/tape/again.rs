@@ -18,7 +18,7 @@ pub struct Mark {
     cached: Owners,
 }
 
-/// What stands behind layers that are not gone through.
+/// What follows layers that are not gone through.
 pub struct Passed {
     /// What the last of them gives.
     pub hidden: Tensor,

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::{Edge, Few, Kind, Tape, TapeOwner, Tensor, product};
 
-/// A matrix and its bias, with whatever quantization or adapter stands around it.
+/// A matrix and its bias, with whatever quantization or adapter wraps it.
 #[derive(Clone)]
 pub struct Linear {
     /// Numbers in.
@@ -429,7 +429,7 @@ impl Tape {
         out
     }
 
-    /// `nn.Linear`, with what stands around it.
+    /// `nn.Linear`, with what wraps it.
     pub fn linear(&self, layer: &Linear, x: &Tensor) -> Tensor {
         let rows = x.count / layer.inputs.max(1);
         let result = if layer.quantized { self.dequantized(layer, x, rows) } else { self.product(layer, x, rows) };
