@@ -316,7 +316,7 @@ impl<'a> Cover<'a> {
             let Component::Normal(name) = part else { return };
             real.push(name);
             ours.push(name);
-            // A link, or a folder that the user cannot write to, is none that would have to be copied.
+            // A link, or a folder that the user cannot write to, is not one that would have to be copied.
             if !fs::symlink_metadata(&real).is_ok_and(|metadata| metadata.is_dir()) {
                 return;
             }
