@@ -43,7 +43,7 @@ pub struct Rewrite {
     pub notes: Vec<String>,
 }
 
-/// Where a setting goes that may stand on the command line or in a file.
+/// Where a setting goes that may be on the command line or in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Into {
     /// On the command line.
@@ -129,15 +129,15 @@ impl Rewrite {
     }
 }
 
-/// What an argument of the program on a line says, by any of its names: nothing in the inner place where it stands without
-/// a value, and nothing at all where it is not there.
+/// What an argument of the program on a line says, by any of its names: the inner option is `None` where it has no
+/// value, the outer one where it is absent.
 pub fn argument(line: &Line, name: &str) -> Option<Option<String>> {
     let program = program(line)?;
     let found = arguments::places(&line.words, &program.arguments, program.framework, name, arguments::Takes::Anything);
     found.last().map(|place| place.value.clone())
 }
 
-/// The first argument of the program on a line, where it is none of its options: the model of `vllm serve MODEL`.
+/// The first argument of the program on a line, where it is not an option: the model of `vllm serve MODEL`.
 pub fn operand(line: &Line) -> Option<String> {
     let program = program(line)?;
     let first = line.words.get(program.arguments)?.first()?;
