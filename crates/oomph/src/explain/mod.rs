@@ -216,7 +216,7 @@ fn follow(args: &ExplainArgs) -> Result<ExitCode> {
 /// Reads a recording for the commands that compare.
 ///
 /// # Errors
-/// When the file is none, or cannot be read.
+/// When the file is not a recording, or cannot be read.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Trace> {
     let name = path.display().to_string();
     match open(path, options.any_growth)? {

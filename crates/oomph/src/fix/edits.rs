@@ -95,7 +95,7 @@ pub fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathB
     module.or_else(|| {
         words.iter().enumerate().find_map(|(place, word)| {
             let path = directory.join(word);
-            // A notebook stands behind what runs it: `jupyter nbconvert --execute`, `papermill`.
+            // A notebook follows the command that runs it: `jupyter nbconvert --execute`, `papermill`.
             let python = (word.ends_with(".py") || word.ends_with(".ipynb")) && path.is_file();
             // Python puts the folder of the file that a link points to first.
             let real = python.then(|| path.canonicalize().ok()).flatten()?;

@@ -254,7 +254,7 @@ impl Sweep {
             let Some(record) = records.get(&cell.id).filter(|record| still(record, cell)) else { continue };
             let first = cell.program.command.first().map(|word| word.as_encoded_bytes().to_vec()).unwrap_or_default();
             let place = (first, cell.program.with.clone(), cell.directory.clone());
-            // Where the program cannot run, as on a login node, what was said elsewhere stands.
+            // Where the program cannot run, as on a login node, what was said elsewhere holds.
             let here = environments.entry(place).or_insert_with(|| {
                 let context = RunContext::new_in(cell.directory.clone(), cell.program.clone(), quiet);
                 context.ok().map(|context| context.environment())
