@@ -242,7 +242,7 @@ fn read_declaration(tokens: &[&str], header: &mut Header) {
 
 struct Base {
     ctype: CType,
-    /// The first member of a struct whose body stands here.
+    /// The first member of a struct whose body is here.
     first_member: Option<String>,
 }
 
