@@ -25,7 +25,7 @@ UNET_XL = dict(sample_size=128, block_out_channels=(320, 640, 1280), cross_atten
 
 
 class Tokenizer:
-    """Stands in for a tokenizer: any text becomes as many tokens as the model takes."""
+    """Replaces a tokenizer: any text becomes as many tokens as the model takes."""
 
     def __init__(self, length):
         self.model_max_length = length

@@ -8,7 +8,8 @@ import torch
 class Peaks:
     """Follows the peaks of one setting over its phases.
 
-    PyTorch keeps one peak of each kind; a reset at every phase tells the phases apart, and the largest of each stays here.
+    PyTorch keeps one peak of each kind; a reset at every phase separates the phases, and the largest of each is kept
+    here.
     """
 
     def __init__(self):

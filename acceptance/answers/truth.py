@@ -32,7 +32,7 @@ TABLE = os.path.join(HERE, "runs.csv")
 # The line of death is the only field with commas in it, so it is the last one.
 FIELDS = ["name", "vram_bytes", "verdict", "steps", "step", "phase", "process_bytes", "reserved_bytes", "allocated_bytes",
           "seconds", "date", "oomph", "versions", "line"]
-# What stands for a card without a limit: the largest that `--vram` takes beside `--gpu`.
+# Used as a card without a limit: the largest `--vram` that `--gpu` accepts.
 NO_LIMIT = 900 << 30
 APART = 1.01
 

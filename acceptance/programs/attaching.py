@@ -1,7 +1,7 @@
-"""Trains on a card, stands still once so that it can be looked at, and trains on until it is told to end.
+"""Trains on a card, pauses once so that it can be inspected, and trains on until it is asked to end.
 
-Run as: attaching.py FOLDER. `ready` appears there with the process id and what PyTorch says of its memory while it stands
-still, `go` ends the pause, and `end` the training.
+Run as: attaching.py FOLDER. `ready` appears there with the process id and what PyTorch says of its memory during the
+pause, `go` ends the pause, and `end` the training.
 """
 
 import json

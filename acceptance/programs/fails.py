@@ -1,4 +1,4 @@
-"""Uses the card, writes to both streams, then fails by itself with a traceback and exit status 7."""
+"""Uses the card, writes to both streams, then fails on its own with a traceback and exit status 7."""
 
 import sys
 import traceback

@@ -1,4 +1,4 @@
-"""Provokes each form of PyTorch's out-of-memory message, and prints the allocator's own statistics beside it.
+"""Provokes each form of PyTorch's out-of-memory message, and prints the allocator's own statistics with it.
 
 For each form one line `shape {"name": ..., "message": ..., "statistics": {...}}`, or `shape {"name": ..., "skipped":
 ...}` where this release of PyTorch has no such form. The statistics are taken at the moment of the failure, so that

@@ -1,4 +1,4 @@
-"""Sends a tensor on the card to another process, which computes with it beside a tensor of its own."""
+"""Sends a tensor on the card to another process, which computes with it and a tensor of its own."""
 
 import torch
 import torch.multiprocessing as multiprocessing

@@ -9,7 +9,7 @@ from common import device, print_peaks
 
 
 class Prefetcher:
-    """Hands out batches that were copied, and enlarged, beside the computation."""
+    """Hands out batches that were copied, and enlarged, in parallel with the computation."""
 
     def __init__(self, count, batch_size, width):
         self.count, self.shape = count, (batch_size, width)

@@ -2,7 +2,7 @@
 #![no_main]
 
 // The virtual GPU is a library of CUDA's and libc's own symbols, which must not be linked into the fuzzer; its reader
-// of images stands for itself.
+// of images is compiled alone.
 #[path = "../../crates/oomph-vgpu/src/cubin.rs"]
 #[allow(dead_code)]
 mod cubin;

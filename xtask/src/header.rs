@@ -242,7 +242,7 @@ fn read_declaration(tokens: &[&str], header: &mut Header) {
 
 struct Base {
     ctype: CType,
-    /// The first member of a struct whose body stands here.
+    /// The first member of a struct whose body is here.
     first_member: Option<String>,
 }
 
@@ -352,7 +352,7 @@ fn read_declarator<'a, 't>(tokens: &'a [&'t str], base: &CType) -> Option<Declar
     let mut declarator = Declarator { name: String::new(), ctype, params: None, pointer_to_function: false };
     match tokens.get(at) {
         Some(&"(") => {
-            // Either a parenthesised function name or a pointer to a function; the star tells.
+            // Either a parenthesised function name or a pointer to a function; the star distinguishes them.
             let after = after_bracket(tokens, at);
             let inside = tokens.get(at + 1..after.saturating_sub(1)).unwrap_or_default();
             declarator.pointer_to_function = inside.contains(&"*");

@@ -262,7 +262,7 @@ const ANSWERS: &[&str] = &[
 /// Parameters that name where a matrix is singular: the answer that means "nowhere" is not zero.
 const NOWHERE: &[&str] = &["position", "singularity"];
 
-/// What no name tells.
+/// What no name shows.
 const EXCEPTIONS: &[(&str, &str, Type)] = &[
     ("cuDeviceGetGraphMemAttribute", "value", Type::Out(Value::Number("u64"))),
     ("cudaDeviceGetGraphMemAttribute", "value", Type::Out(Value::Number("u64"))),

@@ -1,4 +1,4 @@
-"""Messages between the ranks of a job through gloo, beside a small training through NCCL: how the large trainers do it.
+"""Messages between the ranks of a job through gloo, and a small training through NCCL: how the large trainers do it.
 
 Every rank contributes what does not depend on it, so that what comes out is the same whichever ranks run.
 """
@@ -11,7 +11,7 @@ import ranks
 
 
 def objects(rank, world, group):
-    """What is gathered, spread and told as objects: how many of them came out right."""
+    """What is gathered, scattered and broadcast as objects: how many of them came out right."""
     right = 0
     names = [None] * world
     dist.all_gather_object(names, {"of": "a rank"}, group=group)

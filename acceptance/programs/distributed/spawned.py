@@ -1,4 +1,4 @@
-"""Ranks that the program starts by itself, on one machine, with `torch.multiprocessing.spawn`."""
+"""Ranks that the program itself starts, on one machine, with `torch.multiprocessing.spawn`."""
 
 import argparse
 import os

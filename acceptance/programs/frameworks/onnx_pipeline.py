@@ -1,4 +1,4 @@
-"""A detector and a recogniser beside each other, each with its share of the card."""
+"""A detector and a recogniser in one process, each with its share of the card."""
 import argparse
 import numpy as np
 import onnxruntime as rt

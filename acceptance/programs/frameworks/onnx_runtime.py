@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--exact", action="store_true", help="grow the arena by what is asked for")
     args = parser.parse_args()
 
-    # As its guide says where the toolkit comes from wheels: nothing else tells the loader where they are.
+    # As its guide says where the toolkit comes from wheels: nothing else gives the loader their place.
     onnxruntime.preload_dlls()
     options = {}
     if args.arena_limit:

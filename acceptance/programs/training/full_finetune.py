@@ -1,4 +1,4 @@
-"""Full fine-tuning of a causal language model with the Trainer, in bf16 as it is usually started."""
+"""Full fine-tuning of a causal language model with the Trainer, in bf16, as usually started."""
 
 import argparse
 

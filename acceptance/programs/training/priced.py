@@ -1,6 +1,6 @@
 """A few training steps of a model, with one of the changes whose price is published made by hand (readings/prices.py).
 
-Beside the hook it leaves what a step computes and moves in the file that --record names.
+In addition to what the hook records, it leaves what a step computes and moves in the file that --record names.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-//! `oomph mcp` and `--brief`: an agent of the official SDK drives each tool, gives a call up, and is told what is wrong.
+//! `oomph mcp` and `--brief`: an agent of the official SDK drives each tool, cancels a call, and gets an error that
+//! says what is wrong.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};

@@ -16,7 +16,7 @@ pub fn programs() -> PathBuf {
 
 /// The `oomph` binary of the profile that this test was built with, built if it is missing or old.
 ///
-/// `OOMPH_BIN` names another one, which is then taken as it is.
+/// `OOMPH_BIN` names another one, which is then used unchanged.
 pub fn oomph() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match std::env::var_os("OOMPH_BIN") {
@@ -25,7 +25,7 @@ pub fn oomph() -> &'static Path {
     })
 }
 
-/// What cargo tells a test of its own package, beside `CARGO_PKG_*`.
+/// What cargo sets for a test of its own package, in addition to `CARGO_PKG_*`.
 const OF_THE_TEST: &[&str] = &[
     "CARGO_MANIFEST_DIR",
     "CARGO_MANIFEST_PATH",

@@ -35,7 +35,7 @@ fn calibrated(options: &[&str]) -> Result<Value> {
     finished.report().with_context(|| finished.story())
 }
 
-/// The capacity, the context and the correction that a dry run of the card tells.
+/// The capacity, the context and the correction that a dry run of the card reports.
 fn dry_run() -> Result<Value> {
     let run = Run::dry_run()?.args(["--gpu", CARD, "--format", "json"]);
     let run = match python_by_hand() {

@@ -1,4 +1,4 @@
-//! What the report tells the author of a CUDA program about its memory calls, against what the program counts itself.
+//! What the report says about the memory calls of a CUDA program, against what the program counts itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ pub fn trials() -> Vec<Trial> {
     vec![frames, heat("naive"), heat("lean"), relax("careless"), relax("careful")]
 }
 
-/// A figure that the report tells must be the one that the program prints under this name.
+/// A figure in the report must be the one that the program prints under this name.
 pub fn same(finished: &Finished, name: &str, told: &Value) -> Result<()> {
     let own = finished.printed_number(name)?;
     finished.ensure(told.as_u64() == Some(own), format!("{name}: {told} is told, {own} counted"))
@@ -51,7 +51,7 @@ pub fn place(source: &Path, text: &str) -> Result<String> {
     Ok(format!("{name}:{}", line + 1))
 }
 
-/// A solver in CUDA C++, built with nvcc: every figure is the program's own, and only the wasteful one is told so.
+/// A solver in CUDA C++, built with nvcc: every figure is the program's own, and only the wasteful one gets a remark.
 fn heat(way: &str) -> Result<()> {
     let run = Run::dry_run()?.args(["--gpu", "rtx-4090", "--format", "json"]).with(CUDA_13_2);
     let program = run.folder().join("heat");

@@ -146,8 +146,8 @@ fn pipeline_stages_differ() -> Result<()> {
     least(3, blocks + vocabulary)
 }
 
-/// Each rank that runs beside absent ones has the very peaks that it has when all of them run; what is reserved may differ
-/// by `segments` bytes.
+/// Each rank that runs while others are absent has the very peaks that it has when all of them run; what is reserved
+/// may differ by `segments` bytes.
 fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>, segments: u64) -> Result<()> {
     let all = job(Some("all"), 1, 4, program, packages)?;
     let some = job(Some("0,1,last"), 1, 4, program, packages)?;

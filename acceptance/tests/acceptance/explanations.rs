@@ -10,8 +10,8 @@ use crate::again::tried;
 use crate::binary;
 use crate::run::{Run, TORCH_2_6, TORCH_2_15, Torch};
 
-/// Cases of `causes.py`, each of which prints the cause that has to come first. (`ring_too_short` can rightly be told as
-/// `does-not-fit`, where the snapshot still knows the stacks of what the ring has dropped.)
+/// Cases of `causes.py`, each of which prints the cause that has to come first. (`ring_too_short` can rightly be
+/// reported as `does-not-fit`, where the snapshot still knows the stacks of what the ring has dropped.)
 const CAUSES: [&str; 14] = [
     "does_not_fit",
     "single_allocation",
@@ -42,7 +42,7 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A program that dies of one cause is told that cause, and the bytes of causes and owners add up.
+/// A program that dies of one cause gets that cause reported, and the bytes of causes and owners add up.
 fn cause(case: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let snapshot = folder.path().join("snapshot.pickle");

@@ -115,7 +115,8 @@ fn leaking_losses() -> Result<()> {
     finished.ensure(notes.contains("leaking.py"), format!("the line is not named: {notes}"))
 }
 
-/// The user's file is changed where that was asked for: the old text stays beside it, and the program runs by itself.
+/// The user's file is changed where that was asked for: a copy of the old text is kept in the same folder, and the
+/// changed program fits without a remedy.
 fn in_place() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for name in ["leaking.py", "common.py"] {
@@ -159,7 +160,8 @@ fn evaluation_results() -> Result<()> {
 }
 
 /// Several images decoded at a time: slicing, which is free, comes before moving models about. The card is so small
-/// because PyTorch goes on with less workspace where cuDNN's first wish does not fit: with 50 MiB more it fits as it is.
+/// because PyTorch continues with less workspace where cuDNN's first request does not fit: with 50 MiB more the program
+/// fits unchanged.
 fn vae_slicing_before_offload() -> Result<()> {
     let (finished, report) = fixed(&["--vram", "1000MiB", "--fixes", "2"], &["acceptance/programs/fixes/images.py"])?;
     sound(&report)?;
@@ -168,14 +170,14 @@ fn vae_slicing_before_offload() -> Result<()> {
     finished.ensure(!first.iter().any(|id| id.contains("offload")), format!("{first:?} comes first"))
 }
 
-/// A program that fits is told so, and nothing is tried.
+/// A program that fits is reported as such, and nothing is tried.
 fn what_fits_is_left_alone() -> Result<()> {
     let (finished, report) = fixed(&["--gpu", "rtx-3060"], &["convnet.py"])?;
     finished.ensure(report["verdict"] == "fits-already" && report["tried"] == 0, format!("{report:#}"))
 }
 
-/// A Trainer whose arguments are in a file gets another file, which is the fix: run by itself, it has the same peak.
-/// The user's own stays as it is.
+/// A Trainer whose arguments are in a file gets another file, which is the fix: run on its own, it has the same peak.
+/// The user's own file stays unchanged.
 fn arguments_in_a_file() -> Result<()> {
     const ARGUMENTS: &str = "{\n  \"output_dir\": \"out\",\n  \"per_device_train_batch_size\": 32,\n  \"max_steps\": 3,\n  \
                              \"report_to\": \"none\",\n  \"save_strategy\": \"no\"\n}\n";

@@ -20,7 +20,7 @@ use crate::run::{Finished, Run, TORCH_2_15, processes_with, python_by_hand, send
 /// The card, with the memory that a row says.
 const CARD: &str = "rtx-3060";
 
-/// Holds every program as it is.
+/// Holds every program unchanged.
 const LARGE: &str = "80GiB";
 
 /// Names how often a guarded run is killed.
@@ -346,7 +346,7 @@ fn killed_after(delay: Duration, victim: Victim) -> Result<()> {
             }
         }
     }
-    // Where the program was killed, oomph ends by itself.
+    // Where the program was killed, oomph ends on its own.
     started.finish()?;
     let since = Instant::now();
     while !processes_with(&mark).is_empty() {

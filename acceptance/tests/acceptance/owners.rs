@@ -14,8 +14,8 @@ use crate::run::{Run, TORCH_2_15};
 /// The cases of `owners.py`.
 const CASES: [&str; 10] = ["mlp", "convnet", "amp", "lstm", "resnet", "llama", "gpt2", "qlora", "unet", "generate"];
 
-/// What is compared: the owners of the report that belong together, and what the program calls them. Parameters and
-/// buffers are told apart by names only.
+/// What is compared: the owners of the report that belong together, and what the program calls them. Only names
+/// distinguish parameters from buffers.
 const GROUPS: [(&[&str], &[&str]); 4] = [
     (&["parameters", "buffers"], &["parameter", "buffer"]),
     (&["optimizer-state"], &["optimizer-state"]),
@@ -49,7 +49,7 @@ fn owners(case: &str) -> Result<()> {
     let sum: u64 = at_peak.iter().filter_map(|row| row["bytes"].as_u64()).sum();
     ensure!(device["peak"]["process_bytes"] == sum, "the owners add up to {sum}: {device}");
 
-    // The names lie beside the recording, and a copy elsewhere has none.
+    // The names lie in the recording's folder, and a copy elsewhere has none.
     fs::copy(&snapshot, &bare)?;
     let moment = format!("event:{}", printed["event"]);
     for (at, counted) in [(moment.as_str(), true), ("peak", false)] {

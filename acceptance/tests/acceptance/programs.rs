@@ -30,13 +30,13 @@ enum Verdict {
     Fits,
     /// It dies of OOM in this phase, on the line of the script that holds this text, in this function.
     Oom { phase: &'static str, line: &'static str, function: &'static str },
-    /// It fails by itself with this exit status.
+    /// It fails on its own with this exit status.
     Failed(i64),
     /// It never touches the card.
     NoGpuUse,
 }
 
-/// Something that must hold beside the verdict.
+/// Something that must hold in addition to the verdict.
 #[derive(Clone, Copy, Debug)]
 enum Also {
     /// The program prints `name=value`.

@@ -23,7 +23,7 @@ static MACHINE: RwLock<()> = RwLock::new(());
 /// How a run shares the machine with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
-    /// Beside another one.
+    /// In parallel with others.
     #[default]
     Shared,
     /// With the machine to itself.
@@ -141,7 +141,7 @@ impl Run {
         self
     }
 
-    /// Whether others may run beside it.
+    /// Whether others may run at the same time.
     pub fn turn(mut self, turn: Turn) -> Self {
         self.turn = turn;
         self
@@ -255,8 +255,8 @@ impl Started {
     }
 }
 
-/// Sends a signal to a process, or with a negative number to a group. The kernel checks both numbers; a process that has ended is no
-/// error here.
+/// Sends a signal to a process, or with a negative number to a group. The kernel checks both numbers; a process that
+/// has ended is not an error here.
 pub fn send(pid: i32, signal: i32) {
     // SAFETY: `kill` takes two integers and touches no memory of ours.
     unsafe { libc::kill(pid, signal) };
@@ -374,8 +374,8 @@ pub fn tree(folder: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Lets Ctrl-C end what is started from here on. A shell makes its background jobs ignore it, their children inherit that,
-/// and oomph leaves ignored what it was told to ignore.
+/// Lets Ctrl-C end what is started from here on. A shell makes its background jobs ignore it, their children inherit
+/// that, and oomph keeps ignoring the signals that were ignored when it was started.
 pub fn heed_ctrl_c() {
     // SAFETY: the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };

@@ -16,7 +16,7 @@ use crate::run::{CUDA_13_2_DEVEL, Finished, Run};
 
 const MIB: u64 = 1 << 20;
 
-/// Everything that a training step sends, reads back and gives back is told, by the program's own lines.
+/// The report has everything that a training step sends, reads back and frees, by the program's own lines.
 pub fn candle_fits() -> Result<()> {
     let (program, toolkit) = built("candle_mlp")?;
     let (finished, report) = run(&program, &toolkit, &["--gpu", "rtx-4090"], &["read", "1024", "256", "20"])?;

@@ -76,7 +76,7 @@ fn streams_pass_through() -> Result<()> {
     no_run_folder(&finished)
 }
 
-/// A program that fails by itself keeps its traceback; what oomph says is that it failed.
+/// A program that fails on its own keeps its traceback; what oomph says is that it failed.
 fn failure_passes_through() -> Result<()> {
     let run = Run::dry_run()?.args(["--gpu", "rtx-3060"]).with(TORCH_2_15);
     let finished = run.program(&["fails.py"]).finish()?;
@@ -100,8 +100,8 @@ fn report_goes_to_a_file() -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C reaches all processes of the terminal's group at once. It is how one ends a server, so that the answer is
-/// told as far as it came.
+/// Ctrl-C reaches all processes of the terminal's group at once. It is how one ends a server, so the report covers the
+/// run up to that point.
 fn ctrl_c_leaves_nothing_but_the_answer() -> Result<()> {
     let finished = interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT), Duration::ZERO)?;
     finished.ensure(finished.status.code() == Some(130), "the exit status is not that of Ctrl-C")?;

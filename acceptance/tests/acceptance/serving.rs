@@ -71,7 +71,7 @@ fn wanted(framework: &str) -> bool {
     wanted
 }
 
-/// llama.cpp on a 7-billion shape in 4 bits, its device log beside the report.
+/// llama.cpp on a 7-billion shape in 4 bits: the report, and the device log.
 fn llama_cpp(options: &[&str], arguments: &[&str]) -> Result<(Finished, Vec<Value>)> {
     let run = Run::json("rtx-4090", LLAMA_CPP)?.args(["--until-exit", "--allow-writes"]).args(options);
     let folder = run.folder().to_owned();
@@ -130,7 +130,7 @@ fn llama_cpp_buffers(layers_on_the_card: u32) -> Result<()> {
     let context = peak["context_bytes"].as_u64().context("no context")?;
     ensure!(peak["process_bytes"] == context + held + pool, "{peak} is not {context} + {held} + {pool}");
 
-    // What is on the card takes nothing of the host; the layers beside it do, as they would in earnest.
+    // What is on the card takes nothing of the host; the other layers do, as they would in earnest.
     let all = layers_on_the_card >= 33;
     finished.ensure(
         !all || finished.max_rss_bytes < 1 << 30,

@@ -13,8 +13,8 @@ const PROBES: u64 = 3;
 /// The answer of [`Script::smallest_card`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmallestCard {
-    /// The least memory for the allocator, in bytes: the card needs as much beside contexts and other libraries. It
-    /// includes what libraries take for a moment, where that was told ([`Script::take_beside`]).
+    /// The least memory for the allocator, in bytes: the card needs this much in addition to contexts and other
+    /// libraries. It includes what libraries take for a moment, where the script has it ([`Script::take_beside`]).
     pub available: u64,
     /// The replay on that card.
     pub replay: Replay,

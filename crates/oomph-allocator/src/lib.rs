@@ -3,7 +3,7 @@
 //! - [`Native`] is PyTorch's caching allocator itself: [`malloc`](Native::malloc), [`free`](Native::free), the events and
 //!   counters that PyTorch would produce. [`Settings`] is what `PYTORCH_CUDA_ALLOC_CONF` says.
 //! - [`Bfc`] is the allocator of TensorFlow and JAX, set up by [`BfcSettings`].
-//! - [`start_state`] rebuilds what stood before a trace's first event.
+//! - [`start_state`] rebuilds what was allocated before a trace's first event.
 //! - [`Script`] is a trace made ready for "what if": [`Script::replay`] runs it through any [`Model`] on any
 //!   [`Capacity`], and [`Script::smallest_card`] finds the least memory on which it survives.
 //! - [`Script::spread`] says how far it may come out otherwise on another machine.

@@ -123,7 +123,7 @@ impl Rewind {
         }
     }
 
-    /// Puts a range back and joins it with the mapped ranges beside it.
+    /// Puts a range back and joins it with the adjacent mapped ranges.
     fn join(&mut self, event: &Event) {
         let mut joined = self.segment(event, None, true);
         let mut start = event.address;

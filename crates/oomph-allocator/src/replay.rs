@@ -9,7 +9,7 @@ use crate::statistics::Statistics;
 /// What a replay begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
-    /// An empty card, on which the blocks that stood before the first event are allocated in the order of their
+    /// An empty card, on which the blocks from before the first event are allocated in the order of their
     /// addresses. Right for another setting, card or allocator.
     #[default]
     Cold,
@@ -23,7 +23,7 @@ pub enum Start {
 pub struct Replay {
     /// The program would have come as far as it did, and past the allocation that killed it, if one did.
     pub survived: bool,
-    /// The allocation, of the program or of a library beside it ([`Script::take_beside`]), that failed and ended the
+    /// The allocation, of the program or of another library ([`Script::take_beside`]), that failed and ended the
     /// replay.
     pub oom: Option<Failure>,
     /// Allocations that failed in the trace, that the program survived, and that fail here too.
@@ -40,7 +40,7 @@ pub struct Replay {
 /// Where a replay ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The event of the trace; `None` while the blocks that stood before the first event were allocated.
+    /// The event of the trace; `None` while the blocks from before the first event were allocated.
     pub event: Option<usize>,
     /// What failed.
     pub oom: Oom,

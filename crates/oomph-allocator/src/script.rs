@@ -126,13 +126,13 @@ impl Script {
         }
     }
 
-    /// The most that a library takes beside the allocator at once, in bytes, as far as it was told
+    /// The most that libraries take outside the allocator at once, in bytes, as far as the script has it
     /// ([`Script::take_beside`]).
     pub fn most_beside(&self) -> u64 {
         self.steps.iter().filter(|step| step.kind == Kind::Beside).map(|step| step.size).max().unwrap_or(0)
     }
 
-    /// What stood before the first event.
+    /// What was allocated before the first event.
     pub fn start(&self) -> &State {
         &self.start
     }

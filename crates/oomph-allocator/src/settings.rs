@@ -37,7 +37,7 @@ pub struct Settings {
     pub expandable_segments: bool,
     /// `expandable_segments_reserve`: the address space of an expandable segment; `None` is 9/8 of the card's memory.
     pub expandable_segments_reserve: Option<Reserve>,
-    /// `per_process_memory_fraction`, also `torch.cuda.set_per_process_memory_fraction`; 1 is no limit.
+    /// `per_process_memory_fraction`, also `torch.cuda.set_per_process_memory_fraction`; 1 means no limit.
     pub per_process_memory_fraction: f64,
     /// `throw_on_cudamalloc_oom`: refuse beforehand what exceeds the fraction.
     pub throw_on_cudamalloc_oom: bool,

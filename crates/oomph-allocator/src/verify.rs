@@ -55,7 +55,7 @@ pub struct Verification {
     /// A version whose rules the trace shows: [`Version::NEWEST`], or [`Version::LAST_BY_ADDRESS`] if only that one's
     /// order of equal blocks explains it.
     pub version: Version,
-    /// The trace tells the two apart.
+    /// The trace distinguishes the two.
     pub version_shown: bool,
     /// There were so many mismatches that the rest of the trace was not looked at.
     pub gave_up: bool,

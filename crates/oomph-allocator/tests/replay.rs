@@ -77,7 +77,7 @@ fn another_allocator_fills_the_holes() {
     assert!(replay.peak_allocated() > 480 * MIB);
 }
 
-/// The trace was recorded from its second half on: what stood before is rebuilt from the end.
+/// The trace was recorded from its second half on: what was allocated before is rebuilt from the end.
 #[test]
 fn a_trace_that_begins_late_is_understood() {
     let (mut native, mut device) = (recorder(), Device::default());

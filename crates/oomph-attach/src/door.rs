@@ -1,7 +1,7 @@
 //! The door: a Unix socket that the hook opens in programs under `oomph run` (`python/oomph/door.py`).
 //!
-//! It needs no permission to trace, because the program itself runs the script. The kernel tells each side who the
-//! other is, and both take only the same user or root.
+//! It needs no permission to trace, because the program itself runs the script. The kernel gives each side the identity
+//! of the other, and both accept only the same user or root.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;

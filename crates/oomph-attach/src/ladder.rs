@@ -54,7 +54,7 @@ impl fmt::Display for Rung {
 /// What one way says.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The way.
+    /// The method.
     pub rung: Rung,
     /// The reason why it is closed, one clause.
     pub closed: Option<String>,
@@ -102,7 +102,7 @@ impl Ladder {
         if let Some(denied) = &self.denied {
             return AttachError::Denied { pid: target.pid, denied: denied.clone() };
         }
-        // The way for its version of Python is the one that should have worked.
+        // The method for its version of Python is the one that should have worked.
         let own = if target.python.is_some_and(|python| python.minor >= 14) { Rung::RemoteDebug } else { Rung::Inject };
         let reason = self.checked.iter().find(|checked| checked.rung == own).and_then(|checked| checked.closed.clone());
         AttachError::NoWay { pid: target.pid, reason: reason.unwrap_or_else(|| "no way in is open".to_owned()) }

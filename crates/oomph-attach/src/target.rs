@@ -89,7 +89,8 @@ impl Target {
     }
 }
 
-/// Whether the kernel says which file a process runs; without it a static interpreter cannot be told from others.
+/// Whether the kernel says which file a process runs; without it a static interpreter cannot be distinguished from
+/// others.
 fn shows_executable(pid: u32) -> bool {
     std::fs::read_link(process::folder(pid).join("exe")).is_ok()
 }

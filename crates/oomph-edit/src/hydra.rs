@@ -55,7 +55,7 @@ fn gather(path: &Path, prefix: &str, depth: usize, read: &impl Fn(&Path) -> Opti
         if key == "defaults"
             && let Yaml::Sequence(groups) = value
         {
-            // `- model: small` is `model/small.yaml`, whose values stand under `model`.
+            // `- model: small` is `model/small.yaml`, whose values go under `model`.
             for group in groups.iter().filter_map(|group| group.as_mapping()) {
                 for (group, choice) in group {
                     if let (Some(group), Some(choice)) = (group.as_str(), choice.as_str()) {

@@ -176,7 +176,7 @@ impl<'a> Functions<'a> {
         })
     }
 
-    /// Whether code calls a model with a graph, in another way than through a function that loops by itself.
+    /// Whether code calls a model with a graph, other than through a function that has a loop of its own.
     fn evaluates(&self, at: At<'_>) -> bool {
         let mut calls = within(at.node).filter_map(|node| Call::of(at.with(node)));
         calls.any(|call| {

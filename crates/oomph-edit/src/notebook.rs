@@ -16,7 +16,7 @@ use crate::source::Source;
 /// A line before each cell, with the cell's number.
 const MARK: &str = "#%%oomph-cell ";
 
-/// What stands before a line that IPython understands and Python does not.
+/// What precedes a line that IPython understands and Python does not.
 const MAGIC: &str = "pass  #%%oomph-line ";
 
 /// A notebook with the place of each line of its code.
@@ -33,9 +33,9 @@ struct Cell {
     number: usize,
     /// Its lines, with their ends.
     lines: Vec<String>,
-    /// Where each line's string stands; one range for all where the cell is one string.
+    /// Where each line's string is; one range for all where the cell is one string.
     places: Vec<Range<usize>>,
-    /// What stands between two strings.
+    /// The text between two strings.
     separator: String,
     /// Whether the cell is one string.
     whole: bool,
@@ -85,7 +85,7 @@ impl Notebook {
         text
     }
 
-    /// The notebook with the cells of a changed file; `None` where its cells cannot be told apart any more.
+    /// The notebook with the cells of a changed file; `None` where its cells can no longer be distinguished.
     pub fn with(&self, python: &str) -> Option<String> {
         let mut edits = Vec::new();
         let mut seen = 0;

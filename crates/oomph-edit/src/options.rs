@@ -20,7 +20,7 @@ pub struct Opt {
     pub choices: Vec<String>,
     /// Whether it is declared for a Python function, whose parameters have its name.
     pub parameter: bool,
-    /// Where it is written, if it is in a configuration file that the program reads by itself.
+    /// Where it is written, if it is in a configuration file that the program itself reads.
     pub written: Option<Written>,
 }
 

@@ -21,7 +21,7 @@ use crate::source::Source;
 /// Files that are read at most.
 const MOST_FILES: usize = 300;
 
-/// A program as it is, or with remedies placed in it.
+/// A program, unmodified or with remedies placed in it.
 #[derive(Clone, Debug)]
 pub struct Program {
     folder: PathBuf,
@@ -30,7 +30,7 @@ pub struct Program {
     notebooks: BTreeMap<PathBuf, Arc<Notebook>>,
     /// The options that are in the configuration files of Hydra.
     configured: Vec<Opt>,
-    /// The configuration files that it reads by itself.
+    /// The configuration files that it reads itself.
     documents: BTreeMap<PathBuf, Arc<Document>>,
     arguments: Vec<String>,
 }
@@ -236,7 +236,7 @@ impl Program {
         &self.configured
     }
 
-    /// The settings of the configuration files that it reads by itself.
+    /// The settings of the configuration files that it reads itself.
     pub(crate) fn settings(&self) -> impl Iterator<Item = &Opt> {
         self.documents.values().flat_map(|document| &document.settings)
     }

@@ -41,7 +41,7 @@ impl Source {
         self.slice(node.byte_range())
     }
 
-    /// The text of a range; empty where the range is none of this text.
+    /// The text of a range; empty where the range is outside this text.
     pub fn slice(&self, range: Range<usize>) -> &str {
         self.text.get(range).unwrap_or_default()
     }

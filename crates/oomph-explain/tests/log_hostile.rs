@@ -140,7 +140,7 @@ fn many_failures_are_kept_in_bounds() {
     assert!(!report.failures.is_empty());
 }
 
-/// A log whose line ends were lost is one line: what stands early in it, and far behind all else, is read.
+/// A log whose line ends were lost is one line: what is early in it, and what is far behind all else, is read.
 #[test]
 fn a_failure_is_found_wherever_it_stands_in_a_long_line() {
     let message = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 8.00 GiB total capacity) ";

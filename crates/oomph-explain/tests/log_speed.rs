@@ -48,7 +48,7 @@ impl Training {
                 ));
             }
         }
-        // A whole number of blocks, so that the failure stands between lines.
+        // A whole number of blocks, so that the failure is between lines.
         let blocks = (size / steps.len() as u64).max(2);
         let length = steps.len() as u64;
         let lines = steps.bytes().filter(|byte| *byte == b'\n').count() as u64;

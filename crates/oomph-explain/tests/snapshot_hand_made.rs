@@ -75,7 +75,7 @@ fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
     assert_eq!(device.verdict.cause, Some(CauseKind::Fragmentation));
     assert_eq!(caused(&device, CauseKind::Fragmentation), Some(192 * MIB));
     let card = device.card.unwrap();
-    // 20 MiB beside the context are no neighbour: the context's cost is not known to the MiB.
+    // 20 MiB in addition to the context are not a neighbour: the context's cost is not known to the MiB.
     assert_eq!((card.context_bytes, card.other_bytes, card.free_bytes), (80 * MIB, 0, 20 * MIB));
     assert_eq!(device.pinned.len(), 2);
     assert_eq!(device.pinned[0].pinned_by.bytes, 4 * MIB);

@@ -1,4 +1,4 @@
-//! The real snapshots that are kept beside the repository: whatever they hold, the bytes add up.
+//! The real snapshots that are kept outside the repository: whatever they hold, the bytes add up.
 
 use std::path::{Path, PathBuf};
 

@@ -103,7 +103,7 @@ impl Columns {
         Self { table, builders: table.columns.iter().map(|column| builder(column.kind)).collect() }
     }
 
-    /// Adds a row, and tells about how many bytes it takes.
+    /// Adds a row, and returns about how many bytes it takes.
     pub fn push(&mut self, cells: Vec<Cell>) -> usize {
         let mut bytes = 0;
         for (builder, cell) in self.builders.iter_mut().zip(cells) {

@@ -21,7 +21,7 @@ pub struct Item {
     pub size: u64,
     /// Its content.
     pub body: Body,
-    /// What a dry run named, beside a snapshot.
+    /// What a dry run named, in addition to a snapshot.
     pub names: Option<PathBuf>,
 }
 

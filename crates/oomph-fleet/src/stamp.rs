@@ -144,7 +144,7 @@ fn time_at(text: &[u8]) -> Option<i64> {
     Some(time.timestamp_micros() - offset * 60_000_000)
 }
 
-/// Where a name of a model stands, the surest place first.
+/// Where a name of a model is found, the surest place first.
 static MODEL: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         r#"from_pretrained\(\s*['"]([\w~./][\w.\-/]{2,95})"#,

@@ -75,7 +75,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it is a card that can be bought or rented by itself: no laptop's GPU, no slice, no module.
+    /// Whether it is a card that can be bought or rented on its own: not a laptop's GPU, a slice or a module.
     #[must_use]
     pub fn is_card(self) -> bool {
         matches!(self, Self::Consumer | Self::Professional | Self::Datacenter)

@@ -1,7 +1,7 @@
 //! What a GPU is.
 //!
 //! - [`Catalogue`] holds the cards that oomph knows, from `data/gpus.toml`, and finds one by whatever people call it.
-//! - [`size`] reads and writes sizes the way PyTorch users mean them.
+//! - [`size`] reads and writes sizes as PyTorch users mean them.
 //! - [`roofline`] says how much longer one piece of work takes than another on a card.
 //! - [`nvml`] lists the cards that are really installed.
 //!

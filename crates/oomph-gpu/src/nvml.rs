@@ -23,9 +23,9 @@ pub struct InstalledGpu {
     pub index: u32,
     /// The name, for example `NVIDIA GeForce RTX 4090`.
     pub name: String,
-    /// The identifier that never changes, for example `GPU-8f2a...`, where NVML tells.
+    /// The identifier that never changes, for example `GPU-8f2a...`, where NVML reports it.
     pub uuid: Option<String>,
-    /// The compute capability, where NVML tells.
+    /// The compute capability, where NVML reports it.
     pub compute_capability: Option<ComputeCapability>,
     /// The memory, or one sentence that says why it cannot be read.
     pub memory: Result<InstalledMemory, String>,

@@ -231,8 +231,8 @@ impl Gpu {
         f64::from(self.memory_clock_khz) * 1e3 * 2.0 * f64::from(self.memory_bus_bits) / 8.0
     }
 
-    /// What a large copy between host and card reaches, in bytes a second: that of 16 lanes of the PCIe generation of its
-    /// architecture. NVLink to the host (GH200) is not told from PCIe.
+    /// What a large copy between host and card reaches, in bytes a second: that of 16 lanes of the PCIe generation of
+    /// its architecture. NVLink to the host (GH200) is not distinguished from PCIe.
     pub fn link_bytes_per_second(&self) -> f64 {
         match self.compute_capability().major {
             0..=7 => 12e9,

@@ -36,7 +36,7 @@ pub struct Cached {
     /// The sizes of its files added up, in bytes. Environments of uv share files with its cache by hard links, which are
     /// counted here and stay there.
     pub bytes: u64,
-    /// When a run last used it, where that can be told.
+    /// When a run last used it, where that is known.
     pub last_used: Option<SystemTime>,
     /// Whether a run or a process uses it now.
     pub in_use: bool,

@@ -84,7 +84,7 @@ mod take_apart {
                     let inner = open_for_all(&top, &*name)?;
                     for below in names(&inner)? {
                         if !unlinked(&inner, &below)? {
-                            // Moving a folder changes it, because it holds the way back.
+                            // Moving a folder changes it, because it holds the entry `..`.
                             open_for_all(&inner, &*below)?;
                             moved += 1;
                             renameat(&inner, &*below, &top, format!(".oomph-moved-{moved}"))?;

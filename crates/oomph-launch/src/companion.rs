@@ -1,4 +1,4 @@
-//! A process of oomph's own that works beside a program that runs: it is no part of the program's run, whose clean-up
+//! A process of oomph's own that works next to a running program: it is not part of the program's run, whose clean-up
 //! leaves it alone.
 
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 #[cfg(target_os = "linux")]
 use crate::processes::{self, Helper};
 
-/// A process beside a run. Dropped, it is asked to end, and waited for.
+/// A process next to a run. Dropped, it is asked to end, and waited for.
 #[derive(Debug)]
 pub struct Companion {
     child: Child,
@@ -42,7 +42,7 @@ impl Companion {
     /// What it wrote.
     ///
     /// # Errors
-    /// When that is no text, or cannot be read.
+    /// When that is not UTF-8, or cannot be read.
     pub fn output(&mut self) -> io::Result<String> {
         let mut text = String::new();
         if let Some(output) = &mut self.child.stdout {

@@ -78,7 +78,7 @@ impl Linkage {
         self.marked
     }
 
-    /// The needed libraries that lie beside the program. Those of the system are none of our business.
+    /// The needed libraries in the program's own folder. Those of the system do not matter here.
     fn companions(&self, file: &Path) -> Vec<PathBuf> {
         let origin = file.parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
         let folders: Vec<PathBuf> = self
@@ -112,7 +112,7 @@ fn is_replaced(library: &str) -> bool {
     NAMES.iter().any(|name| library.starts_with(name))
 }
 
-/// The first file of a program (itself or a library beside it) that carries a CUDA runtime of its own.
+/// The first file of a program (itself or a library next to it) that carries a CUDA runtime of its own.
 pub(crate) fn find_static_runtime(program: &Path) -> Option<PathBuf> {
     let mut open = vec![crate::program::real_path(program)];
     let mut seen = BTreeSet::new();
@@ -160,7 +160,7 @@ mod tests {
         let plain = compile(folder.path(), "plain", "int main(void) { return 0; }", &[]).unwrap();
         assert_eq!(find_static_runtime(&plain), None);
 
-        // The mark beside a runtime that can be replaced proves nothing.
+        // The mark next to a runtime that can be replaced proves nothing.
         fs::copy(&library, folder.path().join("libcudart.so.12")).unwrap();
         compile(folder.path(), "libcudart.so.13", marked, &["-shared", "-fPIC", "-Wl,-soname,libcudart.so.13"])
             .unwrap();

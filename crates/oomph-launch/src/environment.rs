@@ -22,7 +22,8 @@ use crate::{CacheDir, LaunchError, PythonFacts, cleanup};
 /// Changes when environments are made differently, so that old ones are not taken for new ones.
 const FORMAT_VERSION: &str = "oomph-environment-2";
 
-/// Written last, beside the environment's own folder, which it names. What it does not name is half-made, or left over.
+/// Written last, next to the environment's own folder, which it names. What it does not name is half-made, or left
+/// over.
 pub(crate) const MARKER: &str = "oomph-environment.json";
 
 /// A finished environment.
@@ -81,15 +82,15 @@ pub struct EnvironmentRequest<'a> {
     pub directory: &'a Path,
     /// What happens to the installer's messages.
     pub installer_output: InstallerOutput,
-    /// Told what takes time, one line each.
+    /// Receives what takes time, one line each.
     pub notify: &'a dyn Fn(&str),
 }
 
 /// The contents of the marker.
 #[derive(Serialize, Deserialize)]
 struct Marker {
-    /// The folder beside it that holds the environment. Each attempt has a fresh one: what an installer that was killed
-    /// left running goes on writing where nobody looks.
+    /// The folder next to it that holds the environment. Each attempt has a fresh one: what an installer that was
+    /// killed left running goes on writing where nobody looks.
     folder: String,
     requirements: Vec<String>,
     /// The packages, as their folders are called.
@@ -118,7 +119,7 @@ impl EnvironmentRequest<'_> {
     /// Finds the environment in the cache, or makes it.
     ///
     /// # Errors
-    /// When a requirement is none, the base does not work, or the installer fails.
+    /// When a requirement is invalid, the base does not work, or the installer fails.
     pub fn make(&self, cache: &CacheDir) -> Result<Environment, LaunchError> {
         let requirements = normalise_all(self.requirements, self.directory)?;
         let folder = cache.folder("environments")?;

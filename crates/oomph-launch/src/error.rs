@@ -92,7 +92,7 @@ pub enum LaunchError {
         /// The last line that it wrote, or what the system said.
         reason: String,
     },
-    /// A `--with` that is no requirement.
+    /// A `--with` that is not a requirement.
     #[error("`{requirement}` is not a package requirement: {reason}")]
     BadRequirement {
         /// What was typed.

@@ -15,7 +15,7 @@ const NOBODYS: &[&str] = &["oomph", "pip", "setuptools", "wheel", "uv"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Home {
     root: PathBuf,
-    /// Whether it holds packages beside oomph.
+    /// Whether it holds packages other than oomph.
     has_packages: bool,
 }
 

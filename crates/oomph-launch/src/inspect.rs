@@ -315,7 +315,7 @@ mod tests {
     fn no_torch_is_a_problem_only_when_nothing_else_uses_gpus() {
         assert!(matches!(facts(None, &[]).problem(), Some(Problem::NoTorch { .. })));
         assert_eq!(facts(None, &["jax"]).problem(), None);
-        // A folder named torch beside the script is no torch.
+        // A folder named torch next to the script is not PyTorch.
         assert!(matches!(facts(Some("/cwd/torch".into()), &[]).problem(), Some(Problem::NoTorch { .. })));
     }
 

@@ -26,7 +26,7 @@ const PASSED_ON: [c_int; 2] = [SIGUSR1, SIGUSR2];
 /// How long children may take to end by themselves when this process dies outside of a run.
 const IDLE_GRACE: Duration = Duration::from_secs(2);
 
-/// What a supervisor is told.
+/// What a supervisor receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The user, or the system, wants the run to end.
@@ -80,7 +80,7 @@ fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// The signals that this process was told to ignore when it was started, as the kernel's bit mask.
+/// The signals that were ignored when this process was started, as the kernel's bit mask.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

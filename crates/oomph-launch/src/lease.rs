@@ -1,6 +1,6 @@
 //! Who uses an environment of the cache, and the removal of those that nobody has used for a month.
 //!
-//! Beside each environment `KEY` lies a file `KEY.lock`. Whoever uses the environment holds its lock together with
+//! Next to each environment `KEY` lies a file `KEY.lock`. Whoever uses the environment holds its lock together with
 //! others, whoever makes or removes it holds it alone. The file's time says when the environment was last used.
 //! It stays when the environment goes: a lock on a file that is removed and made anew would be two locks.
 

@@ -18,7 +18,7 @@ const FIRST: (u32, u32) = (9, 8);
 pub fn nearest_cudnn(cache: &CacheDir) -> Option<PathBuf> {
     let environments = folders(&cache.path().join("environments"));
     let found = environments.iter().flat_map(|environment| {
-        // The environment lies in a folder of its place; others are half-made and have no marker beside them.
+        // The environment lies in a folder next to its marker; others are half-made and have no marker.
         let whole = environment.join(MARKER).is_file();
         let inner = if whole { folders(environment) } else { Vec::new() };
         let pythons: Vec<PathBuf> = inner.iter().flat_map(|inner| folders(&inner.join("lib"))).collect();
@@ -37,7 +37,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     fs::read_dir(path).map_or_else(|_| Vec::new(), |entries| entries.flatten().map(|entry| entry.path()).collect())
 }
 
-/// The cuDNN of a `site-packages` folder with its version, which the name of its metadata tells.
+/// The cuDNN of a `site-packages` folder with its version, from the name of its metadata.
 fn in_packages(packages: &Path) -> Option<(Vec<u32>, PathBuf)> {
     let library = packages.join("nvidia/cudnn/lib/libcudnn.so.9");
     let version = folders(packages).iter().find_map(|path| version_of(path.file_name()?.to_str()?))?;

@@ -43,7 +43,7 @@ fn home() -> Option<PathBuf> {
 pub(crate) fn open(cache: &Path, directory: &Path) -> Vec<PathBuf> {
     let kept = [directory.to_owned()].into_iter().chain(home());
     let kept: Vec<_> = kept.filter_map(|path| std::fs::canonicalize(path).ok()).collect();
-    // A folder that holds the home folder or the program is no cache, whatever a variable says.
+    // A folder that holds the home folder or the program is not a cache, whatever a variable says.
     let is_cache = |path: &PathBuf| path.components().count() > 2 && !kept.iter().any(|kept| kept.starts_with(path));
     let real = |path: PathBuf| std::fs::canonicalize(path).ok().filter(is_cache);
     let ours = OURS.iter().map(|name| cache.join(name));
@@ -129,7 +129,7 @@ fn path_in(value: &OsStr) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Whether nobody wants to be told that a program wrote here: temporary files that it made itself and caches.
+/// Whether a write here does not matter to anybody: temporary files that the program made itself and caches.
 pub(crate) fn is_unimportant(path: &Path) -> bool {
     let in_temporary = TEMPORARY.iter().any(|folder| path.parent() == Some(Path::new(folder)))
         || path.parent() == Some(&std::env::temp_dir());

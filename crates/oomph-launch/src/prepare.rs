@@ -21,7 +21,7 @@ pub struct Request<'a> {
     pub cache: &'a CacheDir,
     /// What happens to an installer's messages.
     pub installer_output: InstallerOutput,
-    /// Told what takes time, one line each.
+    /// Receives what takes time, one line each.
     pub notify: &'a dyn Fn(&str),
 }
 

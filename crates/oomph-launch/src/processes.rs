@@ -63,7 +63,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     }
 }
 
-/// Sends a signal to one process. One that is gone already is no error.
+/// Sends a signal to one process. One that has already ended is not an error.
 pub(crate) fn send(pid: i32, signal: i32) {
     let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) else { return };
     let _ = rustix::process::kill_process(pid, signal);
@@ -102,7 +102,7 @@ fn parse_stat(stat: &[u8]) -> Option<Entry> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    // The process group stands between them.
+    // The process group is between them.
     let session = fields.nth(1)?.parse().ok()?;
     Some(Entry { parent, session, dead: matches!(state, "Z" | "X" | "x") })
 }
@@ -204,7 +204,7 @@ pub(crate) fn wind_down_session(leader: i32) {
     }
 }
 
-/// How long what a program left may take to end by itself, and what it is sent then.
+/// How long what a program left may take to end on its own, and what it is sent then.
 const WIND_DOWN: [(Duration, Signal); 2] =
     [(Duration::from_millis(300), Signal::TERM), (Duration::from_millis(700), Signal::KILL)];
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::LaunchError;
 
-/// What kind of program a file is, as far as a look at its first bytes tells.
+/// What kind of program a file is, as far as its first bytes show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramKind {
     /// A Python interpreter, or a script that names one in its first line.
@@ -56,7 +56,7 @@ pub(crate) fn is_python_name(name: &OsStr) -> bool {
 }
 
 impl ProgramKind {
-    /// Looks at a program. A file that cannot be read is [`ProgramKind::Other`]: starting it tells more.
+    /// Looks at a program. A file that cannot be read is [`ProgramKind::Other`]: starting it gives a better error.
     pub fn of(program: &Path, directory: &Path, path: Option<&OsStr>) -> Self {
         if program.file_name().is_some_and(is_python_name) {
             return Self::Python { interpreter: program.to_owned() };
@@ -143,7 +143,7 @@ pub(crate) fn spawn_error(program: &Path, error: &io::Error) -> LaunchError {
     LaunchError::NotRunnable { program: program.to_owned(), reason, hint }
 }
 
-/// A file as it really lies on disk, for comparing; itself where that cannot be told.
+/// The real path of a file on disk, for comparing; the path itself where that is unknown.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_: io::Error| path.to_owned())
 }

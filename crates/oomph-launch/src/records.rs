@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 /// The digests of larger files are not computed: they are gigabytes, and what goes wrong with them shows in their size.
 const LARGEST_DIGESTED: u64 = 4 << 20;
 
-/// A record that is longer than this is none.
+/// A file longer than this is not a record.
 const LONGEST_RECORD: u64 = 64 << 20;
 
 /// How closely files are looked at.

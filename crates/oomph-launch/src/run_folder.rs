@@ -1,4 +1,4 @@
-//! The folder in which the processes of one run meet: the ledger, what the hook is told, what it tells back.
+//! The folder in which the processes of one run meet: the ledger, the hook's configuration, and its reports.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, TryLockError};

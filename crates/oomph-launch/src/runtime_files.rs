@@ -128,7 +128,7 @@ impl RuntimeFiles<'_> {
         }
 
         sweep(&parent, SWEEP_AFTER);
-        // Made beside its place and moved there, so that no other run ever sees a half-made folder.
+        // Made next to its place and moved there, so that no other run ever sees a half-made folder.
         let temporary = tempfile_name(&parent);
         cleanup::register(&temporary);
         let result = self
@@ -304,7 +304,7 @@ fn set_link(target: &Path, path: &Path) -> io::Result<()> {
     if fs::read_link(path).is_ok_and(|found| found == target) {
         return Ok(());
     }
-    // Made beside its place and moved there: other runs use it.
+    // Made next to its place and moved there: other runs use it.
     let temporary = path.with_extension(random_name());
     link(target, &temporary)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))

@@ -1,6 +1,6 @@
 //! Passwords and tokens in what is written down: reports, messages, names of environments.
 
-/// What stands in the place of a secret.
+/// What replaces a secret.
 const MASK: &str = "***";
 
 /// How the names of options end whose value is secret, in lower case and with hyphens.
@@ -126,7 +126,7 @@ pub(crate) fn without_password(text: &str) -> String {
         let ends = |letter: char| letter.is_whitespace() || "/?#\"'<>`,;".contains(letter);
         let authority = &after[..after.find(ends).unwrap_or(after.len())];
         rest = match authority.rsplit_once('@') {
-            // The user of SSH is no secret.
+            // The user of SSH is not a secret.
             Some((user, _)) if before.ends_with("ssh://") && !user.contains(':') => after,
             Some((user, _)) => {
                 out.push_str(MASK);

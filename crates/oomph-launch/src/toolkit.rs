@@ -75,7 +75,7 @@ pub struct Wheel {
     pub version: String,
 }
 
-/// The wheels of NVIDIA's beside a Python's torch, by name.
+/// The wheels of NVIDIA's next to a Python's torch, by name.
 pub fn wheels(python: &PythonFacts) -> Vec<Wheel> {
     let beside = python.torch.as_ref().map(|torch| &torch.folder).or(python.nvidia.as_ref());
     let packages = beside.and_then(|folder| folder.parent());
@@ -162,7 +162,7 @@ mod tests {
         let bare = python(Path::new("/nowhere"), None, None);
         assert_eq!(of(&bare), LIBRARIES);
 
-        // The wheels are found beside torch too, where an older oomph did not note them.
+        // The wheels are searched for next to torch too, where an older oomph did not note them.
         for nvidia in [None, Some(site.join("nvidia"))] {
             let missing = of(&python(folder.path(), nvidia, Some(site.join("torch"))));
             for name in ["libcudnn.so.9", "libcudart.so.13", "libnccl.so.2", "libcurand.so.10"] {

@@ -64,7 +64,7 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     /// Starts one over the run of this mark. Without one a run is as good until somebody kills its launcher, so a
-    /// failure to start it is none of the run.
+    /// failure to start it is not a failure of the run.
     pub(crate) fn over(mark: &OsString) -> Option<Self> {
         if !AVAILABLE.load(Ordering::Relaxed) {
             return None;

@@ -26,7 +26,8 @@ pub trait Words {
     /// How many cards there are.
     fn devices(&self) -> usize;
 
-    /// Takes a slot for a process; `None` where there are no more. The start time tells processes of one number apart.
+    /// Takes a slot for a process; `None` where there are no more. The start time distinguishes processes with the same
+    /// id.
     fn take_slot(&self, pid: u32, start_time: u64) -> Option<usize> {
         let slot = self.word(HeaderWord::Processes as usize).fetch_add(1, Ordering::Relaxed);
         let slot = usize::try_from(slot).ok().filter(|slot| *slot < MAX_PROCESSES)?;

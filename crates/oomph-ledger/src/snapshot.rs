@@ -10,7 +10,7 @@ use crate::layout::{
 };
 use crate::{DeviceDescription, layout};
 
-/// A ledger as it stood when it was read.
+/// The state of a ledger when it was read.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     devices: Vec<DeviceUse>,

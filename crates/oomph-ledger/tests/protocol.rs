@@ -162,7 +162,7 @@ fn a_process_that_begins_is_not_swept() {
 }
 
 /// Whatever instruction a process dies at, others lose at most what it was about to take or to give back, and a sweep
-/// beside it takes nothing from the living.
+/// at the same time takes nothing from the living.
 #[test]
 fn a_death_at_any_instruction_costs_no_more_than_it_held() {
     for accesses in 1..=30 {

@@ -23,7 +23,7 @@ pub enum ModelError {
         format: &'static str,
         /// What is wrong, in a few words.
         problem: String,
-        /// Where it stands.
+        /// Where it is.
         offset: u64,
     },
 }

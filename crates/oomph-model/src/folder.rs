@@ -1,4 +1,4 @@
-//! Models on disk: a folder or a file, told apart by what is in them.
+//! Models on disk: a folder or a file, recognised by what is in them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::model::{Component, Layout, Model};
 use crate::{Architecture, Dtype, FileSource, ModelError, Source, Tensor, gguf, onnx, safetensors, single_file, torch};
 
-/// Configurations are small; what is larger than this, in bytes, is none.
+/// Configurations are small; a file larger than this, in bytes, is not one.
 const LARGEST_CONFIG: u64 = 64 << 20;
 /// Files in a folder that are looked at; no model has as many parts.
 const MOST_FILES: usize = 20_000;
@@ -211,7 +211,7 @@ fn drop_tied(component: &mut Component, notes: &mut Vec<String>) {
     }
 }
 
-/// The `*.index.json` beside sharded weights.
+/// The `*.index.json` next to sharded weights.
 #[derive(Deserialize)]
 struct ShardIndex {
     weight_map: BTreeMap<String, String>,
@@ -243,7 +243,7 @@ fn weights(path: &Path, stems: &[&str], notes: &mut Vec<String>) -> Result<Vec<P
     }
     let all = listed(path, ".safetensors")?;
     if all.is_empty() {
-        // Older models have checkpoints of PyTorch; what a trainer puts beside them is none.
+        // Older models have PyTorch checkpoints; what a trainer puts next to them does not count.
         let mut checkpoints = listed(path, ".bin")?;
         let named = |file: &PathBuf, start: &str| {
             file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(start))

@@ -1,4 +1,4 @@
-//! The way to a hub over HTTP.
+//! The client of a hub over HTTP.
 
 use std::env;
 use std::time::Duration;

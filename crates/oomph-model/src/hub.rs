@@ -8,7 +8,7 @@ use crate::{Component, Layout, Model, ModelError, Source, safetensors};
 
 /// The hub that names belong to unless `HF_ENDPOINT` says otherwise.
 pub(crate) const ENDPOINT: &str = "https://huggingface.co";
-/// Configurations are small; what is larger than this, in bytes, is none.
+/// Configurations are small; a file larger than this, in bytes, is not one.
 const LARGEST_CONFIG: u64 = 64 << 20;
 /// The least that is asked for of a file of weights: most headers fit.
 const PIECE: u64 = 64 << 10;

@@ -111,8 +111,8 @@ impl Library {
     }
 
     /// The entry of a name or an alias in any spelling: case, the owner before a slash and the marks between words do
-    /// not matter, nor does what tells a tuned variant from its base, which has the same shape (`-instruct`, `-chat`,
-    /// `-it`, `-hf`), or a quantized copy from its origin (`-AWQ`, `-GPTQ-Int4`, `-bnb-4bit`).
+    /// not matter, nor does what distinguishes a tuned variant from its base, which has the same shape (`-instruct`,
+    /// `-chat`, `-it`, `-hf`), or a quantized copy from its origin (`-AWQ`, `-GPTQ-Int4`, `-bnb-4bit`).
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Entry> {
         self.read(name).map(|(entry, _)| entry)
@@ -158,7 +158,7 @@ impl Library {
         Ok(model)
     }
 
-    /// The configuration of a pipeline's part, and the type that it keeps. A part may be a model that stands by itself.
+    /// The configuration of a pipeline's part, and the type that it keeps. A part may be a model of its own.
     fn part(&self, name: &str) -> Option<(&Value, Option<&str>)> {
         let shared = self.networks.iter().find(|network| network.name == name);
         let shared = shared.map(|network| (&network.config, network.dtype.as_deref()));
@@ -173,7 +173,7 @@ impl Library {
         models.chain(parts).map(|(name, config)| (name, Architecture::of_config(config).ok()))
     }
 
-    /// The architecture of a network of a pipeline's file, told by its number of parameters.
+    /// The architecture of a network of a pipeline's file, identified by its number of parameters.
     #[must_use]
     pub fn architecture_of(&self, role: &str, tensors: &[Tensor]) -> Option<Architecture> {
         let classes: &[&str] = match role {
@@ -181,7 +181,7 @@ impl Library {
             "controlnet" => &["ControlNet"],
             "vae" => &["Autoencoder"],
             "transformer" => &["Transformer2D", "Transformer3D"],
-            // A denoiser in a file by itself.
+            // A denoiser alone in a file.
             "model" => &["UNet2D", "ControlNet", "Transformer2D", "Transformer3D"],
             _ if role.starts_with("text_encoder") => &["TextModel", "T5EncoderModel"],
             _ => return None,

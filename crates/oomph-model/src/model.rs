@@ -29,7 +29,7 @@ pub enum Layout {
     Diffusers,
     /// A folder with `adapter_config.json`: a LoRA adapter.
     Adapter,
-    /// A safetensors file by itself.
+    /// A single safetensors file.
     Safetensors,
     /// A GGUF file, or the parts of one.
     Gguf,

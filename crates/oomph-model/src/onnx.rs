@@ -1,7 +1,7 @@
 //! The initializers of an ONNX model: its weights.
 //!
-//! Fields by number: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>. Weights may lie in the file or beside it;
-//! neither are read.
+//! Fields by number: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>. Weights may lie in the file or next to
+//! it; neither are read.
 
 use crate::source::Front;
 use crate::{Dtype, ModelError, Source, Tensor};

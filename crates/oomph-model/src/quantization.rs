@@ -13,7 +13,7 @@ use crate::{Component, Dtype};
 pub struct Quantization {
     /// Who quantized it.
     pub method: Method,
-    /// Bits of one weight, without what is kept beside it.
+    /// Bits of one weight, without the scales and other data kept with it.
     pub bits: f64,
     /// Bits of scales and zero points for one weight.
     pub overhead_bits: f64,
@@ -39,7 +39,7 @@ pub enum Method {
     Fp8,
     /// Microscaled 4-bit floats of experts (gpt-oss).
     Mxfp4,
-    /// Half-quadratic quantization, quanto and others that are told by bits alone.
+    /// Half-quadratic quantization, quanto and others that are identified by bits alone.
     Other,
 }
 
@@ -104,7 +104,7 @@ impl Quantization {
     pub fn covers(&self, parameter: &Parameter) -> bool {
         let kind = match self.method {
             Method::Mxfp4 => parameter.role == Role::Expert && parameter.shape.len() == 3,
-            // bitsandbytes replaces `nn.Linear` modules, and packed experts are none.
+            // bitsandbytes replaces `nn.Linear` modules, and packed experts are not among them.
             Method::BitsAndBytesInt8 | Method::BitsAndBytes4Bit => parameter.form == Form::Linear,
             _ => parameter.form == Form::Linear || (parameter.role == Role::Expert && parameter.shape.len() == 3),
         };

@@ -137,7 +137,7 @@ impl Resolver<'_> {
     }
 
     /// Adds what the library knows to a model of files that say nothing of their architecture: a pipeline in one file
-    /// has networks whose number of parameters tells which they are.
+    /// has networks that their number of parameters identifies.
     fn described(&self, mut model: Model) -> Model {
         for component in &mut model.components {
             if component.architecture.is_none() && component.config == Value::Null && !component.tensors.is_empty() {

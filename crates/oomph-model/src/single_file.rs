@@ -1,5 +1,5 @@
-//! Checkpoints that hold a whole pipeline in one file, as Stable Diffusion's first programs wrote them: what belongs to
-//! which network is told by the names of the tensors.
+//! Checkpoints that hold a whole pipeline in one file, as Stable Diffusion's first programs wrote them: the names of
+//! the tensors show what belongs to which network.
 
 use crate::{Component, Tensor};
 

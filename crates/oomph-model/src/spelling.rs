@@ -26,7 +26,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("-gguf", Format::Gguf),
 ];
 
-/// A format of weights, as far as a name tells it.
+/// A format of weights, as far as a name shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Awq,
@@ -65,7 +65,7 @@ impl Format {
     }
 }
 
-/// A name without what no shape depends on: case, and which marks stand between words. A mark between two digits counts,
+/// A name without what no shape depends on: case, and which marks separate words. A mark between two digits counts,
 /// because 1.3 is not 13.
 pub(crate) fn squeezed(name: &str) -> String {
     let mut squeezed = String::with_capacity(name.len());

@@ -124,7 +124,7 @@ fn transformer(
         total.low = total.low.saturating_sub(run::BUCKET * 2);
     }
     if sharded {
-        // No reading stands behind this sum yet, so it is given room on both sides.
+        // No reading supports this sum yet, so it is given room on both sides.
         total.low = total.low.min(torch / 100 * 85);
         total.high = total.high.max(torch / 100 * 125);
     }
@@ -231,7 +231,7 @@ fn before_sharding(shape: &Transformer, workload: &Workload, run: &Run) -> Owner
     owners
 }
 
-/// Bytes of an optimizer's own state beside an fp32 master copy, where the run had 16-bit weights.
+/// Bytes of an optimizer's own state in addition to an fp32 master copy, where the run had 16-bit weights.
 fn moments(optimizer: Optimizer, run: &Run) -> u64 {
     match optimizer {
         // Moments have the type of the weights, and those are the master copy's.
@@ -256,7 +256,7 @@ fn shard(owners: &mut Owners, run: &Run, workload: &Workload, followed: bool) ->
     let mut host = 0_u64;
     if workload.task.trains() && copies > 1 && !followed {
         if parallel.zero > 0 && keeps_a_master(workload) {
-            // 16-bit weights and gradients, and an fp32 master copy beside fp32 moments (ZeRO, arXiv 1910.02054).
+            // 16-bit weights and gradients, and an fp32 master copy with fp32 moments (ZeRO, arXiv 1910.02054).
             let trained = run.trained;
             owners[weights] = trained.saturating_mul(2);
             owners[gradients] = trained.saturating_mul(2);

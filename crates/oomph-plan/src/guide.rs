@@ -40,8 +40,8 @@ const TUNING: [Row; 4] = [
     ("QLoRA, checkpointed", None, Task::Qlora, Precision::AmpBf16, true),
 ];
 
-/// The least and the recommended memory that guides print of pipelines, in GB; the ControlNet beside it, the type and the
-/// side of the image.
+/// The least and the recommended memory that guides print of pipelines, in GB; the ControlNet, the type and the side of
+/// the image.
 const IMAGES: [(&str, Option<&str>, &str, Precision, u64); 5] = [
     ("sd-1.5", None, "4", Precision::Fp16, 512),
     ("sd-1.5", Some("controlnet-sd15"), "-", Precision::Fp16, 512),

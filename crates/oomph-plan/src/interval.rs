@@ -52,7 +52,7 @@ static QUANTILES: LazyLock<Vec<Quantiles>> = LazyLock::new(|| {
 const UNKNOWN: Quantiles =
     Quantiles { family: String::new(), task: String::new(), rows: 0, low: 0.85, middle: 1.0, high: 1.2 };
 
-/// How far predictions are from the truth where no readings stand behind them.
+/// How far predictions are from the truth where no readings support them.
 #[must_use]
 pub fn unread() -> Quantiles {
     UNKNOWN
@@ -78,7 +78,7 @@ impl Interval {
         Self { low: times(quantiles.low), expected: times(quantiles.middle), high: times(quantiles.high) }
     }
 
-    /// The interval of a sum with another that varies by itself.
+    /// The interval of a sum with another that varies independently.
     #[must_use]
     pub fn plus(self, low: u64, expected: u64, high: u64) -> Self {
         Self {

@@ -31,7 +31,7 @@ pub struct Run {
     pub largest: u64,
 }
 
-/// Runs a workload. With `reserved` the allocator is followed, which tells what is reserved and takes longer.
+/// Runs a workload. With `reserved` the allocator is followed, which gives what is reserved and takes longer.
 #[must_use]
 pub fn transformer(shape: &Transformer, workload: &Workload, card: CardTraits, reserved: bool) -> Run {
     part(shape, workload, card, reserved, &Part::whole(shape))
@@ -48,7 +48,7 @@ pub fn part(shape: &Transformer, workload: &Workload, card: CardTraits, reserved
     let stack = Stack::part(&mut weights, shape, part);
     // A value model is loaded with the policy that it judges, and both are trained.
     let value = (workload.objective == Objective::Ppo).then(|| Stack::new(&mut weights, &scoring(shape)));
-    // A vision tower beside a model of text lies on the card, whether or not there are images.
+    // The vision tower of a text model lies on the card, whether or not there are images.
     let _tower = shape.vision.as_deref().filter(|_| part.embeddings).map(|tower| Stack::new(&mut weights, tower));
     if let oomph_model::architecture::Positions::Rotary(width) = shape.positions {
         weights.buffer(width / 2);
@@ -131,8 +131,8 @@ const LIVE: u64 = 1_000_000_000;
 /// Numbers of DeepSpeed's bucket of gradients (`reduce_bucket_size`), which ZeRO-3 makes at the start.
 pub(crate) const BUCKET: u64 = 500_000_000;
 
-/// What DeepSpeed's ZeRO-3 holds all the time: 16-bit shares beside the fp32 ones that the optimizer moves, shares of
-/// gradients, and a bucket.
+/// What DeepSpeed's ZeRO-3 holds all the time: 16-bit shares in addition to the fp32 ones that the optimizer moves,
+/// shares of gradients, and a bucket.
 fn deepspeed(tape: &Tape, workload: &Workload, trained: &[Trained]) -> Vec<Tensor> {
     if tape.cards() == 1 || workload.parallel.fsdp {
         return Vec::new();
@@ -147,7 +147,7 @@ fn deepspeed(tape: &Tape, workload: &Workload, trained: &[Trained]) -> Vec<Tenso
     kept
 }
 
-/// Models beside the one that is trained, whose weights stay: a reference, and a judge of rewards.
+/// Models in addition to the one that is trained, whose weights stay: a reference, and a judge of rewards.
 struct Others {
     stacks: Vec<Stack>,
     workload: Workload,
@@ -215,7 +215,7 @@ pub(crate) fn train(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u
         }
         return sizes;
     }
-    // The second step is the first once more, beside the state that the first one made.
+    // The second step is the first once more, in addition to the state that the first one made.
     let sizes = differentiate(tape, pass);
     let before = tape.memory.usage();
     update(tape, pass, state);

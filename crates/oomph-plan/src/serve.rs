@@ -117,7 +117,7 @@ pub(crate) fn llama_cpp(shape: &Transformer, stored: &Stored, workload: &Workloa
 
 /// llama.cpp's compute buffer on the card, in bytes. Everything in it is fp32, but for the mask of fused attention.
 ///
-/// It is as large as the fullest moment of the graph: the logits of a micro-batch beside the last norm's output
+/// It is as large as the fullest moment of the graph: the logits of a micro-batch and the last norm's output
 /// (258.50 MiB for 512 tokens of 128,256 words and a width of 4096, 70.50 MiB for 32,000 words), or one layer.
 /// Without fused attention that is its scores, the mask and four tensors of the stream's width (560 MiB for 32 heads at
 /// 8192 tokens and 296 MiB at 4096, both of width 4096; 16 MiB for 12 heads of a width of 384 at 512).
@@ -219,7 +219,7 @@ pub(crate) fn vllm(shape: &Transformer, stored: Option<&Stored>, workload: &Work
     answer(shape, parts, total, 0, card)
 }
 
-/// Activations of vLLM's profile run, in bytes: the MLP's joined projection and its product in 16 bits beside two tensors
+/// Activations of vLLM's profile run, in bytes: the MLP's joined projection and its product in 16 bits with two tensors
 /// of the stream's width, or the logits of all sequences in fp32 with their probabilities.
 fn profiled(shape: &Transformer, tokens: u64, tensor: u64) -> u64 {
     const HALF: u64 = 2;
@@ -308,7 +308,7 @@ mod tests {
         ] {
             let buffer = mebibytes(compute_buffer(&shape(model), workload, context, MICRO_BATCH));
             if model == "llama-2-7b" && context == 4096 && workload == &fused {
-                // One layer is the fullest moment of a small vocabulary; no report stands behind this one.
+                // One layer is the fullest moment of a small vocabulary; no report supports this one.
                 assert!((buffer - reported).abs() < 10.0, "{buffer}");
                 continue;
             }

@@ -33,7 +33,7 @@ pub enum Objective {
     /// The labels of the samples, as the model's own loss has it.
     #[default]
     Labels,
-    /// Pairs of a chosen and a rejected answer, beside a reference model (TRL's `DPOTrainer`).
+    /// Pairs of a chosen and a rejected answer, with a reference model (TRL's `DPOTrainer`).
     Dpo,
     /// Groups of answers that the model writes in the run (TRL's `GRPOTrainer`).
     Grpo,
@@ -338,7 +338,7 @@ pub struct Workload {
     pub double_quantization: bool,
     /// Whether PEFT's preparation for k-bit training made what is not quantized fp32.
     pub prepared: bool,
-    /// Whether accelerate's wrapper stands around the model (Trainer), which makes the outputs fp32.
+    /// Whether accelerate's wrapper is around the model (Trainer), which makes the outputs fp32.
     pub trainer: bool,
     /// Micro-batches to one step of the optimizer.
     pub accumulation: u64,

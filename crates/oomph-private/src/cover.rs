@@ -1,4 +1,5 @@
-//! Building the new root: an overlay over everything that can be written, what talks to the kernel as it is.
+//! Building the new root: an overlay over everything that can be written, while what talks to the kernel stays
+//! unchanged.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -303,8 +304,8 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// Makes the way to a folder ours where it belongs to a user that this user namespace does not know: the kernel would
-    /// have to give that user a copy of it when something is written below, and cannot.
+    /// Makes every folder on a path ours where it belongs to a user that this user namespace does not know: the kernel
+    /// would have to give that user a copy of it when something is written below, and cannot.
     fn make_writable(&self, path: &Path) {
         let Some((place, store)) = self.record.overlays.iter().rfind(|(place, _)| path.starts_with(place)) else {
             return;
@@ -315,7 +316,7 @@ impl<'a> Cover<'a> {
             let Component::Normal(name) = part else { return };
             real.push(name);
             ours.push(name);
-            // A link, or a folder that the user cannot write to, is none that would have to be copied.
+            // A link, or a folder that the user cannot write to, is not one that would have to be copied.
             if !fs::symlink_metadata(&real).is_ok_and(|metadata| metadata.is_dir()) {
                 return;
             }

@@ -1,8 +1,8 @@
 //! A fence around a process: it may write to some folders and nowhere else.
 //!
-//! Where the kernel gives no namespaces, Landlock still takes rights from a process, and from everything that it starts.
-//! What would have changed a file of the user's is an error then. Reading stays as it is. Landlock knows no rule for
-//! changing modes, times and owners of files, and before Linux 6.2 none for shortening a file by its path.
+//! Where the kernel gives no namespaces, Landlock still takes rights from a process, and from everything that it
+//! starts. What would have changed a file of the user's is an error then. Reading stays unchanged. Landlock knows no
+//! rule for changing modes, times and owners of files, and before Linux 6.2 none for shortening a file by its path.
 
 use std::fs::{self, File};
 use std::io;

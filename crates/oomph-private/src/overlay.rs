@@ -52,8 +52,8 @@ impl Frame {
     }
 }
 
-/// A folder without its content: what an overlay is told of it is a number, because a path may hold any of the marks
-/// that separate the options.
+/// A folder without its content: an overlay is given its number, because a path may hold any of the marks that separate
+/// the options.
 fn hold(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,8 +1,9 @@
 //! Folders of this user's below folders of others, such as `/data/projects/me`.
 //!
-//! When something is written in a folder for the first time, the kernel copies the way to it into the overlay, each folder
-//! with its owner. In a user namespace it can give nothing to a user that the namespace does not know, and fails. So the
-//! view needs to know such folders beforehand. A look at the first levels of the file system finds most of them.
+//! When something is written in a folder for the first time, the kernel copies every folder on the path to it into the
+//! overlay, each with its owner. In a user namespace it can give nothing to a user that the namespace does not know,
+//! and fails. So the view needs to know such folders beforehand. A look at the first levels of the file system finds
+//! most of them.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -40,7 +41,7 @@ pub(crate) fn folders(base: &Path) -> Vec<PathBuf> {
             if looked > MOST {
                 return found;
             }
-            // The way to what is below a folder of this user's can be copied.
+            // The path to what lies below a folder of this user's can be copied.
             if !entry.metadata().is_ok_and(|found| found.uid() == geteuid().as_raw()) && depth + 1 < DEEPEST {
                 open.push_back((path.join(&name), depth + 1));
             }

@@ -41,7 +41,7 @@ mod reading {
         /// Reads the stores that the record names. A path for which `skipped` is true is left out, with what is below it.
         ///
         /// # Errors
-        /// When the record cannot be read, which there is none of where no view was made.
+        /// When the record cannot be read. Where no view was made, there is no record.
         pub fn of(record: &Path, skipped: &dyn Fn(&Path) -> bool) -> io::Result<Self> {
             let record = Record::from_bytes(&fs::read(record)?)?;
             let mut found = Self::default();

@@ -21,7 +21,7 @@ names! {
     /// Its lock says that the folder's launcher lives. A lock rather than a process id, because containers share `/dev/shm`
     /// and `/tmp` and not their process numbers.
     LAUNCHER_LOCK = "launcher.lock";
-    /// What the launcher tells the hook.
+    /// The launcher's configuration of the hook.
     HOOK_CONFIG = "hook.json";
     /// The folder of what the hook saw, by process.
     HOOK = "hook";
@@ -31,7 +31,7 @@ names! {
     LOOPS = "loops";
     /// Ends the name of a report in [`HOOK`], and of the activity in [`DEVICE`]: `PID.json`.
     REPORT_END = ".json";
-    /// Ends the name of what the hook knows of a recording's blocks, beside the recording.
+    /// Ends the name of what the hook knows of a recording's blocks, next to the recording.
     NAMES_END = ".names.json";
     /// Ends the name of PyTorch's own snapshot.
     SNAPSHOT_END = ".snapshot.pickle";
@@ -51,7 +51,7 @@ names! {
     STORE = "store";
     /// The same, in memory.
     STORE_IN_MEMORY = "store-in-memory";
-    /// What the hook's overlay of writes tells the processes of a run.
+    /// What the hook's overlay of writes records for the processes of a run.
     OVERLAY = "overlay";
     /// What the program's private view is to be made of.
     VIEW_PLAN = "private.plan";

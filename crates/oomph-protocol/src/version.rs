@@ -83,7 +83,7 @@ macro_rules! schemas {
 }
 
 schemas! {
-    /// `hook.json`: what the launcher tells the hook.
+    /// `hook.json`: the launcher's configuration of the hook.
     HOOK_CONFIG = "oomph.hook-config" / 1;
     /// `hook/PID.json`: what the hook saw of one process.
     HOOK_REPORT = "oomph.hook-report" / 1;

@@ -97,7 +97,7 @@ words! {
     Owner {
         /// Weights.
         Parameters = "parameters",
-        /// A module's tensors that are not trained. Told apart from parameters only where the hook named them.
+        /// A module's tensors that are not trained. Distinguished from parameters only where the hook named them.
         Buffers = "buffers",
         /// Gradients of parameters.
         Gradients = "gradients",
@@ -113,7 +113,8 @@ words! {
         KvCache = "kv-cache",
         /// Working memory of a library.
         Workspace = "workspace",
-        /// Live blocks of private pools (CUDA graphs, `MemPool`) that nothing tells more of, and what is cached there.
+        /// Live blocks of private pools (CUDA graphs, `MemPool`) about which nothing more is known, and what is cached
+        /// there.
         GraphPools = "graph-pools",
         /// Live blocks of which nothing is known.
         Unattributed = "unattributed",
@@ -133,8 +134,8 @@ words! {
 }
 
 words! {
-    /// What the hook saw a tensor be, in `names.json`. It is not [`Owner`]: an observation is of one tensor, and what no
-    /// tensor holds (caches, the context) is never observed. [`NamedOwner::owner`] is the way from one to the other.
+    /// What the hook saw a tensor be, in `names.json`. It is not [`Owner`]: an observation is of one tensor, and what
+    /// no tensor holds (caches, the context) is never observed. [`NamedOwner::owner`] converts one to the other.
     NamedOwner else Other {
         /// A parameter of a module.
         Parameter = "parameter",
@@ -200,7 +201,7 @@ words! {
         PeakStable = "peak-stable",
         /// The number of steps that was asked for was reached.
         Steps = "steps",
-        /// The program ended by itself.
+        /// The program ended on its own.
         Exit = "exit",
         /// The time that was allowed ran out.
         Timeout = "timeout",
@@ -220,7 +221,7 @@ words! {
     RemedyState else Unused {
         /// It did.
         Applied = "applied",
-        /// The program does so by itself.
+        /// The program itself does so.
         Already = "already",
         /// It cannot be applied to this program, or had no effect.
         Refused = "refused",

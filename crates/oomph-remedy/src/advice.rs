@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::condition::When;
 
-/// What people are told to do, and when it does not help.
+/// What people are advised to do, and when it does not help.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advice {

@@ -387,8 +387,8 @@ impl Remedy {
         joined(known.chain(texts_for(&self.doubts, frameworks)))
     }
 
-    /// Whether one of the frameworks does it by itself, as far as the situation shows. An unknown release is taken to be
-    /// a current one.
+    /// Whether one of the frameworks does it by default, as far as the situation shows. An unknown release is taken to
+    /// be a current one.
     pub fn is_default(&self, situation: &Situation) -> bool {
         self.defaults.iter().any(|default| {
             let known = situation.frameworks.iter().find(|known| known.framework == default.framework);

@@ -348,7 +348,7 @@ pub struct Settings {
     pub collects_on_card: Option<bool>,
     /// Whether a trained model normalises by the statistics of a batch.
     pub batch_norm: Option<bool>,
-    /// Whether a model that no optimizer changes is called with gradients on, beside one that is trained.
+    /// Whether a model that no optimizer changes is called with gradients on, in addition to one that is trained.
     pub calls_untrained: Option<bool>,
     /// Whether the loss compares the samples of a batch with each other.
     pub compares_samples: Option<bool>,

@@ -2,8 +2,8 @@
 //!
 //! A remedy is offered when it answers one of the causes, its conditions may hold, it is not in effect already, it can
 //! be written for the frameworks at hand, and it shrinks something that is on the card when the failure happens and has
-//! bytes to lose. The order is that of [`Rank`]: the likelier cause, what frees enough by itself, what needs no guessing,
-//! what was made for the failing operation, and what costs least.
+//! bytes to lose. The order is that of [`Rank`]: the likelier cause, what frees enough on its own, what needs no
+//! guessing, what was made for the failing operation, and what costs least.
 
 use std::collections::BTreeSet;
 
@@ -161,7 +161,7 @@ impl Catalogue {
 struct Rank {
     /// Which of the likely causes it answers.
     cause: usize,
-    /// It does not free enough by itself.
+    /// It does not free enough on its own.
     short: bool,
     /// How much must be guessed to think that it applies.
     doubts: u8,

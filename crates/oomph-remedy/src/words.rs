@@ -141,7 +141,7 @@ fn value(name: &str, situation: &Situation) -> Option<String> {
     }
 }
 
-/// Whether the card computes in bf16, as far as it is known: those before Ampere (compute capability 8.0) imitate it.
+/// Whether the card computes in bf16, as far as that is known: those before Ampere (compute capability 8.0) imitate it.
 fn has_bf16(situation: &Situation) -> bool {
     situation.compute_capability.is_none_or(|(major, _)| major >= 8)
 }

@@ -1,4 +1,4 @@
-//! A real card beside its virtual twin: `oomph.calibrate/1`, and what is kept of it for later dry runs.
+//! A real card next to its virtual twin: `oomph.calibrate/1`, and what is kept of it for later dry runs.
 
 use serde::{Deserialize, Serialize};
 

@@ -50,7 +50,7 @@ pub fn clean_json(document: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a character must not reach a terminal as it is.
+/// Whether a character must not reach a terminal unescaped.
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(

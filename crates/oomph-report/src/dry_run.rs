@@ -454,7 +454,7 @@ impl DryRunReport {
 }
 
 impl DeviceReport {
-    /// What this card has to hold for the program to run, as far as it is known: the peak of the second run where
+    /// What this card has to hold for the program to run, as far as that is known: the peak of the second run where
     /// there was one, else the peak where nothing was refused.
     #[must_use]
     pub fn need(&self) -> Option<Peak> {
@@ -476,7 +476,7 @@ impl CompiledProgram {
 }
 
 impl Peak {
-    /// What the framework reserved beyond what was allocated, in bytes; 0 where no framework told it.
+    /// What the framework reserved beyond what was allocated, in bytes; 0 where no framework reported it.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.reserved_bytes.unwrap_or(0).saturating_sub(self.allocated_bytes.unwrap_or(0))

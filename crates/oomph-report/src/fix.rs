@@ -100,7 +100,7 @@ pub struct Baseline {
 }
 
 impl FixRow {
-    /// What it costs in time, in words: as it was computed, else as it is published for other programs.
+    /// What it costs in time, in words: as computed, else as published for other programs.
     pub fn time(&self) -> String {
         let Some(TimeRatio { low, high }) = self.slowdown else { return format!("published: {}", self.time_cost) };
         // A step's time is not known more finely than this.

@@ -15,7 +15,7 @@ const ROOM: (f64, f64, f64, f64) = (52.0, 14.0, 34.0, 40.0);
 const ACROSS: usize = 3;
 /// The height of the title and of a line of the legend.
 const LINE: f64 = 20.0;
-/// More lines than this have no room in a panel, nor colours that can be told apart.
+/// More lines than this have no room in a panel, nor colours that can be distinguished.
 const MOST_LINES: usize = 12;
 /// Colours that people with any colour vision tell apart (Okabe and Ito), then the same with dashes.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];

@@ -1,7 +1,7 @@
 //! What is on the cards now, as a document, `oomph.watch/1`.
 //!
 //! Three layers lie side by side: the card and each process as the driver counts them, and what the process's own
-//! framework says. A figure that is not to be had is `null`, and the field beside it that ends in `_reason` says why.
+//! framework says. A figure that is not available is `null`, and the field next to it that ends in `_reason` says why.
 
 use oomph_protocol::Moment;
 use serde::Serialize;

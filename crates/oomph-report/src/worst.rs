@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dry_run::{DeviceReport, Whose};
 
-/// Differences up to this many bytes are none.
+/// Differences up to this many bytes do not count.
 const NOTICEABLE: u64 = 1 << 20;
 
 /// The card of a job that decides whether the job fits: the one that died, or the one with the least room.
@@ -63,7 +63,7 @@ impl WorstCard {
     }
 }
 
-/// What a card has to hold, as far as it is known.
+/// What a card has to hold, as far as that is known.
 fn held(device: &DeviceReport) -> u64 {
     device.need().unwrap_or(device.peak).process_bytes
 }

@@ -605,7 +605,7 @@ fn the_catalogue() {
     }
 }
 
-/// TensorFlow tells what it allocated and not what its pool took: the parts of the card add up all the same.
+/// TensorFlow reports what it allocated and not what its pool took: the parts of the card add up all the same.
 #[test]
 fn a_framework_that_tells_only_what_it_allocated() {
     let peak = Peak {

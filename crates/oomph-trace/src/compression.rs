@@ -1,4 +1,4 @@
-//! Compressed files, told by their first bytes.
+//! Compressed files, recognised by their first bytes.
 
 use std::io::{self, BufRead, Read};
 

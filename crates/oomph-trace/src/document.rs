@@ -12,7 +12,7 @@ use crate::snapshot::JsonSnapshot;
 use crate::timeline::Timeline;
 use crate::{Note, Trace};
 
-/// Reads JSON of any of the formats. With `salvage`, a file that breaks off or goes wrong gives what stands before that.
+/// Reads JSON of any of the formats. With `salvage`, a file that breaks off or goes wrong gives what precedes that.
 pub(crate) fn read(mut source: impl BufRead, memory: u64, salvage: bool) -> Result<Trace, Fault> {
     let start = source.fill_buf().map_err(|error| Fault { offset: None, cause: Cause::Io(error) })?;
     if device_log::is_one(start) {

@@ -40,7 +40,7 @@ pub enum Cause {
     /// It ends before its contents do.
     #[error("the file ends in the middle of its contents")]
     Cut,
-    /// It is none of the formats that are known.
+    /// It is not a known format.
     #[error("this is {0}, which holds no record of memory")]
     Unknown(String),
     /// It breaks the rules of its format.

@@ -67,7 +67,7 @@ pub struct Device {
     pub index: u32,
     /// What happened, oldest first. Empty when the history was not recorded.
     pub events: Events,
-    /// What stood when the file was written, in the file's order.
+    /// What was allocated when the file was written, in the file's order.
     pub segments: Vec<Segment>,
     /// The blocks of all segments, in the order of their segments and addresses.
     pub blocks: Vec<Block>,

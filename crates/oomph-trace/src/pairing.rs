@@ -17,13 +17,13 @@ const FIRST: u64 = 1 << 40;
 /// Blocks lie at multiples of this.
 const ALIGNMENT: u64 = 512;
 
-/// A block that stands.
+/// An allocation, and whether it is still live.
 struct Open {
     event: Event,
     live: bool,
 }
 
-/// What stands with one label.
+/// The allocations with one label.
 #[derive(Default)]
 struct Group {
     open: Vec<Open>,
@@ -42,7 +42,7 @@ pub(crate) struct Pairing {
 }
 
 impl Pairing {
-    /// Takes an event, and hands on what stands for it: usually the event with its address. A free that no single block
+    /// Takes an event, and hands on what replaces it: usually the event with its address. A free that no single block
     /// matches ends the latest blocks that hold as much; one that none match was there before the recording.
     pub fn place(&mut self, event: Event, group: StringId, mut emit: impl FnMut(Event)) {
         match event.action {

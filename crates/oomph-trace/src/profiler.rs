@@ -130,7 +130,7 @@ impl Profile {
             Some(1 | 6) => DeviceKind::Cuda,
             _ => return Ok(()),
         };
-        // The sums of the CPU are none where it was not followed from the beginning.
+        // The sums of the CPU are meaningless where it was not followed from the beginning.
         let total = |sum: &Scalar, field| if kind == DeviceKind::Cuda { sum.bytes(field) } else { Ok(sum.unsigned()) };
         let instant = Instant {
             time_us: event.ts.float().unwrap_or(0.0),

@@ -11,7 +11,7 @@ use crate::{ReadError, Trace, document, snapshot};
 /// How to read.
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Use what stands before the point at which a file breaks off or goes wrong, with a note, instead of an error.
+    /// Use what precedes the point at which a file breaks off or goes wrong, with a note, instead of an error.
     pub salvage: bool,
     /// The most memory that reading may take, in bytes. A file is also refused when it takes far more memory than its
     /// size explains.

@@ -1,4 +1,4 @@
-//! Each format and each wrapping is told by its content and read.
+//! Each format and each wrapping is recognised by its content and read.
 
 use std::io::Write;
 use std::path::Path;
@@ -222,7 +222,7 @@ fn the_log_of_the_virtual_gpu_is_one_object_a_line() {
     let actions: Vec<Action> = saved.devices[1].events.iter().map(|event| event.action).collect();
     assert_eq!(actions, [Action::SegmentAlloc, Action::Alloc, Action::Alloc]);
     assert_eq!(saved.notes.len(), 1);
-    // What was not given back stands: the block of 2 MiB fills its granule, and the small one lies in none.
+    // What was not freed is still allocated: the block of 2 MiB fills its granule, and the small one lies in none.
     let [segment] = saved.devices[1].segments[..] else { panic!("{:?}", saved.devices[1].segments) };
     assert_eq!((segment.address, segment.total_size), (4096, 2 << 20));
     let blocks: Vec<_> = saved.devices[1].blocks.iter().map(|block| (block.address, block.size)).collect();

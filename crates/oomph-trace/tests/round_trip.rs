@@ -52,8 +52,7 @@ const ACTIONS: [Action; 10] = [
     Action::Annotate,
 ];
 
-/// Numbers of every width that a pickle knows.
-/// A number of bytes: half of the numbers of 64 bits are none.
+/// A number of bytes, of every width that a pickle knows. Numbers of 64 bits with the highest bit set are not sizes.
 fn bytes() -> impl Strategy<Value = u64> {
     number().prop_map(|number| number >> 1)
 }

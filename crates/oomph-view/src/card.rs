@@ -267,7 +267,7 @@ fn times(trace: &Trace, history: &History) -> Vec<(u32, u64)> {
 /// The stacks that blocks have, with their callers.
 struct Stacks<'a> {
     trace: &'a Trace,
-    /// The trace's stack of each node; the first is none.
+    /// The trace's stack of each node; the first node has none.
     nodes: Vec<StackId>,
     place: HashMap<StackId, u64>,
     lines: HashMap<StackId, u64>,
@@ -324,7 +324,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// 0: C++; 1: Python that stands around every call; 2: PyTorch and Python's own library; 3: the program, its models and
+/// 0: C++; 1: Python that is around every call; 2: PyTorch and Python's own library; 3: the program, its models and
 /// what they are made of.
 fn worth(file: &str, name: &str) -> u64 {
     let python = file.ends_with(".py") || file.starts_with('<');

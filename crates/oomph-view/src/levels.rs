@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_peak_of_a_bucket_is_what_is_shown_of_it() {
         let positions = BUCKETS * 4;
-        // A block of 5 stands throughout, and one of 100 for one position in each bucket of four.
+        // A block of 5 is live throughout, and one of 100 for one position in each bucket of four.
         let mut blocks = vec![block(0, u32::MAX, 5)];
         let mut active = vec![5; positions];
         for bucket in 0..BUCKETS as u32 {

@@ -56,7 +56,7 @@ pub struct Page<'a> {
     pub recordings: Vec<Recording<'a>>,
     /// Leaves out folders and lines of source.
     pub private: bool,
-    /// Shows the first two cards beside each other.
+    /// Shows the first two cards side by side.
     pub compare: bool,
 }
 

@@ -74,7 +74,7 @@ fn bare(word: &str) -> String {
     word.to_owned()
 }
 
-/// A path without what tells where it lies: from the packages on, or its last part.
+/// A path without what shows where it lies: from the packages on, or its last part.
 fn short(path: &str) -> String {
     let path = path.replace('\\', "/");
     if let Some(at) = path.rfind("-packages/") {

@@ -82,7 +82,7 @@ impl Observation {
         self.hooks.reports.iter().any(|hook| hook.frameworks.contains_key("vllm"))
     }
 
-    /// Whether the program did all that it does by itself: a server waits for requests then.
+    /// Whether the program did all that it does on its own: a server then waits for requests.
     pub fn is_done(&self) -> bool {
         matches!(self.cut, None | Some(Cut::Listening))
     }
@@ -99,7 +99,7 @@ pub enum Cut {
     Listening,
 }
 
-/// What is known of a program's need beside the run that the answer is about.
+/// What is known of a program's need from other runs than the one that the answer is about.
 #[derive(Clone, Copy, Default)]
 pub struct Evidence<'a> {
     /// The run on cards without a limit.
@@ -131,7 +131,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         let index = device_map(hook, &run.ledger).get(&oom.device).copied().unwrap_or(oom.device as usize);
         let Some(device) = devices.get_mut(index) else { continue };
         if fatal.contains(&hook.pid) {
-            // Of several ranks that died, the first tells the story.
+            // Of several ranks that died, the first shows the cause.
             device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
         } else {
             if oom.fatal {
@@ -173,7 +173,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     let mut seen = BTreeSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     let stopped = stopped(run, verdict);
-    // What ended by itself has done all that it does.
+    // What ended on its own has done all that it does.
     let early = matches!(stopped, Stopped::Budget | Stopped::Steps | Stopped::Timeout | Stopped::Interrupted);
     let unreached = followed::unreached(run, early);
     DryRunReport {
@@ -237,7 +237,7 @@ pub fn worst(devices: &[DeviceReport], run: &Observation) -> Option<WorstCard> {
     };
     let ranks: BTreeSet<u32> = run.hooks.reports.iter().filter(on_it).filter_map(|hook| hook.rank).collect();
     let all: BTreeSet<u32> = run.hooks.reports.iter().filter_map(|hook| hook.rank).collect();
-    // A program of one process calls itself rank 0, which tells nobody anything.
+    // A program of one process calls itself rank 0, which is of no use to anybody.
     if all.len() > 1 {
         worst.ranks = ranks.into_iter().collect();
     }

@@ -61,7 +61,7 @@ fn ledger(cards: &[Card], on_card: &[u64], books: &[(u32, usize, u64, u64)], not
     Ledger::read(&path).expect("a ledger")
 }
 
-/// What the hook tells of a process: `(card, reserved, allocated)` in MiB.
+/// What the hook reports of a process: `(card, reserved, allocated)` in MiB.
 fn hook(pid: u32, devices: &[(u32, u64, u64)]) -> HookReport {
     HookReport {
         pid,

@@ -15,7 +15,7 @@ use crate::program::duration;
 /// Shows or cleans the cache.
 ///
 /// # Errors
-/// When the cache cannot be used, or a duration is none.
+/// When the cache cannot be used, or a duration is invalid.
 pub fn run(args: &CacheArgs) -> Result<ExitCode> {
     let cache = CacheDir::locate()?;
     let (format, removed) = match &args.command {

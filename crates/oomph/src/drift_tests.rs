@@ -51,8 +51,8 @@ fn words(line: &str) -> Option<Vec<String>> {
     shlex::split(line[..end].trim().trim_end_matches('\\'))
 }
 
-/// Why a command line is none of this program's; `None` where it is one. Placeholders, in capitals or as `...`, stand for
-/// values.
+/// Why a command line is not one of this program's; `None` where it is one. Placeholders, in capitals or as `...`,
+/// stand for values.
 fn wrong(line: &str) -> Option<String> {
     let Some(words) = words(line) else { return Some("its quotes do not match".to_owned()) };
     // A synopsis: what is left open cannot be parsed, but what is named has to be there.
@@ -125,7 +125,7 @@ fn quoted(text: &str) -> Vec<String> {
     pieces.filter(|piece| piece.starts_with("oomph ")).map(|piece| piece.replace('\n', " ")).collect()
 }
 
-/// Words after the program's name, wherever it stands in a text, that are neither commands nor prose.
+/// Words after the program's name, wherever that is in a text, that are neither commands nor prose.
 fn unknown_words(text: &str) -> Vec<String> {
     let commands = commands();
     let mut found = Vec::new();

@@ -111,7 +111,8 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     }))
 }
 
-/// Adds to an answer what is known beside the verdict and the need: causes, owners, places, and what to do next.
+/// Adds to an answer what is known in addition to the verdict and the need: causes, owners, places, and what to do
+/// next.
 pub fn complete(report: &mut DryRunReport, run: &Observation, program: &Program, directory: &Path, probed: bool) {
     recovered::tell(report, run);
     grown::tell(report, run);

@@ -48,7 +48,7 @@ fn become_it(mut start: Command) -> std::io::Result<ExitCode> {
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2)))
 }
 
-/// Where it is: beside this program, or on `PATH`.
+/// Where it is: next to this program, or on `PATH`.
 fn find() -> Option<PathBuf> {
     let name = format!("{PROGRAM}{}", env::consts::EXE_SUFFIX);
     let beside = env::current_exe().ok().and_then(|oomph| oomph.parent().map(PathBuf::from));

@@ -49,7 +49,7 @@ impl<'a> ForkRunner<'a> {
         Self { env, ..self }
     }
 
-    /// Whether trials share their imports, as far as it is known.
+    /// Whether trials share their imports, as far as that is known.
     pub fn forks(&self) -> bool {
         matches!(*self.state(), State::Serving(_))
     }

@@ -10,7 +10,7 @@ use crate::cli::{Format, GpusArgs};
 use crate::failure::status;
 use crate::{cards, output};
 
-/// Lists the catalogue, or tells what is known of one card.
+/// Lists the catalogue, or shows what is known of one card.
 ///
 /// # Errors
 /// When no card has the name, or stdout cannot be written.

@@ -75,8 +75,8 @@ pub fn answer<T: InBrief>(report: &T, form: Form, file: Option<&Path>, text: imp
     shown.and(saved)
 }
 
-/// Writes a file beside its place and moves it there once it is whole, so that a disk that fills up leaves what was there
-/// before. What is not a file, such as a pipe, is written as it is.
+/// Writes a file next to its place and moves it there once it is whole, so that a full disk leaves what was there
+/// before. What is not a file, such as a pipe, is written to directly.
 ///
 /// # Errors
 /// When it cannot be written.

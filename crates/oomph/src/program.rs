@@ -219,7 +219,7 @@ fn ranks(text: &str) -> Result<String> {
 /// A duration: "90", "90s", "1.5h", "1h30m", "500ms". `option` is where it was typed.
 ///
 /// # Errors
-/// When it is none, or no time at all.
+/// When it is not a duration, or is zero.
 pub fn duration(option: &str, text: &str) -> Result<Duration> {
     let wrong = || {
         anyhow::Error::from(Hinted::new(

@@ -33,7 +33,7 @@ const PACKAGES: &str = "site-packages/";
 /// The folder of the repository in a job.
 const WORKSPACE: &str = "GITHUB_WORKSPACE";
 
-/// The files as reports of dry runs, with their names; none where the first is none.
+/// The files as reports of dry runs, with their names; none where the first is not one.
 ///
 /// # Errors
 /// When a file cannot be read, or only some are reports.

@@ -51,7 +51,7 @@ pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<Proces
 }
 
 /// Keeps the recordings where the user wants them: the first under the name itself, the others with their rank or their
-/// process; and what the hook named beside them, where [`names_beside`] finds it.
+/// process; and what the hook named next to them, where [`names_beside`] finds it.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -141,7 +141,7 @@ pub fn owners_at(device: &DeviceReport, run: &Observation, at: At) -> Option<Who
         return None;
     }
     let mut rows: BTreeMap<Owner, OwnerRow> = BTreeMap::new();
-    // What is beside the framework is better known from the books than from the recording.
+    // What is outside the framework is better known from the books than from the recording.
     let beside = |owner| matches!(owner, Owner::Free | Owner::Context | Owner::OtherProcesses);
     let all = found.iter().flat_map(|explanation| &explanation.owners);
     for row in all.filter(|row| row.bytes > 0 && !beside(row.owner)) {

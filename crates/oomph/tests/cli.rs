@@ -31,7 +31,7 @@ fn transcripts_at_80_columns() {
         .run();
 }
 
-/// Not a transcript, because a rehearsal that runs beside it has a card to watch.
+/// Not a transcript, because a rehearsal that runs at the same time has a card to watch.
 #[test]
 fn watching_a_machine_without_a_gpu_says_what_to_do() -> std::io::Result<()> {
     use std::process::Command;

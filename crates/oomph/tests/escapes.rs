@@ -1,4 +1,4 @@
-//! Nothing that a log, a recording or a file's name holds reaches a terminal as it is.
+//! Nothing that a log, a recording or a file's name holds reaches a terminal unescaped.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -103,8 +103,8 @@ impl<D: Driver> Native<D> {
         })
     }
 
-    /// Maps at least `size` bytes, in whole pages, at the start of an unmapped block, and joins them with what is free
-    /// beside them. The free block that results is in its pool.
+    /// Maps at least `size` bytes, in whole pages, at the start of an unmapped block, and joins them with the free
+    /// memory adjacent to them. The free block that results is in its pool.
     fn map(&mut self, id: BlockId, size: u64) -> Option<BlockId> {
         let block = *self.blocks.at(id);
         let reservation = self.reservations[block.reservation as usize];

@@ -67,7 +67,7 @@ impl<D: Driver> Native<D> {
         }
     }
 
-    /// Puts a block that nobody uses into its pool, together with the free blocks beside it.
+    /// Puts a block that nobody uses into its pool, together with the adjacent free blocks.
     #[inline]
     pub(super) fn make_free(&mut self, id: BlockId) {
         let block = *self.blocks.at(id);

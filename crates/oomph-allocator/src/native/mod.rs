@@ -67,8 +67,8 @@ pub struct Emitted {
     pub pool: PoolId,
 }
 
-/// The most streams, and the most pools, that are told apart. PyTorch makes at most 32 streams of a priority; only a
-/// file that lies has more than this.
+/// The most streams, and the most pools, that are distinguished. PyTorch makes at most 32 streams of a priority; only a
+/// malformed file has more than this.
 const MOST: usize = 4096;
 
 /// PyTorch's caching allocator for one card.

@@ -78,7 +78,7 @@ impl Pool {
     }
 }
 
-/// What PyTorch was told about a private pool.
+/// The options that PyTorch was given for a private pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolOptions {
     /// `torch.cuda.MemPool(no_split=True)`: a block always takes its whole segment.

@@ -1,4 +1,4 @@
-//! Reads `PYTORCH_CUDA_ALLOC_CONF` the way PyTorch 2.15 does, with errors that say what to write instead.
+//! Reads `PYTORCH_CUDA_ALLOC_CONF` as PyTorch 2.15 does, with errors that say what to write instead.
 
 use std::str::FromStr;
 

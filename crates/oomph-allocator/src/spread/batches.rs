@@ -18,7 +18,8 @@ pub(super) struct Batches {
     groups: Vec<Vec<usize>>,
 }
 
-/// What a step takes over and leaves behind. Blocks that outlive a step are told by their rank among those that do.
+/// What a step takes over and leaves behind. Blocks that outlive a step are identified by their rank among those that
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Signature {
     carried: usize,

@@ -24,7 +24,7 @@ const REQUESTS: usize = 12_000_000;
 /// upper end is put higher, by this part of the width a missing replay.
 const BEYOND: f64 = 0.01;
 
-/// What may be otherwise in a replay, beside the places of segments and the moments at which streams finish.
+/// What may differ in a replay, in addition to the places of segments and the moments at which streams finish.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unlike<'a> {
     /// The places of events after which the optimizer's steps end, ascending: batches between them may come in another

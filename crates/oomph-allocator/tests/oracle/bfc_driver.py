@@ -6,7 +6,7 @@ pressure (it is filled until it refuses), tides (now and then all is let go, and
 JSON lines on standard output: a header, then for each operation what was done, the address, and the regions that were
 taken from and given back to the card. `bfc_recording.rs` compares them with the model.
 
-TensorFlow tells its decisions in its own log, so that this program reads its standard error.
+TensorFlow reports its decisions only in its own log, so this program reads its standard error.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 //! A script sent into CPython 3.9 to 3.14 through `ptrace`, without a debugger, a breakpoint or a patch.
 //!
 //! One thread of the target is stopped for some microseconds and its instruction pointer is set to a short routine,
-//! which saves every register, calls `Py_AddPendingCall`, restores every register and jumps back by itself. CPython
+//! which saves every register, calls `Py_AddPendingCall`, restores every register and jumps back. CPython
 //! then runs the pending call in its main thread, with the lock of the interpreter held, between two instructions of
 //! the program; the call runs the script of the errand.
 //!

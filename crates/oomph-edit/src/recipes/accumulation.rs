@@ -188,9 +188,10 @@ fn ends_by_counter(
     Ok(())
 }
 
-/// A schedule of the learning rate that counts the batches of an epoch counts fewer steps now: `len(loader)` of its arguments
-/// is divided, and so it is in a number that was computed from it. Where the last batches of an epoch make a step of their
-/// own, the count is rounded up: `OneCycleLR` raises in the step after the last that it was told of.
+/// A schedule of the learning rate that counts the batches of an epoch counts fewer steps now: `len(loader)` of its
+/// arguments is divided, and so it is in a number that was computed from it. Where the last batches of an epoch make a
+/// step of their own, the count is rounded up: `OneCycleLR` raises in the first step beyond the number that it was
+/// given.
 fn schedules(draft: &mut Draft<'_>, by: u64, last_steps: bool) {
     let program = draft.program;
     let loader_names: Vec<&str> = loaders(program).iter().filter_map(name_of).collect();

@@ -20,7 +20,7 @@ pub(super) enum Batch<'a> {
     Option(Opt),
     /// A literal.
     Literal(At<'a>),
-    /// A computed argument of a call, which is replaced as it is.
+    /// A computed argument of a call, which is replaced whole.
     Argument(Call<'a>, &'static str),
 }
 
@@ -98,7 +98,7 @@ fn divide(draft: &mut Draft<'_>, by: u64) -> Result<u64, CannotPlace> {
     resize(draft, place, fewer).map(|(old, _)| old)
 }
 
-/// Gives a batch another size, a function of the one it has; tells both.
+/// Gives a batch another size, a function of the one it has; returns both.
 pub(super) fn resize(
     draft: &mut Draft<'_>,
     place: Batch<'_>,
@@ -150,7 +150,7 @@ pub fn smaller_evaluation(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         let Some(place) = call.argument("batch_size", 1).and_then(|given| place_of(program, call, given)) else {
             return cannot("where the batch size of the evaluation is written was not found");
         };
-        // What training reads too stays as it is.
+        // What training reads too stays unchanged.
         let same = match (&place, &shared) {
             (Batch::Option(one), Some(Batch::Option(other))) => one == other,
             (Batch::Literal(one), Some(Batch::Literal(other))) => one.node == other.node,
@@ -245,8 +245,8 @@ fn accelerated(program: &Program) -> Option<Call<'_>> {
     trainer::accelerator(program).filter(|_| lets)
 }
 
-/// What a training loop that accumulates by itself counts to: `k` of `if (step + 1) % k == 0: optimizer.step()`. A number
-/// without a name is none, because the loss is divided by another one.
+/// What a loop with its own accumulation counts to: `k` of `if (step + 1) % k == 0: optimizer.step()`. A number without
+/// a name does not count, because the loss is divided by another one.
 fn modulus(program: &Program) -> Option<Value<'_>> {
     let passes = passes(program);
     let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else { return None };

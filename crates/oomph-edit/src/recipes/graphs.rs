@@ -200,7 +200,7 @@ impl<'a> Names<'a> {
         self.carrying.contains(at.text()) && !self.is_freed(at)
     }
 
-    /// Whether `loss = loss.item()` stands before a use of the name.
+    /// Whether `loss = loss.item()` precedes a use of the name.
     fn is_freed(&self, at: At<'_>) -> bool {
         self.freed.iter().any(|(name, place)| *name == at.text() && *place <= at.node.start_byte())
     }

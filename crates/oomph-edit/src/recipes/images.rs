@@ -99,7 +99,7 @@ pub fn offload(draft: &mut Draft<'_>, call: &str) -> Result<(), CannotPlace> {
                 replaced = true;
                 continue;
             }
-            // Its line becomes the line of the offload, so that what stands between stays as it is.
+            // Its line becomes the line of the offload, so that the lines between stay unchanged.
             let text = format!("{name}.{call}");
             draft.edit(file, Way::Argument, Edit::replace(moving_statement, text));
             replaced = true;

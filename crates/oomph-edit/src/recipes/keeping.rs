@@ -293,7 +293,8 @@ impl Style<'_> {
     }
 }
 
-/// What is kept together lies together: tensors on the card beside those that go to host memory go there as well.
+/// What is kept together lies together: tensors on the card that are kept with ones that go to host memory are moved as
+/// well.
 fn companions<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>, at: At<'a>, parts: &[Node<'a>], names: &Names<'a>) {
     for part in parts.iter().map(|part| at.with(*part)) {
         if is_value(part.node) && !graphs.carries(part, names) && graphs.is_on_card(part, names) {
@@ -498,7 +499,7 @@ fn mentions(at: At<'_>, name: &str) -> bool {
     is_name(at.node) && at.text() == name || values(at.node).any(|child| mentions(at.with(child), name))
 }
 
-/// The nodes below one that have values: `mean` of `x.mean` is none, nor that of `f(mean=x)`.
+/// The nodes below one that have values: neither `mean` of `x.mean` nor that of `f(mean=x)` is one.
 fn values(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
     let own = match node.kind() {
         "attribute" => node.child_by_field_name("attribute"),

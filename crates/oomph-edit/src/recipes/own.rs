@@ -85,7 +85,7 @@ pub fn batch_constant<'a>(draft: &Draft<'a>) -> Option<At<'a>> {
 
 /// A constant for how many micro-batches make a step.
 pub fn accumulation_constant<'a>(draft: &Draft<'a>) -> Option<At<'a>> {
-    // `accumulated_loss = 0` is none.
+    // `accumulated_loss = 0` is not one.
     let counts = |name: &str| accumulates(name) && ["step", "grad", "iter"].iter().any(|word| name.contains(word));
     constant(draft, counts).filter(|at| at.text() != "0")
 }

@@ -41,7 +41,7 @@ fn functions_of_the_program_are_followed_to_what_trains_and_what_evaluates() {
             "+                self.losses.append(self._step(batch))",
         ]
     );
-    // What loops by itself and has no graph is not an evaluation with one, and the epochs are not one either.
+    // A function with a loop of its own and no graph is not an evaluation with one, and the epochs are not one either.
     let text = "import torch\n@torch.inference_mode()\ndef evaluate(model, loader):\n    for x in loader:\n        model(x)\n\
                 def train_one_epoch(model, opt, loader):\n    for x in loader:\n        model(x).sum().backward()\n        opt.step()\n\
                 for epoch in range(3):\n    train_one_epoch(model, opt, loader)\n    evaluate(model, loader)\n    \

@@ -8,7 +8,7 @@ use regex::Regex;
 use super::programs;
 use super::site::Frame;
 
-/// Packages that many programs use and that are none themselves.
+/// Packages that many programs use and that are not programs themselves.
 const TOOLS: &[&str] = &[
     "absl",
     "aiohttp",
@@ -297,7 +297,7 @@ fn without_release(folder: &str) -> &str {
     &folder[..end]
 }
 
-/// The outermost package of a traceback that is no framework and no tool.
+/// The outermost package of a traceback that is neither a framework nor a tool.
 pub(crate) fn package(frames: &[Frame], library: &str) -> Option<String> {
     let forms = FORMS.as_ref()?;
     frames.iter().find_map(|frame| {

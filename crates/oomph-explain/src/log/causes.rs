@@ -23,7 +23,7 @@ pub(crate) struct Evidence<'a> {
     pub growth: Option<String>,
     /// The error came from CUDA itself, not from a framework's allocator.
     pub outside_allocator: bool,
-    /// The limit may be that of a pool that takes most of a card by itself: TensorFlow's, JAX's.
+    /// The limit may be that of a pool that takes most of a card on its own: TensorFlow's, JAX's.
     pub has_pool: bool,
 }
 
@@ -99,7 +99,7 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
 }
 
 fn too_large(facts: &Facts, has_pool: bool, causes: &mut Causes) {
-    // Where the card is not told, a pool that takes most of it stands for it.
+    // Where the card's size is unknown, that of a pool that takes most of it is used.
     let capacity = facts.capacity_bytes.or(facts.limit_bytes.filter(|_| has_pool));
     let (Some(requested), Some(capacity)) = (facts.requested_bytes, capacity) else { return };
     if facts.utilization.is_some() {
@@ -130,7 +130,7 @@ fn limit(facts: &Facts, has_pool: bool, causes: &mut Causes) {
     let Some(limit) = facts.limit_bytes else { return };
     let held = facts.allocated_bytes.unwrap_or(0).saturating_add(facts.unallocated_bytes.unwrap_or(0));
     let requested = facts.requested_bytes.unwrap_or(0);
-    // A pool leaves up to a quarter of the card to others without being told to.
+    // A pool leaves up to a quarter of the card to others by default.
     let least = if has_pool { 70 } else { 98 };
     let below_card = match facts.capacity_bytes {
         Some(capacity) => limit < capacity / 100 * least,

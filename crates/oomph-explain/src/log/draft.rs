@@ -1,4 +1,4 @@
-//! A failure as it is put together from the messages about it, and which of several is the root.
+//! A failure that is being assembled from the messages about it, and which of several is the root.
 
 use oomph_remedy::Cause;
 
@@ -17,14 +17,14 @@ use super::size;
 
 /// Messages this many lines apart can be about the same failure.
 pub(crate) const SAME_FAILURE: u64 = 400;
-/// The same, while the dump of an allocator, which can be long, stands between them.
+/// The same, while the dump of an allocator, which can be long, lies between them.
 const SAME_DUMP: u64 = 200_000;
 /// A run that goes on for this many lines after a failure has survived it.
 const EPISODE: u64 = 5000;
 /// Below this certainty the words leave open what it is.
 const OPEN: f64 = 0.65;
 
-/// A failure as it is put together.
+/// A failure that is being assembled.
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub pattern: &'static Pattern,
@@ -172,7 +172,7 @@ impl Draft {
         if let (true, Some(runtime)) = (is_bfc(self.pattern), self.runtime) {
             framework = Some(runtime.to_owned());
         }
-        // Keras' words are those of its TensorFlow; a program of JAX's is told in JAX's.
+        // Keras' words are those of its TensorFlow; a program of JAX's is described in JAX's.
         let front_end = self.front_end.filter(|name| framework.as_deref() != Some("jax") || *name != "keras");
         // Where neither is known, the form of some words may name the program.
         let library = self.library.filter(|name| framework.as_deref() != Some(*name));
@@ -240,7 +240,7 @@ impl Draft {
 pub(crate) type Order = (bool, bool, u64, bool, bool, u64);
 
 /// The root is in the last episode (what a run survived by thousands of lines did not end it), was not caught, is sure,
-/// and is no usual consequence of a failure before it; among these the first counts.
+/// and is not a usual consequence of an earlier failure; among these the first counts.
 pub(crate) fn order(drafts: &[Draft]) -> Vec<Order> {
     let mut lines: Vec<u64> = drafts.iter().map(|draft| draft.line).collect();
     lines.sort_unstable();

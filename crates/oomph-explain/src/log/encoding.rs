@@ -5,7 +5,7 @@ use std::io::{self, Read};
 /// Bytes that are read at a time.
 const BLOCK: usize = 16 << 10;
 
-/// Hands on what a reader gives: as UTF-8 where it begins with the mark of UTF-16, and as it is where not.
+/// Hands on what a reader gives: converted to UTF-8 where it begins with the mark of UTF-16, else unchanged.
 pub(crate) struct Utf8<R> {
     reader: R,
     /// `None` until the first bytes are there.

@@ -47,7 +47,7 @@ pub(crate) fn read(pattern: &Pattern, paragraph: &Paragraph) -> Option<Reading> 
     };
     let names: Vec<&str> = pattern.head.regex()?.capture_names().flatten().collect();
     reading.take(&head, &names, paragraph, 0);
-    // Details stand behind the head; a second message of the same form behind it is not this one's.
+    // Details follow the head; a second message of the same form after it does not belong to this one.
     let rest_from = whole.start();
     let rest_to = next_head(pattern, text, whole.as_str(), whole.end());
     let rest = &text[rest_from..rest_to];
@@ -76,7 +76,7 @@ fn next_head(pattern: &Pattern, text: &str, found: &str, from: usize) -> usize {
         .map_or(text.len(), |next| next.start())
 }
 
-/// The start of a head, which tells its alternatives apart: one message may hold two of them.
+/// The start of a head, which distinguishes its alternatives: one message may hold two of them.
 fn first_words(head: &str) -> &[u8] {
     &head.as_bytes()[..head.len().min(8)]
 }

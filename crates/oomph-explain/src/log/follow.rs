@@ -38,7 +38,7 @@ pub fn follow<R: Read + Send + 'static>(
                 Ok(read) => sender.send(Ok(block[..read].to_vec())),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    // The other side is told; whether it still listens no longer matters here.
+                    // The receiver gets the error; whether it still listens no longer matters here.
                     let _ = sender.send(Err(error));
                     return;
                 }

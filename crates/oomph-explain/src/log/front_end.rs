@@ -1,4 +1,4 @@
-//! The program around a library, told by its traces in a log.
+//! The program around a library, recognised by its traces in a log.
 
 use super::programs::{self, Kind};
 

@@ -7,7 +7,7 @@
 use super::report::{Derived, Facts, Range};
 
 /// NVML says 2^64 - 1 for "not available" (always so under Windows' and WSL's driver model); a figure from here on is
-/// no measurement.
+/// not a measurement.
 pub(crate) const UNKNOWN_FROM: u64 = 1 << 60;
 
 const MIB: u64 = 1 << 20;

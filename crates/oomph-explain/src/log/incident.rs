@@ -1,4 +1,4 @@
-//! From messages to failures: the same crash is told many times, by libraries, wrappers, launchers and other ranks.
+//! From messages to failures: the same crash is reported many times, by libraries, wrappers, launchers and other ranks.
 
 use super::bfc;
 use super::by_form;
@@ -22,7 +22,7 @@ const WORDS_LINES: usize = 4;
 const LINES_ABOVE: usize = 5;
 /// The same, below it: most languages but Python print the stack there.
 const LINES_BELOW: usize = 8;
-/// Bytes before a message that show what kind of text it stands in.
+/// Bytes before a message that show what kind of text it is part of.
 const WORDS_BEFORE: usize = 1200;
 
 /// What was read so far.
@@ -40,7 +40,7 @@ pub(crate) struct Session {
 /// What the words of a line came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Weighed {
-    /// None of them tells of exhaustion.
+    /// None of them speaks of exhaustion.
     NoWords,
     /// They were weighed and say nothing.
     Nothing,
@@ -160,7 +160,7 @@ impl Session {
         found_any
     }
 
-    /// A known word in a line that is no known message: worth a note only where it is plainly quoted. Whether it is.
+    /// A known word in a line without a known message: worth a note only where it is plainly quoted. Whether it is.
     fn words_alone(&mut self, place: &Place<'_>, line: &str) -> bool {
         let candidates = Table::builtin().candidates(line.as_bytes());
         let about_memory = candidates.iter().any(|pattern| pattern.verdict == Verdict::GpuOom);
@@ -303,7 +303,7 @@ impl Session {
         self.drafts.push(draft);
     }
 
-    /// The failures so far that would stand in a report, for one who follows a log.
+    /// The failures so far that a report would contain, for one who follows a log.
     pub fn count(&self) -> usize {
         self.drafts.iter().filter(|draft| !draft.quoted).count()
     }

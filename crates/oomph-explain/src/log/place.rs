@@ -1,8 +1,8 @@
-//! A place in a log: a line with what stands around it.
+//! A place in a log: a line with its context.
 
 use super::text;
 
-/// A line of the log, with what stands around it.
+/// A line of the log, with its context.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The line with some 64 KiB before it and some 16 KiB behind it.
@@ -24,7 +24,7 @@ impl<'a> Place<'a> {
         &self.window[..self.start]
     }
 
-    /// The line and what stands behind it.
+    /// The line and what follows it.
     pub fn from(&self) -> &'a [u8] {
         &self.window[self.start..]
     }
@@ -72,7 +72,7 @@ pub(crate) fn lines_before(before: &[u8], number: u64) -> Vec<(String, u64)> {
     let mut lines: Vec<(String, u64)> = Vec::new();
     let mut at = number;
     for piece in before.rsplit(|byte| *byte == b'\n') {
-        // The first piece is what stands before the hit in its own line, empty for a whole line.
+        // The first piece is what precedes the hit in its own line, empty for a whole line.
         lines.push((text::plain(&piece[piece.len().saturating_sub(2000)..]), at));
         at = at.saturating_sub(1);
         if lines.len() > 400 {

@@ -1,7 +1,7 @@
 //! Which program and which library a text names, by the table in `programs.toml`.
 //!
-//! Messages of an interface ("CUDA error: out of memory") are the same from every program, so what failed is told by the
-//! words around them: modules in a traceback, folders of sources, prefixes of a logger, classes of errors.
+//! Messages of an interface ("CUDA error: out of memory") are the same from every program, so what failed is recognised
+//! by the words around them: modules in a traceback, folders of sources, prefixes of a logger, classes of errors.
 
 use std::sync::LazyLock;
 

@@ -46,11 +46,12 @@ static SETTING: LazyLock<Option<Regex>> =
 
 /// How much the words look quoted, 0 to 1, given that no figure follows them.
 ///
-/// `line` is the line with the words, `around` a few lines about it, `prone` whether these words often stand in texts.
+/// `line` is the line with the words, `around` a few lines about it, `prone` whether these words are often part of
+/// texts.
 pub(crate) fn likeness(line: &str, around: &str, prone: bool) -> f64 {
     let Some(marks) = MARKS.as_ref() else { return 0.0 };
     let line = uncommented(line);
-    // Docker Compose puts `service-1  | ` before each line, which is no pipe.
+    // Docker Compose puts `service-1  | ` before each line, which is not a pipe.
     let line = marks.service.find(line).map_or(line, |service| &line[service.end()..]);
     if marks.code.is_match(line) {
         return 0.95;
@@ -106,8 +107,8 @@ fn narrates(line: &str) -> bool {
     phrase.is_some_and(|phrase| tells(&line[..phrase.start()]))
 }
 
-/// Whether the words before an error are those of a person who tells of it. Programs put names, places and codes there; people
-/// put sentences, which are known by their small words.
+/// Whether the words before an error are those of a person who describes it. Programs put names, places and codes
+/// there; people put sentences, which are known by their small words.
 pub(crate) fn tells(before: &str) -> bool {
     /// More than a printed message has.
     const ENOUGH: usize = 4;
@@ -119,14 +120,14 @@ pub(crate) fn tells(before: &str) -> bool {
     });
     let Some([small, telling]) = WORDS.as_ref() else { return false };
     let before = &before[super::text::floor_boundary(before, before.len().saturating_sub(LONGEST))..];
-    // What a person tells in an earlier sentence belongs to it; what stands before a colon is a program's own.
+    // What a person writes in an earlier sentence belongs to it; what precedes a colon is a program's own.
     let sentence = before.rfind(": ").map_or(before, |at| &before[at + 1..]);
     let (telling, small) = (telling.find_iter(sentence).count(), small.find_iter(sentence).count());
     small >= 2 * ENOUGH || telling > 0 && small + 2 * telling >= ENOUGH
 }
 
-/// Whether a message stands in documentation that quotes it: the text before or behind it explains an error to others,
-/// and nobody tells of a run.
+/// Whether a message is quoted by documentation: the text before or after it explains an error to others, and nobody
+/// describes a run.
 pub(crate) fn documents(before: &str, from: &str) -> bool {
     struct Signs {
         explains: Regex,

@@ -306,7 +306,7 @@ impl Scanner {
         };
         let one = next_first.find(from, until, |from, until| search(first, from, until));
         let two = next_second.find(from, until, |from, until| search(second, from, until));
-        // What a run prints about itself stands at its start.
+        // What a run prints about itself is at its start.
         let setting = if self.dropped + (from as u64) < HEAD {
             next_setting.find(from, until, |from, until| settings::find(&buffer[from..until]).map(|place| from + place))
         } else {

@@ -72,7 +72,7 @@ static TABLE: LazyLock<Option<Table>> = LazyLock::new(|| {
     Some(Table { known, owners, finder, trend })
 });
 
-/// The next place where a word stands by which lines with settings are noticed.
+/// The next place of a word that lines with settings have.
 pub(crate) fn find(bytes: &[u8]) -> Option<usize> {
     TABLE.as_ref()?.finder.find(bytes).map(|found| found.start())
 }

@@ -81,7 +81,7 @@ pub(crate) fn frames(lines: &[(String, u64)], of_rank: Option<u32>) -> Vec<Frame
                 _ => frames.push(Frame { line: at, code, log_line: *number, ..Frame::default() }),
             }
         } else if let Some(last) = frames.last_mut() {
-            // The source line stands below its frame; markers under it (^^^^, ~~~~) are not code.
+            // The source line is below its frame; markers under it (^^^^, ~~~~) are not code.
             let code = text::without_prefix(line).trim();
             if last.code.is_none() && last.log_line + 1 >= *number && code.chars().any(char::is_alphabetic) {
                 last.code = Some(code.chars().take(300).collect());

@@ -6,7 +6,7 @@
 /// The bytes of a figure such as `2.00 GiB`, `39.25kB`, `1,234,567 bytes`, `7. 92 GiB` or `0 bytes`.
 ///
 /// A figure without a unit is a number of bytes. A figure above `u64::MAX` saturates: NVML's "not available" is printed
-/// as 17179869184.00 GiB, which is 2^64. None where there is no figure, or the unit is none of memory.
+/// as 17179869184.00 GiB, which is 2^64. None where there is no figure, or the unit is not one of memory.
 pub(crate) fn parse(figure: &str) -> Option<u64> {
     let figure = figure.trim();
     let end = figure.rfind(|c: char| c.is_ascii_digit()).map_or(0, |last| last + 1);

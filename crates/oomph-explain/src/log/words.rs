@@ -1,5 +1,6 @@
-//! Failures told by their words, where no known message is: a failed allocation on a device is told with few ingredients,
-//! which are weighed against what speaks for the computer's own memory, a disk, on-chip memory, or a text about errors.
+//! Failures recognised by their words, where no known message is: a failed allocation on a device is described with few
+//! ingredients, which are weighed against what speaks for the computer's own memory, a disk, on-chip memory, or a text
+//! about errors.
 
 use std::sync::LazyLock;
 
@@ -22,7 +23,7 @@ const MOST_CERTAINTY: f64 = 0.64;
 const PROGRAM: f64 = 0.7;
 /// Bytes of a message that are weighed.
 const MESSAGE: usize = 600;
-/// A plain number with fewer digits is no number of bytes that matters.
+/// A plain number with fewer digits does not count as a number of bytes.
 const DIGITS: usize = 4;
 
 /// What was found in a message by its words.
@@ -218,7 +219,7 @@ impl Ingredients {
             + 0.35 * quoted;
         let sized = self.figures[0].forms.iter().any(|form| form.is_match(message));
         let form = 0.15 * near(&self.error) + if sized { 0.15 } else { 0.0 };
-        // A code or a function of a device outweighs a mention of the host: both stand in many messages.
+        // A code or a function of a device outweighs a mention of the host: many messages have both.
         let for_device =
             told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
         Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
@@ -233,7 +234,7 @@ impl Ingredients {
     /// The line up to the end of the sentence that reports exhaustion. Programs print advice after it.
     fn sentence<'a>(&self, line: &'a str) -> &'a str {
         let Some(found) = self.exhausted.find(line) else { return line };
-        // What stands before belongs to it: a condition, or the mark of a list.
+        // What precedes it belongs to it: a condition, or the mark of a list.
         line[found.end()..].find(". ").map_or(line, |end| &line[..found.end() + end + 1])
     }
 
@@ -292,8 +293,8 @@ pub(crate) fn are_there(line: &str) -> bool {
     INGREDIENTS.as_ref().is_some_and(|ingredients| ingredients.exhausted.is_match(line))
 }
 
-/// Reads a message that no pattern knows. `line` is the line that tells of exhaustion, `message` that and the lines that
-/// continue it, `around` some text before it.
+/// Reads a message that no pattern knows. `line` is the line that speaks of exhaustion, `message` that and the lines
+/// that continue it, `around` some text before it.
 pub(crate) fn read(line: &str, message: &str, around: &str, number: u64) -> Option<Words> {
     let ingredients = INGREDIENTS.as_ref()?;
     let line = quoted::uncommented(line);

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// An object of JSON longer than this is no line of a log, in bytes.
+/// An object of JSON longer than this does not count as a line of a log, in bytes.
 const LONGEST_OBJECT: usize = 64 << 10;
 
 /// The keys under which loggers and containers put the text of a line.
@@ -61,7 +61,7 @@ pub(crate) fn text_of_object(line: &str) -> Option<String> {
     if texts.is_empty() { None } else { Some(texts.join(" ").replace(['\n', '\r'], " ")) }
 }
 
-/// What stands between the two edges of a box.
+/// The text between the two edges of a box.
 fn inside_box(line: &str) -> Option<&str> {
     let edge = |character: char| matches!(character, '│' | '┃' | '║');
     let line = line.trim();
@@ -78,7 +78,7 @@ pub(crate) fn without_edge(line: &str) -> &str {
     }
 }
 
-/// What stands behind a progress bar (`40%|████      | 4/10 [00:03<00:05, 1.2it/s]`), which is redrawn in the same line.
+/// The text after a progress bar (`40%|████      | 4/10 [00:03<00:05, 1.2it/s]`), which is redrawn in the same line.
 pub(crate) fn behind_bar(line: &str) -> &str {
     static BAR: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^[^|]{0,80}?\b\d{1,3}%\|[^|]{0,300}\|[^\[|]{0,60}\[[^\]]{0,120}\]").ok());
@@ -105,7 +105,7 @@ pub(crate) fn is_of_powershell(line: &str, above: &str) -> bool {
     marks || rest.starts_with("CategoryInfo") || rest.starts_with("FullyQualifiedErrorId") || place(above.trim())
 }
 
-/// A line without the tags and references of HTML, as it is pasted from a page's source.
+/// A line, as pasted from a page's source, without the tags and references of HTML.
 pub(crate) fn without_markup(line: &str) -> Cow<'_, str> {
     struct Markup {
         breaks: Regex,

@@ -67,7 +67,7 @@ pub struct HistoryBlock {
     pub birth: u32,
     /// From where on the program no longer holds it; `u32::MAX` where it always does.
     pub released: u32,
-    /// From where on its memory can be reused; `u32::MAX` for what stands at the end.
+    /// From where on its memory can be reused; `u32::MAX` for what is still there at the end.
     pub death: u32,
     /// Where in the program it was allocated.
     pub stack: StackId,
@@ -104,7 +104,7 @@ pub struct HistoryRange {
     pub expandable: bool,
     /// The first position at which it is there.
     pub from: u32,
-    /// The position from which it is not; `u32::MAX` for what stands at the end.
+    /// The position from which it is not; `u32::MAX` for what is still there at the end.
     pub to: u32,
 }
 
@@ -195,8 +195,9 @@ impl Table {
     }
 }
 
-/// One owner for each block. Most follow from a block alone. What only the blocks that live beside it can tell is looked at
-/// where the explanation looks, and then at moments chosen so that each block lives at one of them.
+/// One owner for each block. Most follow from a block alone. Where only the blocks that live at the same time can show
+/// the owner, the moment of the explanation is examined, and then moments chosen so that each block lives at one of
+/// them.
 fn owners(timeline: &Timeline, inference: &Inference, moment: Position) -> Vec<(Owner, bool)> {
     let mut owners: Vec<Option<(Owner, bool)>> = (0..timeline.lifetimes.len() as u32)
         .map(|index| inference.alone(index).map(|identity| (identity.owner, identity.named)))

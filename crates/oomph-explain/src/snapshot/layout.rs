@@ -1,7 +1,7 @@
 //! What lies where at one moment: segments, the live blocks in them, and the gaps between these.
 //!
 //! Whatever a file says, the bytes of the pieces and of the gaps of a segment add up to the segment: overlapping blocks
-//! are cut, and blocks outside of every segment stand in one of their own.
+//! are cut, and blocks outside of every segment get one of their own.
 
 use super::lifetimes::Position;
 use super::segments::Range;

@@ -1,7 +1,7 @@
 //! When each allocation lived: its birth, its release and its death as positions among the events of a device.
 //!
-//! Grouping the events by address puts each allocation beside its frees, so that one sort does the work of a hash table
-//! and nothing is allocated per event.
+//! Grouping the events by address puts each allocation next to its frees, so that one sort does the work of a hash
+//! table and nothing is allocated per event.
 
 use oomph_allocator::EventPools;
 use oomph_trace::{Action, Block, BlockState, Device, PoolId, StackId, StringId};
@@ -109,7 +109,7 @@ pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64)
             let asker = (event.stream, pools.pool(index as usize, &event));
             match event.action {
                 Action::Alloc => {
-                    // An allocation where one stands: its free was not recorded, so it ends here at the latest.
+                    // An allocation where one is live: its free was not recorded, so it ends here at the latest.
                     all.extend(current.take().map(|earlier| ended(earlier, index)));
                     let (stack, label) = (event.stack, event.label);
                     current = Some(Lifetime { birth: after, stack, label, ..before(address, event.size, asker) });

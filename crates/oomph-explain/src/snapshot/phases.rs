@@ -215,7 +215,7 @@ impl Phases {
         }
     }
 
-    /// The phase that a stack shows by itself.
+    /// The phase that a stack alone shows.
     pub fn kind_of(&self, facts: &Facts, stack: StackId) -> Option<Phase> {
         if !self.has_stacks {
             return None;
@@ -251,10 +251,10 @@ impl Phases {
     }
 }
 
-/// Whether stacks can be told from their absence: some allocations have Python frames.
+/// Whether the absence of stacks says something: some allocations have Python frames.
 fn has_stacks(timeline: &Timeline, facts: &Facts) -> bool {
     let (mut with, mut all) = (0usize, 0usize);
-    // A file without events has the stacks of what stood at the end.
+    // A file without events has the stacks of what was allocated at the end.
     let first = if timeline.end == 0 { 0 } else { 1 };
     for block in timeline.lifetimes.iter().filter(|block| block.birth >= first) {
         all += 1;

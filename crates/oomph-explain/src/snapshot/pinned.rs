@@ -7,7 +7,7 @@ use super::explanation::{PinnedSegment, PinningBlock};
 use super::layout::{Held, Piece};
 use super::rows;
 
-/// The native segments with free memory beside live blocks, those with the most free first.
+/// The native segments with free memory next to live blocks, those with the most free first.
 pub(super) fn pinned(scene: &Scene, top: usize) -> Vec<PinnedSegment> {
     let mut held: Vec<&Held> = scene.layout.segments.iter().filter(|held| is_pinned(held)).collect();
     held.sort_by(|a, b| b.free.cmp(&a.free).then(a.range.address.cmp(&b.range.address)));

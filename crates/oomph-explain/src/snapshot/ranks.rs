@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::diff::{DeviceDiff, diff};
 use super::explanation::{CauseKind, DeviceExplanation, Explanation, Group, Owner, OwnerRow};
 
-/// Differences up to this many bytes are none.
+/// Differences up to this many bytes do not count.
 const NOTICEABLE: u64 = 1 << 20;
 /// Owners that are named.
 const MOST_OWNERS: usize = 2;

@@ -1,5 +1,5 @@
 //! The requests of a recording, ready to be replayed: what the program asked of PyTorch's allocator, what it can do
-//! without, and what libraries take beside it.
+//! without, and what libraries take outside it.
 
 use oomph_allocator::{Model, Script, Settings};
 use oomph_trace::{DeviceKind, SourceKind, Trace};
@@ -116,7 +116,8 @@ const GRANULE: u64 = 2 << 20;
 /// PyTorch makes one for each thread that multiplies matrices: the program's own, and autograd's. `cublasCreate` takes
 /// its default workspace from the driver, until PyTorch brings one of its own of the same size, and does not have
 /// the cache given back first: on a card that is full of cache it fails with `CUBLAS_STATUS_ALLOC_FAILED`. The first
-/// workspace of each side tells where; where blocks stood before the recording, the handles may have been there too.
+/// workspace of each side shows where; where blocks were allocated before the recording, the handles may have been
+/// there too.
 fn cublas_handles(timeline: &Timeline, facts: &Facts) -> Vec<(usize, u64)> {
     let lifetimes = &timeline.lifetimes;
     if lifetimes.iter().any(|block| block.birth == 0) {

@@ -26,7 +26,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// The loop that was under way at the scene's moment.
+    /// The loop that was under way at the moment under analysis.
     pub fn of(scene: &Scene) -> Option<Self> {
         let from = scene.phases.since_backward(scene.position)?;
         let marked = by_calls(scene, from).into_iter().chain(by_stacks(scene, from));
@@ -77,7 +77,7 @@ fn by_calls(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
             let now = calls.partition_point(|&at| at <= from);
             let (earlier, now) = calls.split_at(now);
             let usual = most_between(earlier, &scene.phases.backward_starts());
-            // A first forward pass may call a layer again and again: without an earlier one nothing tells that apart.
+            // A first forward pass may call a layer repeatedly, which without an earlier pass looks the same as a loop.
             let is_loop = match usual {
                 Some(usual) => now.len() > usual.saturating_mul(MORE_THAN_IN_A_STEP),
                 None => named_loop,

@@ -51,7 +51,7 @@ pub(super) fn oom(trace: &Trace, timeline: &Timeline, facts: &Facts, phases: &Ph
     })
 }
 
-/// Less than this beside the context, in bytes, is not taken for another process.
+/// Less than this in addition to the context, in bytes, is not taken for another process.
 const LEAST_NEIGHBOUR: u64 = 256 << 20;
 
 /// The division of the card, as far as the recording and the user tell.

@@ -51,7 +51,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// The segments that stood at the end.
+    /// The segments that were there at the end.
     pub fn of(segments: &[Segment]) -> Self {
         let mut ranges = Self::default();
         for segment in segments {

@@ -1,4 +1,4 @@
-//! What a stack tells about the allocation that it made: which part of a training program was running, and which line.
+//! What a stack says about the allocation that it made: which part of a training program was running, and which line.
 //!
 //! The stacks of a trace are a prefix tree in which a caller always comes before what it calls, so that one pass over
 //! the tree answers for all of them.
@@ -100,7 +100,7 @@ impl Facts {
     }
 }
 
-/// What one frame tells.
+/// What one frame shows.
 #[derive(Clone, Copy, Debug, Default)]
 struct FrameFacts {
     signs: Signs,
@@ -120,7 +120,7 @@ fn read(frame: &Frame, strings: &Strings) -> FrameFacts {
         return FrameFacts::default();
     }
     if is_hook(&path) {
-        // The hook is called by PyTorch from C++ and says nothing of the program. At the outermost place it stands as
+        // The hook is called by PyTorch from C++ and says nothing of the program. As the outermost frame it counts as
         // PyTorch's own frames would: on autograd's side.
         return FrameFacts { torch: true, ..FrameFacts::default() };
     }
@@ -146,7 +146,7 @@ fn starts_programs(path: &str) -> bool {
         || path.contains("/python/oomph/server/")
 }
 
-/// Code of oomph's own hook, which stands between the program and PyTorch in a dry run.
+/// Code of oomph's own hook, which is between the program and PyTorch in a dry run.
 fn is_hook(path: &str) -> bool {
     path.contains("/python/oomph/")
 }

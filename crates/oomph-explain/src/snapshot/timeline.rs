@@ -277,7 +277,7 @@ impl Geometry {
         self.put(block.address.saturating_add(block.size), free.saturating_sub(block.size));
     }
 
-    /// Gives a block back, together with the free blocks beside it.
+    /// Frees a block, together with the adjacent free blocks.
     fn free(&mut self, block: &Lifetime) {
         if block.size <= LARGEST_SLACK {
             return;
@@ -307,8 +307,8 @@ mod tests {
 
     use super::*;
 
-    /// The sizes of blocks that the recording allocated and that stand at its end are known from both sides: from the
-    /// rules, and from the file.
+    /// The sizes of blocks that the recording allocated and that are still there at its end are known from both sides:
+    /// from the rules, and from the file.
     #[test]
     fn the_sizes_of_blocks_follow_from_the_rules() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/snapshots");
@@ -327,7 +327,7 @@ mod tests {
             for device in &trace.devices {
                 let known = Timeline::new(device, &settings);
                 let mut blind = device.clone();
-                // Without its blocks the end says nothing of sizes, except through what stood at the start.
+                // Without its blocks the end says nothing of sizes, except through what was there at the start.
                 let recorded = |block: &oomph_trace::Block| {
                     let born = |life: &Lifetime| life.address == block.address && life.death == NEVER && life.birth > 0;
                     known.lifetimes.iter().any(born)

@@ -62,7 +62,7 @@ const ELSEWHERE: u32 = 24;
 /// So many requests are replayed for that, in all rows together.
 const REPLAYED_ELSEWHERE: usize = 30_000_000;
 
-/// A difference below this share of the peak is none.
+/// A difference below this share of the peak does not count.
 const NOTICEABLE: f64 = 0.01;
 
 /// The table, and the smallest card; empty where the recording has no events or nobody asks.
@@ -164,7 +164,7 @@ fn most_reserved(scene: &Scene) -> u64 {
 fn unlike(scene: &Scene, run: &Run, card: &Card, replay: &Replay) -> Option<&'static str> {
     let known = scene.card.is_some();
     if scene.died {
-        // Whether a replay on a known card fails as well is looked at beside the rows.
+        // Whether a replay on a known card fails as well is checked with the rows.
         return (!known).then_some(NO_CARD);
     }
     if scene.timeline.reserved.iter().all(|&bytes| bytes == 0) {
@@ -259,8 +259,8 @@ impl<'a> Run<'a> {
         self.settings.backend == Backend::CudaMallocAsync && card.capacity_bytes > 0
     }
 
-    /// How many convolutions find no memory for their workspace, if nothing else stands in the way of surviving on a card
-    /// on which the script as recorded does not. What cuDNN takes instead is not in the recording.
+    /// How many convolutions find no memory for their workspace, if nothing else keeps the program from surviving on a
+    /// card on which the script as recorded does not. What cuDNN takes instead is not in the recording.
     fn with_smaller_workspaces(&self, card: &Card) -> Option<u64> {
         let script = self.scripts.yielding.as_ref().filter(|_| card.capacity_bytes > 0)?;
         let replay = script.replay(&self.model, capacity_of(card), Start::Cold);

@@ -17,7 +17,7 @@ pub const MIB: u64 = 1 << 20;
 
 /// The outermost frame of a program.
 pub const MAIN: (&str, &str) = ("train.py", "<module>");
-/// A file of PyTorch, as it stands in a stack.
+/// A file of PyTorch, as a stack has it.
 pub const MODULE: &str = "/v/site-packages/torch/nn/modules/module.py";
 /// Another one.
 pub const OPTIMIZER: &str = "/v/site-packages/torch/optim/optimizer.py";

@@ -86,7 +86,7 @@ pub struct Collected {
     pub names: HashSet<Id>,
 }
 
-/// Brings a batch into the dataset, and tells how many rows it has. `go_on` is asked after each step; a test says no.
+/// Brings a batch into the dataset, and returns how many rows it has. `go_on` is asked after each step; a test says no.
 ///
 /// # Errors
 /// When the dataset cannot be written.
@@ -149,7 +149,8 @@ fn publish(dataset: &Dataset, manifest: &Manifest, go_on: &dyn Fn(Step) -> bool)
     Ok(())
 }
 
-/// Completes the batches that a killed collect left listed, removes what it left staged, and tells how many it completed.
+/// Completes the batches that a killed collect left listed, removes what it left staged, and returns how many it
+/// completed.
 ///
 /// # Errors
 /// When the dataset cannot be read or written.

@@ -187,8 +187,8 @@ impl Dataset {
         deleted.with_context(|| format!("cannot delete {path} in {}", self.name))
     }
 
-    /// Removes a folder with what a killed collect had half written in it; an object store has neither. That it stays is no
-    /// harm.
+    /// Removes a folder with what a killed collect had half written in it; an object store has neither. A folder that
+    /// stays does no harm.
     pub fn clear(&self, path: &str) {
         if let Some(folder) = &self.folder {
             let _ = fs::remove_dir_all(folder.join(path));

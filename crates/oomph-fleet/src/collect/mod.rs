@@ -170,8 +170,8 @@ fn name_of(item: &Item) -> Id {
     Id::of(format!("{}\0{}\0{}", item.path, item.size, item.modified_us).as_bytes())
 }
 
-/// Reads files until there are no more. After a failure what is still handed out is dropped: the lister must not wait for
-/// ever.
+/// Reads files until there are no more. After a failure what is still handed out is dropped: the lister must not wait
+/// forever.
 fn work(shared: &Shared, receiver: &Mutex<Receiver<Item>>, progress: Progress) -> Result<()> {
     let mut result = Ok(());
     loop {
@@ -251,7 +251,7 @@ fn add(shared: &Shared, to: impl FnOnce(&mut Batch)) -> Result<()> {
     Ok(())
 }
 
-/// Writes down a file that cannot be opened. There is no content to know it by, so its name, size and time stand for it.
+/// Writes down a file that cannot be opened. There is no content to know it by, so its name, size and time identify it.
 fn refuse(shared: &Shared, item: &Item, kind: Kind, reason: String) {
     let id = Id::of(format!("{}\0{}\0{}\0{reason}", item.path, item.size, item.modified_us).as_bytes());
     if claim(shared, id) {

@@ -138,7 +138,7 @@ fn cell(name: &str, column: &dyn Array, row: usize) -> Result<String> {
     Ok(clean(&formatter.value(row).try_to_string()?).into_owned())
 }
 
-/// Whether a column is of numbers, which stand to the right.
+/// Whether a column is of numbers, which are aligned to the right.
 pub(super) fn is_number(kind: &DataType) -> bool {
     kind.is_numeric()
 }

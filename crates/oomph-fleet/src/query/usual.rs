@@ -1,4 +1,5 @@
-//! The usual questions. Each is one file of plain SQL that other engines run as it is; its first line says what it asks.
+//! The usual questions. Each is one file of plain SQL that other engines run unchanged; its first line says what it
+//! asks.
 
 /// A question that has a name.
 #[derive(Clone, Copy, Debug)]

@@ -66,7 +66,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// What a dry run named, beside the snapshot.
+/// What a dry run named, in addition to the snapshot.
 fn names(context: &Context, notes: &mut Vec<String>) -> Option<Names> {
     let path = context.item.names.as_ref()?;
     let text = std::fs::metadata(path).and_then(|metadata| match metadata.len() {

@@ -30,7 +30,7 @@ pub struct WatchedCard {
     pub mig: Option<u32>,
     /// The name.
     pub name: String,
-    /// The identifier that never changes, where NVML tells.
+    /// The identifier that never changes, where NVML reports it.
     pub uuid: Option<String>,
     /// Whether the card is divided into MIG devices, which are listed as well.
     pub is_divided: bool,

@@ -14,7 +14,7 @@ pub struct PythonProgram {
     pub(super) options: Vec<String>,
     /// What is run.
     pub(super) target: Target,
-    /// What the program is told.
+    /// The program's arguments.
     pub(super) arguments: Vec<String>,
 }
 

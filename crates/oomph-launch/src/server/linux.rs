@@ -1,7 +1,7 @@
 //! The launcher's end of the fork server.
 //!
-//! The server is a helper in the sense of [`processes`]: a run that is supervised beside it leaves it alone. Each child
-//! is the leader of a session, by which all its processes are found when it has to be ended.
+//! The server is a helper in the sense of [`processes`]: a run that is supervised at the same time leaves it alone.
+//! Each child is the leader of a session, by which all its processes are found when it has to be ended.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -37,7 +37,7 @@ const LONGEST_FORK: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What starts the server. The package is there already when this is run, because the hook imported it, so a folder of
-/// its name beside the program is not taken for it.
+/// its name next to the program is not taken for it.
 const START: &str = "from oomph.server import main; main()";
 
 /// Where a child's standard error goes when its end is wanted.
@@ -80,7 +80,7 @@ struct Ready {
     problem: Option<String>,
 }
 
-/// What the thread of a run is told.
+/// What the thread of a run receives.
 enum News {
     Started(i32),
     Ended(i32),

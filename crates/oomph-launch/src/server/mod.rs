@@ -65,7 +65,7 @@ pub enum Forked {
     Ran(Outcome),
     /// A variable of this run is read by libraries while they are imported, which the server has done already.
     NeedsAProcess,
-    /// The program sets such a variable by itself, so no run of it can be forked.
+    /// The program sets such a variable itself, so no run of it can be forked.
     NeverForked,
 }
 

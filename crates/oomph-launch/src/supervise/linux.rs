@@ -26,7 +26,7 @@ use crate::run_folder::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{LaunchError, processes};
 
-/// The children of a process cannot be told apart when two programs are supervised at once.
+/// The children of a process cannot be distinguished when two programs are supervised at once.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Two signals in so short a time are one wish: `timeout` signals its child and then the child's group.

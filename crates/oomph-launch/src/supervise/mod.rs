@@ -259,7 +259,7 @@ impl Launch {
     /// Runs the program to its end and ends every process that it left behind.
     ///
     /// One program is supervised at a time; a second call waits for the first. While it runs, other code of this
-    /// process must start no children of its own: they could not be told from the program's.
+    /// process must start no children of its own: they could not be distinguished from the program's.
     ///
     /// # Errors
     /// When the program cannot be started or watched.
@@ -330,7 +330,7 @@ fn join(entries: &[OsString], rest: Option<OsString>) -> OsString {
 
 /// From now on a signal that ends this process also ends its children and removes its run folder.
 ///
-/// Supervision does this by itself; a caller that makes an environment or a run folder first calls it early.
+/// Supervision does this on its own; a caller that makes an environment or a run folder first calls it early.
 ///
 /// # Errors
 /// When the system does not let us watch for signals.
@@ -355,7 +355,7 @@ pub fn serve_watchdog() {
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this status.
+    /// On its own, with this status.
     Code(i32),
     /// Killed by this signal.
     Signal(i32),

@@ -87,7 +87,7 @@ fn parse_stat(stat: &[u8]) -> Option<(u64, bool)> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?.split_ascii_whitespace();
     let on_disk = fields.next()? == "D";
-    // Ten fields stand between the state and the times in the program and in the kernel.
+    // Ten fields are between the state and the times in the program and in the kernel.
     let user: u64 = fields.nth(10)?.parse().ok()?;
     let kernel: u64 = fields.next()?.parse().ok()?;
     Some((user.saturating_add(kernel), on_disk))

@@ -32,7 +32,7 @@ impl<'a> Config<'a> {
         Self::of_family(value, family)
     }
 
-    /// A part of a configuration, whose family is known from where it stands.
+    /// A part of a configuration, whose family is known from its place.
     pub(super) fn of_family(value: &'a Value, family: &str) -> Self {
         Self { value, defaults: DEFAULTS.get(family).unwrap_or(&Value::Null) }
     }
@@ -42,7 +42,7 @@ impl<'a> Config<'a> {
     }
 
     /// The value under the first of these names that the file has, else that the class has. A `null` in the file
-    /// stands against a default.
+    /// overrides a default.
     fn find(&self, names: &[&str]) -> Option<&'a Value> {
         let first = |value: &'a Value| names.iter().find_map(|name| value.get(name));
         first(self.value).or_else(|| first(self.defaults)).filter(|value| !value.is_null())
@@ -65,7 +65,7 @@ impl<'a> Config<'a> {
         self.find(names)?.as_f64().filter(|number| number.is_finite())
     }
 
-    /// A width or a count; what is none, or absurd, is not there.
+    /// A width or a count; `None` for anything else, and for absurd values.
     pub(super) fn size(&self, names: &[&str]) -> Option<u64> {
         size(self.find(names)?)
     }

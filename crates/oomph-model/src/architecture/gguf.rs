@@ -118,7 +118,7 @@ pub(super) fn config(settings: &Value, tensors: &[Tensor]) -> Result<Value, Arch
     Ok(Value::Object(config))
 }
 
-/// DeepSeek's widths of a head, which a file tells in two ways: of the compressed form, and apart from it.
+/// DeepSeek's widths of a head, which a file gives in two ways: of the compressed form, and separately from it.
 fn latent<'a>(config: &mut Map<String, Value>, setting: &impl Fn(&str) -> Option<&'a Value>) {
     let number = |name: &str| setting(name).and_then(Value::as_u64);
     let rope = number("rope.dimension_count").unwrap_or(64);

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{Dtype, Tensor};
 
-/// A tensor that a network has once it is built: a trained parameter, or a buffer beside them.
+/// A tensor that a network has once it is built: a trained parameter, or a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Parameter {
     /// Its name as the library's `named_parameters()` gives it.
@@ -66,7 +66,7 @@ pub enum Role {
     Convolution,
     /// What turns time steps, text and guidance into shifts and scales.
     Modulation,
-    /// Kept beside the parameters, without a gradient.
+    /// Kept with the parameters, without a gradient.
     Buffer,
 }
 

@@ -15,9 +15,9 @@ use pickle::{Heap, Value};
 const LARGEST_PICKLE: u64 = 256 << 20;
 /// Dictionaries within dictionaries.
 const DEEPEST: u32 = 16;
-/// A name of a module; what is longer is none.
+/// A longer text is not the name of a module.
 const LONGEST_NAME: usize = 1000;
-/// Names under which training programs keep the weights beside an optimizer and other things.
+/// Names under which training programs keep the weights, in a file that also holds an optimizer and other things.
 const WEIGHTS: &[&str] = &["state_dict", "model_state_dict", "model"];
 
 /// What a checkpoint holds.

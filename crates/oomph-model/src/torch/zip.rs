@@ -5,7 +5,7 @@
 use super::malformed;
 use crate::{ModelError, Source};
 
-/// A central directory longer than this is none of a model: a checkpoint of a million tensors has 80 MB.
+/// A central directory longer than this is not that of a model: a checkpoint of a million tensors has 80 MB.
 const LONGEST_DIRECTORY: u64 = 256 << 20;
 /// The last record with the longest comment that it may have.
 const LONGEST_END: u64 = 22 + 0xFFFF;

@@ -16,7 +16,7 @@ pub(super) struct Described {
     pub least: bool,
 }
 
-/// The length that a row has at least where it tells none.
+/// The least length of a row that does not give one.
 const LEAST_LENGTH: u64 = 64;
 
 /// Words of techniques that no plan is made for.

@@ -18,7 +18,7 @@ use crate::pipeline::{self, Pipeline};
 use crate::tape::CardTraits;
 use crate::workload::Task;
 
-/// One reading beside what is said of its setting.
+/// One reading next to what is said of its setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The model.
@@ -42,7 +42,7 @@ impl Row {
     }
 }
 
-/// All readings beside what is said of them.
+/// All readings next to what is said of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
     /// The readings.

@@ -147,7 +147,7 @@ pub fn encode(tape: &Tape, vae: &Autoencoder, workload: &Workload, kind: Kind) {
         }
         if index + 1 < vae.channels.len() {
             let smaller = maps.halved();
-            // A row and a column of zeros are put beside the maps first.
+            // A row and a column of zeros are appended to the maps first.
             let padded = tape.keeping_nothing(&hidden);
             hidden = convolution(tape, &padded, smaller, width, width, 9);
             maps = smaller;

@@ -141,7 +141,7 @@ struct Joint {
     text_mlp: Option<Mlp>,
 }
 
-/// A layer that treats image and text as one sequence, its MLP beside its attention (Flux).
+/// A layer that treats image and text as one sequence, its MLP parallel to its attention (Flux).
 struct Single {
     norm: Modulated,
     triple: Triple,

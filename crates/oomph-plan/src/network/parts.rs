@@ -81,7 +81,7 @@ impl<'a> Weights<'a> {
 
     /// The kind of weights that are not quantized.
     pub fn kind(&self) -> Kind {
-        // TRL loads what adapters stand on in fp32, where nothing quantizes it.
+        // TRL loads the base model of adapters in fp32, where nothing quantizes it.
         let trl = self.workload.task == Task::Lora && self.workload.objective != Objective::Labels;
         let adapters = matches!(self.workload.task, Task::Lora | Task::Qlora) && !trl;
         match self.workload.precision {

@@ -213,7 +213,7 @@ struct Level {
     resample: Option<Convolution>,
 }
 
-/// What a step is made with, beside the latents.
+/// What a step is made with, in addition to the latents.
 struct Conditions {
     time: Tensor,
     text: Tensor,

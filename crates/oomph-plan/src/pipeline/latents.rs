@@ -14,7 +14,7 @@ const BINNED_PIXELS: u64 = 1024 * 1024;
 /// Text tokens of a UNet's encoder (CLIP).
 const CLIP_TOKENS: u64 = 77;
 
-/// What a family of transformers has beside an image's tokens, and how its autoencoder packs pixels and frames.
+/// What a family of transformers has in addition to an image's tokens, and how its autoencoder packs pixels and frames.
 struct Family {
     /// Tokens of the text, padded to this by the pipeline.
     text: u64,

@@ -32,7 +32,7 @@ pub struct Network {
     pub numbers: u64,
     /// What it is made of.
     pub architecture: Option<Architecture>,
-    /// Its parameters, where its architecture tells them; naming them takes longer than a run of the pipeline.
+    /// Its parameters, where its architecture gives them; naming them takes longer than a run of the pipeline.
     pub parameters: Vec<Parameter>,
 }
 
@@ -125,7 +125,7 @@ pub struct Run {
 
 /// A denoiser whose weights lie on the card.
 enum Denoising {
-    /// A UNet, or a ControlNet beside it.
+    /// A UNet or a ControlNet.
     UNet(Box<UNet>),
     /// A transformer.
     Transformer(Denoiser),
@@ -179,7 +179,7 @@ fn kind(workload: &Workload) -> Kind {
     if workload.precision == Precision::Fp32 { Kind::Single } else { Kind::Half }
 }
 
-/// The pipeline on sizes. With `reserved` the allocator is followed, which tells what is reserved and takes longer.
+/// The pipeline on sizes. With `reserved` the allocator is followed, which gives what is reserved and takes longer.
 #[must_use]
 pub fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, reserved: bool) -> Run {
     if let Some(parts) = guided::Parts::of(pipeline).filter(|_| pipeline.is_guided()) {
@@ -191,7 +191,7 @@ pub fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, reserved: b
     }
 }
 
-/// What a pipeline needs, `near` others that were run or by itself.
+/// What a pipeline needs, `near` others that were run or alone.
 pub(crate) fn estimate(
     pipeline: &Pipeline,
     workload: &Workload,

@@ -18,7 +18,7 @@ pub struct Mark {
     cached: Owners,
 }
 
-/// What stands behind layers that are not gone through.
+/// What follows layers that are not gone through.
 pub struct Passed {
     /// What the last of them gives.
     pub hidden: Tensor,
@@ -46,8 +46,8 @@ impl Tape {
         Mark { held: self.memory.owners(), copies: lone(copies.iter().flatten()), cached: lone(cached) }
     }
 
-    /// What happened between two marks, and gave `x`, so many `times` more. `twins` are the parameters that would be used.
-    /// Nothing where that cannot be told from sums.
+    /// What happened between two marks, and gave `x`, so many `times` more. `twins` are the parameters that would be
+    /// used. Nothing where sums do not show that.
     pub fn again(&self, x: &Tensor, [before, now]: [&Mark; 2], times: u64, twins: Vec<Twin>) -> Option<Passed> {
         let copies = grown(&before.copies, &now.copies)?;
         let cached = grown(&before.cached, &now.cached)?;

@@ -98,8 +98,8 @@ struct Book {
 pub struct Memory(Rc<RefCell<Book>>);
 
 impl Memory {
-    /// Memory without a limit. With `reserved` a model of PyTorch's allocator follows every request, which tells what is
-    /// reserved and takes some time.
+    /// Memory without a limit. With `reserved` a model of PyTorch's allocator follows every request, which gives what
+    /// is reserved and takes some time.
     pub fn new(reserved: bool) -> Self {
         let allocator =
             reserved.then(|| Native::new(Settings::default(), Version::NEWEST, u64::MAX, Card::new(u64::MAX)));
@@ -128,7 +128,7 @@ impl Memory {
             (Some(allocator), 1..) => allocator.malloc(bytes, stream, PoolId::DEFAULT).ok(),
             _ => None,
         };
-        // A block from the cache may be larger than what was asked for, and counts as it is.
+        // A block from the cache may be larger than what was requested, and counts with its full size.
         let size = block.and_then(|block| book.allocator.as_ref()?.size(block));
         let bytes = size.unwrap_or(bytes);
         book.live = book.live.saturating_add(bytes);
@@ -164,8 +164,8 @@ impl Memory {
         self.0.borrow().allocator.is_some()
     }
 
-    /// What was gone through up to `earlier` happens once more, beside so many bytes of an owner that have come since.
-    /// Only true of what is allocated: what is reserved depends on where the new bytes lie.
+    /// What was gone through up to `earlier` happens once more, in addition to so many bytes of an owner that have come
+    /// since. Only true of what is allocated: what is reserved depends on where the new bytes lie.
     pub(crate) fn repeat_beside(&self, earlier: &Usage, owner: TapeOwner, bytes: u64) {
         let mut book = self.0.borrow_mut();
         for phase in [TapePhase::Forward, TapePhase::Backward] {

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::{Edge, Few, Kind, Tape, TapeOwner, Tensor, product};
 
-/// A matrix and its bias, with whatever quantization or adapter stands around it.
+/// A matrix and its bias, with whatever quantization or adapter wraps it.
 #[derive(Clone)]
 pub struct Linear {
     /// Numbers in.
@@ -19,7 +19,7 @@ pub struct Linear {
     pub bias: Option<Tensor>,
     /// Whether the matrix is NF4 or int8 of bitsandbytes, which is made 16-bit again in the backward pass.
     pub quantized: bool,
-    /// LoRA beside it.
+    /// Its LoRA.
     pub adapter: Option<Adapter>,
 }
 
@@ -134,7 +134,7 @@ impl Tape {
         out
     }
 
-    /// A sum with a constant: new memory, and the gradient goes through as it is.
+    /// A sum with a constant: new memory, and the gradient goes through unchanged.
     pub fn keeping_shared(&self, x: &Tensor) -> Tensor {
         self.contiguous(x)
     }
@@ -429,7 +429,7 @@ impl Tape {
         out
     }
 
-    /// `nn.Linear`, with what stands around it.
+    /// `nn.Linear`, with what wraps it.
     pub fn linear(&self, layer: &Linear, x: &Tensor) -> Tensor {
         let rows = x.count / layer.inputs.max(1);
         let result = if layer.quantized { self.dequantized(layer, x, rows) } else { self.product(layer, x, rows) };

@@ -146,7 +146,7 @@ fn family(framework: Framework) -> Framework {
     }
 }
 
-/// Where an argument stands.
+/// Where an argument is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The words that belong to it: one for `--flag`, `--flag=value` and `key=value`, two for `--flag value`.

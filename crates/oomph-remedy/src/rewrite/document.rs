@@ -74,7 +74,7 @@ impl Document {
         &self.text
     }
 
-    /// What stands under a key, which may lie in others.
+    /// The value of a key, which may be nested in others.
     pub fn get(&self, path: &[&str]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
         rest.iter().try_fold(self.value.get(*first)?, |value, key| value.get(key))

@@ -189,7 +189,7 @@ pub fn apply(
     let mut words = line.to_vec();
     let mut environment = Vec::new();
     let mut changes = Vec::new();
-    // Options of the launcher stand before the program's, so that a change there moves nothing that is still needed.
+    // Options of the launcher precede the program's, so that a change there moves nothing that is still needed.
     let (framework, mut range) = match (&program.accelerate, owner) {
         (Some(range), Framework::Accelerate) => (Framework::Accelerate, range.clone()),
         _ => (program.framework, program.arguments.clone()),
@@ -218,7 +218,7 @@ fn shown(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// An assignment in front of the command is changed where it stands; a new one goes to the environment.
+/// An assignment in front of the command is changed in place; a new one goes to the environment.
 fn variable(
     words: &mut [String],
     name: &str,

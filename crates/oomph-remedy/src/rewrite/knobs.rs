@@ -20,8 +20,8 @@ enum Knob {
     Resolution,
 }
 
-/// Where a setting stands, and what holds where it is not given. A default that differs from script to script is left
-/// out: halving a guess would be a lie.
+/// Where a setting is written, and what holds where it is not given. A default that differs from script to script is
+/// left out: halving a guess would be a lie.
 const KNOBS: &[(Framework, Knob, &str, Option<&str>)] = &[
     (Framework::Transformers, Knob::Batch, "--per_device_train_batch_size", Some("8")),
     (Framework::Transformers, Knob::Accumulation, "--gradient_accumulation_steps", Some("1")),

@@ -22,7 +22,7 @@ impl Line {
     }
 
     /// A line with those of its words that name a configuration file. `read` gives the text of a file, and nothing for
-    /// what is none.
+    /// what is not a file.
     pub fn reading(words: Vec<String>, read: impl Fn(&str) -> Option<String>) -> Self {
         let files = words
             .iter()

@@ -27,7 +27,7 @@ pub use document::Format;
 pub use line::{Line, renamed};
 pub use program::{Program, program};
 
-/// What DeepSpeed needs to hear beside a remedy's own keys; the rest is left to the arguments of the script.
+/// What DeepSpeed needs in addition to a remedy's own keys; the rest is left to the arguments of the script.
 const DEEPSPEED: &str = include_str!("deepspeed.json");
 
 /// A command line with a remedy applied.
@@ -43,7 +43,7 @@ pub struct Rewrite {
     pub notes: Vec<String>,
 }
 
-/// Where a setting goes that may stand on the command line or in a file.
+/// Where a setting goes that may be on the command line or in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Into {
     /// On the command line.
@@ -129,15 +129,15 @@ impl Rewrite {
     }
 }
 
-/// What an argument of the program on a line says, by any of its names: nothing in the inner place where it stands without
-/// a value, and nothing at all where it is not there.
+/// What an argument of the program on a line says, by any of its names: the inner option is `None` where it has no
+/// value, the outer one where it is absent.
 pub fn argument(line: &Line, name: &str) -> Option<Option<String>> {
     let program = program(line)?;
     let found = arguments::places(&line.words, &program.arguments, program.framework, name, arguments::Takes::Anything);
     found.last().map(|place| place.value.clone())
 }
 
-/// The first argument of the program on a line, where it is none of its options: the model of `vllm serve MODEL`.
+/// The first argument of the program on a line, where it is not an option: the model of `vllm serve MODEL`.
 pub fn operand(line: &Line) -> Option<String> {
     let program = program(line)?;
     let first = line.words.get(program.arguments)?.first()?;
@@ -208,7 +208,7 @@ impl Rewriting<'_> {
         if let Some(rewritten) = in_file {
             return Ok(rewritten);
         }
-        // A further argument beside a file that has to be the only one would take the file's place.
+        // A further argument next to a file that has to be the only one would take the file's place.
         let takes_arguments = self.config.as_ref().is_none_or(|config| config.last_word == LastWord::Line);
         if let Err(NoEdit::File(name)) = &edits
             && takes_arguments
@@ -271,7 +271,7 @@ impl Rewriting<'_> {
         Some(rewritten)
     }
 
-    /// What DeepSpeed's own file has to say, beside what the program's arguments say already.
+    /// What DeepSpeed's own file has to say, in addition to what the program's arguments say already.
     fn by_deepspeed(&self, remedy: &Remedy, own: Option<&Rewrite>) -> Option<Rewrite> {
         let name = config::of_deepspeed(self.line, &self.program)?;
         let fragment = self.fragment(remedy)?;

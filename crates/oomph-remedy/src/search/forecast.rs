@@ -30,7 +30,7 @@ pub enum Measured {
 pub struct Forecast {
     /// The situation with its owners.
     pub situation: Situation,
-    /// The peak of the program as it is, in bytes.
+    /// The peak of the unmodified program, in bytes.
     pub peak_bytes: u64,
     /// What the card may hold, in bytes.
     pub limit_bytes: u64,
@@ -91,7 +91,7 @@ impl Forecast {
         peak.max(0.0) as u64
     }
 
-    /// What one dose frees by itself, in bytes; 0 where it costs memory.
+    /// What one dose frees on its own, in bytes; 0 where it costs memory.
     pub fn frees(&self, dose: Dose<'_>) -> u64 {
         self.peak_bytes.saturating_sub(self.peak(&Mix::single(dose)))
     }
@@ -101,8 +101,8 @@ impl Forecast {
         self.situation.owners.is_none() || self.frees(dose) > 0
     }
 
-    /// Whether a dose may be enough by itself, at best: what was made for the moment of the peak may free several times
-    /// the average that the catalogue knows, but never more than what it works on holds.
+    /// Whether a dose may be enough on its own, at best: what was made for the moment of the peak may free several
+    /// times the average that the catalogue knows, but never more than what it works on holds.
     pub fn may_suffice(&self, dose: Dose<'_>) -> bool {
         let missing = self.peak_bytes.saturating_sub(self.limit_bytes);
         let held = |owner| effect::owner_bytes(&self.situation, owner).unwrap_or(0);

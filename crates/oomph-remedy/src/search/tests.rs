@@ -243,7 +243,7 @@ fn what_fitted_is_an_answer_wherever_the_time_ends() {
             }
         }
     }
-    // The forecast expects half the batch to be enough, and is wrong. The smallest batch was tried beside it.
+    // The forecast expects half the batch to be enough, and is wrong. The smallest batch was tried at the same time.
     let (situation, mut paper) = training(15 * GIB, 11 * GIB);
     paper.owners.insert(OwnerGroup::Activations, 12 * GIB);
     paper.owners.insert(OwnerGroup::Temporaries, 4 * GIB);
@@ -278,7 +278,7 @@ fn a_forecast_learns_from_what_was_measured() {
     let mut forecast = Forecast::new(situation, peak, 6 * GIB);
     let both = Mix::single(first).with(second);
     let before = forecast.peak(&both);
-    // It freed half of what was foretold, alone and beside others.
+    // It freed half of what was foretold, alone and together with others.
     let measured = peak - forecast.frees(first) / 2;
     forecast.learn(&Mix::single(first), Measured::Peak(measured));
     assert!(forecast.peak(&Mix::single(first)).abs_diff(measured) < GIB / 100);

@@ -138,7 +138,7 @@ struct Walk<'s, 'a, B> {
 }
 
 impl<'a, B: Bench> Walk<'_, 'a, B> {
-    /// Tries every remedy by itself that may be enough.
+    /// Tries alone every remedy that may be enough.
     fn singles(&mut self) -> Result<(), B::Error> {
         let forecast = &self.forecast;
         let mut order: Vec<&Candidate<'a>> = self
@@ -180,7 +180,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         Ok(())
     }
 
-    /// Puts mixes together, without what is enough by itself; and for each that fits others, without one of its
+    /// Puts mixes together, without what is enough on its own; and for each that fits others, without one of its
     /// remedies in turn, the most effective first.
     fn mixes(&mut self) -> Result<(), B::Error> {
         let enough: Vec<Dose<'a>> = self.found.fixes.iter().flat_map(|fix| fix.mix.doses.clone()).collect();
@@ -387,7 +387,7 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
         None
     }
 
-    /// Finds the gentlest amount of a remedy with which the program fits, beside what is applied already.
+    /// Finds the gentlest amount of a remedy with which the program fits, in addition to what is applied already.
     ///
     /// The amounts are ordered by what they free, so the walk is a bisection that starts where the forecast points.
     fn turn(&mut self, others: &Mix<'a>, known: &Candidate<'a>) -> Result<Option<Fix<'a>>, B::Error> {
@@ -405,8 +405,8 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 break;
             }
             let mix = others.with(dose(place));
-            // Beside it goes what is likely to be asked for next, where that costs no time: the next gentler one, or the
-            // strongest of all where it is in doubt whether any amount is enough.
+            // What is likely to be asked for next runs at the same time, where that costs no time: the next gentler
+            // one, or the strongest of all where it is in doubt whether any amount is enough.
             let likely = place > low && (best.is_some() || low == 0 && fits[place]);
             let in_doubt = !likely && high == count && place + 1 < count;
             let beside = if likely { place - 1 } else { count - 1 };

@@ -16,7 +16,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The glyph that fills this part. It tells the parts apart without colour.
+    /// The glyph that fills this part. It distinguishes the parts without colour.
     pub(crate) fn glyph(self, unicode: bool) -> &'static str {
         match (self, unicode) {
             (Self::Allocated, true) => "█",

@@ -28,7 +28,7 @@ const MOST_FILES: usize = 3;
 const MOST_LINES: usize = 3;
 
 /// Writes the report for a terminal: the verdict, the cards, the line, what it would have needed, the smallest cards
-/// that hold it, warnings, and the way on. The text ends with a line break.
+/// that hold it, warnings, and the next step. The text ends with a line break.
 #[must_use]
 pub fn render_dry_run(report: &DryRunReport, style: Style) -> String {
     let mut page = Page::new(style);

@@ -195,7 +195,7 @@ fn churn(page: &mut Page, device: &DeviceExplanation) {
     page.paragraph(2, 4, &[(Ink::Faint, &text)]);
 }
 
-/// Cuts a path or a module's name at its beginning: its end tells more.
+/// Cuts a path or a module's name at its beginning: its end says more.
 pub(super) fn ending(text: &str, room: usize, unicode: bool) -> String {
     let length = text.chars().count();
     if length <= room {

@@ -241,7 +241,7 @@ fn floor(page: &mut Page, report: &FixReport) {
     let least = match (floor.peak_bytes, floor.remedies.is_empty()) {
         (Some(bytes), false) => Some(format!(" {} with {with}", size(bytes))),
         (None, false) => Some(format!(" with {with} it still does not fit")),
-        // What the program needs as it is stands in the first line.
+        // What the unmodified program needs is in the first line.
         (_, true) => None,
     };
     if let Some(text) = least {
@@ -261,7 +261,7 @@ fn floor(page: &mut Page, report: &FixReport) {
     }
 }
 
-/// What was tried by itself and is not enough, or makes it worse: nobody has to try it again.
+/// What was tried alone and is not enough, or makes it worse: nobody has to try it again.
 fn attempts(page: &mut Page, report: &FixReport) {
     if report.verdict == FixVerdict::FitsAlready {
         return;

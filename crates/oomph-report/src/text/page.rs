@@ -143,7 +143,7 @@ impl Page {
         self.out.push('\n');
     }
 
-    /// Writes one line as it is, however long.
+    /// Writes one line unwrapped, however long.
     pub(crate) fn line(&mut self, indent: usize, parts: &[(Ink, &str)]) {
         self.indent(indent);
         for (ink, text) in parts {

@@ -13,7 +13,7 @@ const WIDEST_BAR: usize = 96;
 pub(super) fn at_oom(device: &DeviceReport, oom: &Oom) -> Peak {
     let has_told = oom.allocated_bytes.or(device.peak.allocated_bytes).or(device.peak.reserved_bytes).is_some();
     if let (false, Some(free), Some(capacity)) = (has_told, oom.free_bytes, device.capacity_bytes) {
-        // No framework told anything, but the card did.
+        // No framework reported anything, but the card did.
         let process_bytes = capacity.saturating_sub(free);
         let other_bytes = process_bytes.saturating_sub(device.peak.context_bytes);
         return Peak { process_bytes, other_bytes, ..device.peak };
@@ -25,8 +25,8 @@ pub(super) fn at_oom(device: &DeviceReport, oom: &Oom) -> Peak {
     }
 }
 
-/// The parts of a card in use. Where no framework told anything, everything but the context counts as allocated; where
-/// one told what it allocated and not what it reserved, the rest counts as its cache, which most of it is.
+/// The parts of a card in use. Where no framework reported anything, everything but the context counts as allocated;
+/// where one reported what it allocated and not what it reserved, the rest counts as its cache, which most of it is.
 fn parts(peak: &Peak) -> [(Part, u64); 3] {
     let allocated = peak.allocated_bytes.or(peak.reserved_bytes).unwrap_or(peak.other_bytes);
     let (cached, context) = match peak.reserved_bytes {

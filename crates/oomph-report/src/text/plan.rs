@@ -92,7 +92,7 @@ fn owners(page: &mut Page, device: &PlannedDevice, phase: &str) {
     }
 }
 
-/// The plan beside the dry run of its program.
+/// The plan next to the dry run of its program.
 fn verified(page: &mut Page, report: &PlanReport) {
     let Some(verified) = &report.verify else { return };
     let (ink, outcome) = match verified.fits {

@@ -38,7 +38,7 @@ fn line_of(page: &mut Page, word: &str, site: &Site, ink: Ink) {
         None => format!(" {}:{}", packaged(&clean(&site.file)), site.line),
     };
     let function = match clean(&site.function) {
-        // The level of the file itself is no function.
+        // The top level of a file is not a function.
         name if name.is_empty() || name.starts_with('<') => String::new(),
         name => format!(" in {name}"),
     };
@@ -50,7 +50,7 @@ fn line_of(page: &mut Page, word: &str, site: &Site, ink: Ink) {
     }
 }
 
-/// A file of a package is known by its place in it; where packages are installed is no news.
+/// A file of a package is known by its place in it; where packages are installed does not matter.
 fn packaged(file: &str) -> &str {
     ["/site-packages/", "/dist-packages/"].iter().find_map(|folder| Some(file.rsplit_once(folder)?.1)).unwrap_or(file)
 }

@@ -474,7 +474,7 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
         if held as u64 > allowed { Err(Fault::at(offset, Cause::TooLarge(allowed >> 20))) } else { Ok(()) }
     }
 
-    /// What there is when a file ends too early: every list and dict that is still open is closed where it stands, and
+    /// What there is when a file ends too early: every list and dict that is still open is closed where it is, and
     /// the outermost is given.
     pub(crate) fn close_open(&mut self) -> Value {
         while self.stack.len() > 1 {
@@ -491,7 +491,7 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
         self.heap.resolve(value)
     }
 
-    /// Closes what stands from `start` on into the container below it.
+    /// Closes what lies from `start` on into the container below it.
     fn close_to(&mut self, start: usize) {
         // A failure here only means that less is saved.
         let _ = if matches!(self.stack[start - 1], Value::Dict(_)) {

@@ -20,7 +20,7 @@ mod kind {
     pub(super) const HISTORY: u8 = 6;
 }
 
-/// Reads a pickled snapshot. With `salvage`, a file that breaks off or goes wrong gives what stands before that.
+/// Reads a pickled snapshot. With `salvage`, a file that breaks off or goes wrong gives what precedes that.
 pub(crate) fn read(source: impl Read, limits: Limits, salvage: bool) -> Result<Trace, Fault> {
     let mut recorder = Recorder { gathered: Gathered::new(), histories: Vec::new(), scratch: Vec::new() };
     let mut machine = Machine::new(source, &mut recorder, limits);

@@ -161,7 +161,7 @@ pub fn without_segments(events: usize) -> Trace {
     trace
 }
 
-/// A recording whose names try to leave the place where they stand.
+/// A recording whose names try to leave their place in the page.
 pub fn hostile() -> Trace {
     let mut trace = Trace::default();
     let mut pool = Pool {

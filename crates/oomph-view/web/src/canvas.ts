@@ -115,7 +115,7 @@ export function label(
 const tip = el("div", "tip");
 tip.hidden = true;
 
-/** The box beside the pointer. */
+/** The box next to the pointer. */
 export const tooltip = {
   element: tip,
   show(event: MouseEvent, ...rows: (Node | string | null)[]): void {

@@ -116,7 +116,7 @@ export interface Document {
   title: string;
   oomph: string;
   private: boolean;
-  /** Whether the first two cards are shown beside each other. */
+  /** Whether the first two cards are shown side by side. */
   compare: boolean;
   answer: Answer | null;
   notes: string[];
@@ -234,7 +234,7 @@ export class Card {
   readonly time: Float64Array;
   readonly moments: Uint32Array;
   readonly groupings: Grouping[];
-  /** Blocks in the order of their ends, and the end of each; without those that stand at the end. */
+  /** Blocks in the order of their ends, and the end of each; without those that are still there at the end. */
   readonly deaths: Uint32Array;
   /** Reserved bytes change at these positions. */
   readonly reservedAt: Uint32Array;

@@ -11,7 +11,7 @@ const ROW = 19;
 
 interface Node {
   name: string;
-  /** The whole text for the box beside the pointer. */
+  /** The whole text for the box next to the pointer. */
   full: string;
   bytes: number;
   blocks: number;
@@ -77,7 +77,7 @@ export class Flame {
   rebuild(): void {
     this.root = this.state.place.flame === "module" ? this.byModule() : this.byStack();
     sort(this.root);
-    // The same place in the new graph, as far as it is there.
+    // The same place in the new graph, as far as that has it.
     let focus = this.root;
     for (const name of this.focusPath) {
       const next = focus.index.get(name);

@@ -82,7 +82,7 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** The end of a text, which of a path or a module's name tells most. */
+/** The end of a text, which says most about a path or a module's name. */
 export function ending(text: string, most: number): string {
   return text.length <= most ? text : `…${text.slice(text.length - most + 1)}`;
 }

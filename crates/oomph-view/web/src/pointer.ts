@@ -1,4 +1,4 @@
-// A pointer that is pressed, moved and let go, told from a click.
+// Distinguishes dragging a pointer (press, move, release) from a click.
 
 interface Drawn<T> {
   start(event: PointerEvent): T;

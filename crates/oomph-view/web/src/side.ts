@@ -1,4 +1,4 @@
-// Beside the pictures: the answer, the chosen moment, the chosen block, the causes and what would have helped.
+// Next to the pictures: the answer, the chosen moment, the chosen block, the causes and what would have helped.
 
 import { groupHex, ownerHex, phaseHex } from "./colours";
 import { type Answer, type Card, type Cause, type Document, type Line, OWNERS, PHASES, type WhatIf } from "./data";
@@ -290,7 +290,7 @@ function copyable(text: string): HTMLElement {
   return el("div", "copyable", code, copy);
 }
 
-/** Owners of two cards beside each other. */
+/** Owners of two cards side by side. */
 export function difference(card: Card, other: Card): HTMLElement {
   const out = section("Compared", el("p", "faint", `${card.label}, less ${other.label}: each at the moment of its own answer`));
   const bytes = (of: Card): Map<string, number> => new Map(of.explanation.owners.map((row) => [row.owner, row.bytes]));

@@ -92,7 +92,7 @@ impl Lines {
         self.loaders.entry(module.into()).or_insert_with(|| Loader::new(module).ok()).as_ref()
     }
 
-    /// The function of a call, or its address where no symbol tells it.
+    /// The function of a call, or its address where no symbol gives it.
     fn function(&self, frame: &CodePlace) -> String {
         match self.symbol(frame) {
             Some(name) => in_module(name, frame),
@@ -100,7 +100,7 @@ impl Lines {
         }
     }
 
-    /// The function of a call as its author wrote it, where a symbol tells it and its file was loaded.
+    /// The function of a call as its author wrote it, where a symbol gives it and its file was loaded.
     fn symbol(&self, frame: &CodePlace) -> Option<String> {
         let loader = self.loaders.get(&frame.module).and_then(Option::as_ref);
         let symbol = frame.function.as_deref().or_else(|| loader?.find_symbol(frame.offset))?;

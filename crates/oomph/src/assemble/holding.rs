@@ -29,7 +29,7 @@ pub(super) fn holding(
         Some(if device.pool.is_some() && !searched { pool::without_slack(&need) } else { need })
     };
     let needs: Option<Vec<Peak>> = used.iter().map(|(device, _)| lean(device)).collect();
-    // A card that nobody asked for more than it had tells what it needs; one that died and was not probed does not.
+    // A card that nobody asked for more than it had shows what it needs; one that died and was not probed does not.
     let Some(needs) = needs else { return Vec::new() };
     let need = |peak: &Peak| peak.process_bytes.saturating_sub(peak.context_bytes);
     let all = used.iter().zip(&needs).map(|((device, card), peak)| (device, peak, card));

@@ -127,7 +127,7 @@ pub(super) fn device(index: usize, card: &Card, run: &Observation, warnings: &mu
         modelled: modelled.into_iter().collect(),
         caught_ooms: Vec::new(),
         whose: None,
-        // Of several processes with pools on one card, the largest tells how they are.
+        // Of several processes with pools on one card, the largest represents them.
         pool: shares(index, run).into_iter().find_map(|share| share.pool),
         phases: followed::phases(index, run),
     }

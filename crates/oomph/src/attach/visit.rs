@@ -76,7 +76,7 @@ pub fn rank(pid: u32) -> Option<u32> {
     oomph_attach::environment(pid).get("RANK").and_then(|rank| rank.parse().ok())
 }
 
-/// What tells a process's files from those of the others.
+/// What distinguishes a process's files from those of the others.
 pub fn word(pid: u32) -> String {
     rank(pid).map_or_else(|| pid.to_string(), |rank| format!("rank{rank}"))
 }

@@ -34,7 +34,7 @@ pub fn of(gpu: &Gpu, taken_on: &str, card: &CardReadings, twin: &CardReadings) -
     })
 }
 
-/// The most that an ordinary program held beside PyTorch's allocator, in bytes.
+/// The most that an ordinary program held outside PyTorch's allocator, in bytes.
 fn outside(readings: &CardReadings) -> Option<u64> {
     let usual = readings.readings.iter().filter(|one| !UNUSUAL.contains(&one.program.as_str()));
     usual.filter_map(|one| one.outside_bytes).max()

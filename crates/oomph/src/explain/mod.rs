@@ -73,7 +73,7 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
     answer(args.format.form(), &report)
 }
 
-/// What a dry run named of a recording: the file that the user names, or the one beside it.
+/// What a dry run named of a recording: the file that the user names, or the one next to the recording.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -156,7 +156,7 @@ fn report(args: &ExplainArgs, logs: Vec<Report>, mut recordings: Vec<(String, Ex
     let mut failures: Option<Vec<Failure>> = None;
     let mut run = None;
     for log in logs {
-        // Of several logs the first with a failure tells the story.
+        // Of several logs the first with a failure shows the cause.
         failures.get_or_insert_default().extend(log.failures);
         run.get_or_insert(log.settings);
     }
@@ -216,7 +216,7 @@ fn follow(args: &ExplainArgs) -> Result<ExitCode> {
 /// Reads a recording for the commands that compare.
 ///
 /// # Errors
-/// When the file is none, or cannot be read.
+/// When the file is not a recording, or cannot be read.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Trace> {
     let name = path.display().to_string();
     match open(path, options.any_growth)? {

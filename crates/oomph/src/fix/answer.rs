@@ -31,7 +31,7 @@ const MOST_CARDS: u64 = 64;
 
 /// The answer, and what it takes to act on it.
 pub struct Answer {
-    /// What is told.
+    /// What is reported.
     pub report: FixReport,
     /// What each fix changes, in the order of the report.
     pub changes: Vec<Applied>,
@@ -89,7 +89,7 @@ pub fn without_fixes(
     Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone(), stopped: None }
 }
 
-/// A command line for a shell as it is shown: without what is secret.
+/// A command line as shown for a shell: without secrets.
 fn shown(said: Said) -> String {
     Said { words: masked(&said.words), ..said }.shell(&BTreeMap::new())
 }
@@ -114,7 +114,7 @@ fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// The program as it is; its owners are not known from the run on the card.
+/// The unmodified program; its owners are not known from the run on the card.
 fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
     let died = |device: &DeviceReport| device.oom.is_some() || !device.caught_ooms.is_empty();
     let place = report.devices.iter().position(died).unwrap_or(super::fullest(report));
@@ -138,7 +138,7 @@ pub struct Parts<'s, 'a> {
     pub context: &'s RunContext,
     /// What was asked for.
     pub wanted: &'s Wanted,
-    /// The program as it is, with what it needs.
+    /// The unmodified program, with what it needs.
     pub full: &'s DryRunReport,
     /// The run on the card.
     pub first: &'s Observation,
@@ -436,7 +436,7 @@ impl<'a> Parts<'_, 'a> {
         // What was seen of a run that did not come to its end is no need.
         let whole = self.full.devices.iter().filter(|device| !device.needed_is_minimum);
         let unchanged = whole.filter_map(|device| device.need()).map(|need| need.process_bytes).max();
-        // A pool that doubles may take more with everything applied than the program needs as it is.
+        // A pool that doubles may take more with everything applied than the unmodified program needs.
         let strongest =
             strongest.filter(|_| self.least.is_none_or(|least| unchanged.is_none_or(|bytes| least < bytes)));
         let need = if strongest.is_some() { self.least.or(unchanged) } else { unchanged.or(self.least) };
@@ -454,7 +454,7 @@ impl<'a> Parts<'_, 'a> {
     }
 
     /// How many of the card would hold the training with weights, gradients and states split over them, and what each
-    /// holds then: the bytes of ZeRO 3, and what is not split as it is.
+    /// holds then: the bytes of ZeRO 3, and the whole of what is not split.
     fn split(&self) -> Option<(u32, u64)> {
         let situation = self.applier.situation;
         if situation.task != Some(Task::Training) {

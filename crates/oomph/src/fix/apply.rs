@@ -214,7 +214,7 @@ fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Pa
     })
 }
 
-/// The name of a configuration file beside a script: that of both.
+/// The name of a configuration file next to a script: that of both.
 fn beside(script: &Path, config: &str) -> PathBuf {
     let stem = script.file_stem().unwrap_or_default().to_string_lossy();
     let config = Path::new(config).file_name().unwrap_or_default().to_string_lossy();

@@ -16,7 +16,7 @@ use crate::trial::{Changes, Runner, Stop};
 const LONGEST_PROBE: Duration = Duration::from_secs(150);
 /// See [`LONGEST_PROBE`].
 const PROBE_TIMES: u32 = 4;
-/// How often it is looked whether a run beside another one is done.
+/// The interval between checks whether a run that goes on in parallel is done.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A program before anything is changed.
@@ -46,8 +46,8 @@ pub struct Seen {
 }
 
 impl Baseline<'_> {
-    /// Runs the program on the cards, and on cards without a limit: at the same time where two runs may go on beside each
-    /// other, because most programs that are brought here do not fit.
+    /// Runs the program on the cards, and on cards without a limit: at the same time where two runs may go on in
+    /// parallel, because most programs that are brought here do not fit.
     ///
     /// # Errors
     /// When a run cannot be set up.

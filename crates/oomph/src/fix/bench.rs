@@ -87,7 +87,7 @@ impl Applier<'_> {
         self.door(remedy).is_some()
     }
 
-    /// By what means a remedy would be applied by itself.
+    /// By what means a remedy would be applied alone.
     pub fn means(&self, remedy: &Remedy) -> Option<Means> {
         let dose = Dose::of(remedy);
         self.ready(&Mix::single(Dose { amount: remedy.knob.as_ref().map(|_| 2), ..dose })).ok().map(|ready| ready.means)
@@ -151,7 +151,7 @@ impl Applier<'_> {
         rewrite::rewrite(line, dose.remedy, &dosed(self.situation, dose), into)
     }
 
-    /// What one dose changes on the line as it is and in its files; `None` where it cannot be said there.
+    /// What one dose changes on the unmodified line and in its files; `None` where it cannot be expressed there.
     pub fn alone(&self, dose: &Dose<'_>) -> Option<Rewrite> {
         self.rewritten(self.line.as_ref()?, dose, Into::Line).ok()
     }
@@ -347,9 +347,9 @@ pub struct VirtualBench<'a> {
     pub seen: BTreeMap<Vec<String>, Sight>,
     /// What became of each trial, for a search that begins again with more candidates.
     pub ran: BTreeMap<Vec<String>, Ran>,
-    /// What every trial needs beside what is searched for: what makes the evaluation fit.
+    /// What every trial needs in addition to what is searched for: what makes the evaluation fit.
     pub always: Mix<'a>,
-    /// Told what is tried.
+    /// Receives what is tried.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
 

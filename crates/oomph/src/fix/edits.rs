@@ -38,7 +38,7 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
-    /// Tells the recipes how much of a server's settings fits.
+    /// Gives the recipes the part of a server's settings that fits.
     pub fn learn(&mut self, serving: &Serving) {
         self.facts.context_that_fits = serving.context_that_fits();
         self.facts.layers_that_fit = serving.layers_that_fit();
@@ -95,7 +95,7 @@ pub fn script(words: &[&str], directory: &Path) -> Option<(usize, PathBuf, PathB
     module.or_else(|| {
         words.iter().enumerate().find_map(|(place, word)| {
             let path = directory.join(word);
-            // A notebook stands behind what runs it: `jupyter nbconvert --execute`, `papermill`.
+            // A notebook follows the command that runs it: `jupyter nbconvert --execute`, `papermill`.
             let python = (word.ends_with(".py") || word.ends_with(".ipynb")) && path.is_file();
             // Python puts the folder of the file that a link points to first.
             let real = python.then(|| path.canonicalize().ok()).flatten()?;

@@ -37,7 +37,7 @@ pub struct Evaluation<'s, 'a> {
     pub time_limit: Duration,
     /// When no run is begun any more.
     pub deadline: Instant,
-    /// Told what is tried.
+    /// Receives what is tried.
     pub tell: &'s (dyn Fn(&str) + Sync),
 }
 
@@ -110,7 +110,7 @@ pub fn named<'a>(always: &Mix<'a>, found: &mut Found<'a>) {
     for mix in fixes.chain(tried).chain(foretold).chain(&mut found.strongest) {
         *mix = mix.and(always);
     }
-    // By itself it did not get past training, where the program dies first; that is not a verdict on it.
+    // Alone it did not get past training, where the program dies first; that is not a verdict on it.
     if !always.doses.is_empty() {
         found.tried.retain(|(mix, _)| mix.key() != always.key());
     }

@@ -11,7 +11,7 @@ use super::apply::chosen;
 use crate::failure::hinted;
 
 /// Changes the files of a fix, after asking unless `yes` says not to, and says what was done. A file that git does not
-/// keep is copied beside itself first.
+/// track is first copied to the same folder.
 ///
 /// # Errors
 /// When there is no such fix, it changes no file, the user says no, or a file cannot be read or written or has changed.

@@ -54,7 +54,7 @@ const LEAST_TIME: Duration = Duration::from_secs(60);
 /// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
 const RUNS: u32 = 4;
 
-/// What was asked for, beside the program.
+/// What was asked for, in addition to the program.
 pub struct Wanted {
     /// The cards with what the program may take of them.
     pub cards: Vec<Card>,
@@ -169,7 +169,7 @@ pub fn find(context: &RunContext, wanted: &Wanted, tell: &(dyn Fn(&str) + Sync))
     search(context, &runner, Catalogue::builtin(), wanted, Instant::now(), tell)
 }
 
-/// The whole search: the program as it is, what it needs, and what makes it fit.
+/// The whole search: the unmodified program, what it needs, and what makes it fit.
 fn search<'a>(
     context: &RunContext,
     runner: &dyn Runner,

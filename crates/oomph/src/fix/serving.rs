@@ -178,7 +178,7 @@ fn of_script(edits: Option<&Edits>) -> Option<(Framework, Settings)> {
             let settings = Settings {
                 model: text("model_path").or_else(|| text("model")),
                 context: number("n_ctx"),
-                // -1 is all of them, and nothing said is none.
+                // -1 means all of them, and no value means none.
                 layers: text("n_gpu_layers").map(|layers| layers.parse().unwrap_or(u64::MAX)),
                 cache_bytes: (of_8_bits("type_k") && of_8_bits("type_v")).then_some(34.0 / 32.0),
                 ..Settings::default()
@@ -292,7 +292,7 @@ fn llama_cpp(
     })
 }
 
-/// What vLLM has for its cache: its share of the card, less what it needs beside.
+/// What vLLM has for its cache: its share of the card, less what else it needs.
 fn vllm(
     settings: &Settings,
     is_mixture: bool,

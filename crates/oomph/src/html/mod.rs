@@ -35,7 +35,7 @@ pub struct Writing<'a> {
     pub path: &'a Path,
     /// Whether folders and lines of source are left out.
     pub private: bool,
-    /// Whether the first two cards are shown beside each other.
+    /// Whether the first two cards are shown side by side.
     pub compare: bool,
 }
 

@@ -138,7 +138,7 @@ pub struct Search<'a> {
     pub timeout: Option<Duration>,
     /// Whether the search is only the beginning of another one, so that a slow program is given less time.
     pub hurry: bool,
-    /// Told what is tried.
+    /// Receives what is tried.
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
 
@@ -261,7 +261,7 @@ impl Search<'_> {
         self.cards.iter().zip(capacities).map(|(card, &bytes)| card.with_capacity(bytes)).collect()
     }
 
-    /// Runs the program on each of some sets of cards, beside each other.
+    /// Runs the program on each of some sets of cards, in parallel.
     fn perform(&self, cards: &[Vec<Card>], left: Duration) -> Vec<Result<Ended, Stop>> {
         let time_limit = left.max(self.unlimited.elapsed.saturating_mul(2));
         let timeout = Some(self.timeout.map_or(time_limit, |timeout| timeout.min(time_limit)));

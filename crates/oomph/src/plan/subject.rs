@@ -200,7 +200,7 @@ pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
     }
 }
 
-/// A pipeline with a ControlNet beside its UNet.
+/// A pipeline whose UNet has a ControlNet.
 ///
 /// # Errors
 /// When the one is not a pipeline of a UNet, or the other is not a ControlNet.
@@ -226,7 +226,7 @@ fn is_adapter(model: &Model) -> bool {
     names.peek().is_some() && names.all(|name| name.contains("lora_") || name.ends_with(".alpha"))
 }
 
-/// An adapter says what it stands on, which is what has to be planned.
+/// An adapter names its base model, which is what has to be planned.
 fn adapter(model: &Model) -> anyhow::Error {
     let part = model.components.first();
     let text = |name: &str| part.and_then(|part| part.config.get(name)).and_then(Value::as_str).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! program asked to save a checkpoint and to end.
 //!
 //! The search is a process of its own ([`look`]), because the end of a dry run ends all that runs below its process. It
-//! tells the remedies by their ids; the next start tries them once more, and no others.
+//! gives the remedies by their ids; the next start tries them once more, and no others.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
@@ -24,7 +24,7 @@ use crate::run_context::Ending;
 /// Between two looks at the program and at the search.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What a search beside a running program tells.
+/// What a search next to a running program found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Found {
@@ -36,7 +36,7 @@ pub struct Found {
     reason: Option<String>,
 }
 
-/// The command line of the search beside a program on these cards: everything but the step and the program.
+/// The command line of the search next to a program on these cards: everything but the step and the program.
 pub fn search_arguments(args: &RunArgs, cards: &[Card]) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     if let Some(card) = cards.first() {

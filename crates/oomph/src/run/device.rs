@@ -37,7 +37,7 @@ impl Devices {
         let limit_bytes = vram.map(cards::capacity).transpose()?;
         if let Some(name) = rehearse {
             let stand_in = cards::cards(&[name.to_owned()], limit_bytes, || Ok(Vec::new()))?;
-            // The virtual card is as small as that by itself.
+            // The virtual card already has that size.
             return Ok(Self { stand_in: Some(stand_in), limit_bytes: None, before: Vec::new() });
         }
         let found = visible_here()?;

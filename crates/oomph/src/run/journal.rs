@@ -45,7 +45,7 @@ pub enum Event {
     /// The program was started.
     Attempt {
         number: usize,
-        /// The remedies that it runs with, by their ids; empty for the program as it is.
+        /// The remedies that it runs with, by their ids; empty for the unmodified program.
         remedies: Vec<String>,
         /// The checkpoint that it resumes from, and its step.
         checkpoint: Option<PathBuf>,

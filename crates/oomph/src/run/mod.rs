@@ -458,7 +458,7 @@ impl Guarded<'_> {
         });
     }
 
-    /// Where the explanation is to be had.
+    /// Where the explanation is found.
     fn point_to(&self, death: &journal::Death) {
         self.tell(&format!("the journal is {}", self.journal.path().display()));
         if let Some(recording) = &death.recording {

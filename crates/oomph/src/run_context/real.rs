@@ -44,18 +44,18 @@ pub struct RealRun<'a> {
     pub stand_in: Option<&'a [Card]>,
     /// How closely it is recorded.
     pub recording: Recording,
-    /// What the hook does beside observing.
+    /// What the hook does in addition to observing.
     pub guard: &'a Guard,
     /// Where the recordings are copied to, if it dies.
     pub keep: Option<&'a Path>,
-    /// What is done beside it in a thread of its own.
+    /// What is done at the same time in a thread of its own.
     pub beside: Option<Beside<'a>>,
 }
 
 /// Work that goes on while a program runs, with the run's folder. The run is over when both have ended.
 pub type Beside<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
 
-/// Whether a program that runs has ended, for the work beside it.
+/// Whether a running program has ended, for the work done at the same time.
 #[derive(Debug, Default)]
 pub struct Ending {
     /// It has ended.

@@ -2,7 +2,7 @@
 //!
 //! [`file`] reads the description, [`cells`] expands it, [`perform`] runs what [`store`] does not know yet, and
 //! [`write`] makes jobs of Slurm, Kubernetes and Ray, whose tasks run cells and leave their answers in the same folder.
-//! oomph schedules nothing across machines by itself.
+//! oomph itself schedules nothing across machines.
 
 mod cells;
 mod file;
@@ -254,7 +254,7 @@ impl Sweep {
             let Some(record) = records.get(&cell.id).filter(|record| still(record, cell)) else { continue };
             let first = cell.program.command.first().map(|word| word.as_encoded_bytes().to_vec()).unwrap_or_default();
             let place = (first, cell.program.with.clone(), cell.directory.clone());
-            // Where the program cannot run, as on a login node, what was said elsewhere stands.
+            // Where the program cannot run, as on a login node, what was said elsewhere holds.
             let here = environments.entry(place).or_insert_with(|| {
                 let context = RunContext::new_in(cell.directory.clone(), cell.program.clone(), quiet);
                 context.ok().map(|context| context.environment())
@@ -286,7 +286,7 @@ fn unanswered<'a>(cells: impl Iterator<Item = &'a Cell>, records: &BTreeMap<Stri
     cells.filter(|cell| !records.contains_key(&cell.id) && seen.insert(&cell.id)).collect()
 }
 
-/// Whether a record is of the cell's program as it is now.
+/// Whether a record is of the cell's program in its current state.
 fn still(record: &Record, cell: &Cell) -> bool {
     sources::are_same(&record.files, &cell.directory)
 }

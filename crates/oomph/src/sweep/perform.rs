@@ -67,12 +67,12 @@ pub struct Running<'a> {
     pub jobs: Option<usize>,
     /// Whether nothing is said of the making of environments.
     pub quiet: bool,
-    /// Asked before a cell is run, and told as it begins: whether it is still wanted.
+    /// Called before a cell is run, as it begins: whether it is still wanted.
     pub begin: &'a (dyn Fn(&Cell) -> bool + Sync),
     /// Runs a cell by a process of its own and keeps its answer; `None` where cells that cannot be forked run here, one
     /// at a time.
     pub apart: Option<&'a Apart<'a>>,
-    /// Told what became of a cell. Its error ends the sweep.
+    /// Called with what became of a cell. Its error ends the sweep.
     pub done: &'a (dyn Fn(&Cell, Record, &DryRunReport) -> Result<()> + Sync),
 }
 

@@ -42,7 +42,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The folder of a file: `FILE.sweep` beside it. Nothing is made.
+    /// The folder of a file: `FILE.sweep` next to it. Nothing is made.
     pub fn of(file: &Path) -> Self {
         Self { path: file.with_extension("sweep") }
     }

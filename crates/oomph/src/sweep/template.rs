@@ -1,6 +1,6 @@
 //! A text with names in braces, each of which stands for a value of an axis.
 
-/// A text with names in braces. `{{name}}` is the name in braces itself, and any other brace stays as it is.
+/// A text with names in braces. `{{name}}` is the name in braces itself, and any other brace stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,

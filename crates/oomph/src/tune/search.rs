@@ -60,7 +60,7 @@ pub fn next(values: &[u64], tried: &BTreeMap<usize, Trial>, jobs: usize) -> Vec<
     }
 }
 
-/// The boundary as far as it is known: the lowest value that fails, and the highest that fits below it.
+/// The boundary as far as it has been found: the lowest value that fails, and the highest that fits below it.
 pub fn boundary(tried: &BTreeMap<usize, Trial>) -> Boundary {
     let fails = tried.iter().find(|(_, trial)| !trial.fits()).map(|(index, _)| *index);
     let below = fails.unwrap_or(usize::MAX);
@@ -82,7 +82,7 @@ fn first(values: &[u64], jobs: usize) -> Vec<usize> {
     chosen
 }
 
-/// The value whose peak tells the slope: twice the first.
+/// The value whose peak gives the slope: twice the first.
 fn second(values: &[u64]) -> usize {
     let Some(low) = values.first() else { return 0 };
     let wanted = low.saturating_mul(2).max(low.saturating_add(1));
@@ -102,7 +102,7 @@ fn between(
         (None, None) => second(values),
         (None, Some(index)) => index.max(above(values, tried, best)),
         (Some(fails), _) if fails - best <= 4 => usize::midpoint(best, fails),
-        // So close to the boundary a line tells less than halving, because memory is taken in pieces.
+        // So close to the boundary a line is of less use than halving, because memory is taken in pieces.
         (Some(fails), _) if is_near(values, best, fails) => usize::midpoint(best, fails),
         // Where lines have misled that often, the peaks bend.
         (Some(fails), _) if tried.len() >= MOST_LINES => middle(values, best, fails),
@@ -219,7 +219,7 @@ mod tests {
                 let need = |value: u64| (900 + value * slope).next_multiple_of(piece) * MIB;
                 let (found, tried) = search(&all(), 1, need);
                 assert_eq!(found, exact(&all(), need), "slope {slope}, piece {piece}");
-                // Where hundreds of values share a piece, a line tells little.
+                // Where hundreds of values share a piece, a line is of little use.
                 let most = if piece > 100 * slope { 20 } else { 14 };
                 assert!(tried.len() <= most, "slope {slope}, piece {piece}: {} runs", tried.len());
             }

@@ -36,7 +36,7 @@ impl Condition {
     /// Reads a condition. `option` is where it was typed.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a condition.
     pub fn parse(option: &str, text: &str) -> Result<Self> {
         let wrong = |what: &str| {
             let message = format!("{option} `{}`: {what}", oomph_report::clean(text));

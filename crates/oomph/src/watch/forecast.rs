@@ -41,7 +41,7 @@ pub struct Sample {
     pub peak: u64,
     /// What the allocator had taken from the card.
     pub reserved: u64,
-    /// Of that, free pieces beside live tensors.
+    /// Of that, free pieces next to live tensors.
     pub fragments: u64,
     /// What it could have taken: that, and what was free on the card.
     pub room: Option<u64>,

@@ -28,7 +28,7 @@ impl Server {
     /// Begins to listen.
     ///
     /// # Errors
-    /// When the address is none of this machine's own, or is taken.
+    /// When the address is not one of this machine's own, or is taken.
     pub fn start(address: &str) -> Result<Self> {
         let hint = "write --metrics 127.0.0.1:9400";
         let shown = oomph_report::clean(address);

@@ -2,9 +2,9 @@
 //!
 //!     candle_mlp read|kept WIDTH BATCH STEPS
 //!
-//! `read` reads the loss of each step back as soon as it is there. `kept` keeps the losses on the card, to read them
-//! together at the end: with a loss candle keeps every tensor that it was computed from, so that each step adds its
-//! activations to those of all before it.
+//! `read` reads the loss of each step back immediately. `kept` keeps the losses on the card, to read
+//! them together at the end: with a loss candle keeps every tensor that it was computed from, so that each step adds
+//! its activations to those of all before it.
 //!
 //! Each counts what it does where it does it and prints that as `key=value` lines, for the test that compares them with
 //! the report.

@@ -35,7 +35,7 @@ pub(super) fn claim(ledger: &mut Ledger, rounds: Option<&Rounds>) {
     }
 }
 
-/// Blocks of the same origin that stand from three or more earlier steps. One step back does not count: a loop's
+/// Blocks of the same origin that are left from three or more earlier steps. One step back does not count: a loop's
 /// variables hold the results of the step before until they are assigned anew.
 fn over_steps(ledger: &mut Ledger) {
     let scene = ledger.scene;

@@ -21,7 +21,7 @@ struct Unusable {
 
 pub(super) fn claim(ledger: &mut Ledger) {
     let mut unusable = free_memory(ledger);
-    // A few free kilobytes beside the live blocks are there in every program.
+    // A few free kilobytes next to the live blocks are there in every program.
     for part in [&mut unusable.fragments, &mut unusable.other_streams, &mut unusable.other_pools] {
         if ledger.negligible(*part) {
             unusable.cache += std::mem::take(part);
@@ -142,7 +142,7 @@ fn memory_limit(ledger: &mut Ledger) -> bool {
     true
 }
 
-/// What is on the card beside the allocator's memory.
+/// What is on the card outside the allocator's memory.
 fn card(ledger: &mut Ledger, limit: bool) {
     let Some(card) = ledger.scene.card else { return };
     let because = "the CUDA context, and what libraries take for themselves".to_owned();

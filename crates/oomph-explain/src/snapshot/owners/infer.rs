@@ -30,7 +30,7 @@ const LEAST_WEIGHT: u64 = 1 << 20;
 /// A forward pass with fewer blocks than this shows nothing of what it keeps.
 const FEWEST_KEPT: usize = 8;
 
-/// Of a model with fewer weights a copy is not told from inputs.
+/// In a model with fewer weights a copy of them is not distinguished from inputs.
 const FEWEST_WEIGHTS: u32 = 8;
 
 /// So many blocks, the last ones before a forward pass holds the most, show whether it keeps what it makes.
@@ -118,7 +118,7 @@ enum Guess {
     CutBackward,
     /// State, or what the step needed for a moment.
     CutStep,
-    /// Without stacks: stands when an optimizer step begins, and not much longer.
+    /// Without stacks: is live when an optimizer step begins, and not much longer.
     AtStep,
     /// Allocated by the program itself before the first step.
     Early,
@@ -261,7 +261,7 @@ impl<'a> Inference<'a> {
             Some(&owner) => Guess::Sure(Identity::inferred(owner, PROFILERS_WORD)),
             None => self.unnamed(block),
         };
-        // Whatever stands in a private pool and is not better known is the graph's.
+        // Whatever is in a private pool and is not better known is the graph's.
         match guess {
             Guess::Sure(identity) if identity.confidence >= 0.8 => guess,
             _ if block.pool != PoolId::DEFAULT => Guess::Sure(Identity::inferred(Owner::GraphPools, 0.8)),
@@ -274,7 +274,7 @@ impl<'a> Inference<'a> {
         let signs = self.facts.get(block.stack).signs;
         let birth = self.phases.birth(block.birth);
         let lasting = self.timeline.released(block) == NEVER;
-        // Whether the block outlives its phase, where the recording tells.
+        // Whether the block outlives its phase, where the recording shows it.
         let outlives = self.timeline.released(block) > birth.end;
 
         if signs.any(Signs::WORKSPACE) {
@@ -370,7 +370,8 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// A block that was there when the recording began. A snapshot keeps the stack of what still stands at the end.
+    /// A block that was there when the recording began. A snapshot keeps the stack of what is still allocated at the
+    /// end.
     fn before_recording(&self, block: &Lifetime, signs: Signs) -> Guess {
         let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
         if signs.any(Signs::PYTHON) {
@@ -398,7 +399,7 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// With marked optimizer steps alone: what outlives a step's end, what stands when a step begins.
+    /// With marked optimizer steps alone: what outlives a step's end, what is live when a step begins.
     fn without_stacks(&self, block: &Lifetime) -> Guess {
         let sure = |owner, confidence| Guess::Sure(Identity::inferred(owner, confidence));
         let birth = self.phases.birth(block.birth);

@@ -107,7 +107,7 @@ impl<'a> Naming<'a> {
         self.blocks.get(&lifetime).and_then(|observation| observation.owner.owner())
     }
 
-    /// Whether the hook named weights: then it named those of all modules, and what has no name is none.
+    /// Whether the hook named weights: then it named those of all modules, and what has no name is not a weight.
     pub fn names_parameters(&self) -> bool {
         self.blocks.values().any(|observation| observation.owner.owner() == Some(Owner::Parameters))
     }
@@ -145,7 +145,7 @@ impl<'a> Naming<'a> {
     }
 }
 
-/// An observation of before the first recorded event is about a block that still stood then, if its size says so.
+/// An observation of before the first recorded event is about a block that was still live then, if its size says so.
 fn fits_earlier(block: &Lifetime, observation: &Observation) -> bool {
     block.birth == 0 && (block.requested == observation.size || block.size == observation.size)
 }

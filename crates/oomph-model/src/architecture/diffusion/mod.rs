@@ -58,7 +58,7 @@ impl Autoencoder {
     }
 }
 
-/// A UNet that denoises latents with text beside them (Stable Diffusion 1 and 2, SDXL), or a ControlNet, which is its
+/// A UNet that denoises latents conditioned on text (Stable Diffusion 1 and 2, SDXL), or a ControlNet, which is its
 /// first half with outputs of its own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UNet {

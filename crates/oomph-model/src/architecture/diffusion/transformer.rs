@@ -297,7 +297,7 @@ fn pixart(out: &mut Builder, model: &DiffusionTransformer) {
     out.within("adaln_single", |out| {
         embedder(out, "emb.timestep_embedder", TIME, hidden);
         let config = Config::new(&model.config);
-        // The size of the image is told to models of 1024 pixels unless the file says otherwise.
+        // Models of 1024 pixels are given the size of the image unless the file says otherwise.
         let sized = config.size(&["sample_size"]).unwrap_or(128) == 128;
         if config.flag(&["use_additional_conditions"]).unwrap_or(sized) {
             embedder(out, "emb.resolution_embedder", TIME, hidden / 3);

@@ -93,7 +93,7 @@ pub(super) fn parameters(unet: &UNet) -> Vec<Parameter> {
     if let Some(classes) = unet.classes {
         out.table("class_embedding", classes, time);
     }
-    // The width of what each step on the way down leaves for the way up.
+    // The width of what each step of the downward path leaves for the upward path.
     let mut skips = vec![first.channels];
     let mut width = first.channels;
     for (index, level) in unet.levels.iter().enumerate() {

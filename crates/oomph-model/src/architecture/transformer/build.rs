@@ -162,7 +162,7 @@ fn embeddings(out: &mut Builder, model: &Transformer, names: &Names) {
     }
 }
 
-/// Indices that some libraries keep beside a table of positions.
+/// Indices that some libraries keep with a table of positions.
 fn index_buffers(out: &mut Builder, model: &Transformer, rows: u64) {
     let segments = match model.family.as_str() {
         "bert" | "roberta" | "xlm-roberta" | "electra" | "albert" => true,
@@ -445,7 +445,7 @@ fn meeting(out: &mut Builder, text: &Transformer, vision: &Transformer) {
     }
 }
 
-/// A language model and the tower beside it. [`place`] moves the text's names.
+/// A language model and its vision tower. [`place`] moves the text's names.
 fn beside_text(out: &mut Builder, text: &Transformer, vision: &Transformer) {
     stack(out, text);
     match (text.family.as_str(), vision.family.as_str()) {

@@ -370,7 +370,7 @@ fn latent(model: &mut Transformer, config: Config<'_>) -> Result<(), Architectur
     Ok(())
 }
 
-/// Llama 4: experts in every so many-th layer, one expert beside them, a wider MLP in the others.
+/// Llama 4: experts in every n-th layer with one shared expert, a wider MLP in the other layers.
 fn llama4(model: &mut Transformer, config: Config<'_>) {
     let width = model.intermediate;
     let mut found = experts(model, config, width);

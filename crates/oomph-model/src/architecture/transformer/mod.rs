@@ -12,7 +12,7 @@ pub(super) use read::transformer;
 
 use serde::Serialize;
 
-/// One stack of transformer layers with what stands before and behind it. A model of several stacks is the one that
+/// One stack of transformer layers with what precedes and follows it. A model of several stacks is the one that
 /// makes its output, with the others in [`encoder`](Self::encoder) and [`vision`](Self::vision).
 ///
 /// Counts are numbers of things, widths are numbers of features; nothing here is in bytes.
@@ -38,7 +38,7 @@ pub struct Transformer {
     pub head_dim: u64,
     /// Width inside the MLP (of dense layers, where some layers have experts).
     pub intermediate: u64,
-    /// Whether the MLP has a gate beside its up-projection (SwiGLU, GeGLU).
+    /// Whether the MLP has a gate in addition to its up-projection (SwiGLU, GeGLU).
     pub gated_mlp: bool,
     /// The activation function by its name in the configuration.
     pub activation: String,
@@ -50,7 +50,7 @@ pub struct Transformer {
     pub tied_embeddings: bool,
     /// The longest sequence that the configuration allows.
     pub max_positions: u64,
-    /// How positions are told.
+    /// How positions are encoded.
     pub positions: Positions,
     /// Rows of the token type (segment) embedding.
     pub token_types: u64,
@@ -102,9 +102,9 @@ pub struct Transformer {
     pub image: Option<ImageInput>,
     /// How sound becomes tokens.
     pub audio: Option<AudioInput>,
-    /// The encoder beside this decoder.
+    /// The encoder of this decoder.
     pub encoder: Option<Box<Transformer>>,
-    /// The vision tower beside this text model.
+    /// The vision tower of this text model.
     pub vision: Option<Box<Transformer>>,
     /// Whether [`parameters`](crate::Architecture::parameters) is known to name the tensors of this family as the
     /// library has them; where it is not, they are a Llama's with these widths, which is near for most decoders.
@@ -141,7 +141,7 @@ pub enum Head {
     Projection(u64),
 }
 
-/// How positions are told.
+/// How positions are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Positions {
@@ -207,7 +207,7 @@ pub struct Experts {
     pub active: u64,
     /// Width inside one expert.
     pub intermediate: u64,
-    /// Width inside the MLP that every token meets beside the experts; 0 where there is none.
+    /// Width inside the MLP that every token meets in addition to the experts; 0 where there is none.
     pub shared_intermediate: u64,
     /// Whether a gate weighs that MLP (Qwen 2 MoE).
     pub shared_gate: bool,

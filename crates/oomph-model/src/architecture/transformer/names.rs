@@ -29,7 +29,7 @@ pub(super) struct Names {
     pub gate: &'static str,
     pub up: &'static str,
     pub down: &'static str,
-    /// The mixture of experts, its router and the MLP beside it.
+    /// The mixture of experts, its router and its shared MLP.
     pub experts: &'static str,
     pub router: &'static str,
     pub shared: &'static str,

@@ -21,7 +21,7 @@ pub(in super::super) fn transformer(config: Config<'_>) -> Result<Transformer, A
         "clip_vision_model" | "siglip_vision_model" => towers::image_encoder(config, family)?,
         _ => match config.part("text_config") {
             Some(text) => towers::with_vision(config, text)?,
-            // Files of earlier versions have the text's settings beside the tower's.
+            // Files of earlier versions have the text's settings at the same level as the tower's.
             None if config.part("vision_config").is_some() && config.size(&["hidden_size"]).is_some() => {
                 towers::with_vision(config, config.json())?
             }

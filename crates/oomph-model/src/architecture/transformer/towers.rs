@@ -1,4 +1,4 @@
-//! Encoders of text and images: BERT and its kin, ViT, CLIP and SigLIP, and vision towers beside a language model.
+//! Encoders of text and images: BERT and its kin, ViT, CLIP and SigLIP, and vision towers of language models.
 
 use serde_json::Value;
 
@@ -123,7 +123,7 @@ pub(super) fn pair(config: Config<'_>, family: &str) -> Result<Transformer, Arch
     Ok(model)
 }
 
-/// A language model with a vision tower beside it. The projector between them is the family's own.
+/// A language model with a vision tower. The projector between them is the family's own.
 pub(super) fn with_vision(config: Config<'_>, text: &Value) -> Result<Transformer, ArchitectureError> {
     let family = config.text(&["model_type"]).unwrap_or_default();
     let text_family = text.get("model_type").and_then(Value::as_str).unwrap_or(match family {

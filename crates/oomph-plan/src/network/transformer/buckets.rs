@@ -15,7 +15,7 @@ pub(super) struct Biases {
 }
 
 impl Stack {
-    /// The biases of a pass beside the output of an encoder.
+    /// The biases of a pass, with the output of an encoder where there is one.
     pub(super) fn biases(&self, tape: &Tape, pass: &Pass, encoded: Option<&Tensor>) -> Option<Biases> {
         let (Positions::Buckets(_), Some(table)) = (self.shape.positions, &self.positions) else { return None };
         let heads = self.shape.heads;
@@ -36,7 +36,7 @@ impl Biases {
     /// The mask that fused attention is given for so many samples (`create_position_bias_mask`): what may not be seen is
     /// replaced in a new tensor, where there is such, and that is put into the order of heads in another.
     ///
-    /// The kernel's own is returned by `sdpa`; what this returns lives beside it, in 32 bits.
+    /// The kernel's own is returned by `sdpa`; what this returns lives at the same time, in 32 bits.
     pub(super) fn mask(&self, tape: &Tape, samples: u64, hides: bool) -> Option<Tensor> {
         let make = || tape.empty(product([self.own.count, samples]), self.own.kind);
         let chosen = hides.then(make);

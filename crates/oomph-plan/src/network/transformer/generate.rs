@@ -10,7 +10,7 @@ const FOLLOWED: u64 = 16;
 impl Stack {
     /// Generation: the prompt, then tokens one by one on a cache that is copied as it grows (`DynamicCache`).
     pub fn generate(&self, tape: &Tape, workload: &Workload) {
-        // Beside an encoder, which reads the prompt, the text begins with one token.
+        // With an encoder, which reads the prompt, the text begins with one token.
         let encoded = self.encoder.as_ref().map(|encoder| encoder.encode(tape, workload));
         let prompt = if encoded.is_some() { 1 } else { workload.length };
         let pass = self.pass(tape, workload, workload.batch, prompt, 0, false);
@@ -56,7 +56,7 @@ impl Stack {
         let batch = workload.batch.max(1);
         let batches = workload.samples.div_ceil(batch).max(1);
         let mut gathered: Option<Tensor> = None;
-        // The first batches one by one; of very many the last, beside what the others left.
+        // The first batches one by one; of very many the last, in addition to what the others left.
         let last = batches - 1;
         for step in (0..last.min(FOLLOWED)).chain([last]) {
             if step == last && last > FOLLOWED {

@@ -19,7 +19,7 @@ pub(super) struct Gated {
     down: Linear,
 }
 
-/// A mixture of experts, with the MLP that every token meets beside it.
+/// A mixture of experts, with the MLP that every token meets in addition to it.
 pub(super) struct Experts {
     shape: ExpertsShape,
     shared: Option<Gated>,
@@ -29,7 +29,7 @@ pub(super) struct Experts {
     down: Packed,
 }
 
-/// The matrices of all experts in one tensor, with LoRA beside them.
+/// The matrices of all experts in one tensor, with their LoRA.
 struct Packed {
     weight: Tensor,
     adapter: Option<(Tensor, Tensor)>,

@@ -1,6 +1,6 @@
 //! Transformers as the library `transformers` runs them: its decoders and encoders, line by line, on sizes.
 //!
-//! What stands here follows `modeling_*.py` of transformers 5: which Python variable holds what until when, what autocast
+//! This code follows `modeling_*.py` of transformers 5: which Python variable holds what until when, what autocast
 //! casts, what the cache keeps. A family that is not known by name runs as a Llama of its widths.
 
 mod attention;
@@ -141,7 +141,7 @@ impl Stack {
         }
     }
 
-    /// What stands before the layers.
+    /// What precedes the layers.
     fn embeddings(
         weights: &mut Weights<'_>,
         shape: &Transformer,
@@ -179,7 +179,7 @@ impl Stack {
         (tokens, positions, token_types, embedding_projections, patches, convolutions, embedding_norm)
     }
 
-    /// What stands behind the layers.
+    /// What follows the layers.
     fn end(
         weights: &mut Weights<'_>,
         shape: &Transformer,
@@ -235,7 +235,8 @@ impl Stack {
             tape.reshard(self.units.embeddings);
         }
         pass.biases.get_or_init(|| self.biases(tape, pass, encoded));
-        // Layers read one tensor beside the hidden states: what an encoder made of its input, or the table of distances.
+        // Layers read one tensor in addition to the hidden states: what an encoder made of its input, or the table of
+        // distances.
         let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
         let distances = distances.map(|(norm, table)| norm.forward(tape, table));
         let beside = distances.as_ref().or(encoded);

@@ -17,7 +17,7 @@ use super::plan::{Asked, Detail, plan};
 use super::table;
 use super::view::{Course, View};
 
-/// Columns of the scale beside a curve.
+/// Columns of the scale next to a curve.
 const SCALE: u16 = 12;
 
 /// Levels of a curve in terminals without block elements.
@@ -182,7 +182,7 @@ fn draw_card(
     }
 }
 
-/// The used memory over the time of the watch, beside its scale.
+/// The used memory over the time of the watch, next to its scale.
 fn draw_course(frame: &mut Frame<'_>, area: Rect, course: &Course, total: u64, paint: Paint) {
     let scale = if area.height >= 2 && area.width >= 4 * SCALE { SCALE } else { 0 };
     let curve = Rect { width: area.width.saturating_sub(scale), ..area };

@@ -9,7 +9,7 @@ const FOOTER: u16 = 6;
 /// Fewer rows say nothing more of the selected process.
 const DETAILS: u16 = 20;
 
-/// A curve has at least so many rows beside a bar with its legend.
+/// A curve has at least so many rows next to a bar with its legend.
 const CURVE: u16 = 2;
 
 /// What there is to show.

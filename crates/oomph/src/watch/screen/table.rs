@@ -3,7 +3,7 @@
 use oomph_report::{WatchedGpu, WatchedProcess, clean, outlook_words, shortened, watched_role_words};
 use ratatui::text::Span;
 
-/// Terminals of so many columns have room for a trend beside the figures.
+/// Terminals of so many columns have room for a trend next to the figures.
 const WIDE: usize = 120;
 
 /// A command line has at least so many columns.
