@@ -145,7 +145,7 @@ pub struct OperationsPerClock {
     pub source: String,
 }
 
-/// What one process holds on a card beside the framework's own allocator, in bytes.
+/// What one process holds on a card outside the framework's own allocator, in bytes.
 ///
 /// It is the CUDA context, the loaded modules and the handles of cuBLAS and cuDNN in a PyTorch 2 process. It depends
 /// on the CUDA version and on which libraries a program touches, which is why it is an interval.

@@ -49,7 +49,7 @@ macro_rules! words {
 words! {
     /// Why the memory ran out.
     Cause {
-        /// One request is larger than the whole card, or than what is left of it beside little else.
+        /// One request is larger than the whole card, or than what is left of it with little else on it.
         TooLarge "too-large" "a single request is too large",
         /// The steady need is larger than the card.
         Full "full" "the run needs more than the card has",

@@ -37,7 +37,7 @@ pub struct AttachedProcess {
     pub torch: Option<String>,
     /// The ways in, the best first.
     pub ways: Vec<WayIn>,
-    /// The way that was used: `door`, `remote-debug` or `ptrace`.
+    /// The method that was used: `door`, `remote-debug` or `ptrace`.
     pub way: Option<&'static str>,
     /// Why it was not attached to, or has nothing to say, in one line.
     pub reason: Option<String>,
@@ -45,7 +45,7 @@ pub struct AttachedProcess {
     pub hint: Option<String>,
     /// Whether the reason is a failure, and not that the process uses no GPU.
     pub failed: bool,
-    /// How long the program stood still for the last script, in seconds.
+    /// How long the program was paused for the last script, in seconds.
     pub seconds: Option<f64>,
     /// The cards that PyTorch uses in it.
     pub devices: Vec<AttachedDevice>,
@@ -119,6 +119,6 @@ pub struct Recorded {
     pub seconds: f64,
     /// Events that are kept for each card, the last ones.
     pub entries: u64,
-    /// The program records by itself, and its recording was used.
+    /// The program itself records, and its recording was used.
     pub theirs: bool,
 }

@@ -14,7 +14,7 @@ pub struct CalibrateReport {
     pub gpu: String,
     /// The day, as `2026-11-25`.
     pub taken_on: String,
-    /// Whether a virtual card stood in for the real one.
+    /// Whether a virtual card replaced the real one.
     pub rehearsal: bool,
     /// What the virtual card should have had, if it is not the same.
     pub correction: Option<CardCorrection>,
@@ -32,7 +32,7 @@ pub struct CardReadings {
     pub gpu_name: String,
     /// How many cards CUDA sees.
     pub gpus: u32,
-    /// The driver's version, where NVML tells.
+    /// The driver's version, where NVML reports it.
     pub driver: Option<String>,
     /// PyTorch's version.
     pub torch: String,
@@ -66,9 +66,9 @@ pub struct ProgramReading {
     pub reserved_peak_bytes: u64,
     /// What was still allocated at its end: workspaces that libraries keep, in bytes.
     pub workspaces_bytes: u64,
-    /// What the process held at its end as the driver counts, in bytes, where NVML tells.
+    /// What the process held at its end as the driver counts, in bytes, where NVML reports it.
     pub process_bytes: Option<u64>,
-    /// What it held at its end beside what PyTorch had reserved: context, modules, handles, in bytes.
+    /// What it held at its end outside what PyTorch had reserved: context, modules, handles, in bytes.
     pub outside_bytes: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ pub struct CardCorrection {
     pub taken_on: String,
     /// What CUDA reports as the total, in bytes.
     pub capacity_bytes: u64,
-    /// What a process holds beside PyTorch's allocator, in bytes.
+    /// What a process holds outside PyTorch's allocator, in bytes.
     pub context_bytes: u64,
     /// What the catalogue has for the total, in bytes.
     pub catalogue_capacity_bytes: u64,

@@ -244,12 +244,12 @@ pub enum CapacityKnown {
     Peak,
 }
 
-/// The memory of a card that a framework divides up by itself. It grows by doubling, and may be taken whole at the start,
+/// The memory of a card that a framework itself divides up. It grows by doubling, and may be taken whole at the start,
 /// so it is larger than what the program needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pool {
-    /// The most that it may take of this card, in bytes; `null` where that was not told.
+    /// The most that it may take of this card, in bytes; `null` where that is not known.
     pub limit_bytes: Option<u64>,
     /// What the limit would be on another card.
     pub scales: PoolScale,
@@ -262,7 +262,7 @@ pub struct Pool {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolScale {
-    /// A part of the card: JAX takes at most three quarters unless it is told otherwise.
+    /// A part of the card: JAX takes at most three quarters unless it is configured otherwise.
     Share,
     /// All of the card but so many bytes: TensorFlow leaves some to the system.
     Reserve,
@@ -282,7 +282,7 @@ pub struct CompiledProgram {
     pub output_bytes: u64,
     /// The part of the outputs that takes the place of arguments.
     pub alias_bytes: u64,
-    /// What it needs beside those while it runs.
+    /// What it needs in addition to those while it runs.
     pub temp_bytes: u64,
 }
 
@@ -313,7 +313,7 @@ pub struct Peak {
     /// one process on the card this is the process's peak; with several, the peak of their sum.
     pub process_bytes: u64,
     /// The framework's own peak of reserved memory; with several processes on the card, their sum. `null` where no
-    /// framework told it.
+    /// framework reported it.
     pub reserved_bytes: Option<u64>,
     /// The framework's own peak of allocated memory, likewise.
     pub allocated_bytes: Option<u64>,
@@ -378,7 +378,7 @@ pub struct Oom {
     /// The class of the model that was called; `null` outside of any.
     #[serde(default)]
     pub model: Option<String>,
-    /// What a program that caught the error did instead, as far as that can be told.
+    /// What a program that caught the error did instead, as far as that is known.
     #[serde(default)]
     pub instead: Option<Instead>,
 }

@@ -36,7 +36,7 @@ pub struct ExplainReport {
     /// The allocator's settings of that file, as `PYTORCH_CUDA_ALLOC_CONF` would say them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
-    /// Several snapshots beside each other.
+    /// Several snapshots side by side.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RankComparison>,
     /// What the readers want the user to know, one sentence each.

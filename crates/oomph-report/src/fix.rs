@@ -15,7 +15,7 @@ pub struct FixReport {
     pub schema: FixSchema,
     /// The answer in one word.
     pub verdict: FixVerdict,
-    /// The program as it is.
+    /// The unmodified program.
     pub baseline: Baseline,
     /// What makes it fit, in the order of `order`.
     pub fixes: Vec<FixRow>,
@@ -64,7 +64,7 @@ pub enum FixOrder {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FixVerdict {
-    /// The program fits as it is.
+    /// The program fits unchanged.
     FitsAlready,
     /// There is at least one fix.
     Fixed,
@@ -74,7 +74,7 @@ pub enum FixVerdict {
     Failed,
 }
 
-/// The program as it is.
+/// The unmodified program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Baseline {
@@ -203,7 +203,7 @@ pub struct Apply {
     pub remedy: String,
 }
 
-/// A change that was tried and is no fix.
+/// A change that was tried and is not a fix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attempt {

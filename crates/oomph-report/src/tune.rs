@@ -29,8 +29,8 @@ pub struct TuneReport {
     /// The largest values found that still fit when the peak is at its upper bound and the margin that was asked for is
     /// left free.
     pub recommended: Option<Values>,
-    /// What is kept free beside the peak at `recommended`, in bytes: the peak's uncertainty and the margin that was
-    /// asked for.
+    /// What is kept free in addition to the peak at `recommended`, in bytes: the peak's uncertainty and the margin that
+    /// was asked for.
     pub margin_bytes: Option<u64>,
     /// Everything that was run, ascending by value.
     pub tried: Vec<TriedValue>,
@@ -95,7 +95,7 @@ pub struct TuneRow {
     pub recommended: Option<Values>,
     /// The peak there, in bytes.
     pub recommended_peak_bytes: Option<u64>,
-    /// What is kept free beside it, in bytes.
+    /// What is kept free in addition to it, in bytes.
     pub margin_bytes: Option<u64>,
 }
 

@@ -139,7 +139,7 @@ pub enum Trend {
     /// Too few steps were seen.
     #[default]
     Unknown,
-    /// It stays as it is.
+    /// It does not change.
     Steady,
     /// Allocated bytes at the ends of steps grow.
     Leak,

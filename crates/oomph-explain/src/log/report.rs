@@ -74,7 +74,7 @@ pub struct Failure {
     pub message: String,
     /// The id of the pattern that recognised it.
     pub pattern: String,
-    /// No known message: the failure was told by its words.
+    /// No known message: the failure was recognised by its words.
     pub by_words: bool,
 }
 
@@ -133,7 +133,7 @@ pub struct Facts {
     /// Tokens of context that would fit, as the server says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_tokens_that_fit: Option<u64>,
-    /// The share of the card that the server was told to use, 0 to 1.
+    /// The share of the card that the server was configured to use, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
     /// The shape of the tensor.
@@ -145,7 +145,7 @@ pub struct Facts {
     /// Other processes on the card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_processes: Vec<OtherProcess>,
-    /// The line of the log that each figure stood in.
+    /// The line of the log that each figure is from.
     pub lines: BTreeMap<&'static str, u64>,
 }
 

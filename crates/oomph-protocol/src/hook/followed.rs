@@ -23,7 +23,7 @@ pub struct HookPhase {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookFollowedLoop {
-    /// The file that it stands in; empty where that is not known.
+    /// The file that it is in; empty where that is not known.
     pub file: String,
     /// Its line, counted from 1.
     pub line: u32,

@@ -100,7 +100,7 @@ pub struct HookMemoryNow {
 pub struct HookHeld {
     /// The device's index as the process sees it.
     pub index: u32,
-    /// The card's identifier, where the framework tells it.
+    /// The card's identifier, where the framework reports it.
     pub uuid: Option<String>,
     /// Live tensors.
     pub allocated_bytes: u64,

@@ -77,7 +77,7 @@ pub struct HookConfig {
     /// Which end is taken of a size that hangs on values that were never computed.
     #[serde(default, skip_serializing_if = "UnknownSizes::are_most")]
     pub unknown_sizes: UnknownSizes,
-    /// What a run that counts is to do beside; `None` in a dry run.
+    /// What a run that counts does in addition; `None` in a dry run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
     /// Whether the hook lists which files of its own the program reads.
@@ -215,7 +215,7 @@ pub enum StopMode {
     PeakStable,
     /// That many steps were made.
     Steps,
-    /// The program ends by itself.
+    /// The program ends on its own.
     Exit,
 }
 

@@ -36,7 +36,7 @@ pub struct HookProgram {
     pub pipelines: Vec<HookPipeline>,
     /// Tensors with a graph that the program keeps more and more of.
     pub kept: Vec<HookKept>,
-    /// Calls of models that no optimizer changes, with gradients on, beside others that are trained.
+    /// Calls of models that no optimizer changes, with gradients on, in addition to others that are trained.
     pub untrained: Vec<HookUntrained>,
     /// The top-level packages from site-packages that were imported.
     pub imports: Vec<String>,
@@ -113,7 +113,7 @@ pub struct HookModel {
     pub dtype: String,
     /// Its weights, in bytes.
     pub bytes: u64,
-    /// Modules that are repeated, each of which can be recomputed by itself.
+    /// Modules that are repeated, each of which can be recomputed separately.
     pub blocks: Vec<HookBlocks>,
     /// The entries of its vocabulary.
     pub vocabulary: Option<u64>,
