@@ -107,6 +107,7 @@ ActivitySchema = Literal["oomph.device-activity/1"]
 AllocationSite = TypedDict(
     "AllocationSite",
     {
+        "at_refusal": "Union[Tuple[int, int], None]",
         "bytes": "int",
         "calls": "int",
         "frames": "List[CodePlace]",
