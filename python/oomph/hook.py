@@ -184,6 +184,12 @@ def is_ours(folder):
     return is_folder and not found.st_mode & 0o077 and found.st_uid == os.geteuid()
 
 
+def on_virtual_card():
+    """Whether the cards of this run are virtual: their books are in the run folder."""
+    folder = run_folder()
+    return bool(folder) and os.path.exists(os.path.join(folder, protocol.PATH_LEDGER))
+
+
 class _Scanning:
     """What the scanner of the json module is told."""
 

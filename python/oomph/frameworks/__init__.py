@@ -11,12 +11,9 @@ from oomph import hook
 
 def install(config):
     """Wait for the frameworks; nothing of them is imported here."""
-    hook.before_import("jax", lambda: _grow("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"))
-    hook.before_import("jax", _do_not_measure)
-    hook.on_import("jax._src.hardware_utils", _jax_sees_the_card)
+    if hook.on_virtual_card():
+        _suit_the_virtual_card()
     hook.on_import("jax", lambda module: _watch("jax", module, config))
-    hook.before_import("tensorflow", lambda: _grow("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"))
-    hook.before_import("tensorflow", _do_not_measure)
     hook.on_import("tensorflow", lambda module: _watch("tensorflow", module, config))
     # Whichever framework it computes with. A program that imports Keras first imports TensorFlow from inside of it.
     hook.on_import("keras", lambda module: _note_version("keras", module))
@@ -26,6 +23,15 @@ def install(config):
     for name in ("llama_cpp", "cyllama"):
         hook.on_import(name, lambda module: _watch("llama", module, config))
     hook.on_import("xgboost", lambda module: _watch("xgboost", module, config))
+
+
+def _suit_the_virtual_card():
+    """Settings that a program on a real card must not get: there they would cost it speed, memory or checks of its own."""
+    hook.before_import("jax", lambda: _grow("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"))
+    hook.before_import("jax", _do_not_measure)
+    hook.on_import("jax._src.hardware_utils", _jax_sees_the_card)
+    hook.before_import("tensorflow", lambda: _grow("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"))
+    hook.before_import("tensorflow", _do_not_measure)
 
 
 set_here = {}

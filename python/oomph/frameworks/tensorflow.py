@@ -233,8 +233,9 @@ def install(tensorflow, record, config):
     record.frameworks["tensorflow"] = str(tensorflow.__version__)
     watcher = TensorFlowWatcher(record, config)
     watcher.attach()
-    hook.guarded(_compute_sizes_on_the_host, tensorflow)
-    hook.on_import("tensorflow.python.ops.control_flow_assert", _pass_assertions)
+    if hook.on_virtual_card():
+        hook.guarded(_compute_sizes_on_the_host, tensorflow)
+        hook.on_import("tensorflow.python.ops.control_flow_assert", _pass_assertions)
     hook.on_import("tensorflow.python.eager.context", watcher.keep_across_resets)
     hook.on_import("tensorflow.python.eager.polymorphic_function.polymorphic_function", watcher.count_steps)
     hook.on_import("tensorflow.python.eager.backprop", watcher.watch_tape)

@@ -57,12 +57,6 @@ class HostOptimizer(Replaced):
             )  # fmt: skip
 
 
-def on_virtual_card():
-    """Say whether the cards of this run are virtual: their books lie in the run folder."""
-    folder = hook.run_folder()
-    return bool(folder) and os.path.exists(os.path.join(folder, protocol.PATH_LEDGER))
-
-
 def settings(group):
     """What a group of parameters says beside its parameters: a scheduler changes it."""
     return {name: value for name, value in group.items() if name != "params"}
@@ -78,7 +72,7 @@ def offloaded(torch):
             """Each weight, with its copy in host memory and the optimizer of that."""
             super().__init__(parameters, dict(given))
             self._gradients = gradients
-            self._virtual = on_virtual_card()
+            self._virtual = hook.on_virtual_card()
             kept = []
             self._kept_groups = []
             """For each group of the optimizer on the card, the place of the group that it belongs to."""
