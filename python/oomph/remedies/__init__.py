@@ -47,7 +47,7 @@ import importlib
 
 from oomph import _protocol as protocol
 from oomph.hook import guarded
-from oomph.remedies.remedy import Refused
+from oomph.remedies.remedy import Refused, Remedy
 
 # id -> (module, class, arguments after name and options); an argument in a string that begins with `.` is a name of
 # the module.
@@ -145,12 +145,16 @@ def install(moments, record, config):
     """Attach what hook.json asks for to a torch that has just been imported."""
     for wanted in config.get("remedies") or ():
         name = str(wanted.get("id"))
+        remedy = None
         try:
             remedy = make(name, dict(wanted.get("options") or {}))
-            if not isinstance(remedy, Unknown):
+            if isinstance(remedy, Remedy):
                 remedy.attach(moments)
         except Refused as reason:
-            remedy.refused(str(reason))
+            if isinstance(remedy, Remedy):
+                remedy.refused(str(reason))
+            else:
+                remedy = Unknown(name, str(reason))
         except Exception as error:
             remedy = Unknown(name, "it failed with %s" % type(error).__name__)
             guarded(_show, error)
