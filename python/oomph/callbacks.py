@@ -4,10 +4,16 @@ Each watches the training as `oomph.watch()` does, and hands the figures of `oom
 (TensorBoard and others). The libraries are imported when the callback is asked for.
 """
 
+from __future__ import annotations
+
 from oomph import library
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def trainer_callback():
+
+def trainer_callback() -> type:
     """The class of the callback for the Trainer of transformers."""
     import sys
 
@@ -22,7 +28,7 @@ def trainer_callback():
         def on_train_begin(self, args, state, control, **kwargs):
             self.watch.start()
             # The loggers are called in their order: what is added to the logs after them comes too late.
-            handler = sys._getframe(1).f_locals.get("self")
+            handler: Any = sys._getframe(1).f_locals.get("self")
             callbacks = getattr(handler, "callbacks", None)
             if isinstance(callbacks, list) and self in callbacks:
                 handler.callbacks = [self] + [one for one in callbacks if one is not self]
@@ -34,7 +40,7 @@ def trainer_callback():
     return OomphCallback
 
 
-def lightning_callback():
+def lightning_callback() -> type:
     """The class of the callback for Lightning."""
     try:
         from lightning.pytorch.callbacks import Callback

@@ -73,4 +73,4 @@ def _answer(folder, sys):
     return attached.carry_out(folder, lambda answer: _write(folder, answer))
 
 
-_carry_out(FOLDER)  # noqa: F821
+_carry_out(FOLDER)  # type: ignore[name-defined] # noqa: F821

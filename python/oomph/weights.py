@@ -6,6 +6,8 @@ then loads that folder, so that types, device maps, quantization, tied weights a
 Holes take no disk, however large the model.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import functools
@@ -16,6 +18,10 @@ import threading
 
 from oomph import _protocol as protocol
 from oomph import hollow
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph.record import Record
 
 _MISSING = re.compile(
     r"no file named|not appear to have (a )?file|couldn.t connect|couldn.t find|cannot find|can.t load|not found|"
@@ -44,15 +50,15 @@ _NO_CONFIG = (
     "nor the network has it."
 )
 
-_record = None
-_said = set()
-_random = []
+_record: Record | None = None
+_said: set[str] = set()
+_random: list[str] = []
 """The models whose weights are random, by the names that the program gave."""
 _lock = threading.RLock()
 _count = 0
 
 
-def are_missing(error):
+def are_missing(error: BaseException) -> bool:
     """Say whether an exception that ends a program is a `from_pretrained` that found no weights."""
     if not isinstance(error, OSError) or not _MISSING.search(str(error)):
         return False
@@ -64,7 +70,7 @@ def are_missing(error):
     return False
 
 
-def install(record):
+def install(record: Record) -> None:
     """Wait for the libraries that load models by name."""
     global _record
     from oomph.hook import on_import
@@ -291,10 +297,12 @@ def _config(cls, name, kwargs):
     if config is not None and not isinstance(config, (str, os.PathLike)):
         return copy.deepcopy(config), rest
     hub = {key: kwargs[key] for key in _HUB_ARGUMENTS if kwargs.get(key) is not None}
-    found = cls.config_class
-    if found is None:
-        from transformers import AutoConfig as found
-    return found.from_pretrained(config if config is not None else name, return_unused_kwargs=True, **hub, **rest)
+    kind = cls.config_class
+    if kind is None:
+        from transformers import AutoConfig
+
+        kind = AutoConfig
+    return kind.from_pretrained(config if config is not None else name, return_unused_kwargs=True, **hub, **rest)
 
 
 def _construct(cls, config, args, rest):
@@ -328,7 +336,7 @@ def _take_quantization(config):
     """Remove and give the quantization that the checkpoint itself would have had."""
     for place in (config, getattr(config, "text_config", None)):
         found = getattr(place, "quantization_config", None)
-        if found is not None:
+        if place is not None and found is not None:
             del place.quantization_config
             return found
     return None

@@ -1,5 +1,7 @@
 """Starting only some ranks of a job, in place of the launchers that would start them all."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
@@ -9,8 +11,14 @@ import time
 
 from oomph import ranks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def elastic(module, names):
+    from oomph._types import Library
+
+
+def elastic(module: Library, names: str | None) -> None:
     """torchrun, `accelerate launch` and all else that goes through torch's elastic launcher."""
     launch = module.elastic_launch
     original = launch.__call__
@@ -38,7 +46,7 @@ def elastic(module, names):
     launch.__call__ = __call__
 
 
-def deepspeed(module, names):
+def deepspeed(module: Library, names: str | None) -> None:
     """The part of DeepSpeed's launcher that starts the ranks of one machine."""
     original = module.main
 
@@ -66,7 +74,7 @@ def deepspeed(module, names):
     module.main = main
 
 
-def deepspeed_runner(module):
+def deepspeed_runner(module: Library) -> None:
     """DeepSpeed's command runs that part with `-m`, which imports nothing: send it the long way round."""
 
     class Subprocess:
@@ -82,7 +90,7 @@ def deepspeed_runner(module):
     module.subprocess = Subprocess()
 
 
-def spawn(module, names):
+def spawn(module: Library, names: str | None) -> None:
     """`torch.multiprocessing.spawn`, which gives each process its number as the first argument."""
     original = module.start_processes
 
@@ -114,14 +122,14 @@ class _Renumbered:
 class Job:
     """Some ranks of a job as processes, each with the variables that launchers give."""
 
-    def __init__(self, world, each, running):
+    def __init__(self, world: int, each: int, running: list[int]) -> None:
         self.world = world
         self.running = running
         self.cards = _cards()
         # A machine cannot have more ranks than it has cards, so a job of 64 on 8 cards is one of 8 machines.
         self.each = min(each, len(self.cards)) if self.cards else each
 
-    def run(self, command, variables):
+    def run(self, command: Callable[[int, int], list[str]], variables: dict[str, str]) -> None:
         """Start `command(rank, local rank)` for each rank, wait for all, and end them all when one fails."""
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         places = self.places()
@@ -153,7 +161,7 @@ class Job:
         if status:
             sys.exit(status)
 
-    def places(self):
+    def places(self) -> dict[int, list[str]]:
         """What each rank sees of the cards, so that each runs on one of its own as long as there are enough.
 
         Ranks of different machines have the same number on theirs, and there is one set of cards for all of them.

@@ -4,6 +4,8 @@ NCCL's unique ids are what ranks wait for at a store: the first rank of a group 
 run, the others get one that each of them can work out. Everything else goes to the real store.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
@@ -11,6 +13,10 @@ import struct
 from io import open as _open
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _mkdir = os.makedirs
 _replace = os.replace
@@ -24,11 +30,11 @@ _BYTES = 128
 _FURTHER = re.compile(r"nccl_storekey_\d+_[1-9]\d*$")
 """Where the further unique ids of a large communicator are put, each by another rank. The first one alone names it."""
 
-_kept = []
+_kept: list[Any] = []
 """The stores of this process. torch keeps their C++ halves only."""
 
 
-def answering(base):
+def answering(base: Any) -> Any:
     """The class of such stores, over torch's own `Store`."""
 
     class Answering(base):
@@ -104,7 +110,7 @@ def answering(base):
     return Answering
 
 
-def made_up(name):
+def made_up(name: str) -> bytes:
     """A unique id for a communicator of this name, the same in every process."""
     numbers = struct.unpack("<2Q", hashlib.sha256(name.encode()).digest()[:16])
     return struct.pack("<3Q", *numbers, _MARK).ljust(_BYTES, b"\0")

@@ -5,6 +5,8 @@ computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScal
 `install` is the way in; nothing happens before the program initialises CUDA.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os
@@ -12,10 +14,20 @@ import sys
 import threading
 import types
 
-_installed = None
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from oomph._types import Torch
+    from oomph.record import Record
+
+_installed: _Session | None = None
 
 
-def install(torch, mode, record, routing="balanced", unknown_sizes="most"):
+def install(
+    torch: Torch, mode: str, record: Record, routing: str = "balanced", unknown_sizes: str = "most"
+) -> _Session | None:
     """Arranges for small tensors (`mode` "small") or all tensors ("all-host") to have values.
 
     `routing` says which experts get the tokens where the router's choice was not computed: "balanced" for the same
@@ -36,7 +48,7 @@ def install(torch, mode, record, routing="balanced", unknown_sizes="most"):
     return _installed
 
 
-def prepare():
+def prepare() -> None:
     """Does what needs no GPU and can be left to children of this process: the kernels are made and registered."""
     if _installed is not None:
         _installed.prepare()
@@ -51,11 +63,11 @@ class _Session:
         self.routing = routing
         self.unknown_sizes = unknown_sizes
         self.record = record
-        self.kernels = None
-        self.prepared = None
+        self.kernels: Any = None
+        self.prepared: Any = None
         """Kernels that are registered, while no thread is under them yet."""
         self.main = None
-        self._callback = None
+        self._callback: Any = None
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
@@ -148,7 +160,7 @@ class _Session:
             session.enter()
             return original(thread)
 
-        threading.Thread._bootstrap_inner = _bootstrap_inner
+        threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
 
     def _enter_main_thread(self):
         """CUDA was initialised elsewhere: have the interpreter call `enter` in the main thread when it can."""
@@ -283,7 +295,7 @@ class _Session:
         sys.excepthook = excepthook
 
 
-def without_our_frames(traceback):
+def without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback with the entries of this package left out."""
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
     kept = []
