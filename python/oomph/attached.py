@@ -143,11 +143,13 @@ def write_files(torch: Torch, base: str, answer: dict[str, Any], history: Histor
     try:
         survey(torch, tensors, modules, Optimizers(tensors, modules), graph, moment)
     except Exception as error:
+        # The walk reads attributes of the program's objects, whose code may raise anything. What was named so far is kept.
         answer["notes"].append("not all blocks were named: %s: %s" % (type(error).__name__, error))
     snapshot = history.snapshot()
     try:
         see_workspaces(torch, snapshot, notes)
     except Exception:
+        # Names of workspaces are an extra; the snapshot is worth having without them.
         pass
     names = json.dumps(notes.as_dict(os.getpid()), separators=(",", ":")).encode("utf-8")
     before = os.umask(0o077)
@@ -210,6 +212,7 @@ class Session:
             elif self.seen() >= self.wanted and self.finish is not None:
                 self.finish()
         except Exception:
+            # A fault here would end the program's own optimizer step: end the recording instead.
             self.close()
 
     def close(self) -> None:
@@ -341,6 +344,7 @@ def watch(torch: Torch, folder: str, order: dict[str, Any], answer: dict[str, An
             if base == dump:
                 os.replace(base + ".pickle", dump)
         except Exception:
+            # The allocator calls this in the middle of its error, which the program has to get.
             pass
 
     attach(out_of_memory)

@@ -55,6 +55,7 @@ def _serve(door, socket):
             if script is not None:
                 _schedule(script)
         except Exception:
+            # A guest that goes away or hands in a broken script must not close the door for the next one.
             pass
 
 
@@ -91,6 +92,7 @@ def _schedule(script):
         try:
             exec(script, {})
         except Exception:
+            # A script leaves its answer in its folder; a fault of it must not reach the program's main thread.
             pass
         return 0
 

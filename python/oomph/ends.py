@@ -63,6 +63,7 @@ def _wrap_excepthook(watcher):
             tb = sites.without_own_frames(tb)
             value.__traceback__ = tb
         except Exception:
+            # The traceback is shown in any case; what failed is only the cut.
             pass
         previous(kind, value, tb)
 

@@ -94,6 +94,7 @@ class History:
                 record(None)
             return True
         except Exception:
+            # The function is private to torch and takes other arguments in other versions.
             return False
         finally:
             self._ours = False
@@ -144,6 +145,7 @@ def write_whole(path: str, write: Callable[[IO[bytes]], object]) -> None:
             write(file)
         _replace(part, path)
     except BaseException:
+        # Whatever ends the writing, Ctrl-C too, leaves no part of a file; it is raised on.
         try:
             os.unlink(part)
         except OSError:

@@ -84,6 +84,7 @@ def _read_sparsely(torch, path):
     def from_file(filename, *args, **kwargs):
         mapped = original(filename, *args, **kwargs)
         if str(filename) in _sparse:
+            # The advice to the kernel only saves memory; the mapping is good without it.
             with contextlib.suppress(Exception):
                 address, size = mapped.data_ptr(), mapped.nbytes()
                 ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_RANDOM)

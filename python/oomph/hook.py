@@ -57,6 +57,7 @@ def guarded(callback: Callable[..., Any], *args: Any) -> Any:
     try:
         return callback(*args)
     except Exception:
+        # The callback may be any part of oomph, and the program goes on without it.
         if os.environ.get("OOMPH_HOOK_DEBUG"):
             import traceback
 
@@ -253,6 +254,7 @@ def _read_config(folder):
             else:
                 result[key] = value
     except Exception:
+        # A file that is missing or broken leaves the defaults. It never stops the program.
         pass
     return result
 

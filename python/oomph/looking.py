@@ -27,6 +27,7 @@ def attribute(thing: object, name: str, default: Any = None) -> Any:
     try:
         return getattr(thing, name, default)
     except Exception:
+        # A property may be code of the program's own.
         return default
 
 

@@ -44,6 +44,7 @@ def execute(text: str | bytes, path: str, namespace: dict[str, Any]) -> None:
     except SystemExit:
         raise
     except BaseException as error:
+        # Whatever ends a script is shown as the interpreter shows it, Ctrl-C too.
         show(error)
         raise SystemExit(status(error)) from None
 
@@ -64,6 +65,7 @@ def show(error: BaseException) -> None:
     except SystemExit:
         raise
     except BaseException:
+        # A hook that fails itself leaves the showing to Python's own, as in the interpreter.
         sys.__excepthook__(type(error), error, trace)
 
 

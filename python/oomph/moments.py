@@ -381,5 +381,6 @@ def goes_to_a_card(parse: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     try:
         device = parse(*args, **kwargs)[0]
     except Exception:
+        # The parser is torch's own and refuses arguments in its own ways; the call itself raises then.
         return False
     return device is not None and device.type == "cuda"

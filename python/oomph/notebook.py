@@ -31,6 +31,7 @@ def cell_of(filename: str) -> int | None:
         compiler = shell.InteractiveShell.instance().compile if shell.InteractiveShell.initialized() else None
         number = getattr(compiler, "_filename_map", {}).get(filename)
     except Exception:
+        # IPython's inner names change with its versions.
         number = None
     if number is None and found.group(1):
         number = found.group(1)

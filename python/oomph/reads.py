@@ -48,6 +48,7 @@ def _heard(event, arguments):
         if isinstance(path, str) and not (flags or 0) & os.O_ACCMODE:
             _note(path)
     except Exception:
+        # An audit hook that raises would end the program's `open`.
         pass
 
 

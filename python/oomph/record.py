@@ -165,6 +165,7 @@ class Record:
             try:
                 found = peaks()
             except Exception:
+                # The record is also written while a framework fails, and the peaks of the others are worth having.
                 continue
             for device, (reserved, allocated) in found.items():
                 before = total.get(device, (0, 0))
@@ -186,6 +187,7 @@ class Record:
                 for device, (reserved, allocated) in memory().items():
                     self.keep_peak(device, reserved, allocated)
             except Exception:
+                # torch may fail at the question while it raises an error; the peaks known before stay.
                 pass
         return self.peaks
 
@@ -233,6 +235,7 @@ class Record:
         try:
             self.failure = {"kind": type(error).__name__, "message": str(error)[:2000]}
         except Exception:
+            # An exception of the program's may fail at its own text.
             self.failure = {"kind": type(error).__name__, "message": ""}
 
     def _warn_caught(self, oom):
@@ -300,24 +303,28 @@ class Record:
         try:
             return reads.as_list() if reads is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _batches(self):
         try:
             return self.batches.as_dict() if self.batches is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _work(self):
         try:
             return self.work.as_dict() if self.work is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _progress(self):
         try:
             return self.guard.as_dict() if self.guard is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _memory_now(self, moment):
@@ -327,12 +334,14 @@ class Record:
         try:
             return {"moment": moment, "time": time.time(), "step": self.steps, "devices": self.memory_now(moment)}
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _program(self):
         try:
             return self.program.as_dict() if self.program is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def write(self, force: bool = True, moment: Moment = protocol.MOMENT_OTHER) -> None:
@@ -370,6 +379,7 @@ def _listed(followed):
     try:
         return followed.as_list() if followed is not None else []
     except Exception:
+        # The rest of the record is worth having without this part of it.
         return []
 
 

@@ -271,6 +271,7 @@ def _safetensors_torch(module):
         try:
             plan = _plan(module, tensors, metadata)
         except Exception:
+            # What is not understood here the library itself writes, or refuses in its own words.
             plan = None
         if plan is None:
             return original(tensors, filename, metadata)

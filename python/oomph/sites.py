@@ -167,6 +167,7 @@ def is_oom(error: BaseException | None) -> bool:
     try:
         text = str(error).lower()
     except Exception:
+        # Another library's exception may fail at its own text.
         return False
     if any(known in text for known in _OOM_TEXTS):
         return True
@@ -201,6 +202,7 @@ def message_of(error: BaseException) -> str:
     try:
         text = str(error).strip()
     except Exception:
+        # Another library's exception may fail at its own text.
         return type(error).__name__
     lines = []
     for line in text.splitlines():

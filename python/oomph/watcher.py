@@ -248,6 +248,7 @@ class Watcher:
             if self.owners is not None:
                 self.owners.out_of_memory()
         except Exception:
+            # The allocator calls this in the middle of its error, which the program has to get.
             pass
 
     def _raised(self, error):
@@ -459,6 +460,7 @@ class Watcher:
             if reason is None:
                 self.record.write(force=False, moment=protocol.MOMENT_STEP_END)
         except Exception:
+            # A fault in counting must not end the program's step.
             return
         if reason is not None:
             if self.owners is not None:

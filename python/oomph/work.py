@@ -102,5 +102,6 @@ def _bytes_on_host(optimizer):
                 # The gradient is read; the parameter and the states are read and written.
                 total += parameter.numel() * parameter.element_size() * 3 + states * 2
     except Exception:
+        # An optimizer of another library has other fields; then nothing is counted for it.
         return 0
     return total

@@ -68,6 +68,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
             try:
                 result = create(self, providers, provider_options, *args, **kwargs)
             except Exception as error:
+                # Whatever ends the session is raised on; it is looked at first.
                 hook.guarded(watcher.refused, error)
                 raise
             hook.guarded(watcher.compare, wanted, self)

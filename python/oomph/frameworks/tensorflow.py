@@ -211,6 +211,7 @@ class TensorFlowWatcher(FrameworkWatcher):
             if reason is None:
                 self.record.write(force=False)
         except Exception:
+            # A fault in counting must not end the program's step.
             return
         if reason is not None:
             if reason == "peak-stable":

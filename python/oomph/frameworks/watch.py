@@ -70,6 +70,7 @@ class FrameworkWatcher:
             try:
                 peaks = self.peaks()
             except Exception:
+                # The thread samples while the framework is at work, and tries again a little later.
                 continue
             if peaks and peaks != known:
                 known = peaks
@@ -91,6 +92,7 @@ class FrameworkWatcher:
         try:
             text = str(error).lower()
         except Exception:
+            # Another library's exception may fail at its own text.
             return False
         return any(known in text for known in self.texts)
 
@@ -169,6 +171,7 @@ class FrameworkWatcher:
         try:
             present = self.present()
         except Exception:
+            # The framework has just failed and may fail at the question too.
             present = {}
         if not present:
             return 0, (None, None)

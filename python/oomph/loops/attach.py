@@ -75,6 +75,7 @@ def _early(number, modulus, remainder):
     try:
         return int(remainder - number) % int(modulus)
     except Exception:
+        # The numbers are the program's: tensors, or objects with operators of their own.
         return 0
 
 

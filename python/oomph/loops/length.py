@@ -22,6 +22,7 @@ def length_of(iterable: Any, depth: int = 0) -> int | None:
     try:
         return len(iterable)
     except Exception:
+        # `__len__` of a dataset or a loader is code of the program's or a library's own.
         pass
     inner = inner_of(iterable)
     if inner is not None:
@@ -32,6 +33,7 @@ def length_of(iterable: Any, depth: int = 0) -> int | None:
     try:
         hint = operator.length_hint(iterable, -1)
     except Exception:
+        # So is `__length_hint__`.
         return None
     return hint if hint >= 0 else None
 
@@ -61,6 +63,7 @@ def _reduced(iterable):
         inner = iterable.__reduce__()[1][0]
         return inner[0] if isinstance(inner, tuple) and inner else inner
     except Exception:
+        # An iterator may refuse to be reduced, in words of its own.
         return None
 
 

@@ -214,6 +214,7 @@ class ForLoop(Loop):
         try:
             return tuple(bool(one) for one in self._distinct(self._values[position]))
         except Exception:
+            # The conditions are the program's, with whatever it compares; without them all values count as alike.
             self._distinct = None
             return ()
 
@@ -269,6 +270,7 @@ class ForLoop(Loop):
         try:
             self._end()
         except Exception:
+            # Python prints what `__del__` raises, at a time when the interpreter may be ending.
             pass
 
 

@@ -38,6 +38,7 @@ def instrumented(source: str | bytes, path: str) -> CodeType | None:
     try:
         return rewrite.instrument(source, path) if is_followed(path) else None
     except Exception:
+        # A file that cannot be rewritten is compiled as it is.
         return None
 
 
@@ -64,6 +65,7 @@ def _instrument_modules():
             path = self.get_filename(fullname)
             code = instrumented(self.get_data(path), path) if path.endswith(".py") and is_followed(path) else None
         except Exception:
+            # A loader that fails here fails in the import itself as well, which shows the error.
             code = None
         return code if code is not None else plain(self, fullname)
 
@@ -112,6 +114,7 @@ def _instrument_cells(module):
         try:
             rewrite.rewrite(node)
         except Exception:
+            # A cell that cannot be rewritten runs as it was typed.
             pass
         return node
 

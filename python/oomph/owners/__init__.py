@@ -134,6 +134,7 @@ class Owners:
             self._stepping = True
             self.optimizers.see_parameters(optimizer, moment)
         except Exception:
+            # What cannot be seen goes without a name; the program's step goes on.
             _debug()
         finally:
             self.share.end(since)
@@ -151,6 +152,7 @@ class Owners:
                 self._phase(moment, protocol.PHASE_OPTIMIZER, False)
             self.optimizers.see_state(optimizer, moment)
         except Exception:
+            # What cannot be seen goes without a name; the program's step goes on.
             _debug()
         finally:
             self.share.end(since)
@@ -218,6 +220,7 @@ class Owners:
                     seen.add(key)
                     moment.see(self.tensors, tensor, protocol.OWNER_ACTIVATION, name)
         except Exception:
+            # What cannot be seen goes without a name; the backward pass goes on.
             _debug()
         finally:
             self.share.end(since)
@@ -235,6 +238,7 @@ class Owners:
             self._phase(moment, protocol.PHASE_BACKWARD, False)
             self.modules.see_gradients(moment)
         except Exception:
+            # What cannot be seen goes without a name; the backward pass goes on.
             _debug()
         finally:
             self.share.end(since)
@@ -272,6 +276,7 @@ class Owners:
             text = json.dumps(names, separators=(",", ":")).encode("utf-8")
             write_whole(path, lambda file: file.write(text))
         except Exception:
+            # The mark is an extra: the names are good without it.
             _debug()
 
     def _write(self):
@@ -283,6 +288,7 @@ class Owners:
                     self._write_files()
                     self._written_at = counts
         except Exception:
+            # Memory, or the disk, may be full in this moment, and the program's own error has to come through.
             _debug()
         self._wrote_until = time.perf_counter()
         self._write_seconds = self._wrote_until - since
@@ -299,6 +305,7 @@ class Owners:
         try:
             survey(self.torch, self.tensors, self.modules, self.optimizers, self.graph, moment)
         except Exception:
+            # A walk through all objects meets code of the program's; what was named so far is kept.
             _debug()
         snapshot = self.history.snapshot()
         see_workspaces(self.torch, snapshot, self.notes)

@@ -82,6 +82,7 @@ class Graph:
                 try:
                     kept = kept.unpack()
                 except Exception:
+                    # Unpacking runs hooks of the program's, which may have let go of what they held.
                     continue
             if self.tensors.is_tensor(kept):
                 yield name, kept

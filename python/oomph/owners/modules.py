@@ -118,6 +118,7 @@ class Modules:
                 self.notes.modules_complete = False
             stack.append((id(module), name))
         except Exception:
+            # A fault here would be one of the model's call.
             pass
         finally:
             self.share.end(since)
@@ -141,6 +142,7 @@ class Modules:
             if not stack and getattr(self._local, "phase", None) is not None:
                 self._root_left(result)
         except Exception:
+            # A fault here would be one of the model's call.
             pass
         finally:
             self.share.end(since)

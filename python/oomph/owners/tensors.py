@@ -79,6 +79,7 @@ class Tensors:
             try:
                 part = getattr(tensor, name)()
             except Exception:
+                # Each sparse layout has some of these parts and raises an error of its own for the others.
                 continue
             for device, address, size, suffix in self.storages(part):
                 yield device, address, size, "." + name.lstrip("_") + suffix

@@ -62,6 +62,7 @@ def vocabulary_of(model: Model, config: Any) -> int | None:
     try:
         head = get() if get is not None else None
     except Exception:
+        # The method is the model's, and raises where the model has no head.
         head = None
     if head is None:
         return None

@@ -248,6 +248,7 @@ def _name(group):
     try:
         return group.group_name
     except Exception:
+        # The property raises an error of C++ until the group has a name.
         return None
 
 

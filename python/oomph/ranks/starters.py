@@ -191,6 +191,7 @@ def _cards():
 
         return [str(index) for index in range(torch.cuda.device_count())]
     except Exception:
+        # A torch that cannot be imported here cannot count cards either; the ranks show the error.
         return []
 
 

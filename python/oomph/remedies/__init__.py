@@ -166,6 +166,7 @@ def install(moments: Moments, record: Record, config: HookConfig) -> None:
             else:
                 remedy = Unknown(name, str(reason))
         except Exception as error:
+            # A remedy that cannot begin is reported as refused, and the others begin all the same.
             remedy = Unknown(name, "it failed with %s" % type(error).__name__)
             guarded(_show, error)
         record.remedies.append(remedy.report)

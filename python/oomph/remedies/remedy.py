@@ -74,6 +74,7 @@ class Remedy:
             except Refused as reason:
                 self.refused(str(reason))
             except Exception as error:
+                # The fault is in the report, and shown where the hook is debugged; the program goes on unchanged.
                 if self.state != protocol.REMEDY_APPLIED:
                     self.failed("it failed with %s: %s" % (type(error).__name__, one_line(error)))
                 guarded(reraise, error)
@@ -86,6 +87,7 @@ class Remedy:
         try:
             self.verify()
         except Exception:
+            # The report is due in any case; without the check it has the evidence of before.
             pass
         return {"id": self.name, "state": self.state, "what": self.what, "evidence": self.evidence}
 

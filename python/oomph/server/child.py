@@ -89,6 +89,7 @@ def _run(request):
     except SystemExit:
         raise
     except BaseException as error:
+        # Whatever ends the program is shown as the interpreter shows it, Ctrl-C too.
         mainscript.show(error)
         raise SystemExit(mainscript.status(error)) from None
     raise SystemExit(0)

@@ -131,6 +131,7 @@ class _Reader:
                     if attribute != "*":
                         _import("%s.%s" % (name, attribute))
                 except Exception:
+                    # A package may run any code for an attribute; the program's own import shows the error.
                     pass
             return
         for inner in [name] + ["%s.%s" % (name, attribute) for attribute in wanted]:

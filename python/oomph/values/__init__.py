@@ -108,6 +108,7 @@ class _Session:
         try:
             self._begin(kernels)
         except Exception as error:
+            # The kernels rest on what is private to torch; where it has changed, the run goes on without values and says so.
             self.kernels = None
             self.record.warn("Values are not computed with PyTorch %s: %s" % (self.torch.__version__, error))
 
@@ -170,6 +171,7 @@ class _Session:
             try:
                 session.enter()
             except Exception:
+                # The interpreter calls this between two instructions of the program, where nothing may be raised.
                 pass
             return 0
 
@@ -219,6 +221,7 @@ class _Session:
             try:
                 operator.fallthrough(key)
             except Exception:
+                # Some operators have a rule for the key already and refuse a second one.
                 pass
 
     def _see_operators_that_load_later(self):
@@ -232,6 +235,7 @@ class _Session:
                 try:
                     session.kernels.register_others()
                 except Exception:
+                    # The library has been loaded; its operators go on without values.
                     pass
                 return result
 
@@ -252,6 +256,7 @@ class _Session:
                 try:
                     session.kernels.register_other(library.ns, op_name)
                 except Exception:
+                    # The operator has been registered; it goes on without values.
                     pass
             return result
 
@@ -289,6 +294,7 @@ class _Session:
                 traceback = without_our_frames(traceback)
                 error.__traceback__ = traceback
             except Exception:
+                # The traceback is shown in any case; what failed is only the cut.
                 pass
             original(kind, error, traceback)
 

@@ -79,6 +79,7 @@ class Arithmetic:
                 self._one_thread.leave(before)
             return True
         except Exception:
+            # What the CPU's kernel refuses is done the long way, which says what is the matter.
             if out.dtype not in self._low:
                 operation.into = False
             return False

@@ -367,6 +367,7 @@ class Kernels:
         try:
             return not self.capturing()
         except Exception:
+            # During a capture torch may refuse the question itself.
             return False
 
     def ready(self) -> bool:
@@ -418,6 +419,7 @@ class Kernels:
         try:
             result = self.arithmetic.compute(operation, args, kwargs, outs)
         except Exception as error:
+            # The operation has succeeded on the card. What the CPU cannot do is noted, and its value counts as unknown.
             self.arithmetic.note_failure(operation, error)
             self.standins.leave(operation, args, kwargs, outs)
             return out

@@ -177,6 +177,7 @@ def _after_changing(kernels, operation):
             try:
                 call(*host, **kwargs)
             except Exception:
+                # The long way says what is the matter.
                 return False
         if out.storage_offset() or out._is_view():
             change(out, level)
