@@ -4,7 +4,7 @@ Only type checkers read this file: annotations import it where `TYPE_CHECKING` h
 """
 
 from os import PathLike
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 Torch = Any
 """The module `torch`, or in tests what stands for it."""
@@ -21,9 +21,9 @@ Loader = Any
 Pipeline = Any
 """A pipeline of diffusers."""
 
-AnyPath = Union[str, bytes, PathLike[str], PathLike[bytes]]
+AnyPath = str | bytes | PathLike[str] | PathLike[bytes]
 
-Peaks = dict[int, tuple[Union[int, None], int]]
+Peaks = dict[int, tuple[int | None, int]]
 """For each device the peak of what was reserved, where it is known, and of what was allocated, in bytes."""
 
 class Warns(Protocol):

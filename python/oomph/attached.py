@@ -13,7 +13,6 @@ import platform
 import sys
 import threading
 import time
-
 from io import open as _open
 
 from oomph import _protocol as protocol
@@ -103,7 +102,7 @@ def devices(torch: Torch) -> list[dict[str, Any]]:
     capturing = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)()
     for index in range(torch._C._cuda_getDeviceCount()):
         stats = torch._C._cuda_memoryStats(index)
-        bytes_of = lambda name, part="current": stats[name]["all"][part]  # noqa: E731
+        bytes_of = lambda name, part="current", stats=stats: stats[name]["all"][part]
         if index != current and not bytes_of("reserved_bytes", "peak"):
             # To ask the driver about a card that the program does not use would begin to use it.
             continue

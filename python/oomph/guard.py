@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from oomph._protocol import Guard as GuardConfig, HookBatchSize, HookCheckpoint, HookConfig, HookProgress
+    from oomph._protocol import Guard as GuardConfig
+    from oomph._protocol import HookBatchSize, HookCheckpoint, HookConfig, HookProgress
     from oomph._types import Optimizer, Torch
     from oomph.record import Record
 
@@ -135,7 +136,7 @@ class Guard:
         for device, (allocated, reserved, stats) in held.items():
             signs = self.looks.setdefault(device, Signs())
             peak = stats["allocated_bytes"]["all"]["peak"]
-            room = lambda: self._room(device, allocated, reserved)
+            room = functools.partial(self._room, device, allocated, reserved)
             split = stats.get("inactive_split_bytes")
             lost = (reserved - allocated, split["all"]["current"]) if split else None
             for sentence in signs.stepped(

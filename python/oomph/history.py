@@ -9,13 +9,12 @@ import contextlib
 import gc
 import os
 import threading
-
 from io import open as _open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, IO
+    from typing import IO, Any
 
     from oomph._types import Torch, Warns
 

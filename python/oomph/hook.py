@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from oomph._protocol import HookConfig
-    from oomph.moments import Moments
 
 _DEFAULTS: HookConfig = {
     "schema": protocol.SCHEMA_HOOK_CONFIG,

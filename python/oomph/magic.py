@@ -81,7 +81,7 @@ def dry_run(shell: Any, failed: set[int], line: str, cell: str | None) -> None:
         shell.user_ns.pop("dry_run_report", None)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def folder() -> str:
     """A folder for the files of this kernel, removed with it."""
     path = tempfile.mkdtemp(prefix="oomph-cells-")

@@ -59,7 +59,7 @@ class Places:
             and path + "/" not in self._allowed
         )
         self._older = self._names_before_the_run(private)
-        never = [path for path in ("/proc", "/sys", "/dev", "/usr", "/lib", "/etc", os.path.realpath(run_folder))]
+        never = ("/proc", "/sys", "/dev", "/usr", "/lib", "/etc", os.path.realpath(run_folder))
         self._never = tuple(path + "/" for path in never)
 
     def _names_before_the_run(self, private):

@@ -10,18 +10,32 @@ import sys
 import threading
 import time
 
-from oomph import _protocol as protocol
-from oomph import ranks
-
 # The overlay replaces the public names of these; the record is written with the originals.
 from io import open as _open
+
+from oomph import _protocol as protocol
+from oomph import ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from oomph._protocol import AppliedRemedy, HookCompiled, HookFailure, HookFollowedLoop, HookHeld, HookHostShortage, HookLimit, HookOom, HookSite, HookUnknownSize, HookUnreached, Moment, Stopped
+    from oomph._protocol import (
+        AppliedRemedy,
+        HookCompiled,
+        HookFailure,
+        HookFollowedLoop,
+        HookHeld,
+        HookHostShortage,
+        HookLimit,
+        HookOom,
+        HookSite,
+        HookUnknownSize,
+        HookUnreached,
+        Moment,
+        Stopped,
+    )
     from oomph._types import Peaks
     from oomph.batches import Batches
     from oomph.guard import Guard

@@ -14,7 +14,7 @@ import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, IO
+    from typing import IO, Any
 
 REAL_BYTES = 64 << 20
 """How much payload of one file is written for real, in the order of writing."""

@@ -46,8 +46,7 @@ class JaxWatcher(FrameworkWatcher):
         backends = dict(getattr(bridge, "_backends", None) or {})
         for platform, backend in backends.items():
             if platform in ("cuda", "gpu"):
-                for device in backend.local_devices():
-                    yield device
+                yield from backend.local_devices()
 
     def _read(self, reserved, allocated):
         found = {}

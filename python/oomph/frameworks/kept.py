@@ -40,7 +40,9 @@ def growing(trace: TracebackType | None, on_card: Callable[[Any], Iterable[tuple
         if sites.is_user_file(file):
             lines = _lines(file, line)
             if lines:
-                look = lambda names: [_held(name, names[name], lines[name], file, on_card) for name in lines if name in names]
+                look = lambda names, lines=lines, file=file: [
+                    _held(name, names[name], lines[name], file, on_card) for name in lines if name in names
+                ]
                 found.extend(one for one in with_locals(frame, look) or () if one is not None)
         trace = trace.tb_next
     return found

@@ -10,7 +10,7 @@ import threading
 import time
 
 from oomph.loops.loop import EPOCHS, EVALUATION, OTHER, TRAINING, LibraryLoop, WhileLoop
-from oomph.loops.progress import FLAT, GROWING, UNKNOWN, fills_after
+from oomph.loops.progress import GROWING, UNKNOWN, fills_after
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import sys
 import time
 
 from oomph import _protocol as protocol
-from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.gathered import Gathered
+from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.progress import Progress
 from oomph.loops.skim import Skim, size_of
 

@@ -145,8 +145,10 @@ def _calls(body, besides=()):
 def _is_periodic(test):
     """Whether a condition holds every so many iterations: it compares a remainder, or negates one."""
     for node in ast.walk(test):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
-            return True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            # With a text on its left it formats.
+            if not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
+                return True
     return False
 
 
@@ -199,7 +201,8 @@ def _distinct_values(node):
             parts = list(ast.walk(_unwrapped(statement.test)))
             if all(isinstance(part, _SAFE) for part in parts) and any(getattr(part, "id", None) == name for part in parts):
                 tests.append(_unwrapped(statement.test))
-    if not tests or len(tests) > 16 or _assigns(node.body, {part.id for test in tests for part in ast.walk(test) if isinstance(part, ast.Name)}):
+    names = {part.id for test in tests for part in ast.walk(test) if isinstance(part, ast.Name)}
+    if not tests or len(tests) > 16 or _assigns(node.body, names):
         return ast.Constant(None)
     import copy
 

@@ -35,7 +35,10 @@ class Skim:
         """Whether the loader has come to its end."""
 
     def next_larger(self) -> list[Any] | None:
-        """The next batch that is larger than all before it, or the one after that, in a list; None where there is none, or the time is up."""
+        """The next batch that is larger than all before it, or the one after that, in a list.
+
+        None where there is none, or the time is up.
+        """
         began = time.perf_counter()
         self.passed = 0
         try:

@@ -10,7 +10,6 @@ import json
 import os
 import threading
 import time
-
 from io import open as _open
 
 from oomph import _protocol as protocol

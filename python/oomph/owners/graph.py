@@ -112,8 +112,7 @@ class Graph:
         own = getattr(node, "__dict__", None)
         if own:
             # What a Function written in Python put on its context itself.
-            for path, tensor in self.tensors.inside(own, title):
-                yield path, tensor
+            yield from self.tensors.inside(own, title)
 
 
 

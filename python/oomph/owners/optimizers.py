@@ -54,8 +54,8 @@ class Optimizers:
             self._see(rest, "optimizer.%d" % index, optimizer, moment)
 
     def _see(self, value, path, optimizer, moment):
-        for path, tensor in self.tensors.inside(value, path, objects=True):
-            self._note(tensor, path, optimizer, moment)
+        for inner, tensor in self.tensors.inside(value, path, objects=True):
+            self._note(tensor, inner, optimizer, moment)
 
     def _note(self, tensor, path, optimizer, moment):
         key = ("optimizer-state", path, id(optimizer))

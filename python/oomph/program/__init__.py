@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from oomph.moments import Moments
     from oomph.record import Record
 
-_LIBRARIES = ("torch", "transformers", "peft", "trl", "diffusers", "accelerate", "bitsandbytes", "timm", "lightning", "torchvision", "liger_kernel", "torchao", "deepspeed")  # fmt: skip
+_LIBRARIES = (
+    "torch", "transformers", "peft", "trl", "diffusers", "accelerate", "bitsandbytes", "timm", "lightning", "torchvision",
+    "liger_kernel", "torchao", "deepspeed",
+)  # fmt: skip
 _OPTIONAL = ("liger_kernel", "bitsandbytes", "peft", "torchao")
 """Packages that remedies import and a program need not have."""
 

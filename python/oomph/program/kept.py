@@ -6,6 +6,7 @@ other functions share with those, attributes of the objects and modules there, l
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 
@@ -90,7 +91,7 @@ class Search:
             code = frame.f_code
             if sites.is_user_file(code.co_filename):
                 whose = code.co_filename, code.co_name
-                with_locals(frame, lambda names: self._names(names, whose))
+                with_locals(frame, functools.partial(self._names, whose=whose))
                 if id(frame.f_globals) not in modules and has_own_names(code):
                     modules.add(id(frame.f_globals))
                     self._names(frame.f_globals, whose)

@@ -165,10 +165,10 @@ class Checkpointing(Argument):
         """Count the blocks of which a part is called again while a backward pass runs."""
         for block in blocks:
             self._count += 1
-            parts = [part for part in block.children()]
+            parts = list(block.children())
             handles: list[Any] = []
 
-            def recomputed(part, args, block=id(block), handles=handles):
+            def recomputed(part, args, block=id(block), handles=handles):  # noqa: B008 (each block has its own)
                 if self.moments.in_backward():
                     self._again.add(block)
                     for handle in handles:

@@ -11,8 +11,8 @@ import functools
 import inspect
 
 from oomph import _protocol as protocol
-from oomph.remedies.attention import has
 from oomph.program.kinds import is_a, name_of, unwrapped
+from oomph.remedies.attention import has
 from oomph.remedies.trainer import Argument, field
 
 TYPE_CHECKING = False
@@ -101,7 +101,9 @@ class ChunkedLoss(Argument):
         head.forward = forward
         model.loss_function = loss_function
 
-    def _loss(self, head, hidden, labels, vocabulary, name, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs):
+    def _loss(
+        self, head, hidden, labels, vocabulary, name, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs
+    ):
         from torch.utils.checkpoint import checkpoint
 
         torch = self.torch
@@ -151,7 +153,9 @@ class ChunkedLoss(Argument):
         remedy = self
 
         @functools.wraps(plain)
-        def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+        def cross_entropy(
+            input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+        ):
             simple = weight is None and size_average is None and reduce is None and not label_smoothing
             if (
                 simple and reduction in ("mean", "sum") and input.dim() == 2 and target.dim() == 1 and input.requires_grad

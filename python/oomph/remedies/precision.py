@@ -103,7 +103,7 @@ class Autocast(Argument):
             if isinstance(module, kinds) or type(module).__name__ == "Conv1D":
 
                 def gave(module, args, result):
-                    handle.remove()
+                    handle.remove()  # noqa: B023 (the loop ends with the first such layer)
                     if hasattr(result, "dtype"):
                         self.types.add(str(result.dtype).replace("torch.", ""))
 

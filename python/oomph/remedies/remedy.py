@@ -127,5 +127,6 @@ def require(package: str, purpose: str) -> Library:
 
     try:
         return importlib.import_module(package)
-    except ImportError:
-        raise Refused("%s is not installed in the program's environment: %s needs it" % (package.split(".")[0], purpose))
+    except ImportError as error:
+        name = package.split(".")[0]
+        raise Refused("%s is not installed in the program's environment: %s needs it" % (name, purpose)) from error

@@ -15,8 +15,19 @@ from oomph.values import copies, dynamic, quick
 from oomph.values.arithmetic import Arithmetic
 from oomph.values.memory import readable
 from oomph.values.operations import (
-    BLANKS, FINITENESS, OPENED, OVERWRITES, OVERWRITES_PARTS, POSITIONS, PRIVATE, UNTOUCHED, UNTOUCHED_PREFIXES, ZEROS,
-    Operation, is_view, schema_of,
+    BLANKS,
+    FINITENESS,
+    OPENED,
+    OVERWRITES,
+    OVERWRITES_PARTS,
+    POSITIONS,
+    PRIVATE,
+    UNTOUCHED,
+    UNTOUCHED_PREFIXES,
+    ZEROS,
+    Operation,
+    is_view,
+    schema_of,
 )
 from oomph.values.standins import Standins
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN, Unknowns

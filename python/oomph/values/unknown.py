@@ -170,7 +170,8 @@ class Warner:
     def routed(self, routing: str) -> None:
         """Rows were sent to a few of some columns, as tokens are to experts, by a choice that was not computed."""
         if routing == "worst":
-            self._say("which expert gets which token was never computed; the same few get all of them", "where sizes follow from it, this is the most")
+            self._say("which expert gets which token was never computed; the same few get all of them",
+                      "where sizes follow from it, this is the most")
         else:
             self._say("which expert gets which token was never computed; each gets as many", "--routing worst tells the most")
 
