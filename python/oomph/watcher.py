@@ -451,7 +451,7 @@ class Watcher:
             if reason == "peak-stable" and self.course is not None:
                 reason = None if self.course.may_go_on() else protocol.STOPPED_BUDGET
             if reason in (protocol.STOPPED_PEAK_STABLE, protocol.STOPPED_BUDGET):
-                self.ready = self.ready or ends.Agreement(hook.run_folder() or os.curdir)
+                self.ready = self.ready or ends.Agreement(hook.run_folder() or self.record.folder)
                 if not self.ready.all_ready(self.counter.steps):
                     reason = None
             elif self.ready is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from oomph import hook, meter, phases, quiet
@@ -100,22 +99,22 @@ def install(torch: Torch, record: Record, config: HookConfig, usable: Callable[[
     libraries.attach(course)
     record.unreached = Unreached(found, course.cut_short)
     record.unreached.attach(hook.on_import)
-    _agree(torch, course)
+    _agree(torch, course, record)
     found.on_backward = course.ran_backward
-    hook.in_new_run(lambda: _begin_again(torch, course, config))
+    hook.in_new_run(lambda: _begin_again(torch, course, record, config))
     record.phases, record.course = found, course
     _course = course
     return course, found
 
 
-def _begin_again(torch, course, config):
+def _begin_again(torch, course, record, config):
     course.configure(config["stop"])
-    _agree(torch, course)
+    _agree(torch, course, record)
 
 
-def _agree(torch, course):
-    """Have the ranks of a job decide alike. Loops are followed in runs only, which have a folder."""
-    common = agreement.Lazily(torch, hook.run_folder() or os.curdir)
+def _agree(torch, course, record):
+    """Have the ranks of a job decide alike, by files in the folder of the run."""
+    common = agreement.Lazily(torch, hook.run_folder() or record.folder)
     course.agree, course.is_alone = common, common.is_alone
 
 
