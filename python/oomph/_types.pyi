@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, Protocol
 
 Torch = Any
-"""The module `torch`, or in tests what stands for it."""
+"""The module `torch`, or what tests put in its place."""
 Library = Any
 """A module of another library, or a part of one."""
 Tensor = Any

@@ -77,7 +77,7 @@ def size_of(batch: object, depth: int = 0) -> int:
         try:
             return sum(size_of(one, depth + 1) for one in batch.values())
         except Exception:
-            # A batch may be a mapping of the program's own whose values fail.
+            # The values of a mapping of the program's own may fail.
             return 0
     if isinstance(batch, (list, tuple)):
         return sum(size_of(one, depth + 1) for one in batch)

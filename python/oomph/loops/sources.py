@@ -38,7 +38,7 @@ def instrumented(source: str | bytes, path: str) -> CodeType | None:
     try:
         return rewrite.instrument(source, path) if is_followed(path) else None
     except Exception:
-        # A file that cannot be rewritten is compiled as it is.
+        # A file that cannot be rewritten is compiled unchanged.
         return None
 
 
