@@ -60,6 +60,8 @@ def public_functions(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 if not node.name.startswith("_") or in_class and node.name.endswith("__"):
                     yield prefix + node.name, node, in_class
+                    # A class that can be made only once a library is there.
+                    yield from visit([one for one in node.body if isinstance(one, ast.ClassDef)], prefix + node.name + ".", False)
             elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield from visit(node.body, prefix + node.name + ".", True)
             elif isinstance(node, (ast.If, ast.Try)):
@@ -111,6 +113,7 @@ class Types(unittest.TestCase):
     def test_what_has_none_is_found(self):
         text = "class A:\n    def b(self, c, *, d: int = 1, **e):\n        pass\n    def _f(self, g):\n        pass\n"
         self.assertEqual(["A.b(c)", "A.b(e)", "A.b -> ?"], without_types(text))
+        self.assertEqual(["a.B.c(d)"], without_types("def a() -> type:\n    class B:\n        def c(self, d) -> None:\n            pass\n    return B\n"))
         self.assertEqual([], without_types("class _A:\n    def b(self, c):\n        pass\ndef d(e: int) -> None:\n    pass\n"))
 
 

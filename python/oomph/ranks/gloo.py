@@ -68,7 +68,7 @@ def install(module: Library) -> tuple[Meeting, dict[str, Share]]:
     class ProcessGroupGloo(original):
         """Gloo among the ranks that run."""
 
-        def __init__(self, store, rank, size, *args, **options):
+        def __init__(self, store: Any, rank: int, size: int, *args: Any, **options: Any) -> None:
             if meeting.now is not None and size == meeting.now[1].size:
                 store, share = meeting.now
                 rank, size = share.place(share.rank), len(share.present)

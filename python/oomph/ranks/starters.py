@@ -14,6 +14,7 @@ from oomph import ranks
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from oomph._types import Library
 
@@ -78,10 +79,10 @@ def deepspeed_runner(module: Library) -> None:
     """DeepSpeed's command runs that part with `-m`, which imports nothing: send it the long way round."""
 
     class Subprocess:
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> Any:
             return getattr(subprocess, name)
 
-        def Popen(self, command, *args, **options):
+        def Popen(self, command: Any, *args: Any, **options: Any) -> subprocess.Popen[Any]:
             if isinstance(command, list) and "deepspeed.launcher.launch" in command:
                 there = command.index("deepspeed.launcher.launch")
                 command = command[:there] + ["oomph.ranks.deepspeed"] + command[there + 1 :]

@@ -16,9 +16,10 @@ from oomph.remedies.remedy import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from oomph._types import Torch
+    from oomph._types import Tensor, Torch
     from oomph.moments import Moments
 
 SMALLEST = 4096
@@ -81,9 +82,9 @@ def offloaded(torch: Torch) -> Any:
     """The class of the optimizer; it can be made only once torch is there."""
 
     class CPUOffload(torch.optim.Optimizer):
-        def __init__(self, parameters, cls, gradients, given):
+        def __init__(self, parameters: Sequence[Any], cls: type, gradients: bool, given: dict[str, Any]) -> None:
             self.inner_class = cls
-            self.hosts = {}
+            self.hosts: dict[Tensor, tuple[Tensor, Any]] = {}
             """Each weight, with its copy in host memory and the optimizer of that."""
             super().__init__(parameters, dict(given))
             self._gradients = gradients
@@ -115,7 +116,7 @@ def offloaded(torch: Torch) -> Any:
             if self._gradients:
                 weight.grad = None
 
-        def step(self, closure=None):
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:
             loss = None
             if closure is not None:
                 with torch.enable_grad():
@@ -142,7 +143,7 @@ def offloaded(torch: Torch) -> Any:
                 self.kept.step()
             return loss
 
-        def host_bytes(self):
+        def host_bytes(self) -> int:
             return sum(2 * host.nbytes for host, _ in self.hosts.values())
 
     return CPUOffload

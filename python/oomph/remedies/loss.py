@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from oomph._types import Model, Torch
+    from oomph._types import Model, Tensor, Torch
     from oomph.moments import Moments
 
 
@@ -198,7 +198,7 @@ def chunked_cross_entropy(torch: Torch) -> Any:
 
     class ChunkedCrossEntropy(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, logits, target, ignore_index, reduction, chunks):
+        def forward(ctx: Any, logits: Tensor, target: Tensor, ignore_index: int, reduction: str, chunks: int) -> Tensor:
             total = torch.zeros((), dtype=torch.float32, device=logits.device)
             for rows, wanted in zip(logits.chunk(chunks), target.chunk(chunks)):
                 rows = rows.float()
@@ -212,7 +212,7 @@ def chunked_cross_entropy(torch: Torch) -> Any:
             return result.to(logits.dtype) if not torch.is_autocast_enabled() else result
 
         @staticmethod
-        def backward(ctx, given):
+        def backward(ctx: Any, given: Tensor) -> tuple[Tensor, None, None, None, None]:
             logits, target = ctx.saved_tensors
             ignore_index, chunks, count = ctx.facts
             scale = given.float() if count is None else given.float() / count
