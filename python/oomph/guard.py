@@ -351,4 +351,3 @@ def install(torch: Torch, record: Record, config: HookConfig) -> Guard | None:
     guard.attach()
     record.guard = guard
     return guard
-

@@ -115,7 +115,6 @@ class Graph:
             yield from self.tensors.inside(own, title)
 
 
-
 def _inert_in_walks(unpack):
     def unpack_hook(packed):
         if getattr(_walking, "on", False):
