@@ -100,7 +100,7 @@ def ask(args, name, command, program, check):
     with tempfile.TemporaryDirectory() as folder:
         for part in ("models", "data"):
             os.symlink(os.path.join(os.path.abspath(args.folder), part), os.path.join(folder, part))
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+        done = subprocess.run(words, capture_output=True, text=True, cwd=folder,
                               env=dict(os.environ, HF_HUB_OFFLINE="1"))
     seconds = time.monotonic() - begun
     try:

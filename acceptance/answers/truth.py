@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+
 import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -67,7 +68,7 @@ class Bench:
             for name in ("models", "data") if self.models else ():
                 os.symlink(os.path.join(self.models, name), os.path.join(folder, name))
             environment = dict(os.environ, HF_HUB_OFFLINE="1", **program.get("env", {}))
-            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment)
+            done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment)
         seconds = time.monotonic() - begun
         try:
             report = json.loads(done.stdout)

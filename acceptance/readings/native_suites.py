@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 def run(words, folder=None):
     """Runs oomph for its document; gives that and what the program wrote to stderr."""
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd=folder)
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", cwd=folder)
     try:
         return json.loads(done.stdout), done.stderr
     except ValueError:

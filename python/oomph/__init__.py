@@ -4,6 +4,12 @@ In a program of a run, `oomph.hook.install()` is its only entry; in a notebook i
 imports it has `oomph.watch()`, `oomph.report()`, `oomph.scalars()`, `oomph.TrainerCallback` and `oomph.LightningCallback`.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 __version__ = "0.1.0"
 
 _LIBRARY = ("watch", "report", "scalars")
@@ -26,7 +32,7 @@ def __getattr__(name):
     return value
 
 
-def load_ipython_extension(shell):
+def load_ipython_extension(shell: Any) -> None:
     """Give a notebook `%%dry_run`: IPython calls this for `%load_ext oomph`."""
     from oomph import magic
 

@@ -1,12 +1,14 @@
 """`python -m oomph`: the program `oomph` that was installed with this package, with this Python for `python`."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 from oomph import installed
 
 
-def main():
+def main() -> None:
     """Run the program with the arguments of this process."""
     program = installed.program()
     if program is None:

@@ -4,6 +4,8 @@ A run that counts is not disturbed: no sample is made, so that a dataset that dr
 from a disk notices nothing. Lengths are read of `datasets.Dataset`, from its columns, and of lists of samples.
 """
 
+from __future__ import annotations
+
 import bisect
 import functools
 import weakref
@@ -11,6 +13,12 @@ import weakref
 from oomph import hook
 from oomph.batches import PADDING_SAMPLERS, allowed, measured
 from oomph.looking import is_mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Loader, Torch
 
 _NAME = "input_ids"
 
@@ -21,17 +29,17 @@ _MISSED = 5
 class Follower:
     """Sees the batches that PyTorch's loaders give to a training, and knows what may still come of the last one."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self.torch = torch
-        self._known = None
-        self._loaders = weakref.WeakKeyDictionary()
+        self._known: Ahead | None = None
+        self._loaders: weakref.WeakKeyDictionary[Loader, Ahead] = weakref.WeakKeyDictionary()
         """What is known of each loader. A loader that only a loop holds is gone before its first batch comes."""
 
-    def attach(self):
+    def attach(self) -> None:
         """Wait for PyTorch's loader."""
         hook.on_import("torch.utils.data.dataloader", self._watch)
 
-    def tokens(self):
+    def tokens(self) -> tuple[int, int] | None:
         """The tokens of the longest batch so far, and of the longest that may come; None where that is not known."""
         return self._known.tokens() if self._known is not None else None
 
@@ -55,13 +63,13 @@ class Follower:
 
         iterator.__init__, iterator.__next__ = __init__, __next__
 
-    def begun(self, loader):
+    def begun(self, loader: Loader) -> Ahead:
         """A loader begins to give batches; gives what is known of it."""
         if loader not in self._loaders:
             self._loaders[loader] = Ahead(self.torch, loader)
         return self._loaders[loader]
 
-    def delivered(self, known, batch):
+    def delivered(self, known: Ahead, batch: Any) -> None:
         """A loader gives a batch."""
         _, unit, shape = measured(self.torch, batch)
         if unit == "tokens":
@@ -72,14 +80,14 @@ class Follower:
 class Ahead:
     """What is known of the batches of one loader: full ones, padded to their longest sample. Others are not judged."""
 
-    def __init__(self, torch, loader):
+    def __init__(self, torch: Torch, loader: Loader) -> None:
         self._size, self._lengths = _lengths_drawn(torch, loader)
         self._seen = 0
         """The length of the longest batch so far."""
         self._drawn = 0
         """The samples of all batches so far."""
 
-    def delivered(self, shape):
+    def delivered(self, shape: list[int] | None) -> None:
         """A batch of this shape was given."""
         if shape is None or len(shape) != 2 or shape[0] > self._size:
             self._lengths = None
@@ -88,7 +96,7 @@ class Ahead:
         if shape[0] == self._size:
             self._seen = max(self._seen, shape[1])
 
-    def tokens(self):
+    def tokens(self) -> tuple[int, int] | None:
         """The tokens of the longest batch so far, and of the longest that may come; None where that is not known."""
         if not self._lengths or not self._seen or self._lengths[-1] <= self._seen:
             return None
@@ -110,7 +118,7 @@ def _lengths_drawn(torch, loader):
     return int(size), sorted(lengths[index] for index in allowed(loader, sampler, len(lengths)))
 
 
-def lengths_of(torch, dataset):
+def lengths_of(torch: Torch, dataset: Any) -> list[int] | None:
     """The tokens of each sample, or None where they are to be had from the program's own code alone."""
     if type(dataset) is torch.utils.data.Subset:
         lengths = lengths_of(torch, dataset.dataset)

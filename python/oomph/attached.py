@@ -5,13 +5,14 @@ nothing is allocated on a card, and nothing stays behind but what was asked for:
 kept, `sys._oomph_attached` holds it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import platform
 import sys
 import threading
 import time
-
 from io import open as _open
 
 from oomph import _protocol as protocol
@@ -27,6 +28,14 @@ from oomph.owners.tensors import Tensors
 from oomph.owners.workspaces import see_workspaces
 from oomph.quiet import Quiet
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from oomph._types import Library, Optimizer, Torch
+
 KEPT = "_oomph_attached"
 """The attribute of `sys` that holds what goes on."""
 
@@ -37,14 +46,14 @@ MOST_DUMPS = 10
 class Warnings:
     """What the history wants to say, kept for the answer."""
 
-    def __init__(self):
-        self.texts = []
+    def __init__(self) -> None:
+        self.texts: list[str] = []
 
-    def warn(self, text):
+    def warn(self, text: str) -> None:
         self.texts.append(text)
 
 
-def carry_out(folder, write):
+def carry_out(folder: str, write: Callable[[str], None]) -> str | None:
     """Carry out the order in a folder. Give the answer as text, or None where it is written later with `write`."""
     began = time.perf_counter()
     with _open(os.path.join(folder, "taken.json"), "rb") as file:
@@ -75,7 +84,9 @@ def carry_out(folder, write):
 # -- looking -------------------------------------------------------------------------------------------------------
 
 
-def look(torch, folder, order, answer, history=None):
+def look(
+    torch: Torch, folder: str, order: dict[str, Any], answer: dict[str, Any], history: History | None = None
+) -> None:
     """The allocator's figures, a snapshot, and names for its blocks."""
     answer["devices"] = devices(torch)
     kept = getattr(sys, KEPT, None)
@@ -85,14 +96,14 @@ def look(torch, folder, order, answer, history=None):
         write_files(torch, os.path.join(folder, "snapshot"), answer, history)
 
 
-def devices(torch):
+def devices(torch: Torch) -> list[dict[str, Any]]:
     """The figures of each card that PyTorch has memory of, and of the current one."""
     found = []
     current = torch.cuda.current_device()
     capturing = getattr(torch.cuda, "is_current_stream_capturing", lambda: False)()
     for index in range(torch._C._cuda_getDeviceCount()):
         stats = torch._C._cuda_memoryStats(index)
-        bytes_of = lambda name, part="current": stats[name]["all"][part]  # noqa: E731
+        bytes_of = lambda name, part="current", stats=stats: stats[name]["all"][part]
         if index != current and not bytes_of("reserved_bytes", "peak"):
             # To ask the driver about a card that the program does not use would begin to use it.
             continue
@@ -117,7 +128,7 @@ def devices(torch):
     return found
 
 
-def write_files(torch, base, answer, history=None):
+def write_files(torch: Torch, base: str, answer: dict[str, Any], history: History | None = None) -> None:
     """Write a snapshot and the names of its blocks, as the hook does (docs/internals/run-folder.md)."""
     if history is None:
         history = History(torch, Warnings(), 1)
@@ -132,11 +143,13 @@ def write_files(torch, base, answer, history=None):
     try:
         survey(torch, tensors, modules, Optimizers(tensors, modules), graph, moment)
     except Exception as error:
+        # The walk reads attributes of the program's objects, whose code may raise anything. What was named so far is kept.
         answer["notes"].append("not all blocks were named: %s: %s" % (type(error).__name__, error))
     snapshot = history.snapshot()
     try:
         see_workspaces(torch, snapshot, notes)
     except Exception:
+        # Names of workspaces are an extra; the snapshot is worth having without them.
         pass
     names = as_json(notes.as_dict(os.getpid()))
     before = os.umask(0o077)
@@ -154,30 +167,30 @@ def write_files(torch, base, answer, history=None):
 class Session:
     """A recording or a watch that goes on in this program."""
 
-    def __init__(self, torch, folder, entries):
+    def __init__(self, torch: Torch, folder: str, entries: int) -> None:
         self.torch = torch
         self.folder = folder
         self.warnings = Warnings()
         self.history = History(torch, self.warnings, entries)
-        self.handle = None
-        self.steps = {}
-        self.wanted = None
+        self.handle: Any = None
+        self.steps: dict[int, int] = {}
+        self.wanted: int | None = None
         self.began = time.time()
         self.on = True
-        self.finish = None
-        self.dump = None
+        self.finish: Callable[[], None] | None = None
+        self.dump: str | None = None
         self.dumps = 0
 
-    def start(self):
+    def start(self) -> None:
         """Begin to record, unless the program does so itself."""
         self.history.start()
         setattr(sys, KEPT, self)
 
-    def seen(self):
+    def seen(self) -> int:
         """How many steps the optimizer that made most has made."""
         return max(self.steps.values(), default=0)
 
-    def count(self):
+    def count(self) -> bool | None:
         """Have optimizers say when they have made a step. False where this torch cannot, or is doing one now."""
         module = sys.modules.get("torch.optim.optimizer")
         register = getattr(module, "register_optimizer_step_post_hook", None)
@@ -188,7 +201,7 @@ class Session:
         self.handle = register(self.stepped)
         return True
 
-    def stepped(self, optimizer, args, kwargs):
+    def stepped(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An optimizer has made a step. The table of hooks is being gone through, and stays as it is."""
         if not self.on or self.wanted is None:
             return
@@ -196,18 +209,19 @@ class Session:
             self.steps[id(optimizer)] = self.steps.get(id(optimizer), 0) + 1
             if not is_waited_for(self.folder):
                 self.close()
-            elif self.seen() >= self.wanted:
+            elif self.seen() >= self.wanted and self.finish is not None:
                 self.finish()
         except Exception:
+            # A fault here would end the program's own optimizer step: end the recording instead.
             self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Stop the recording; what hangs on optimizers and on the allocator does nothing from now on."""
         self.on = False
         if self.history.on:
             self.history.stop()
 
-    def remove(self):
+    def remove(self) -> bool:
         """Take the hook off. False where an optimizer is going through the hooks now."""
         if self.handle is not None:
             if is_stepping(sys.modules.get("torch.optim.optimizer")):
@@ -219,10 +233,11 @@ class Session:
         return True
 
 
-def is_stepping(module):
+def is_stepping(module: Library) -> bool:
     """Whether some thread is in a step of an optimizer, which goes through the table of hooks."""
     path = getattr(module, "__file__", None)
-    for frame in sys._current_frames().values():
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
         while frame is not None:
             if frame.f_code.co_filename == path and frame.f_code.co_name == "wrapper":
                 return True
@@ -230,7 +245,7 @@ def is_stepping(module):
     return False
 
 
-def is_waited_for(folder):
+def is_waited_for(folder: str) -> bool:
     """Whether `oomph attach` lives, by the lock that it holds."""
     import fcntl
 
@@ -250,7 +265,9 @@ def is_waited_for(folder):
         os.close(lock)
 
 
-def record(torch, folder, order, answer, write):
+def record(
+    torch: Torch, folder: str, order: dict[str, Any], answer: dict[str, Any], write: Callable[[str], None]
+) -> str | None:
     """Record some steps; the answer is written at the end of the last one, in the thread that makes it."""
     refused = discarded()
     if refused:
@@ -277,7 +294,7 @@ def record(torch, folder, order, answer, write):
     return None
 
 
-def describe(session, answer):
+def describe(session: Session, answer: dict[str, Any]) -> None:
     """What a recording has seen so far."""
     answer["recorded"] = {
         "steps": session.seen(),
@@ -287,7 +304,7 @@ def describe(session, answer):
     }
 
 
-def discarded():
+def discarded() -> dict[str, Any]:
     """End a session that nobody waits for any more, if there is one. The reason why not, for the answer: somebody who waits, or
     an optimizer's step, which is over soon.
     """
@@ -300,7 +317,7 @@ def discarded():
     return {} if kept.remove() else {"again": True}
 
 
-def watch(torch, folder, order, answer):
+def watch(torch: Torch, folder: str, order: dict[str, Any], answer: dict[str, Any]) -> None:
     """Leave a recording running, and write it out when memory runs out."""
     refused = discarded()
     if refused:
@@ -311,31 +328,32 @@ def watch(torch, folder, order, answer):
         answer["busy"] = "this PyTorch cannot say that memory ran out"
         return
     session = Session(torch, folder, order["entries"])
-    session.dump = order["dump"]
+    dump = session.dump = str(order["dump"])
     # Now rather than when it is too late.
-    with _open(session.dump + ".part", "wb"):
+    with _open(dump + ".part", "wb"):
         pass
-    os.unlink(session.dump + ".part")
+    os.unlink(dump + ".part")
 
     def out_of_memory(device, requested, allocated, free):
         if not session.on or session.dumps >= MOST_DUMPS:
             return
         session.dumps += 1
         try:
-            base = session.dump[: -len(".pickle")] if session.dump.endswith(".pickle") else session.dump
+            base = dump[: -len(".pickle")] if dump.endswith(".pickle") else dump
             write_files(torch, base, {"notes": []}, session.history)
-            if base == session.dump:
-                os.replace(base + ".pickle", session.dump)
+            if base == dump:
+                os.replace(base + ".pickle", dump)
         except Exception:
+            # The allocator calls this in the middle of its error, which the program has to get.
             pass
 
     attach(out_of_memory)
     session.start()
     answer["devices"] = devices(torch)
-    answer["watching"] = {"dump": session.dump, "entries": session.history.entries, "theirs": session.history.aside}
+    answer["watching"] = {"dump": dump, "entries": session.history.entries, "theirs": session.history.aside}
 
 
-def stop(torch, folder, order, answer, action):
+def stop(torch: Torch, folder: str, order: dict[str, Any], answer: dict[str, Any], action: str) -> None:
     """End what goes on. A recording whose steps did not come is written out as far as it went."""
     session = getattr(sys, KEPT, None)
     if session is None:

@@ -5,6 +5,8 @@ batch of the training loader is replaced by one made of the longest samples, thr
 function. All other batches stay what they are, in their order.
 """
 
+from __future__ import annotations
+
 import functools
 import heapq
 import random
@@ -13,6 +15,15 @@ import time
 
 from oomph import hook
 from oomph.looking import attribute, is_mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from oomph._protocol import HookConfig
+    from oomph._types import Loader, Torch
+    from oomph.record import Record
 
 _SCAN_SECONDS = 2.0
 _SCAN_FIRST = 32
@@ -26,22 +37,24 @@ PADDING_SAMPLERS = ("BatchSampler", "BatchSamplerShard")
 class Batches:
     """Follows the batches of the loaders that a program trains on."""
 
-    def __init__(self, torch, record, longest=True, clock=time.perf_counter):
+    def __init__(
+        self, torch: Torch, record: Record, longest: bool = True, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.torch = torch
         self.record = record
         self.clock = clock
         self.wanted = longest
-        self.seen = None
+        self.seen: dict[str, Any] | None = None
         """The least and the most elements of a batch, and their unit."""
-        self.longest = None
-        self.usual = None
+        self.longest: dict[str, Any] | None = None
+        self.usual: dict[str, int] | None = None
         self._delivered = 0
 
-    def attach(self):
+    def attach(self) -> None:
         """Wait for PyTorch's loader."""
         hook.on_import("torch.utils.data.dataloader", self._watch)
 
-    def new_run(self):
+    def new_run(self) -> None:
         """Begin anew in a child of the fork server."""
         self.wanted = hook.config["batches"] == "longest"
 
@@ -66,12 +79,12 @@ class Batches:
 
         iterator.__init__, iterator.__next__ = __init__, __next__
 
-    def trains(self):
+    def trains(self) -> bool:
         """Say whether a batch that is fetched now is one to train on."""
         program = self.record.program
         return program is not None and program.has_optimizer() and self.torch.is_grad_enabled()
 
-    def delivered(self, loader, batch, ahead=False):
+    def delivered(self, loader: Loader, batch: Any, ahead: bool = False) -> Any:
         """A loader gives a batch; gives the batch of the longest samples to take its place, or None."""
         self._delivered += 1
         if self.record.work is not None:
@@ -89,7 +102,7 @@ class Batches:
 
     def _replace(self, loader, ahead):
         batch = _undisturbed(self.torch, lambda: self.longest_batch(loader))
-        if batch is None:
+        if batch is None or self.seen is None:
             return None
         size, unit, shape = measured(self.torch, batch)
         if size <= self.seen["max"] or unit != self.seen["unit"]:
@@ -103,7 +116,7 @@ class Batches:
         }  # fmt: skip
         return batch
 
-    def stepped(self):
+    def stepped(self) -> None:
         """An optimizer step has ended: note the peak of the longest batch's."""
         if self.longest is not None and self.record.steps == self.longest["step"]:
             self.longest.update(self._peaks())
@@ -113,7 +126,7 @@ class Batches:
         reserved, allocated = max(peaks, key=lambda pair: pair[0] or 0) if peaks else (0, 0)
         return {"peak_allocated": allocated, "peak_reserved": reserved or 0}
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any] | None:
         """What is known by now, in the form of docs/internals/run-folder.md; None if all batches had one size."""
         if self.seen is None or (self.longest is None and self.seen["min"] == self.seen["max"]):
             return None
@@ -121,7 +134,7 @@ class Batches:
 
     # -- the longest samples -----------------------------------------------------------------------------------
 
-    def longest_batch(self, loader):
+    def longest_batch(self, loader: Loader) -> Any:
         """A batch of the longest samples of a loader's dataset, or None where they are not to be had."""
         sampler = getattr(loader, "batch_sampler", None)
         size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
@@ -142,7 +155,7 @@ class Batches:
             batch = sys.modules["torch.utils.data._utils.pin_memory"].pin_memory(batch)
         return batch
 
-    def longest_samples(self, dataset, indices, count):
+    def longest_samples(self, dataset: Any, indices: Sequence[int], count: int) -> list[int] | None:
         """The indices of the `count` longest samples; None where samples are of one size or cannot be measured."""
         lengths = hook.guarded(lengths_of_columns, dataset)
         if lengths is not None:
@@ -156,7 +169,7 @@ class Batches:
     def _scan(self, dataset, indices):
         """Measure samples spread over a dataset, for a bounded time."""
         end = self.clock() + _SCAN_SECONDS
-        found = []
+        found: list[tuple[int, int]] = []
         for number, index in enumerate(_spread(indices)):
             if number >= _SCAN_FIRST and (self.clock() > end or min(found)[0] == max(found)[0]):
                 break
@@ -169,7 +182,7 @@ def _runs_ahead(frame):
     return frame.f_code.co_filename.replace("\\", "/").endswith("/accelerate/data_loader.py")
 
 
-def allowed(loader, sampler, length):
+def allowed(loader: Loader, sampler: Any, length: int) -> Sequence[int]:
     """The samples that a loader draws from: those of its sampler, where that names them."""
     while hasattr(sampler, "batch_sampler"):
         sampler = sampler.batch_sampler
@@ -193,7 +206,7 @@ def _common_divisor(a, b):
     return a
 
 
-def lengths_of_columns(dataset):
+def lengths_of_columns(dataset: Any) -> list[int] | None:
     """The length of each sample of a `datasets.Dataset`, from its columns alone; None for any other dataset."""
     names = getattr(dataset, "column_names", None)
     if not names or not hasattr(dataset, "with_format"):
@@ -219,7 +232,7 @@ def lengths_of_columns(dataset):
     return total.to_pylist() if total is not None else None
 
 
-def extent(torch, sample):
+def extent(torch: Torch, sample: object) -> int:
     """How large a sample is: the elements of its tensors, arrays, sequences and texts together."""
     total = 0
     for leaf in _leaves(torch, sample):
@@ -238,13 +251,13 @@ def extent(torch, sample):
     return total
 
 
-def samples_of(torch, batch):
+def samples_of(torch: Torch, batch: Any) -> int:
     """How many samples a batch has: the length of its tensors; 0 where that is not seen."""
     lengths = [leaf.shape[0] for leaf in _leaves(torch, batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
     return int(lengths[0]) if lengths else 0
 
 
-def measured(torch, batch):
+def measured(torch: Torch, batch: Any) -> tuple[int, str, list[int] | None]:
     """How many elements a batch has, in which unit, and its shape where one tensor decides.
 
     Tokens where a batch has them, else the elements of its largest tensor.
@@ -267,7 +280,8 @@ def _named(torch, batch):
 
 
 def _leaves(torch, value):
-    waiting, leaves = [value], []
+    waiting = [value]
+    leaves: list[Any] = []
     while waiting and len(leaves) < _MOST_LEAVES:
         value = waiting.pop()
         if isinstance(value, torch.Tensor) or isinstance(value, str):
@@ -300,7 +314,7 @@ def _undisturbed(torch, function):
             numpy.random.set_state(state[2])
 
 
-def install(torch, record, config):
+def install(torch: Torch, record: Record, config: HookConfig) -> Batches:
     """Attach to a torch that has just been imported."""
     batches = Batches(torch, record, config["batches"] == "longest")
     record.batches = batches

@@ -3,12 +3,14 @@
 FILE holds a JSON list of cells, each with its `number`, as in `In [5]`, and its `source`.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 
 
-def main():
+def main() -> None:
     """Run the cells; the first that fails ends the program as a failure."""
     with open(sys.argv[1], encoding="utf-8") as file:
         cells = json.load(file)

@@ -9,11 +9,19 @@ What copies to other machines is not run at all when it would send something awa
 and `subprocess`; `os.exec*`, `os.posix_spawn` and a command that is named by its full path are not.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 import sys
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from oomph.overlay import Overlay
 
 FILES = ("rm", "rmdir", "mv", "cp", "mkdir", "ln", "touch")
 SENDERS = ("rsync", "scp", "rclone", "aws", "gsutil", "gcloud", "azcopy")
@@ -29,7 +37,7 @@ _LONG = {
 # -- in the program ----------------------------------------------------------------------------------------------
 
 
-def install(ov):
+def install(ov: Overlay) -> None:
     """Give the children of this process the folder of commands, which the whole run shares."""
     from oomph import hook
 
@@ -61,7 +69,7 @@ def _folder(ov):
     return _lasting or os.path.join(ov.private, "bin")
 
 
-_lasting = None
+_lasting: str | None = None
 
 
 def _checksum(text):
@@ -88,7 +96,7 @@ def _wrap_popen(ov, module):
             pass
         original(self, args, *rest, **kwargs)
 
-    __init__.__wrapped__ = original
+    __init__.__wrapped__ = original  # type: ignore[attr-defined]
     module.Popen.__init__ = __init__
 
 
@@ -141,7 +149,7 @@ class _Unknown(Exception):
     """An option that is not known here."""
 
 
-def main(words):
+def main(words: list[str]) -> NoReturn:
     """Do what the command `words` says; does not return."""
     name, arguments = words[0], words[1:]
     from oomph import hook, overlay
@@ -248,7 +256,7 @@ class _Files:
                 return self._fail("missing file operand")
             target = paths.pop() if target is None else target
             into = os.path.isdir(target) and "T" not in self.flags
-            pairs = [
+            pairs: list[tuple[str, ...]] = [
                 (path, os.path.join(target, os.path.basename(path.rstrip("/"))) if into else target) for path in paths
             ]
         else:

@@ -4,6 +4,8 @@ It lies in the run folder with mode 0600, and the kernel says who is at the othe
 in. One thread waits at it; the script runs in the main thread, or in this one where the main thread does not get to it.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 import struct
@@ -11,14 +13,18 @@ import threading
 
 from oomph import _protocol as protocol
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _PATIENCE = 0.5
 """Seconds in which the main thread may begin with a script."""
 
-_kept = []
+_kept: list[Any] = []
 """Callbacks that the interpreter may still call."""
 
 
-def install(folder):
+def install(folder: str) -> None:
     """Open the door of this process. Its children, which are other processes, have none."""
     import socket
 
@@ -49,6 +55,7 @@ def _serve(door, socket):
             if script is not None:
                 _schedule(script)
         except Exception:
+            # A guest that goes away or hands in a broken script must not close the door for the next one.
             pass
 
 
@@ -85,6 +92,7 @@ def _schedule(script):
         try:
             exec(script, {})
         except Exception:
+            # A script leaves its answer in its folder; a fault of it must not reach the program's main thread.
             pass
         return 0
 

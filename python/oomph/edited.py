@@ -4,19 +4,21 @@
 `inspect.getsource` all see the text; everything else about the file, its name and its place, is as ever.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
-_texts = {}
+_texts: dict[str, bytes] = {}
 """Real path -> the text, as bytes."""
 
 
-def text_of(path):
+def text_of(path: str) -> bytes | None:
     """The text that stands for a file, as bytes; None where the file is run as it is."""
     return _texts.get(os.path.realpath(path)) if _texts else None
 
 
-def install(wanted, follows):
+def install(wanted: dict[str, str], follows: bool) -> None:
     """Take in the files that are run with another text; `follows`: scripts are run by `loops.sources`."""
     _take_in(wanted)
     if not _texts:
@@ -26,7 +28,7 @@ def install(wanted, follows):
         _run_scripts()
 
 
-def begin_again(wanted):
+def begin_again(wanted: dict[str, str]) -> None:
     """The same in a child of the fork server, which runs the script itself."""
     _texts.clear()
     _take_in(wanted)
@@ -51,7 +53,7 @@ def _replace():
         linecache.cache[path] = (len(text), None, text.decode().splitlines(True), path)
     if getattr(SourceFileLoader, "_oomph_edited", False):
         return
-    SourceFileLoader._oomph_edited = True
+    SourceFileLoader._oomph_edited = True  # type: ignore[attr-defined]
     plain_data, plain_code, plain_open = SourceFileLoader.get_data, SourceFileLoader.get_code, io.open_code
 
     def get_data(self, path):
@@ -68,7 +70,7 @@ def _replace():
         text = text_of(path)
         return plain_open(path) if text is None else io.BytesIO(text)
 
-    SourceFileLoader.get_data, SourceFileLoader.get_code, io.open_code = get_data, get_code, open_code
+    SourceFileLoader.get_data, SourceFileLoader.get_code, io.open_code = get_data, get_code, open_code  # type: ignore[method-assign]
     if any(path.endswith(_READ) for path in _texts):
         _read_others()
 
@@ -113,5 +115,5 @@ def _run_scripts():
                 mainscript.execute(text, path, mainscript.become(path))
                 raise SystemExit(0)
 
-    run_script.__cantrace__ = True
+    run_script.__cantrace__ = True  # type: ignore[attr-defined]
     sys.addaudithook(run_script)

@@ -1,5 +1,7 @@
 """How a process ends: exceptions that end it, exits it asks for, and the stop when its peak has been seen."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
@@ -9,10 +11,19 @@ import time
 from oomph import _protocol as protocol
 from oomph import hook, notebook, ranks, sites
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from oomph._protocol import Stopped
+    from oomph.frameworks.watch import FrameworkWatcher
+    from oomph.record import Record
+    from oomph.watcher import Watcher
+
 _exit = os._exit
 
 
-def install(watcher):
+def install(watcher: Watcher | FrameworkWatcher) -> None:
     """Put guarded wrappers around every door through which a Python process leaves."""
     import atexit
 
@@ -24,7 +35,7 @@ def install(watcher):
     hook.on_import("multiprocessing.process", lambda module: _wrap_bootstrap(module, watcher))
 
 
-def safely(function, *args):
+def safely(function: Callable[..., object], *args: object) -> None:
     """Call what must neither fail nor be interrupted before the eyes of the user."""
     try:
         function(*args)
@@ -52,6 +63,7 @@ def _wrap_excepthook(watcher):
             tb = sites.without_own_frames(tb)
             value.__traceback__ = tb
         except Exception:
+            # The traceback is shown in any case; what failed is only the cut.
             pass
         previous(kind, value, tb)
 
@@ -60,7 +72,7 @@ def _wrap_excepthook(watcher):
         if event == "sys.excepthook" and arguments[0] is not excepthook:
             ends(arguments[2])
 
-    heard.__cantrace__ = True
+    heard.__cantrace__ = True  # type: ignore[attr-defined]
     sys.excepthook = excepthook
     sys.addaudithook(heard)
 
@@ -135,12 +147,12 @@ class Agreement:
 
     PATIENCE = 50
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         self.folder = os.path.join(folder, protocol.PATH_HOOK, protocol.PATH_READY)
         self.world = _local_world()
-        self.since = None
+        self.since: int | None = None
 
-    def all_ready(self, step):
+    def all_ready(self, step: int) -> bool:
         """Say that this rank is ready at `step`; tell whether every rank is, or waiting has been long enough."""
         if self.world <= 1:
             return True
@@ -151,7 +163,7 @@ class Agreement:
                 pass
         return len(os.listdir(self.folder)) >= self.world or step - self.since >= self.PATIENCE
 
-    def withdraw(self):
+    def withdraw(self) -> None:
         """The peak has moved after all."""
         try:
             os.unlink(self._mine())
@@ -173,7 +185,7 @@ def _local_world():
     return 1
 
 
-def stop(record, reason):
+def stop(record: Record, reason: Stopped) -> None:
     """End this process with status 0 because its peak has been seen, or a notebook's cells. Does not return."""
     stay = False
     try:
@@ -191,7 +203,7 @@ def stop(record, reason):
 
 
 def _children():
-    found = set()
+    found: set[int] = set()
     try:
         for task in os.listdir("/proc/self/task"):
             with open("/proc/self/task/%s/children" % task) as file:

@@ -36,6 +36,7 @@ def _carry_out(folder):
         answer = '{"error": "interrupted"}'
         _thread.interrupt_main()
     except BaseException as error:
+        # The one who waits gets every fault as the answer, and the program none of them.
         import json
 
         answer = json.dumps({"error": "%s: %s" % (type(error).__name__, error)})
@@ -73,4 +74,4 @@ def _answer(folder, sys):
     return attached.carry_out(folder, lambda answer: _write(folder, answer))
 
 
-_carry_out(FOLDER)  # noqa: F821
+_carry_out(FOLDER)  # type: ignore[name-defined] # noqa: F821

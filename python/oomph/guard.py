@@ -5,6 +5,8 @@ takes of each card. A checkpoint is named once the trainer's own call that write
 dying process left half written is never taken for one.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
@@ -15,6 +17,16 @@ from oomph import hook
 from oomph.ahead import Follower
 from oomph.signs import Signs
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._protocol import Guard as GuardConfig
+    from oomph._protocol import HookBatchSize, HookCheckpoint, HookConfig, HookProgress
+    from oomph._types import Optimizer, Torch
+    from oomph.record import Record
+
 _MOST_CHECKPOINTS = 200
 """Older ones are forgotten; trainers rotate them away as well."""
 
@@ -22,37 +34,37 @@ _MOST_CHECKPOINTS = 200
 class Guard:
     """Follows the trainer of this process. Its methods never raise into the program."""
 
-    def __init__(self, torch, record, wanted):
+    def __init__(self, torch: Torch, record: Record, wanted: GuardConfig) -> None:
         self.torch = torch
         self.record = record
         self.resume = wanted.get("resume")
         self.limit = wanted.get("limit_bytes")
         self.quiet = bool(wanted.get("quiet"))
         """Whether signs are kept to the record."""
-        self.trainer = None
+        self.trainer: Callable[[], Any] | None = None
         """What knows the step of the whole training, as a weak reference, and how to ask it."""
-        self.kind = None
-        self.global_step = None
-        self.started_at = None
-        self.batch = None
-        self.checkpoints = []
-        self.resumed = None
-        self.cards = {}
+        self.kind: str | None = None
+        self.global_step: int | None = None
+        self.started_at: int | None = None
+        self.batch: HookBatchSize | None = None
+        self.checkpoints: list[HookCheckpoint] = []
+        self.resumed: str | None = None
+        self.cards: dict[int, str] = {}
         """The identifiers of the cards that this process sees, by its own numbers for them."""
-        self.most = {}
+        self.most: dict[int, int] = {}
         """How many bytes the allocator may take of each, where there is a limit."""
         self.ahead = Follower(torch)
-        self.gradients = None
+        self.gradients: int | None = None
         """What the gradients of all that is trained take, in bytes."""
-        self.looks = {}
+        self.looks: dict[int, Signs] = {}
         """The signs of each card in use."""
-        self.signs = []
+        self.signs: list[str] = []
         """What was told of them."""
         self.leaving = False
         """Whether the next checkpoint is the last thing that this process does."""
         self.left = False
 
-    def attach(self):
+    def attach(self) -> None:
         """Wait for the trainers, the loaders, and the cards."""
         self.ahead.attach()
         hook.on_import("transformers.trainer", self._transformers)
@@ -60,7 +72,7 @@ class Guard:
             hook.on_import(package + ".trainer.trainer", self._lightning)
         hook.on_import("accelerate.accelerator", self._accelerate)
 
-    def as_dict(self):
+    def as_dict(self) -> HookProgress:
         """What `oomph run` reads of it."""
         return {
             "trainer": self.kind,
@@ -75,7 +87,7 @@ class Guard:
 
     # -- the cards ---------------------------------------------------------------------------------------------
 
-    def cuda_started(self):
+    def cuda_started(self) -> None:
         """Name the cards, and hold PyTorch to the limit: a card of that size would hold the context as well."""
         cuda = self.torch.cuda
         hook.guarded(self._name_cards)
@@ -96,7 +108,7 @@ class Guard:
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def stepped(self, optimizer=None):
+    def stepped(self, optimizer: Optimizer | None = None) -> None:
         """An optimizer has stepped; the trainer counts it after this."""
         if self.gradients is None and optimizer is not None:
             self.gradients = hook.guarded(_gradients, optimizer)
@@ -115,7 +127,7 @@ class Guard:
             self.record.write()
         self.global_step = before + 1
 
-    def look(self, held):
+    def look(self, held: dict[int, tuple[int, int, dict[str, Any]]]) -> None:
         """See whether the run will die of memory, and say so once.
 
         `held` has for each device what is allocated, what is reserved, and the allocator's statistics (`oomph.watcher`).
@@ -124,7 +136,7 @@ class Guard:
         for device, (allocated, reserved, stats) in held.items():
             signs = self.looks.setdefault(device, Signs())
             peak = stats["allocated_bytes"]["all"]["peak"]
-            room = lambda: self._room(device, allocated, reserved)
+            room = functools.partial(self._room, device, allocated, reserved)
             split = stats.get("inactive_split_bytes")
             lost = (reserved - allocated, split["all"]["current"]) if split else None
             for sentence in signs.stepped(
@@ -321,7 +333,7 @@ class Guard:
     def _loaded_accelerate(self, folder):
         if self.kind != "transformers" and folder:
             self.resumed = os.path.abspath(os.fspath(folder))
-            if self.resumed == self._wanted("accelerate"):
+            if self.resume is not None and self.resumed == self._wanted("accelerate"):
                 self.kind, self.started_at = "accelerate", self.resume["step"]
 
 
@@ -330,7 +342,7 @@ def _gradients(optimizer):
     return sum(each.numel() * each.element_size() for each in trained.values())
 
 
-def install(torch, record, config):
+def install(torch: Torch, record: Record, config: HookConfig) -> Guard | None:
     """Attach to a torch that has just been imported; None where the run is not one that counts."""
     wanted = config.get("guard")
     if wanted is None:
@@ -339,4 +351,3 @@ def install(torch, record, config):
     guard.attach()
     record.guard = guard
     return guard
-

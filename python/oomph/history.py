@@ -3,12 +3,20 @@
 A program that records by itself keeps its recording: ours steps aside.
 """
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import os
 import threading
-
 from io import open as _open
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import IO, Any
+
+    from oomph._types import Torch, Warns
 
 _replace = os.replace
 
@@ -20,7 +28,7 @@ STEPPED_ASIDE = (
 class History:
     """The allocator's history of this process."""
 
-    def __init__(self, torch, record, entries):
+    def __init__(self, torch: Torch, record: Warns, entries: int) -> None:
         self.torch = torch
         self.record = record
         self.entries = max(1, int(entries))
@@ -28,7 +36,7 @@ class History:
         self.aside = False
         self._ours = False
 
-    def attach(self):
+    def attach(self) -> None:
         """Notice when the program itself starts or stops a recording."""
         native = self.torch._C
         for name in ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy", "_cuda_recordMemoryHistory"):
@@ -47,7 +55,7 @@ class History:
         record_memory_history.__name__ = record_memory_history.__qualname__ = name
         return record_memory_history
 
-    def step_aside(self):
+    def step_aside(self) -> None:
         """Give up the recording, with all that it holds, because the program wants its own."""
         if self.on:
             self._record(False)
@@ -56,7 +64,7 @@ class History:
             self.aside = True
             self.record.warn(STEPPED_ASIDE)
 
-    def start(self):
+    def start(self) -> None:
         """Start the recording, on every device; CUDA is in use by now."""
         if self.aside or self.on:
             return
@@ -66,7 +74,7 @@ class History:
             return
         self.on = bool(self._record(True))
 
-    def stop(self):
+    def stop(self) -> None:
         """Stop the recording."""
         self.on = False
         self._record(False)
@@ -85,16 +93,17 @@ class History:
                 record(None)
             return True
         except Exception:
+            # The function is private to torch and takes other arguments in other versions.
             return False
         finally:
             self._ours = False
 
-    def snapshot(self):
+    def snapshot(self) -> dict[str, Any]:
         """What torch knows of its allocator now, as nested dicts and lists."""
         with _no_collection():
             return self._snapshot()
 
-    def save(self, snapshot, file):
+    def save(self, snapshot: dict[str, Any], file: IO[bytes]) -> None:
         """Pickle a snapshot as torch's own viewer reads it."""
         import pickle
 
@@ -105,14 +114,14 @@ class History:
         # To put names to frames, torch 2.8 and later ask torch._inductor, which is imported for the question: several
         # seconds, for frames that only a program that uses it already can have.
         lazy = getattr(self.torch, "_lazy_modules", None)
-        hide = isinstance(lazy, set) and "_inductor" in lazy and "_inductor" not in vars(self.torch)
-        if hide:
-            lazy.discard("_inductor")
+        hidden = lazy if isinstance(lazy, set) and "_inductor" in lazy and "_inductor" not in vars(self.torch) else None
+        if hidden is not None:
+            hidden.discard("_inductor")
         try:
             return self.torch.cuda.memory._snapshot()
         finally:
-            if hide:
-                lazy.add("_inductor")
+            if hidden is not None:
+                hidden.add("_inductor")
 
 
 @contextlib.contextmanager
@@ -127,7 +136,7 @@ def _no_collection():
             gc.enable()
 
 
-def write_whole(path, write):
+def write_whole(path: str, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file as a whole or not at all, whoever else writes it at the same time."""
     part = "%s.%d.part" % (path, threading.get_ident())
     try:
@@ -135,6 +144,7 @@ def write_whole(path, write):
             write(file)
         _replace(part, path)
     except BaseException:
+        # Whatever ends the writing, Ctrl-C too, leaves no part of a file; it is raised on.
         try:
             os.unlink(part)
         except OSError:

@@ -4,11 +4,19 @@ They are written in shards, as libraries write theirs. The system refuses to map
 memory, and a shard never is.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import json
 import os
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Tensor, Torch
 
 REAL_BYTES = 64 << 20
 """Checkpoints up to this size hold real random numbers; in larger ones only what has one dimension is written."""
@@ -18,11 +26,11 @@ SHARD_BYTES = 5 * 10**9
 
 _MADV_RANDOM = 1
 
-_sparse = set()
+_sparse: set[str] = set()
 """The files that consist of holes, by path."""
 
 
-def write(torch, folder, stem, tensors, variant=None):
+def write(torch: Torch, folder: str, stem: str, tensors: dict[str, Tensor], variant: str | None = None) -> None:
     """Write a checkpoint of these tensors: `stem.safetensors`, or shards and their index.
 
     The names are those of transformers and diffusers, with the variant where both look for it.
@@ -33,11 +41,11 @@ def write(torch, folder, stem, tensors, variant=None):
     if len(shards) == 1:
         _write(torch, os.path.join(folder, "%s%s.safetensors" % (stem, middle)), tensors, real)
         return
-    places = {}
+    places: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
-        file = "%s%s-%05d-of-%05d.safetensors" % (stem, middle, number, len(shards))
-        _write(torch, os.path.join(folder, file), {name: tensors[name] for name in names}, real)
-        places.update((name, file) for name in names)
+        shard = "%s%s-%05d-of-%05d.safetensors" % (stem, middle, number, len(shards))
+        _write(torch, os.path.join(folder, shard), {name: tensors[name] for name in names}, real)
+        places.update((name, shard) for name in names)
     total = sum(_size(tensor) for tensor in tensors.values())
     with open(os.path.join(folder, "%s.safetensors.index%s.json" % (stem, middle)), "w") as file:
         json.dump({"metadata": {"total_size": total}, "weight_map": places}, file)
@@ -49,7 +57,8 @@ def _size(tensor):
 
 def _shards(tensors):
     """The names of the tensors, by the file that they go to."""
-    names, size = [], 0
+    names: list[str] = []
+    size = 0
     for name, tensor in tensors.items():
         if names and size + _size(tensor) > SHARD_BYTES:
             yield names
@@ -75,6 +84,7 @@ def _read_sparsely(torch, path):
     def from_file(filename, *args, **kwargs):
         mapped = original(filename, *args, **kwargs)
         if str(filename) in _sparse:
+            # The advice to the kernel only saves memory; the mapping is good without it.
             with contextlib.suppress(Exception):
                 address, size = mapped.data_ptr(), mapped.nbytes()
                 ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_RANDOM)
@@ -93,7 +103,8 @@ def _write(torch, path, tensors, real):
     types.update(float8_e4m3fnuz="F8_E4M3FNUZ", float8_e5m2fnuz="F8_E5M2FNUZ", float8_e8m0fnu="F8_E8M0")
     sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()}
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header, at = {"__metadata__": {"format": "pt"}}, 0
+    header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
+    at = 0
     for name in order:
         kind = types[str(tensors[name].dtype).split(".")[-1]]
         shape = list(tensors[name].shape)

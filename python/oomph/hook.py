@@ -4,12 +4,21 @@ Nothing here imports torch or any other library. Work is hung on module names wi
 program itself imports them, so a process that never uses torch pays for one small JSON file and nothing else.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
 from oomph import _protocol as protocol
 
-_DEFAULTS = {
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._protocol import HookConfig
+
+_DEFAULTS: HookConfig = {
     "schema": protocol.SCHEMA_HOOK_CONFIG,
     "stop": {"mode": "peak-stable", "steps": 3},
     "follow": True,
@@ -17,7 +26,7 @@ _DEFAULTS = {
     "allow_writes": False,
     "network": "read",
     "random_weights": False,
-    "program_root": None,
+    "program_root": None,  # type: ignore[typeddict-item] # The launcher names one, in whichever way it starts a program.
     "history": False,
     "history_entries": None,
     "names": True,
@@ -31,22 +40,23 @@ _DEFAULTS = {
     "reads": False,
 }
 
-config = dict(_DEFAULTS)
+config: HookConfig = _DEFAULTS.copy()
 """The contents of hook.json over the defaults."""
 
-_after = {}
-_before = {}
-_finder = None
+_after: dict[str, list[Callable[[Any], object]]] = {}
+_before: dict[str, list[Callable[[], object]]] = {}
+_finder: _Finder | None = None
 _installed = False
-_moments = None
-_new_run = []
+_moments: Any = None
+_new_run: list[Callable[[], object]] = []
 
 
-def guarded(callback, *args):
+def guarded(callback: Callable[..., Any], *args: Any) -> Any:
     """Call and swallow: a fault of the hook must never become a fault of the program."""
     try:
         return callback(*args)
     except Exception:
+        # The callback may be any part of oomph, and the program goes on without it.
         if os.environ.get("OOMPH_HOOK_DEBUG"):
             import traceback
 
@@ -131,7 +141,7 @@ def _run_after(name, module):
         _finder._retire()
 
 
-def on_import(name, callback):
+def on_import(name: str, callback: Callable[[Any], object]) -> None:
     """Call `callback(module)` once, after the module called `name` has been executed.
 
     A module that is already there is handed over at once. Callbacks run in the order of registration, before the
@@ -145,7 +155,7 @@ def on_import(name, callback):
     _attach()
 
 
-def before_import(name, callback):
+def before_import(name: str, callback: Callable[[], object]) -> None:
     """Call `callback()` once, right before the module called `name` is looked for; at once if it is there already."""
     if name in sys.modules:
         guarded(callback)
@@ -166,12 +176,12 @@ def _attach():
         sys.meta_path.insert(0, _finder)
 
 
-def run_folder():
+def run_folder() -> str | None:
     """The run folder of this process, or None outside a run."""
     return os.environ.get(protocol.PATH_RUN_VARIABLE) or None
 
 
-def is_ours(folder):
+def is_ours(folder: str) -> bool:
     """Whether a run folder is this user's and nobody else's.
 
     A process may outlive its run, whose folder is removed then; others can make a folder of the same name anew.
@@ -184,10 +194,10 @@ def is_ours(folder):
     return is_folder and not found.st_mode & 0o077 and found.st_uid == os.geteuid()
 
 
-def on_virtual_card():
+def on_virtual_card() -> bool:
     """Whether the cards of this run are virtual: their books are in the run folder."""
     folder = run_folder()
-    return bool(folder) and os.path.exists(os.path.join(folder, protocol.PATH_LEDGER))
+    return folder is not None and os.path.exists(os.path.join(folder, protocol.PATH_LEDGER))
 
 
 class _Scanning:
@@ -198,7 +208,7 @@ class _Scanning:
     parse_float = float
     parse_int = int
     parse_constant = float
-    memo = {}
+    memo: dict[str, str] = {}
 
 
 def _parse(text):
@@ -207,7 +217,8 @@ def _parse(text):
     try:
         from _json import make_scanner
 
-        return make_scanner(_Scanning)(text, 0)[0]
+        # The scanner reads attributes only, so that a class does for the decoder that it wants.
+        return make_scanner(_Scanning)(text, 0)[0]  # type: ignore[arg-type]
     except (ImportError, TypeError, AttributeError):
         import json
 
@@ -235,7 +246,7 @@ def _refuse(folder, given):
 
 def _read_config(folder):
     """What the launcher wants of this process, or None where it must be left alone."""
-    result = dict(_DEFAULTS)
+    result: dict[str, Any] = {**_DEFAULTS}
     try:
         with open(os.path.join(folder, protocol.PATH_HOOK_CONFIG), "rb") as file:
             given = _parse(file.read().decode("utf-8"))
@@ -244,10 +255,11 @@ def _read_config(folder):
             return None
         for key, value in given.items():
             if key == "stop" and isinstance(value, dict):
-                result["stop"] = dict(_DEFAULTS["stop"], **value)
+                result["stop"] = {**_DEFAULTS["stop"], **value}
             else:
                 result[key] = value
     except Exception:
+        # A file that is missing or broken leaves the defaults. It never stops the program.
         pass
     # The name of the user's folder is not UTF-8. The launcher starts programs there.
     if result["program_root"] and "\ufffd" in result["program_root"]:
@@ -255,7 +267,7 @@ def _read_config(folder):
     return result
 
 
-def install():
+def install() -> None:
     """Attach the hook to this process according to $OOMPH_RUN/hook.json. Safe to call twice; never raises."""
     global config, _installed
     folder = run_folder()
@@ -312,21 +324,21 @@ def _install_frameworks():
     frameworks.install(config)
 
 
-def in_new_run(callback):
+def in_new_run(callback: Callable[[], object]) -> None:
     """Call `callback()` when this process, a child of the fork server, begins a run of its own."""
     _new_run.append(callback)
 
 
-def begin_again():
+def begin_again() -> None:
     """In a child of the fork server: take what the child's own run folder says for what this process was told.
 
     Libraries may have been imported, with the hook on them; nothing of the program has run and no card was used.
     """
     from oomph import record
 
-    folder = run_folder()
+    folder = os.environ[protocol.PATH_RUN_VARIABLE]
     # In place, because others hold it.
-    config.clear()
+    config.clear()  # type: ignore[attr-defined] # To a type checker it always has all keys.
     config.update(_read_config(folder) or _DEFAULTS)
     record.current().folder = folder
     if config["reads"]:
@@ -374,7 +386,7 @@ def _install_harmless(folder):
         from oomph import overlay
 
         overlay.install(folder, config.get("program_root"))
-        in_new_run(lambda: overlay.move(run_folder(), config.get("program_root")))
+        in_new_run(lambda: overlay.move(run_folder() or folder, config.get("program_root")))
     else:
         guarded(_install_renames)
     # What opens files by itself waits for its library; none of it is loaded before.
@@ -442,14 +454,15 @@ def _install_guard(torch, rec):
     from oomph import guard
 
     guard.install(torch, rec, config)
-    if config["guard"] is not None:
-        guarded(_open_door)
+    folder = run_folder()
+    if config["guard"] is not None and folder is not None:
+        guarded(_open_door, folder)
 
 
-def _open_door():
+def _open_door(folder):
     from oomph import door
 
-    door.install(run_folder())
+    door.install(folder)
 
 
 def _settle_vllm():

@@ -4,10 +4,16 @@ A dry run keeps on the host what the program keeps there. A machine with less me
 which says nothing of the GPU.
 """
 
+from __future__ import annotations
+
 import errno
 import re
 
 from oomph import sites
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._protocol import HookHostShortage
 
 #: What libraries say when the host refuses memory, with the number of bytes where they tell it.
 _WORDS = (
@@ -21,7 +27,7 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 _DEEPEST = 8
 
 
-def shortage(error):
+def shortage(error: BaseException | None) -> HookHostShortage | None:
     """What the host could not give, as the record has it; None where the error is another one."""
     for _ in range(_DEEPEST):
         if error is None:

@@ -1,5 +1,7 @@
 """Where the program `oomph` is."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
@@ -8,7 +10,7 @@ import sysconfig
 NAME = "oomph.exe" if os.name == "nt" else "oomph"
 
 
-def program():
+def program() -> str | None:
     """The program that was installed with this package; None where none was."""
     user = sysconfig.get_preferred_scheme("user") if hasattr(sysconfig, "get_preferred_scheme") else os.name + "_user"
     # `pip install --target FOLDER` puts programs next to the packages.
@@ -21,7 +23,7 @@ def program():
     return None
 
 
-def find():
+def find() -> str | None:
     """The program `oomph`: the one that was named, the one of this Python, or one on PATH; None where there is none."""
     named = os.environ.get("OOMPH_BIN")
     if named and os.access(named, os.X_OK):

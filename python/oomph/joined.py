@@ -4,13 +4,19 @@ What an evaluation gathers on the host came from the card by copies that moved n
 touched. A copy of them all would ask for as much host memory as the real thing, which the machine may not have.
 """
 
+from __future__ import annotations
+
 import functools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Library
 
 LARGE_BYTES = 64 << 20
 """An array of fewer bytes is joined as ever."""
 
 
-def install(numpy):
+def install(numpy: Library) -> None:
     """Wrap `numpy.concatenate`."""
     from oomph.values.memory import copy_present
 

@@ -4,6 +4,8 @@ It is the observer of `oomph run` without the command around it: the same signs,
 `oomph explain`. In a program that runs under oomph already, there is nothing to start.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -16,40 +18,47 @@ from oomph import _protocol as protocol
 from oomph import hook, installed
 from oomph.signs import size
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Literal
+
 _RECORDS = ("off", "light", "full")
 
 _RING = 100000
 """Events that PyTorch's recording keeps per card, as in `oomph run`."""
 
-_current = None
+_current: Watch | None = None
 """The watch of this process: it has one record."""
 
 
 class Watch:
     """Watches the memory of this process until `stop()`, or the end of the `with` block or of the process."""
 
-    def __init__(self, record="light", keep="oomph-run", quiet=False):
+    def __init__(self, record: str = "light", keep: str = "oomph-run", quiet: bool = False) -> None:
         if record not in _RECORDS:
             raise ValueError("record is %r; it may be 'off', 'light' or 'full'" % (record,))
         self.record = record
         self.keep = keep
         self.quiet = quiet
-        self.folder = None
-        self.recording = None
+        self.folder: str | None = None
+        self.recording: str | None = None
         """Where the recording of a death is, once there was one."""
-        self._lock = None
-        self._explained = set()
+        self._lock: int | None = None
+        self._explained: set[int] = set()
 
-    def __enter__(self):
+    def __enter__(self) -> Watch:
         return self.start()
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
         if error is not None:
             self.explain(error)
         self.stop()
         return False
 
-    def start(self):
+    def start(self) -> Watch:
         """Begin to watch; at once if CUDA is in use, else from its first use on."""
         global _current
         if hook._installed:
@@ -88,7 +97,7 @@ class Watch:
         self._hear_the_end()
         return self
 
-    def stop(self):
+    def stop(self) -> None:
         """Stop the recording and the warnings. What was counted stays for `oomph.report()`."""
         if self.folder is None:
             return
@@ -104,9 +113,10 @@ class Watch:
         record.current().folder = os.devnull
         shutil.rmtree(self.folder, True)
         self.folder = None
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
 
-    def explain(self, error):
+    def explain(self, error: BaseException) -> None:
         """After an out-of-memory error: keep the recording, and say whose the memory was."""
         torch = sys.modules.get("torch")
         if self.folder is None or torch is None or id(error) in self._explained:
@@ -127,6 +137,8 @@ class Watch:
 
     def _kept(self):
         """Copy what the hook left of the death to where it stays."""
+        if self.folder is None:
+            return None
         beside = os.path.join(self.folder, protocol.PATH_HOOK, str(os.getpid()))
         if not os.path.exists(beside + protocol.PATH_SNAPSHOT_END):
             return None
@@ -151,7 +163,7 @@ class Watch:
         atexit.register(self.stop)
 
 
-def watch(record="light", keep="oomph-run", quiet=False):
+def watch(record: str = "light", keep: str = "oomph-run", quiet: bool = False) -> Watch:
     """Watch the memory of this process: `with oomph.watch():`, or `oomph.watch().start()`.
 
     It warns once when what is held grows with each step or the allocator runs short, with a forecast; and after an
@@ -164,7 +176,7 @@ def watch(record="light", keep="oomph-run", quiet=False):
 class Report(dict):
     """What the cards hold now, as `oomph.report()` gives it; printed, it is a few lines for people."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = []
         for card in self["devices"]:
             lines.append("GPU %d, %s: %s of %s free" % (
@@ -182,7 +194,7 @@ class Report(dict):
         return "\n".join(lines) or "no GPU is in use yet"
 
 
-def report():
+def report() -> Report:
     """What the cards hold now: of each the card, this process, and PyTorch, in bytes; None where a figure is not to be had."""
     found = _seen()
     if found["devices"]:
@@ -192,7 +204,7 @@ def report():
     return found
 
 
-def scalars():
+def scalars() -> dict[str, float]:
     """The figures of `report()` for a logger: names as `oomph/allocated_gib/0`, values in GiB."""
     figures = {}
     for card in _seen()["devices"]:

@@ -4,33 +4,44 @@ Attributes may be code of the program's own that raises whatever it likes, and a
 stand for alive.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+    from typing import Any
+
+    from typing_extensions import TypeGuard
 
 _OPTIMIZED = 1
 """The flag of code whose names are not kept in a dictionary."""
 _READERS = frozenset(("locals", "vars", "eval", "exec", "dir"))
 
 
-def attribute(thing, name, default=None):
+def attribute(thing: object, name: str, default: Any = None) -> Any:
     """An attribute of an object; `default` where it has none, or where asking for it raises."""
     try:
         return getattr(thing, name, default)
     except Exception:
+        # A property may be code of the program's own.
         return default
 
 
-def is_mapping(thing):
+def is_mapping(thing: object) -> TypeGuard[Mapping[Any, Any]]:
     """Whether an object has values by names. An object that only has a method `items` may mean something else by it."""
     return isinstance(thing, Mapping)
 
 
-def has_own_names(code):
+def has_own_names(code: CodeType) -> bool:
     """Whether code is that of a function, whose variables are its own; a module's are its globals."""
     return bool(code.co_flags & _OPTIMIZED)
 
 
-def with_locals(frame, look):
+def with_locals(frame: FrameType, look: Callable[[dict[str, Any]], Any]) -> Any:
     """Call `look` with the variables of a frame by their names, and give what it returns; None where they cannot be had."""
     code = frame.f_code
     if not has_own_names(code):

@@ -4,6 +4,8 @@ The kernel runs nothing of the cell and takes no GPU: the cells that it ran befo
 `oomph dry-run -- python -m oomph.cells`.
 """
 
+from __future__ import annotations
+
 import ast
 import atexit
 import functools
@@ -19,6 +21,10 @@ import tempfile
 
 from oomph import installed
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 USAGE = """%%dry_run [--needed] [OPTIONS]: run this cell, after those that were run before it, on a virtual card.
 
     %%dry_run --gpu rtx-3060
@@ -32,7 +38,7 @@ _SETUP = re.compile(r"^\s*[!%]\s*(pip|conda|mamba|uv)\b|^\s*%(load_ext|reload_ex
 _OURS = re.compile(r"^\s*%{1,2}dry_run\b|\bdry_run_report\b")
 
 
-def register(shell):
+def register(shell: Any) -> None:
     """Give a shell the magic."""
     failed = set()
 
@@ -44,7 +50,7 @@ def register(shell):
     shell.register_magic_function(lambda line, cell=None: dry_run(shell, failed, line, cell), "line_cell", "dry_run")
 
 
-def dry_run(shell, failed, line, cell):
+def dry_run(shell: Any, failed: set[int], line: str, cell: str | None) -> None:
     """Run a cell, with those before it, on a virtual card, and show the answer."""
     words = shlex.split(line)
     if cell is None or "--help" in words or "-h" in words:
@@ -75,15 +81,15 @@ def dry_run(shell, failed, line, cell):
         shell.user_ns.pop("dry_run_report", None)
 
 
-@functools.lru_cache(maxsize=None)
-def folder():
+@functools.cache
+def folder() -> str:
     """A folder for the files of this kernel, removed with it."""
     path = tempfile.mkdtemp(prefix="oomph-cells-")
     atexit.register(shutil.rmtree, path, True)
     return path
 
 
-def run(command):
+def run(command: list[str]) -> None:
     """Run a command and show what it writes, as it comes. An interrupt of the kernel is one of the command."""
     environment = dict(os.environ, PYTHONUNBUFFERED="1", NO_COLOR="1", COLUMNS="100")
     environment.setdefault("LC_ALL", "C.UTF-8")
@@ -100,7 +106,7 @@ def run(command):
     try:
         while True:
             try:
-                for text in process.stdout:
+                for text in process.stdout or ():
                     print(text, end="")
                 break
             except KeyboardInterrupt:
@@ -111,10 +117,11 @@ def run(command):
         if process.poll() is None:
             process.terminate()
             process.wait()
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
-def earlier_cells(history, failed):
+def earlier_cells(history: list[str], failed: set[int]) -> list[dict[str, Any]]:
     """The cells of a kernel's history, which begins with none, without what only prepares the kernel and what failed."""
     cells = []
     for number, source in enumerate(history):
@@ -126,14 +133,14 @@ def earlier_cells(history, failed):
     return cells
 
 
-def program_of(source):
+def program_of(source: str) -> str:
     """A cell without the lines that prepare the kernel; nothing of one that was a dry run or looks at the answer of one."""
     if _OURS.search(source):
         return ""
     return "\n".join(line for line in source.split("\n") if not _SETUP.match(line))
 
 
-def needed_by(cell, before):
+def needed_by(cell: str, before: list[str]) -> list[int]:
     """Which of the cells before (by place, in order) this one needs, by the names that they use and change."""
     wanted = _Names.of(cell)
     if wanted is None:

@@ -4,16 +4,24 @@ PyTorch keeps one peak since the last reset. To know the peak of an interval the
 ends, and whoever asks through torch is given the larger of the present peak and those before our own resets.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from oomph._types import Torch
+
 _BYTES = ("reserved_bytes", "allocated_bytes")
 
 
 class Window:
     """The peaks of an interval: {device: [reserved, allocated]}, in bytes."""
 
-    def __init__(self):
-        self.peaks = {}
+    def __init__(self) -> None:
+        self.peaks: dict[int, list[int]] = {}
 
-    def fold(self, device, reserved, allocated):
+    def fold(self, device: int, reserved: int, allocated: int) -> None:
         """Count what was reached on a device."""
         known = self.peaks.get(device)
         if known is None:
@@ -24,7 +32,7 @@ class Window:
             if allocated > known[1]:
                 known[1] = allocated
 
-    def clear(self):
+    def clear(self) -> None:
         """Begin anew."""
         self.peaks = {}
 
@@ -32,7 +40,7 @@ class Window:
 class Meter:
     """Reads the allocator's counters of the devices that are in use."""
 
-    def __init__(self, torch, usable):
+    def __init__(self, torch: Torch, usable: Callable[[], bool]) -> None:
         self.torch = torch
         self.usable = usable
         """Says whether CUDA is initialised in this process."""
@@ -40,12 +48,12 @@ class Meter:
         self._native = torch._C
         self._stats = torch._C._cuda_memoryStats
         self._reset = torch._C._cuda_resetPeakMemoryStats
-        self._kept = {}
+        self._kept: dict[int, dict[str, dict[str, int]]] = {}
         """The peaks before our own resets since the program's last: {device: {statistic: {pool: bytes}}}."""
-        self._used = set()
-        self._windows = []
+        self._used: set[int] = set()
+        self._windows: list[Window] = []
 
-    def attach(self):
+    def attach(self) -> None:
         """Put the program's view over torch's own functions."""
         native = self._native
         native._cuda_memoryStats = self._seen_by_program
@@ -60,7 +68,7 @@ class Meter:
                     entry["peak"] = peak
         return stats
 
-    def program_resets(self, device=None):
+    def program_resets(self, device: int | None = None) -> None:
         """The program resets its peaks: fold the present ones, and forget those that were kept."""
         self.read(reset=False)
         if device is None:
@@ -68,19 +76,19 @@ class Meter:
         else:
             self._kept.pop(device, None)
 
-    def open(self):
+    def open(self) -> Window:
         """A window that sees all that is read from now on."""
         window = Window()
         self._windows.append(window)
         return window
 
-    def close(self, window):
+    def close(self, window: Window) -> None:
         """The window need see no more."""
         self._windows.remove(window)
 
-    def read(self, reset=True):
+    def read(self, reset: bool = True) -> dict[int, tuple[int, int]]:
         """Fold the present peaks into all windows; give {device: (reserved now, allocated now)}."""
-        now = {}
+        now: dict[int, tuple[int, int]] = {}
         if not self.on or not self.usable():
             return now
         self._used.add(self._native._cuda_getDevice())

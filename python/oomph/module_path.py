@@ -3,9 +3,17 @@
 Only frames of PyTorch's own `Module.__call__` are read.
 """
 
+from __future__ import annotations
+
 import gc
 
 from oomph.looking import with_locals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from oomph._types import Model
 
 _CALLS = ("_call_impl", "_wrapped_call_impl", "_slow_forward")
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule", "DeepSpeedEngine")
@@ -17,23 +25,23 @@ _searches = 0
 class Called:
     """The innermost module of a stack and the model that it belongs to. It holds both: let go of it soon."""
 
-    def __init__(self, inner, root):
+    def __init__(self, inner: Model, root: Model) -> None:
         self.inner = inner
         self.root = root
 
     @property
-    def training(self):
+    def training(self) -> bool:
         """Whether the model is in training mode."""
         return bool(getattr(self.root, "training", False))
 
-    def names(self):
+    def names(self) -> tuple[str | None, str]:
         """The module's path in its model, or None for the model itself, and the class of the model."""
         root = bare(self.root)
         path = path_in(root, self.inner)
         return path or None, type(root).__name__
 
 
-def called(frame):
+def called(frame: FrameType | None) -> Called | None:
     """The modules whose calls are on the stack that ends in `frame`, as a `Called`; None where there is none."""
     inner = root = None
     while frame is not None:
@@ -47,7 +55,7 @@ def called(frame):
     return None if inner is None else Called(inner, root)
 
 
-def of_recomputation(found):
+def of_recomputation(found: Called | None) -> Called | None:
     """The same with the model that the outermost module is a part of: backward calls a layer again by itself.
 
     Every object of the process is looked at, so this is done for the first few errors of a process only.
@@ -59,7 +67,8 @@ def of_recomputation(found):
     kind = _module_class(type(found.root))
     if kind is None:
         return found
-    parents, models = set(), []
+    parents: set[int] = set()
+    models = []
     for thing in gc.get_objects():
         if issubclass(type(thing), kind):
             models.append(thing)
@@ -70,14 +79,14 @@ def of_recomputation(found):
     return found
 
 
-def bare(module):
+def bare(module: Model) -> Model:
     """A module without the wrappers that data parallelism and the compiler put around it."""
     while type(module).__name__ in _WRAPPERS and len(module._modules) == 1:
         module = next(iter(module._modules.values()))
     return module
 
 
-def path_in(root, module):
+def path_in(root: Model, module: Model) -> str:
     """The name of a module below a root; empty for the root itself and for what is not below it."""
     for path, member in root.named_modules():
         if member is module:

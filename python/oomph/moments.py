@@ -4,6 +4,8 @@ Each moment is watched only once somebody asks for it, by one change to the libr
 watched for remedies only, since every call of a module pays for it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import sys
@@ -12,55 +14,66 @@ import threading
 from oomph import hook
 from oomph.quiet import Quiet
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._types import Loader, Model, Optimizer, Pipeline, Torch
+    from oomph.record import Record
+
 
 class Moments:
     """Watches a program. Callbacks run in the order in which they were given."""
 
-    def __init__(self, torch, record):
+    def __init__(self, torch: Torch, record: Record) -> None:
         self.torch = torch
         self.record = record
         self.quiet = Quiet(torch)
         self._local = threading.local()
-        self._before_model = []
-        self._around_model = []
-        self._after_model = []
-        self._before_move = []
-        self._arguments = []
-        self._trainers = []
-        self._optimizers = []
-        self._parameters = []
-        self._steps = []
-        self._backward = []
-        self._pretrained = []
-        self._pipelines = []
-        self._pipeline_calls = []
-        self._batches = []
+        self._before_model: list[Callable[..., Any]] = []
+        self._around_model: list[Callable[..., Any]] = []
+        self._after_model: list[Callable[..., Any]] = []
+        self._before_move: list[Callable[..., Any]] = []
+        self._arguments: list[Callable[..., Any]] = []
+        self._trainers: list[tuple[Callable[..., Any] | None, Callable[..., Any] | None]] = []
+        self._optimizers: list[Callable[..., Any]] = []
+        self._parameters: list[Callable[..., Any]] = []
+        self._steps: list[Callable[..., Any]] = []
+        self._backward: list[Callable[..., Any]] = []
+        self._pretrained: list[tuple[Callable[..., Any] | None, Callable[..., Any] | None]] = []
+        self._pipelines: list[Callable[..., Any]] = []
+        self._pipeline_calls: list[Callable[..., Any]] = []
+        self._batches: list[Callable[..., Any]] = []
         self.trainer_seen = False
         """The program trains with the Trainer of transformers, which has arguments for most remedies."""
 
     @property
-    def steps_seen(self):
+    def steps_seen(self) -> int:
         """How many optimizer steps the program has made."""
         return self.record.steps
 
     # -- calls of the models that the program itself calls ------------------------------------------------------
 
-    def before_model(self, callback):
+    def before_model(
+        self,
+        callback: Callable[[Model, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None],
+    ) -> None:
         """`callback(model, args, kwargs)` before such a call; it may give other (args, kwargs)."""
         self._watch_models()
         self._before_model.append(callback)
 
-    def around_model(self, factory):
+    def around_model(self, factory: Callable[[Model], Any]) -> None:
         """`factory(model)` gives a context manager to run the call in, or None."""
         self._watch_models()
         self._around_model.append(factory)
 
-    def after_model(self, callback):
+    def after_model(self, callback: Callable[[Model, Any], Any]) -> None:
         """`callback(model, result)` after such a call that succeeded; it may give another result."""
         self._watch_models()
         self._after_model.append(callback)
 
-    def in_backward(self):
+    def in_backward(self) -> bool:
         """Say whether this thread is inside a backward pass, where calls of modules are recomputations."""
         task = getattr(self.torch._C, "_current_graph_task_id", None)
         return task is not None and task() != -1
@@ -80,7 +93,7 @@ class Moments:
             return outermost(original, self, args, kwargs)
 
         functools.update_wrapper(__call__, original)
-        __call__._oomph_remedies = True
+        __call__._oomph_remedies = True  # type: ignore[attr-defined]
         module.__call__ = __call__
 
     def _outermost(self, original, model, args, kwargs):
@@ -109,7 +122,7 @@ class Moments:
 
     # -- moves to a card ---------------------------------------------------------------------------------------
 
-    def before_move(self, callback):
+    def before_move(self, callback: Callable[[Model], object]) -> None:
         """`callback(model)` before `model.to(...)` or `model.cuda()` brings it to a card."""
         if not self._before_move:
             self._watch_moves()
@@ -140,7 +153,7 @@ class Moments:
 
     # -- the Trainer of transformers ---------------------------------------------------------------------------
 
-    def on_arguments(self, callback):
+    def on_arguments(self, callback: Callable[[Any], object]) -> None:
         """`callback(arguments)` when TrainingArguments are made, before the library looks at what was given."""
         if not self._arguments:
             hook.on_import("transformers.training_args", self._watch_arguments)
@@ -160,7 +173,9 @@ class Moments:
 
         cls.__post_init__ = __post_init__
 
-    def on_trainer(self, before=None, after=None):
+    def on_trainer(
+        self, before: Callable[[dict[str, Any]], object] | None = None, after: Callable[[Any], object] | None = None
+    ) -> None:
         """`before(kwargs)` and `after(trainer)` when a Trainer is made; kwargs are those of its `__init__`, by name."""
         if not self._trainers:
             hook.on_import("transformers.trainer", self._watch_trainers)
@@ -190,12 +205,12 @@ class Moments:
 
     # -- optimizers and backward passes ------------------------------------------------------------------------
 
-    def on_optimizer(self, callback):
+    def on_optimizer(self, callback: Callable[[Optimizer], object]) -> None:
         """`callback(optimizer)` when an optimizer has been made."""
         self._watch_optimizers()
         self._optimizers.append(callback)
 
-    def before_optimizer(self, callback):
+    def before_optimizer(self, callback: Callable[[list[Any]], list[Any] | None]) -> None:
         """`callback(parameters)` before an optimizer is made of a list; it may give another list."""
         self._watch_optimizers()
         self._parameters.append(callback)
@@ -221,7 +236,7 @@ class Moments:
 
         base.__init__ = __init__
 
-    def on_step(self, callback):
+    def on_step(self, callback: Callable[[Optimizer], object]) -> None:
         """`callback(optimizer)` after each step of an optimizer."""
         if not self._steps:
             register = getattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook", None)
@@ -235,7 +250,7 @@ class Moments:
                 register(self.quiet.skip(oomph_step))
         self._steps.append(callback)
 
-    def on_backward(self, callback):
+    def on_backward(self, callback: Callable[[], object]) -> None:
         """`callback()` before a backward pass that the program starts."""
         if not self._backward:
             autograd = self.torch.autograd
@@ -258,7 +273,11 @@ class Moments:
 
     # -- from_pretrained, pipelines ----------------------------------------------------------------------------
 
-    def on_pretrained(self, before=None, after=None):
+    def on_pretrained(
+        self,
+        before: Callable[[type, dict[str, Any]], object] | None = None,
+        after: Callable[[Model, dict[str, Any]], Model | None] | None = None,
+    ) -> None:
         """`before(cls, kwargs)` and `after(model, kwargs)` when a model of transformers or diffusers is loaded by name.
 
         `after` may give another model in place of the one that was loaded.
@@ -286,7 +305,7 @@ class Moments:
 
         base.from_pretrained = classmethod(from_pretrained)
 
-    def on_pipeline(self, callback):
+    def on_pipeline(self, callback: Callable[[Pipeline], object]) -> None:
         """`callback(pipeline)` when a pipeline of diffusers has its components."""
         if not self._pipelines:
             hook.on_import("diffusers.pipelines.pipeline_utils", self._watch_pipelines)
@@ -305,7 +324,7 @@ class Moments:
 
         cls.register_modules = register_modules
 
-    def on_pipeline_call(self, callback):
+    def on_pipeline_call(self, callback: Callable[[Pipeline, tuple[Any, ...], dict[str, Any]], object]) -> None:
         """`callback(pipeline, args, kwargs)` before a pipeline of diffusers is called."""
         if not self._pipeline_calls:
             self.on_pipeline(self._watch_calls_of)
@@ -324,12 +343,12 @@ class Moments:
                 callback(self, args, kwargs)
             return original(self, *args, **kwargs)
 
-        __call__._oomph_watched = True
+        __call__._oomph_watched = True  # type: ignore[attr-defined]
         cls.__call__ = __call__
 
     # -- data --------------------------------------------------------------------------------------------------
 
-    def on_first_batch(self, callback):
+    def on_first_batch(self, callback: Callable[[Loader, Any], object]) -> None:
         """`callback(loader, batch)` when a pass over a DataLoader gives its first batch."""
         if not self._batches:
             hook.on_import("torch.utils.data.dataloader", self._watch_loaders)
@@ -357,10 +376,11 @@ class Moments:
         iterator.__init__, iterator.__next__ = __init__, __next__
 
 
-def goes_to_a_card(parse, args, kwargs):
+def goes_to_a_card(parse: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Say whether the arguments of `Module.to` name a CUDA device."""
     try:
         device = parse(*args, **kwargs)[0]
     except Exception:
+        # The parser is torch's own and refuses arguments in its own ways; the call itself raises then.
         return False
     return device is not None and device.type == "cuda"

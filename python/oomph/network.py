@@ -9,16 +9,22 @@ Not stopped are programs that are not Python, Python without this hook (`-I`, `-
 with an HTTP client of their own (gRPC, curl, Rust's); `--network none` stops those as well.
 """
 
+from __future__ import annotations
+
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _BODY = b"{}"
 _READING = ("GET", "HEAD")
 _LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
 _MOST_NAMED = 20
-_named = set()
+_named: set[str] = set()
 
 
-def install():
+def install() -> None:
     """Wait for every client."""
     from oomph.hook import on_import
 
@@ -179,7 +185,7 @@ def _urllib(module):
 
         headers = Message()
         headers["Content-Type"], headers["Content-Length"] = "application/json", str(len(_BODY))
-        answer = addinfourl(BytesIO(_BODY), headers, request.full_url, 200)
+        answer: Any = addinfourl(BytesIO(_BODY), headers, request.full_url, 200)
         answer.msg = answer.reason = "OK"
         return answer
 

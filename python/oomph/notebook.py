@@ -6,13 +6,19 @@ A kernel that went away would be an error to whatever runs the notebook (`jupyte
 the run would count as failed.
 """
 
+from __future__ import annotations
+
 import re
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _CELL = re.compile(r"<ipython-input-(\d+)-|/ipykernel_\d+/\d+\.py$")
 
 
-def cell_of(filename):
+def cell_of(filename: str) -> int | None:
     """The number of the cell that code of this file was typed into, as in `In [5]`; None for what is no cell.
 
     IPython itself knows it; an old IPython has it in the name of the file, and ipykernel a temporary file for each cell.
@@ -20,18 +26,19 @@ def cell_of(filename):
     found = _CELL.search(filename)
     if found is None:
         return None
-    shell = sys.modules.get("IPython.core.interactiveshell")
+    shell: Any = sys.modules.get("IPython.core.interactiveshell")
     try:
         compiler = shell.InteractiveShell.instance().compile if shell.InteractiveShell.initialized() else None
         number = getattr(compiler, "_filename_map", {}).get(filename)
     except Exception:
+        # IPython's inner names change with its versions.
         number = None
     if number is None and found.group(1):
         number = found.group(1)
     return int(number) if number else None
 
 
-def line_of(filename, line):
+def line_of(filename: str, line: int) -> str | None:
     """The text of a line of a cell, which is in no file; None where it is not known."""
     import linecache
 
@@ -45,7 +52,7 @@ class PeakSeen(BaseException):
 _stopped = False
 
 
-def running():
+def running() -> bool:
     """Whether this process is a kernel that executes cells."""
     shell = sys.modules.get("IPython.core.interactiveshell")
     if shell is None or "ipykernel" not in sys.modules or not shell.InteractiveShell.initialized():
@@ -53,14 +60,14 @@ def running():
     return getattr(shell.InteractiveShell.instance(), "kernel", None) is not None
 
 
-def leave():
+def leave() -> NoReturn:
     """End the present cell as a success, and all that follow before they begin."""
     global _stopped
     _stopped = True
     raise PeakSeen
 
 
-def install(shell):
+def install(shell: Any) -> None:
     """Attach to IPython's `InteractiveShell`."""
     original = shell.run_code
 

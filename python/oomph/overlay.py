@@ -12,12 +12,20 @@ absolute path with symbolic links resolved through the union.
 `savers` translates the paths of a compiled library, and where `commands` stands in for a command of the shell.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
 
 from oomph import _protocol as protocol
 from oomph.places import Places
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from oomph._types import AnyPath
 
 _LINK = "/proc/oomph-lower"
 """Target prefix of a symbolic link in the upper tree that stands for a real file, moved or linked but not copied."""
@@ -42,11 +50,11 @@ _copymode = os.chmod
 
 UPPER, LOWER, NOTHING = "upper", "lower", "nothing"
 
-state = None
+state: Overlay | None = None
 """The overlay of this process, or None when writes are allowed."""
 
 
-def fail(number, path, other=None):
+def fail(number: int, path: AnyPath, other: AnyPath | None = None) -> NoReturn:
     """Raise the OSError that the kernel would have given for this path."""
     if other is None:
         raise OSError(number, os.strerror(number), path)
@@ -56,7 +64,7 @@ def fail(number, path, other=None):
 class Overlay:
     """The union as one process sees it."""
 
-    def __init__(self, run_folder, program_root=None):
+    def __init__(self, run_folder: str, program_root: str | None = None) -> None:
         import mmap
 
         self.root = os.path.join(os.path.realpath(run_folder), protocol.PATH_SCRATCH)
@@ -75,14 +83,14 @@ class Overlay:
             _close(counter)
         self._seen = bytes(8)
         self._offset = 0
-        self.hidden = set()
-        self.touched = set()
+        self.hidden: set[str] = set()
+        self.touched: set[str] = set()
         """Keys of directories of which the upper tree holds entries that the lower one lacks or that replace them."""
-        self._real_directories = {}
+        self._real_directories: dict[str, str] = {}
 
     # -- state shared by the processes of the run --------------------------------------------------------------
 
-    def dirty(self):
+    def dirty(self) -> bool:
         """Say whether anything at all has been redirected; takes in what other processes did. No system call."""
         if self._page[:] != self._seen:
             self._refresh()
@@ -121,24 +129,24 @@ class Overlay:
         self._page[:] = size.to_bytes(8, "little")
         self._refresh()
 
-    def hide(self, key):
+    def hide(self, key: str) -> None:
         """From now on the lower entry of `key` does not exist."""
         self.dirty()
         if not self.is_hidden(key):
             self._note(b"-", key)
 
-    def touch(self, directory):
+    def touch(self, directory: str) -> None:
         """The upper tree holds an entry of this directory."""
         if directory not in self.touched:
             self._note(b"+", directory)
 
     # -- paths -------------------------------------------------------------------------------------------------
 
-    def upper(self, key):
+    def upper(self, key: str) -> str:
         """Where the upper entry of `key` lies."""
         return self.root + key
 
-    def logical(self, path):
+    def logical(self, path: str) -> str:
         """Turn a path inside the scratch folder back into the path that it stands for."""
         if path.startswith(self.root):
             rest = path[len(self.root) :]
@@ -146,7 +154,7 @@ class Overlay:
                 return rest or "/"
         return path
 
-    def absolute(self, path, dir_fd=None):
+    def absolute(self, path: AnyPath, dir_fd: int | None = None) -> str:
         """The absolute form of a path as the program means it; links are not resolved."""
         path = os.fspath(path)
         if isinstance(path, bytes):
@@ -158,7 +166,7 @@ class Overlay:
             path = base + "/" + path
         return path
 
-    def key(self, path, dir_fd=None, follow=True):
+    def key(self, path: AnyPath, dir_fd: int | None = None, follow: bool = True) -> str:
         """Resolve a path to its key. The last component is resolved too when `follow` is set.
 
         A trailing part that does not exist stays as it is, as in os.path.realpath.
@@ -218,7 +226,7 @@ class Overlay:
             return None
         return target
 
-    def is_hidden(self, key):
+    def is_hidden(self, key: str) -> bool:
         """Say whether the lower entry of `key`, or a directory above it, was removed by the run."""
         hidden = self.hidden
         if not hidden:
@@ -230,7 +238,7 @@ class Overlay:
             key = key[:cut]
         return True
 
-    def find(self, key):
+    def find(self, key: str) -> tuple[str, str, os.stat_result | None]:
         """Look one entry up, not following it: (UPPER, LOWER or NOTHING, real path, its lstat or None).
 
         A directory that exists in both trees counts as the lower one.
@@ -262,18 +270,18 @@ class Overlay:
                 pass
         return NOTHING, self.root + key, None
 
-    def is_directory(self, key):
+    def is_directory(self, key: str) -> bool:
         """Say whether `key` is a directory in the union."""
         info = self.find(key)[2]
         return info is not None and stat.S_ISDIR(info.st_mode)
 
-    def exists(self, key):
+    def exists(self, key: str) -> bool:
         """Say whether `key` names anything in the union."""
         return self.find(key)[2] is not None
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def readable(self, path, dir_fd=None, follow=True):
+    def readable(self, path: Any, dir_fd: int | None = None, follow: bool = True) -> str | None:
         """The real path to read instead of `path`, or None when `path` itself is right.
 
         Only called when the overlay is dirty.
@@ -303,13 +311,13 @@ class Overlay:
             return None if dir_fd is None and os.fspath(path)[:1] in ("/", b"/") and key == path else key
         return real
 
-    def names(self, key):
+    def names(self, key: str) -> list[str] | None:
         """The names in a directory of the union, or None when the lower tree alone is right."""
         hidden = self.is_hidden(key)
         if key not in self.touched and not hidden:
             if not self.hidden or not any(gone.startswith(key.rstrip("/") + "/") for gone in self.hidden):
                 return None
-        result = {}
+        result: dict[str, None] = {}
         if not hidden:
             try:
                 for name in _listdir(key):
@@ -329,7 +337,7 @@ class Overlay:
 
     # -- writing -----------------------------------------------------------------------------------------------
 
-    def parent_of(self, key, shown):
+    def parent_of(self, key: str, shown: AnyPath) -> str:
         """Make sure that the parent of `key` is a directory of the union; give it."""
         parent = key[: key.rfind("/")] or "/"
         info = self.find(parent)[2]
@@ -339,13 +347,13 @@ class Overlay:
             fail(errno.ENOTDIR, shown)
         return parent
 
-    def prepare(self, key, shown):
+    def prepare(self, key: str, shown: AnyPath) -> tuple[str, str]:
         """Make the upper parent of `key` and note that it has an entry there; give the upper path."""
         parent = self.parent_of(key, shown)
         os_makedirs(self.root + parent)
         return self.root + key, parent
 
-    def writable(self, key, shown, content=True):
+    def writable(self, key: str, shown: AnyPath, content: bool = True) -> str:
         """Bring the upper entry of `key` into being, with the lower content unless it is about to be replaced.
 
         Gives the upper path. Two processes that copy at the same time end up with one and the same file.
@@ -378,7 +386,7 @@ class Overlay:
             _close(out)
 
     @staticmethod
-    def fill(source, out, info):
+    def fill(source: str, out: int, info: os.stat_result) -> None:
         """Write the content of a file, whose status is `info`, to an empty file that is open; holes stay holes."""
         taken = _open(source, os.O_RDONLY)
         try:
@@ -396,7 +404,7 @@ class Overlay:
         finally:
             _close(taken)
 
-    def remove(self, key):
+    def remove(self, key: str) -> None:
         """Remove what `find` sees at `key` (not a directory's contents) from the union."""
         self._drop_upper(key)
         if not self.is_hidden(key):
@@ -419,7 +427,7 @@ class Overlay:
         else:
             _unlink(upper)
 
-    def reference(self, key, real, shown):
+    def reference(self, key: str, real: str, shown: AnyPath) -> None:
         """Let `key` stand for the real file `real` without copying it; it is copied when it is written to."""
         upper, parent = self.prepare(key, shown)
         try:
@@ -429,9 +437,11 @@ class Overlay:
         _symlink(_LINK + real, upper)
         self.touch(parent)
 
-    def transplant(self, source, target, shown):
+    def transplant(self, source: str, target: str, shown: AnyPath) -> None:
         """Make `target` what `source` is now, through the whole tree below it, leaving `source` alone."""
         where, real, info = self.find(source)
+        if info is None:
+            fail(errno.ENOENT, source)
         if stat.S_ISDIR(info.st_mode):
             self.make_directory(target, shown, stat.S_IMODE(info.st_mode) | 0o700)
             names = self.names(source)
@@ -451,7 +461,7 @@ class Overlay:
                 self._copy(real, upper, info)
             self.touch(parent)
 
-    def make_directory(self, key, shown, mode=0o777):
+    def make_directory(self, key: str, shown: AnyPath, mode: int = 0o777) -> None:
         """Make an empty directory in the upper tree."""
         upper, parent = self.prepare(key, shown)
         try:
@@ -461,7 +471,7 @@ class Overlay:
         self.touch(parent)
 
 
-def os_makedirs(path):
+def os_makedirs(path: str) -> None:
     """os.makedirs with the original functions, for folders inside the scratch folder."""
     try:
         _mkdir(path, 0o777)
@@ -475,7 +485,7 @@ def os_makedirs(path):
             pass
 
 
-def install(run_folder, program_root=None):
+def install(run_folder: str, program_root: str | None = None) -> None:
     """Put the overlay under this process's file functions."""
     global state
     if os.name != "posix" or state is not None:
@@ -488,13 +498,13 @@ def install(run_folder, program_root=None):
     commands.install(made)
 
 
-def move(run_folder, program_root=None):
+def move(run_folder: str, program_root: str | None = None) -> None:
     """Begin with an empty overlay in another run folder; what wraps the file functions stays."""
     if state is not None:
-        state.__init__(run_folder, program_root)
+        state.__init__(run_folder, program_root)  # type: ignore[misc] # It has no subclass.
 
 
-def real_path(path, writing=False):
+def real_path(path: Any, writing: bool = False) -> Any:
     """Translate a path for a library that opens files by itself: where to read it, or where to write it.
 
     Gives `path` unchanged when there is nothing to translate. With `writing` the parent is made ready in the scratch

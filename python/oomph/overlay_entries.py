@@ -1,6 +1,17 @@
 """Small objects that the overlay hands out: entries of merged directories, and errors that show the right path."""
 
+from __future__ import annotations
+
 import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from os import stat_result
+    from types import TracebackType
+    from typing import Literal
+
+    from oomph._types import AnyPath
 
 
 class Shown:
@@ -8,13 +19,15 @@ class Shown:
 
     __slots__ = ("path", "path2")
 
-    def __init__(self, path, path2=None):
+    def __init__(self, path: AnyPath, path2: AnyPath | None = None) -> None:
         self.path, self.path2 = path, path2
 
-    def __enter__(self):
+    def __enter__(self) -> Shown:
         return self
 
-    def __exit__(self, kind, error, tb):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> Literal[False]:
         if isinstance(error, OSError) and error.filename is not None:
             error.filename = self.path
             if error.filename2 is not None:
@@ -27,29 +40,36 @@ class Entry:
 
     __slots__ = ("name", "path", "_real", "_lstat", "_stat", "_follow")
 
-    def __init__(self, name, path, real, info, follow):
+    def __init__(
+        self,
+        name: str | bytes,
+        path: str | bytes,
+        real: str,
+        info: stat_result,
+        follow: Callable[[str | bytes], stat_result],
+    ) -> None:
         self.name, self.path, self._real, self._lstat, self._follow = name, path, real, info, follow
-        self._stat = None
+        self._stat: stat_result | None = None
 
-    def __fspath__(self):
+    def __fspath__(self) -> str | bytes:
         return self.path
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "<DirEntry %r>" % (self.name,)
 
-    def inode(self):
+    def inode(self) -> int:
         """The inode of the entry itself."""
         return self._lstat.st_ino
 
-    def is_symlink(self):
+    def is_symlink(self) -> bool:
         """Whether the entry is a symbolic link."""
         return stat.S_ISLNK(self._lstat.st_mode)
 
-    def is_junction(self):
+    def is_junction(self) -> bool:
         """Never: junctions are of Windows."""
         return False
 
-    def stat(self, *, follow_symlinks=True):
+    def stat(self, *, follow_symlinks: bool = True) -> stat_result:
         """The status of the entry, or of what it points to."""
         if not follow_symlinks or not self.is_symlink():
             return self._lstat
@@ -63,11 +83,11 @@ class Entry:
         except FileNotFoundError:
             return False
 
-    def is_dir(self, *, follow_symlinks=True):
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Whether the entry is a directory."""
         return self._kind(stat.S_ISDIR, follow_symlinks)
 
-    def is_file(self, *, follow_symlinks=True):
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Whether the entry is a regular file."""
         return self._kind(stat.S_ISREG, follow_symlinks)
 
@@ -75,21 +95,21 @@ class Entry:
 class Scan:
     """What scandir gives for a merged directory: an iterator that is also a context manager."""
 
-    def __init__(self, entries):
+    def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = iter(entries)
 
-    def __iter__(self):
+    def __iter__(self) -> Scan:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Entry:
         return next(self._entries)
 
-    def close(self):
+    def close(self) -> None:
         """Give nothing more."""
         self._entries = iter(())
 
-    def __enter__(self):
+    def __enter__(self) -> Scan:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()

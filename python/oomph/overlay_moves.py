@@ -1,5 +1,7 @@
 """Renaming and linking over the overlay: between places that may be changed and places that may not."""
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
@@ -7,8 +9,15 @@ import stat
 from oomph.overlay import LOWER, fail
 from oomph.overlay_entries import Shown
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def movers(ov, real):
+    from oomph.overlay import Overlay
+
+
+def movers(ov: Overlay, real: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """The wrappers of rename, replace and link, given the overlay and the original functions."""
     allowed = ov.places.allowed
     r_link = real["link"]
@@ -80,7 +89,7 @@ def movers(ov, real):
             for name in os.listdir(source):
                 inner = source + "/" + name
                 _, at, info = ov.find(inner)
-                _carry_out(at, inner, target + "/" + name, stat.S_ISDIR(info.st_mode))
+                _carry_out(at, inner, target + "/" + name, info is not None and stat.S_ISDIR(info.st_mode))
             return
         part = "%s.%d.oomph-part" % (target, os.getpid())
         ov._copy(place, part, real["stat"](place))

@@ -4,6 +4,8 @@ Each wrapper takes the original's arguments. As long as nothing was redirected i
 comparison of eight bytes. Errors carry the path that the program gave, never one of the scratch folder.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
@@ -14,6 +16,14 @@ from oomph.overlay_entries import Entry, Scan, Shown
 from oomph.overlay_moves import movers
 from oomph.places import is_special
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._types import AnyPath
+    from oomph.overlay import Overlay
+
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TMPFILE = getattr(os, "O_TMPFILE", 0)
 
@@ -22,7 +32,7 @@ def _is_path(value):
     return isinstance(value, (str, bytes)) or (hasattr(value, "__fspath__") and not isinstance(value, int))
 
 
-def make_open(ov, original):
+def make_open(ov: Overlay, original: Callable[..., Any]) -> Callable[..., Any]:
     """builtins.open over the overlay. The file's `name` stays what the program gave."""
     os_open = os.open
 
@@ -52,7 +62,15 @@ def make_open(ov, original):
     return open
 
 
-def place_for_writing(ov, file, dir_fd, truncate, create, exclusive, nofollow=False):
+def place_for_writing(
+    ov: Overlay,
+    file: AnyPath,
+    dir_fd: int | None,
+    truncate: object,
+    create: object,
+    exclusive: object,
+    nofollow: object = False,
+) -> str | None:
     """Decide where an open for writing goes: a real path, or None for the path as it is."""
     key = ov.key(file, dir_fd, follow=not (exclusive or nofollow))
     if ov.places.allowed(key):
@@ -73,7 +91,7 @@ def place_for_writing(ov, file, dir_fd, truncate, create, exclusive, nofollow=Fa
         return ov.writable(key, file, content=not truncate)
 
 
-def install(ov):
+def install(ov: Overlay) -> None:
     """Replace the functions of builtins, io and os in this process."""
     import builtins
     import io
@@ -282,7 +300,7 @@ def _directories(ov, real):
         if names is None:
             return r_scandir(path)
         if path.__class__ is int:
-            shown = ""
+            shown: Any = ""
         else:
             shown = os.fspath("." if path is None else path)
         binary = isinstance(shown, bytes)
@@ -291,9 +309,9 @@ def _directories(ov, real):
             _, at, info = ov.find((key if key != "/" else "") + "/" + name)
             if info is None:
                 continue
-            name = os.fsencode(name) if binary else name
-            whole = os.path.join(shown, name) if shown else name
-            entries.append(Entry(name, whole, at, info, os.stat))
+            own = os.fsencode(name) if binary else name
+            whole = os.path.join(shown, own) if shown else own
+            entries.append(Entry(own, whole, at, info, os.stat))
         return Scan(entries)
 
     def chdir(path):

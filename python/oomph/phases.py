@@ -4,6 +4,8 @@ Time is cut into intervals. An interval gets its name from the event that ends i
 pass was a forward pass. Inside an evaluation, a generation or a saving the name is that of the whole.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import sys
@@ -11,6 +13,16 @@ import threading
 import time
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from oomph._types import Torch
+    from oomph.loops.loop import Loop
+    from oomph.meter import Meter
+    from oomph.quiet import Quiet
 
 LOAD, FORWARD, BACKWARD = protocol.PHASE_LOAD, protocol.PHASE_FORWARD, protocol.PHASE_BACKWARD
 OPTIMIZER, EVALUATION, GENERATION = protocol.PHASE_OPTIMIZER, protocol.PHASE_EVAL, protocol.PHASE_GENERATE
@@ -24,31 +36,31 @@ _BRIEF = 0.0005
 class Phases:
     """The peaks of a process by phase."""
 
-    def __init__(self, meter, compiling):
+    def __init__(self, meter: Meter, compiling: Callable[[], bool]) -> None:
         self._meter = meter
         self._compiling = compiling
         self._window = meter.open()
-        self._found = {}
-        self._last = None
+        self._found: dict[str, list[Any]] = {}
+        self._last: str | None = None
         self._at = 0.0
-        self._around = []
+        self._around: list[str] = []
         self._thread = threading.main_thread().ident
         self.trains = False
         """A backward pass has run: what comes after `model.eval()` is an evaluation."""
         self._evaluates = False
         self._called = False
         self._backward = 0
-        self.on_backward = lambda: None
+        self.on_backward: Callable[[], object] = lambda: None
         """Called when a backward pass of the program's begins."""
 
-    def forked(self):
+    def forked(self) -> None:
         """Begin anew in a forked child."""
         self._found, self._last, self._around = {}, None, []
         self._thread = threading.get_ident()
 
     # -- events ------------------------------------------------------------------------------------------------
 
-    def close(self, name):
+    def close(self, name: str) -> None:
         """The present interval ends, and was `name` unless something around it says more."""
         if not self._meter.on or threading.get_ident() != self._thread:
             return
@@ -68,13 +80,13 @@ class Phases:
             known[0], known[1] = max(known[0], reserved), max(known[1], allocated)
         self._window.clear()
 
-    def model_called(self):
+    def model_called(self) -> None:
         """A model is called for the first time: until now the program loaded."""
         if not self._called:
             self._called = True
             self.close(LOAD)
 
-    def backward_begins(self):
+    def backward_begins(self) -> None:
         """A backward pass begins; what led to it was a forward pass."""
         self._backward += 1
         if self._backward == 1:
@@ -83,25 +95,25 @@ class Phases:
             self.on_backward()
             self.close(FORWARD)
 
-    def backward_ended(self):
+    def backward_ended(self) -> None:
         """A backward pass has ended."""
         self._backward = max(0, self._backward - 1)
         if not self._backward:
             self.close(BACKWARD)
 
-    def mode_changed(self, training):
+    def mode_changed(self, training: bool) -> None:
         """The program called `model.train()` or `model.eval()`."""
         if self.trains and self._evaluates == training:
             self.close(EVALUATION if training else FORWARD)
             self._evaluates = not training
 
-    def iteration_ended(self, loop):
+    def iteration_ended(self, loop: Loop) -> None:
         """An iteration of a loop has ended; one without a backward pass, in a program that trains, evaluates."""
         if loop.kind == protocol.LOOP_EVALUATION and self.trains:
             self.close(EVALUATION)
 
     @contextlib.contextmanager
-    def during(self, name):
+    def during(self, name: str) -> Iterator[None]:
         """Name all that happens inside."""
         if threading.get_ident() != self._thread:
             yield
@@ -114,7 +126,7 @@ class Phases:
             self.close(name)
             self._around.pop()
 
-    def around(self, function, name):
+    def around(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """A function that does the same as a phase of its own."""
 
         @functools.wraps(function)
@@ -126,17 +138,17 @@ class Phases:
 
         return phase
 
-    def is_evaluating(self):
+    def is_evaluating(self) -> bool:
         """Whether the program trains and is in an evaluation now."""
         return self.trains and (self._evaluates or EVALUATION in self._around)
 
-    def has_seen(self, name):
+    def has_seen(self, name: str) -> bool:
         """Whether the program has been in a phase."""
         return name in self._found
 
     # -- the report --------------------------------------------------------------------------------------------
 
-    def as_list(self):
+    def as_list(self) -> list[dict[str, Any]]:
         """The phases in the order in which they came first, in the form of docs/internals/run-folder.md."""
         if self._meter.on and self._meter.usable():
             self._meter.read(reset=False)
@@ -163,7 +175,9 @@ class Phases:
         return FORWARD if self._called else LOAD
 
 
-def attach(torch, phases, quiet, on_import):
+def attach(
+    torch: Torch, phases: Phases, quiet: Quiet, on_import: Callable[[str, Callable[[Any], object]], None]
+) -> None:
     """Hang the phases on torch and, once they are imported, on the libraries that generate and save."""
     _watch_backward(torch, phases, quiet)
     _watch_modes(torch, phases, quiet)
@@ -230,7 +244,7 @@ def _watch_backward(torch, phases, quiet):
             ended()
 
     run_backward.__name__ = run_backward.__qualname__ = "_engine_run_backward"
-    run_backward.__wrapped__ = original
+    run_backward.__wrapped__ = original  # type: ignore[attr-defined]
     autograd._engine_run_backward = autograd.graph._engine_run_backward = quiet.skip(run_backward)
 
 

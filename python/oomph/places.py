@@ -1,5 +1,7 @@
 """Which places a dry run may write to: temporary files and caches, but nothing the user would miss."""
 
+from __future__ import annotations
+
 import os
 import stat
 import sys
@@ -26,7 +28,7 @@ def _forms(path):
 class Places:
     """Tells by its key whether a path may be changed for real."""
 
-    def __init__(self, run_folder, program_root, private):
+    def __init__(self, run_folder: str, program_root: str | None, private: str) -> None:
         temporary = set()
         for variable in ("TMPDIR", "TEMP", "TMP"):
             if os.environ.get(variable):
@@ -57,7 +59,7 @@ class Places:
             and path + "/" not in self._allowed
         )
         self._older = self._names_before_the_run(private)
-        never = [path for path in ("/proc", "/sys", "/dev", "/usr", "/lib", "/etc", os.path.realpath(run_folder))]
+        never = ("/proc", "/sys", "/dev", "/usr", "/lib", "/etc", os.path.realpath(run_folder))
         self._never = tuple(path + "/" for path in never)
 
     def _names_before_the_run(self, private):
@@ -71,7 +73,7 @@ class Places:
                 return set(map(os.fsdecode, file.read().split(b"\0")))
         except OSError:
             pass
-        names = set()
+        names: set[str] = set()
         for folder in self._temporary:
             if folder == "/dev/shm/":
                 continue
@@ -88,7 +90,7 @@ class Places:
             pass
         return names
 
-    def allowed(self, key):
+    def allowed(self, key: str) -> bool:
         """Say whether `key` may be written to for real."""
         slashed = key + "/"
         if not slashed.startswith(self._allowed):
@@ -107,14 +109,14 @@ class Places:
         parts = ("/__pycache__/", "/site-packages/", "/dist-packages/")
         return self._packages and any(part in slashed for part in parts)
 
-    def never_redirected(self, path):
+    def never_redirected(self, path: object) -> bool:
         """A cheap first look at a path that is to be read: certainly nothing of the overlay."""
         if type(path) is not str:
             return False
         return path.startswith(self._never) or (self._packages and "/site-packages/" in path)
 
 
-def is_special(info):
+def is_special(info: os.stat_result) -> bool:
     """Say whether an entry is a pipe, a socket or a device: writing to it is talking, not storing."""
     mode = info.st_mode
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))

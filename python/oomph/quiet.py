@@ -1,21 +1,30 @@
 """Keeping torch's compiler from compiling us: what runs between compiled frames of the program is not the program."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._types import Torch
+
 
 class Quiet:
     """Makes functions that dynamo neither compiles nor follows into, without importing dynamo."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
         self._set = getattr(frames, "set_eval_frame", None)
         self._skip = getattr(frames, "skip_code", None) or _skipping(frames)
 
-    def skip(self, function):
+    def skip(self, function: Any) -> Any:
         """Have the frame of a function run as it is; what it calls is looked at as ever."""
         if self._skip is not None:
             self._skip(function.__code__)
         return function
 
-    def around(self, function):
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Give a function that does the same with the compiler switched off in this thread."""
         switch = self._set
         if switch is None:

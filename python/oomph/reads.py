@@ -4,6 +4,8 @@
 (an audit event), and modules are taken from `sys.modules`. What a compiled library opens by itself is not seen.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -21,18 +23,18 @@ _LIBRARIES = tuple(
 )
 """The hook's own files, and an environment that lies in the program's folder."""
 
-_seen = {}
-_root = None
+_seen: dict[str, bool] = {}
+_root: str | None = None
 
 
-def install(root):
+def install(root: str) -> None:
     """Note what is read below `root` from now on; for a child of the fork server begin anew."""
     global _root
     first = _root is None
     _root = os.path.realpath(root).rstrip(os.sep) + os.sep
     _seen.clear()
     if first:
-        _heard.__cantrace__ = True
+        _heard.__cantrace__ = True  # type: ignore[attr-defined]
         sys.addaudithook(_heard)
 
 
@@ -46,6 +48,7 @@ def _heard(event, arguments):
         if isinstance(path, str) and not (flags or 0) & os.O_ACCMODE:
             _note(path)
     except Exception:
+        # An audit hook that raises would end the program's `open`.
         pass
 
 
@@ -56,7 +59,7 @@ def _note(path):
             _seen[path] = True
 
 
-def as_list():
+def as_list() -> list[str] | None:
     """The files, sorted; None where nobody asked."""
     if _root is None or not hook.config["reads"]:
         return None

@@ -3,23 +3,53 @@
 The file is replaced as a whole each time, so whoever reads it sees one consistent state, however the process dies.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
 import time
 
+# The overlay replaces the public names of these; the record is written with the originals.
+from io import open as _open
+
 from oomph import _protocol as protocol
 from oomph import ranks
 from oomph.documents import as_json
 
-# The overlay replaces the public names of these; the record is written with the originals.
-from io import open as _open
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._protocol import (
+        AppliedRemedy,
+        HookCompiled,
+        HookFailure,
+        HookFollowedLoop,
+        HookHeld,
+        HookHostShortage,
+        HookLimit,
+        HookOom,
+        HookSite,
+        HookUnknownSize,
+        HookUnreached,
+        Moment,
+        Stopped,
+    )
+    from oomph._types import Peaks
+    from oomph.batches import Batches
+    from oomph.guard import Guard
+    from oomph.loops.course import Course
+    from oomph.loops.unreached import Unreached
+    from oomph.phases import Phases
+    from oomph.work import Work
 
 _replace = os.replace
 _mkdir = os.makedirs
 
 _MIN_INTERVAL = 0.2
-_current = None
+_current: Record | None = None
 
 
 def _number(name):
@@ -38,63 +68,67 @@ def _rank():
 class Record:
     """The record of one process. Every method may be called from any thread and none of them raises."""
 
-    def __init__(self, folder):
+    phases: Phases | None
+    course: Course | None
+    unreached: Unreached | None
+
+    def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._memory = []
+        self._memory: list[Callable[[], Peaks]] = []
         self._lock = threading.RLock()
         self._begin()
 
     def _begin(self):
-        self.frameworks = {}
-        self.architectures = []
+        self.frameworks: dict[str, str] = {}
+        self.architectures: list[str] = []
         """What the framework's own kernels were built for: `sm_90` is machine code, `compute_90` text that is compiled."""
-        self.stopped = None
-        self.steps = 0
-        self.oom = None
-        self.oom_at_step = None
-        self.refusal = None
+        self.stopped: Stopped | None = None
+        self.steps: int = 0
+        self.oom: HookOom | None = None
+        self.oom_at_step: int | None = None
+        self.refusal: HookOom | None = None
         """The newest refusal of the allocator's that no exception has told of."""
-        self.warnings = []
-        self.unknown_sizes = {}
+        self.warnings: list[str] = []
+        self.unknown_sizes: dict[tuple[str, tuple[str, int] | None], HookUnknownSize] = {}
         """Sizes that hang on values that were never computed, by operation and place."""
-        self.host = None
+        self.host: HookHostShortage | None = None
         """What the host could not give, where that ended the program."""
-        self.peaks = {}
-        self.remedies = []
+        self.peaks: dict[int, tuple[int, int]] = {}
+        self.remedies: list[Callable[[], AppliedRemedy]] = []
         """Callables that each give the report of one remedy."""
-        self.program = None
+        self.program: Any = None
         """What the program is (`oomph.program.Program`), once a framework is there."""
-        self.batches = None
+        self.batches: Batches | None = None
         """How the batches differ (`oomph.batches.Batches`), once a framework is there."""
-        self.work = None
+        self.work: Work | None = None
         """What the steps compute and move (`oomph.work.Work`), once a framework is there."""
-        self.current_memory = None
+        self.current_memory: Callable[[], dict[int, tuple[int, int]]] | None = None
         """A callable that gives {device: (reserved peak, allocated peak)} as of now; set by the watcher of PyTorch."""
         self.phases = self.course = self.unreached = None
         """The phases of the program and its loops (`oomph.phases`, `oomph.loops`), once they are followed."""
-        self.limits = {}
+        self.limits: dict[int, HookLimit] = {}
         """How much of a device a framework may take by its own settings: {device: {"bytes": n, "scales": how}}."""
         self.preallocates = False
         """Whether a framework took its pool at its start, so that the pool says nothing of the need."""
-        self.fallback = None
+        self.fallback: str | None = None
         """Why something other than the cards did the work, in a sentence; None where nothing did."""
-        self.asked_for_card = {}
+        self.asked_for_card: dict[str, bool] = {}
         """Libraries with a CUDA runtime of their own, by the start of the file's name: whether the program asked for a card."""
-        self.failure = None
+        self.failure: HookFailure | None = None
         """The exception that ended the program: {"kind": its class, "message": its words}."""
-        self.shortened = []
+        self.shortened: list[HookFollowedLoop] = []
         """Loops of frameworks that were shortened, beside those of the user's."""
-        self.left_out = []
+        self.left_out: list[HookUnreached] = []
         """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
-        self.compiled = []
+        self.compiled: list[HookCompiled] = []
         """What XLA says that the largest compiled programs need."""
-        self.guard = None
+        self.guard: Guard | None = None
         """What follows the trainer of a run that counts (`oomph.guard.Guard`)."""
-        self.memory_now = None
+        self.memory_now: Callable[[Moment], list[HookHeld]] | None = None
         """A callable that gives what PyTorch's allocator held at the last look, by moment; `oomph watch` reads it."""
         self._written = 0.0
 
-    def forked(self):
+    def forked(self) -> None:
         """Begin anew in a forked child: what the parent saw is the parent's."""
         frameworks, architectures, asked = self.frameworks, self.architectures, self.asked_for_card
         memory, remedies, program = self.current_memory, self.remedies, self.program
@@ -111,7 +145,7 @@ class Record:
             if followed is not None:
                 followed.forked()
 
-    def warn(self, sentence, instead_of=None):
+    def warn(self, sentence: str, instead_of: str | None = None) -> None:
         """Add one sentence for the report, perhaps in place of an earlier one; the same sentence is kept once."""
         with self._lock:
             if instead_of in self.warnings:
@@ -119,7 +153,7 @@ class Record:
             if sentence not in self.warnings and len(self.warnings) < 50:
                 self.warnings.append(sentence)
 
-    def note_unknown_size(self, operation, site, most, taken):
+    def note_unknown_size(self, operation: str, site: HookSite | None, most: int, taken: int) -> None:
         """Remember that a result could have any number of elements up to `most`, and that `taken` stand for them."""
         with self._lock:
             key = (operation, site and (site["file"], site["line"]))
@@ -130,22 +164,23 @@ class Record:
                         "operation": operation, "site": site, "low": 0, "high": most, "taken": taken,
                     }
             elif most > known["high"]:
-                known.update(high=most, taken=taken)
+                known["high"], known["taken"] = most, taken
 
-    def add_memory(self, peaks):
+    def add_memory(self, peaks: Callable[[], Peaks]) -> None:
         """Count the pools of a framework beside PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
         self._memory.append(peaks)
 
-    def all_peaks(self):
+    def all_peaks(self) -> Peaks:
         """The peaks of all frameworks of this process: {device: (reserved or None, allocated)}.
 
         Pools of several frameworks lie beside each other, so they add up; what one does not tell is not known of the sum.
         """
-        total = dict(self.refresh_peaks())
+        total: Peaks = {**self.refresh_peaks()}
         for peaks in self._memory:
             try:
                 found = peaks()
             except Exception:
+                # The record is also written while a framework fails, and the peaks of the others are worth having.
                 continue
             for device, (reserved, allocated) in found.items():
                 before = total.get(device, (0, 0))
@@ -153,13 +188,13 @@ class Record:
                 total[device] = (both, before[1] + allocated)
         return total
 
-    def keep_peak(self, device, reserved, allocated):
+    def keep_peak(self, device: int, reserved: int, allocated: int) -> None:
         """Remember a peak that the framework is about to forget."""
         with self._lock:
             old = self.peaks.get(device, (0, 0))
             self.peaks[device] = (max(old[0], int(reserved)), max(old[1], int(allocated)))
 
-    def refresh_peaks(self):
+    def refresh_peaks(self) -> dict[int, tuple[int, int]]:
         """Take over the framework's present peaks; give {device: (reserved, allocated)}."""
         memory = self.current_memory
         if memory is not None:
@@ -167,10 +202,11 @@ class Record:
                 for device, (reserved, allocated) in memory().items():
                     self.keep_peak(device, reserved, allocated)
             except Exception:
+                # torch may fail at the question while it raises an error; the peaks known before stay.
                 pass
         return self.peaks
 
-    def note_oom(self, facts):
+    def note_oom(self, facts: HookOom) -> None:
         """Remember the newest out-of-memory error; one that was followed by another was evidently survived."""
         with self._lock:
             if self.oom is not None and not self.oom["fatal"]:
@@ -178,7 +214,7 @@ class Record:
             self.oom = facts
             self.oom_at_step = self.steps
 
-    def note_refusal(self, facts):
+    def note_refusal(self, facts: HookOom) -> None:
         """Write that the allocator is about to raise an error, in case the process does not live to tell.
 
         PyTorch asks for a workspace, is refused, and tries another way of its own: then no error reaches the program.
@@ -191,14 +227,14 @@ class Record:
             finally:
                 self.oom = before
 
-    def refusal_was_raised(self):
+    def refusal_was_raised(self) -> None:
         """An exception has told of the last refusal."""
         with self._lock:
             if self.refusal is not None:
                 facts, self.refusal = self.refusal, None
                 self.note_oom(facts)
 
-    def mark_fatal(self, message=None, site=None):
+    def mark_fatal(self, message: str | None = None, site: HookSite | None = None) -> None:
         """Say that the last out-of-memory error ended the program."""
         with self._lock:
             if self.oom is None:
@@ -209,11 +245,12 @@ class Record:
             if site:
                 self.oom["site"] = site
 
-    def note_failure(self, error):
+    def note_failure(self, error: BaseException) -> None:
         """Remember the exception that ends the program."""
         try:
             self.failure = {"kind": type(error).__name__, "message": str(error)[:2000]}
         except Exception:
+            # An exception of the program's may fail at its own text.
             self.failure = {"kind": type(error).__name__, "message": ""}
 
     def _warn_caught(self, oom):
@@ -226,7 +263,7 @@ class Record:
             % (place, size, phase, oom["step"])
         )
 
-    def as_dict(self, moment=protocol.MOMENT_OTHER):
+    def as_dict(self, moment: Moment = protocol.MOMENT_OTHER) -> dict[str, Any]:
         """The record in the form of docs/internals/run-folder.md. `moment` is where in the program it is made."""
         with self._lock:
             peaks = self.all_peaks()
@@ -281,24 +318,28 @@ class Record:
         try:
             return reads.as_list() if reads is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _batches(self):
         try:
             return self.batches.as_dict() if self.batches is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _work(self):
         try:
             return self.work.as_dict() if self.work is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _progress(self):
         try:
             return self.guard.as_dict() if self.guard is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _memory_now(self, moment):
@@ -308,15 +349,17 @@ class Record:
         try:
             return {"moment": moment, "time": time.time(), "step": self.steps, "devices": self.memory_now(moment)}
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
     def _program(self):
         try:
             return self.program.as_dict() if self.program is not None else None
         except Exception:
+            # The rest of the record is worth having without this part of it.
             return None
 
-    def write(self, force=True, moment=protocol.MOMENT_OTHER):
+    def write(self, force: bool = True, moment: Moment = protocol.MOMENT_OTHER) -> None:
         """Write the file; without `force` at most a few times a second.
 
         `moment` is `start`, `step-end`, `refusal` or `other`: what is held at equal moments can be compared.
@@ -339,7 +382,7 @@ class Record:
             # The launcher may have removed the folder already, or the disk is full: the program goes on.
             pass
 
-    def write_if_used(self):
+    def write_if_used(self) -> None:
         """Write the file unless this process never did anything worth reporting, like a data loading worker."""
         if self._written or self.steps or self.oom or self.all_peaks():
             self.write()
@@ -349,10 +392,11 @@ def _listed(followed):
     try:
         return followed.as_list() if followed is not None else []
     except Exception:
+        # The rest of the record is worth having without this part of it.
         return []
 
 
-def current():
+def current() -> Record:
     """The record of this process, made on first use; in a forked child a fresh one."""
     global _current
     if _current is None:

@@ -4,6 +4,8 @@ The kernel's overlay cannot rename a folder there that was on the disk before th
 were on different disks. Commands such as `mv` copy then, and so does this, for Python.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import shutil
@@ -44,7 +46,7 @@ def _renaming(original):
     return rename
 
 
-def install():
+def install() -> None:
     """Have `os.rename` and `os.replace` move folders as they would outside of the view."""
     os.rename = _renaming(os.rename)
     os.replace = _renaming(os.replace)

@@ -4,6 +4,8 @@ Two jobs: paths are translated before compiled code sees them, and the payload o
 (`sparsezip`, and the same for safetensors), so that a dry run of a 70 B model does not write 140 GB of zeros.
 """
 
+from __future__ import annotations
+
 import errno
 import functools
 import json
@@ -12,6 +14,12 @@ import struct
 
 from oomph import overlay, sparsecopy
 from oomph.sparsezip import HOLE_FROM, REAL_BYTES, SparseZipWriter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Torch
 
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
@@ -30,13 +38,16 @@ def _is_path(value):
 class _SparseFile:
     """What torch.save enters to get its writer."""
 
+    _owned: Any = None
+    """The file where it was opened here."""
+
     def __init__(self, target):
         if _is_path(target):
             name = os.path.basename(os.fspath(target))
             self._file = self._owned = open(target, "wb")
             stem = name.rsplit(".", 1)[0] or "archive"
         else:
-            self._file, self._owned, stem = target, None, "archive"
+            self._file, stem = target, "archive"
         self.file_like = SparseZipWriter(self._file, stem)
 
     def __enter__(self):
@@ -77,7 +88,7 @@ def _sparse_target(target):
         return False
 
 
-def install_torch(torch):
+def install_torch(torch: Torch) -> None:
     """Attach to a torch that has just been imported, and wait for the libraries that save beside it."""
     serialization = torch.serialization
     _wrap_writer(serialization)
@@ -224,6 +235,10 @@ def _translate(owner, name, index, writing):
     setattr(owner, name, translated)
 
 
+def _translating(name, index, writing):
+    return lambda owner: _translate(owner, name, index, writing)
+
+
 # -- safetensors -----------------------------------------------------------------------------------------------
 
 
@@ -256,6 +271,7 @@ def _safetensors_torch(module):
         try:
             plan = _plan(module, tensors, metadata)
         except Exception:
+            # What is not understood here the library itself writes, or refuses in its own words.
             plan = None
         if plan is None:
             return original(tensors, filename, metadata)
@@ -351,8 +367,10 @@ def _tokenizers(module):
     def saving_model(original):
         def save(self, folder, *args, **kwargs):
             state = overlay.state
-            key = state.key(folder) if state is not None else None
-            if key is None or state.places.allowed(key) or not state.is_directory(key):
+            if state is None:
+                return original(self, folder, *args, **kwargs)
+            key = state.key(folder)
+            if state.places.allowed(key) or not state.is_directory(key):
                 return original(self, folder, *args, **kwargs)
             # The folder's upper twin is made ready; the names written there are told as the program knows them.
             place = overlay.real_path(os.path.join(folder, ".oomph"), True)
@@ -404,7 +422,7 @@ _FUNCTIONS = (
 )
 
 
-def install_libraries():
+def install_libraries() -> None:
     """Wait for every library that opens files by itself."""
     from oomph.hook import on_import
 
@@ -415,4 +433,4 @@ def install_libraries():
     on_import("sqlite3", _sqlite)
     on_import("h5py._hl.files", _h5py)
     for module, name, index, writing in _FUNCTIONS:
-        on_import(module, lambda found, n=name, i=index, w=writing: _translate(found, n, i, w))
+        on_import(module, _translating(name, index, writing))

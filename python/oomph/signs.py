@@ -5,6 +5,12 @@ Figures are taken at the ends of optimizer steps, where a program that does not 
 is made only where the growth is steady; what fluctuates gets no date.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _STEPS = 24
 """Growth is judged over this many steps: a loader's or a cache's warming up is over by then."""
 
@@ -31,16 +37,26 @@ optimizer takes for a moment. The gradients themselves are held where a step end
 class Signs:
     """What is noticed of one card, step by step."""
 
-    def __init__(self):
-        self._held = []
-        self._needed = []
-        self._batches = []
+    def __init__(self) -> None:
+        self._held: list[int] = []
+        self._needed: list[int] = []
+        self._batches: list[tuple[int, int]] = []
         """The tokens of the largest batch so far and the peak with it, whenever there was a larger one."""
-        self._retries = None
+        self._retries: int | None = None
         self._retried = 0
-        self._told = set()
+        self._told: set[str] = set()
 
-    def stepped(self, step, held, peak, retries, room, tokens=None, gradients=None, lost=None):
+    def stepped(
+        self,
+        step: int,
+        held: int,
+        peak: int,
+        retries: int,
+        room: Callable[[], int],
+        tokens: tuple[int, int] | None = None,
+        gradients: int | None = None,
+        lost: tuple[int, int] | None = None,
+    ) -> list[str]:
         """A step has ended: give the sentences to tell now.
 
         `held` and `peak` are what is allocated now and was at most, in bytes, `retries` is how often the allocator has given
@@ -119,6 +135,6 @@ class Signs:
         return growth if falls == 0 else None
 
 
-def size(count):
+def size(count: float) -> str:
     """Bytes for a sentence."""
     return "%.2f GiB" % (count / 2.0**30) if count >= 1 << 30 else "%.2f MiB" % (count / 2.0**20)

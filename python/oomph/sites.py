@@ -4,6 +4,8 @@ Everything works on frames and code objects alone and imports nothing of torch, 
 allocator's observer and tested on stacks that were made by hand.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys
@@ -11,6 +13,16 @@ import sysconfig
 
 from oomph import _protocol as protocol
 from oomph import module_path, notebook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType, TracebackType
+    from typing import Literal
+
+    from oomph._protocol import HookSite, Phase
+    from oomph._types import Model
+    from oomph.module_path import Called
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _OOM_TEXTS = (
@@ -27,7 +39,7 @@ _OOM_TEXTS = (
 _OOM_NAMES = ("OutOfMemoryError", "CUDAOutOfMemoryError")
 _OTHER_FRAMEWORKS = ("jax", "jaxlib", "tensorflow", "keras", "onnxruntime")
 """Frameworks whose errors are read by `oomph.frameworks`, which knows their pools."""
-_library_roots = None
+_library_roots: tuple[str, ...] | None = None
 
 
 def _roots():
@@ -46,7 +58,7 @@ def _roots():
     return _library_roots
 
 
-def is_user_file(filename):
+def is_user_file(filename: str) -> bool:
     """Say whether code of this file is the user's rather than a library's, the interpreter's or ours."""
     if not filename:
         return False
@@ -71,7 +83,7 @@ def is_user_file(filename):
     return not path.startswith(_roots())
 
 
-def is_own_file(filename):
+def is_own_file(filename: str) -> bool:
     """Say whether code of this file is the hook's."""
     return filename.startswith(_OWN)
 
@@ -84,7 +96,7 @@ _MACHINERY = (
 """Code of libraries that only passes a call on: its lines say nothing of what is computed."""
 
 
-def is_library_file(filename):
+def is_library_file(filename: str) -> bool:
     """Say whether code of this file is a library's and computes something: not Python's own, and no mere wrapper."""
     if is_user_file(filename) or is_own_file(filename) or filename.startswith("<"):
         return False
@@ -106,7 +118,7 @@ def _site(code, line):
     return site
 
 
-def site_of_frame(frame):
+def site_of_frame(frame: FrameType | None) -> HookSite | None:
     """The innermost line of the user's on the stack that ends in `frame`, or None."""
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
@@ -115,7 +127,7 @@ def site_of_frame(frame):
     return None
 
 
-def library_site_of_frame(frame):
+def library_site_of_frame(frame: FrameType | None) -> HookSite | None:
     """The innermost line of a library below the user's innermost line, or None.
 
     A line outside of PyTorch says more than the one in PyTorch that it calls (`down_proj(...)` more than `F.linear`).
@@ -133,7 +145,7 @@ def library_site_of_frame(frame):
     return found
 
 
-def site_of_traceback(tb):
+def site_of_traceback(tb: TracebackType | None) -> HookSite | None:
     """The innermost line of the user's in a traceback, or None."""
     found = None
     while tb is not None:
@@ -144,7 +156,7 @@ def site_of_traceback(tb):
     return found
 
 
-def is_oom(error):
+def is_oom(error: BaseException | None) -> bool:
     """Say whether one exception is an out-of-memory error of a GPU, by type or by the texts that libraries use."""
     if error is None:
         return False
@@ -158,6 +170,7 @@ def is_oom(error):
     try:
         text = str(error).lower()
     except Exception:
+        # Another library's exception may fail at its own text.
         return False
     if any(known in text for known in _OOM_TEXTS):
         return True
@@ -165,7 +178,7 @@ def is_oom(error):
     return "out of memory" in text and ("cuda" in text or "gpu" in text)
 
 
-def find_oom(error, is_oom=is_oom):
+def find_oom(error: BaseException | None, is_oom: Callable[[BaseException], bool] = is_oom) -> BaseException | None:
     """Find the out-of-memory error in the chain of an exception (`__cause__`, `__context__`, groups), or None.
 
     `is_oom` says of one exception whether it is one; by default by PyTorch's words.
@@ -187,11 +200,12 @@ def find_oom(error, is_oom=is_oom):
     return None
 
 
-def message_of(error):
+def message_of(error: BaseException) -> str:
     """The text of an error on one line, without the advice and the C++ stack that follow it."""
     try:
         text = str(error).strip()
     except Exception:
+        # Another library's exception may fail at its own text.
         return type(error).__name__
     lines = []
     for line in text.splitlines():
@@ -202,7 +216,7 @@ def message_of(error):
     return " ".join(lines) or type(error).__name__
 
 
-def without_own_frames(tb):
+def without_own_frames(tb: TracebackType | None) -> TracebackType | None:
     """Drop oomph's frames from a traceback that is about to be shown to the user."""
     while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OWN):
         tb = tb.tb_next
@@ -224,11 +238,11 @@ _STEP_NAMES = ("training_step", "_inner_training_loop")
 _OWN_EVAL = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test)(?:_|$)")
 """What programs call the functions in which they evaluate."""
 
-TRAINING_STEP = "training step"
+TRAINING_STEP: Literal["training step"] = "training step"
 """What a frame of a trainer's training step says: whatever runs in it evaluates nothing, with gradients or without."""
 
 
-def classify(filename, function):
+def classify(filename: str, function: str) -> Phase | Literal["training step"] | None:
     """Name the phase that one frame stands for, or None when it says nothing."""
     path = filename.replace("\\", "/")
     if "/torch/autograd/" in path and ("backward" in function or function in ("grad", "_engine_run_backward")):
@@ -279,7 +293,9 @@ def _classify_pipeline(path, function):
     return None
 
 
-def phase_of_stack(frames, grad_enabled=True, evaluates=True):
+def phase_of_stack(
+    frames: Iterable[tuple[str, str]], grad_enabled: bool = True, evaluates: bool | Callable[[], bool] = True
+) -> Phase | None:
     """Name the phase of one stack, given as (filename, function) pairs from the innermost outwards.
 
     The innermost telling frame decides; a module call only counts when nothing around it says more, except that a
@@ -327,7 +343,14 @@ def _pairs(frame):
 class Place:
     """Where a process is: the phase, the innermost lines of the user and of a library, and the module at work."""
 
-    def __init__(self, phase, site, library_site, module, in_training_step=False):
+    def __init__(
+        self,
+        phase: Phase,
+        site: HookSite | None,
+        library_site: HookSite | None,
+        module: Called | None,
+        in_training_step: bool = False,
+    ) -> None:
         self.phase = phase
         self.in_training_step = in_training_step
         """Whether a trainer's training step is on the stack, within which nothing is evaluated."""
@@ -337,15 +360,15 @@ class Place:
         """A `module_path.Called`, or None outside of any module."""
 
 
-def frame_of_main_thread():
+def frame_of_main_thread() -> FrameType | None:
     """The innermost frame of the main thread, for a call from another thread; None where this is it."""
     import threading
 
     main = threading.main_thread().ident
-    return None if main == threading.get_ident() else sys._current_frames().get(main)
+    return None if main is None or main == threading.get_ident() else sys._current_frames().get(main)
 
 
-def where(grad_enabled=True, trains=None):
+def where(grad_enabled: bool = True, trains: Callable[[Model], bool] | None = None) -> Place:
     """Say where the process is now, as a `Place`. `trains(model)` says whether an optimizer updates a model.
 
     The backward pass runs in threads of the autograd engine, which have no Python frames of the user's; then the
@@ -355,7 +378,8 @@ def where(grad_enabled=True, trains=None):
 
     stacks = sys._current_frames()
     own = threading.get_ident()
-    main = threading.main_thread().ident
+    # Only a thread that has not been started has none.
+    main = threading.main_thread().ident or 0
     # The frame that stands there for this thread is this call's own. Kept in one of its variables it would refer to
     # itself, and keep what the program holds in its frames until the garbage is collected: a program that goes on after
     # an out-of-memory error would find its tensors still there.
@@ -386,7 +410,7 @@ def where(grad_enabled=True, trains=None):
     return Place(phase or protocol.PHASE_OTHER, site, library, module)
 
 
-def requested_of(message):
+def requested_of(message: str) -> int:
     """The size that a message says was asked for, in bytes; 0 when it names none."""
     import re
 

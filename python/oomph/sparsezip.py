@@ -5,10 +5,16 @@ checkpoint of the right size and structure: `torch.load` of any version reads it
 zeros, and on the disk it takes a few megabytes.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import struct
 import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO, Any
 
 REAL_BYTES = 64 << 20
 """How much payload of one file is written for real, in the order of writing."""
@@ -29,7 +35,7 @@ def _times(matrix, vector):
     return total
 
 
-def crc_of_zeros(count):
+def crc_of_zeros(count: int) -> int:
     """The CRC-32 of `count` zero bytes, in the time of a few hundred operations."""
     if count <= 1 << 16:
         return zlib.crc32(bytes(count))
@@ -66,30 +72,30 @@ def _view(data, size):
 class SparseZipWriter:
     """Stands in for torch's PyTorchFileWriter: `write_record` and `write_end_of_file`."""
 
-    def __init__(self, file, archive):
+    def __init__(self, file: IO[bytes], archive: str) -> None:
         self._file = file
         self._archive = archive
         self._at = 0
-        self._entries = []
+        self._entries: list[tuple[str, int, int, int]] = []
         self._left = REAL_BYTES
         self.finished = False
 
-    def archive_name(self):
+    def archive_name(self) -> str:
         """The name of the folder in the archive that holds all records."""
         return self._archive
 
-    def get_all_written_records(self):
+    def get_all_written_records(self) -> set[str]:
         """The names of the records so far."""
         return {name for name, _, _, _ in self._entries}
 
-    def set_min_version(self, version):
+    def set_min_version(self, version: int) -> None:
         """Accepted and ignored: the version written is the one that every reader since 1.6 takes."""
 
-    def write_record_metadata(self, name, size):
+    def write_record_metadata(self, name: str, size: int) -> None:
         """Reserve room for a record whose bytes are not there."""
         self._record(name, None, size)
 
-    def write_record(self, name, data, size, compress=False):
+    def write_record(self, name: str, data: Any, size: int, compress: bool = False) -> None:
         """Write a record, or leave a hole of its size."""
         self._record(name, data, int(size))
 
@@ -119,7 +125,7 @@ class SparseZipWriter:
             self._file.write(view)
         self._at += size
 
-    def write_end_of_file(self):
+    def write_end_of_file(self) -> None:
         """Write the closing records and the directory of the archive."""
         if self.finished:
             return

@@ -3,9 +3,18 @@
 This module knows nothing of torch; the memory comes in as plain numbers, so the rule can be tested without a GPU.
 """
 
+from __future__ import annotations
+
 import weakref
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from oomph._protocol import Stopped
 
 
 class StepCounter:
@@ -16,11 +25,11 @@ class StepCounter:
     per generator update count five, which is the number of calls of the most-stepped optimizer.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.steps = 0
-        self._window = weakref.WeakSet()
+        self._window: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def stepped(self, optimizer):
+    def stepped(self, optimizer: object) -> bool:
         """Note one call of `optimizer.step`; say whether it began a new iteration."""
         if self.steps and optimizer not in self._window:
             self._window.add(optimizer)
@@ -33,13 +42,13 @@ class StepCounter:
 class StopRule:
     """Decides after which optimizer step a run has shown what it needs."""
 
-    def __init__(self, mode, steps):
+    def __init__(self, mode: str, steps: int) -> None:
         self.mode = mode
         self.steps = max(1, int(steps))
-        self._peaks = None
+        self._peaks: tuple[int, ...] | None = None
         self._unmoved = 0
 
-    def after_step(self, count, peaks):
+    def after_step(self, count: int, peaks: Iterable[int]) -> Stopped | None:
         """Say why to stop after step `count`, or None.
 
         `peaks` is the peak of reserved bytes per device up to now. The first step sets the mark; the run ends when

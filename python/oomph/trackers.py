@@ -4,9 +4,15 @@ Nothing is imported here. Environment variables are set right before the library
 functions are replaced right after; a program that does not use a tracker sees nothing of this.
 """
 
+from __future__ import annotations
+
 import os
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _ENVIRONMENT = {
     # WANDB_DISABLED is left alone: Transformers 4 refuses `report_to="wandb"` with it, and 5 has dropped it.
@@ -33,12 +39,12 @@ _SILENT = (
 )
 
 
-def install():
+def install() -> None:
     """Wait for every tracker and for the Hub's client."""
     from oomph.hook import before_import, on_import
 
     for module, variables in _ENVIRONMENT.items():
-        before_import(module, lambda given=variables: os.environ.update(given))
+        before_import(module, _setting(variables))
     on_import("wandb", _wandb)
     on_import("comet_ml", _comet)
     before_import("mlflow", _mlflow_environment)
@@ -46,6 +52,10 @@ def install():
     on_import("clearml", lambda module: module.Task.set_offline(True))
     on_import("huggingface_hub.hf_api", _hub)
     on_import("huggingface_hub.repository", _git_repository)
+
+
+def _setting(variables):
+    return lambda: os.environ.update(variables)
 
 
 def _wandb(module):
@@ -69,7 +79,7 @@ def _comet(module):
         if cls is None:
             continue
 
-        def __init__(self, *args, _original=cls.__init__, **kwargs):
+        def __init__(self, *args, _original=cls.__init__, **kwargs):  # type: ignore[misc]
             kwargs["disabled"] = True
             _original(self, *args, **kwargs)
 
@@ -107,7 +117,7 @@ def _mlflow(module):
 def _finished(value):
     from concurrent.futures import Future
 
-    future = Future()
+    future: Future[Any] = Future()
     future.set_result(value)
     return future
 

@@ -5,11 +5,19 @@ Drawing them takes most of the start of a model that is built from its config, f
 host's memory under them. What is drawn later, such as the order of the samples, is the same as ever.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import sys
 
 from oomph.values import memory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Torch
 
 LARGE_BYTES = 1 << 20
 """The virtual GPU moves nothing of a copy that is larger; `crates/oomph-vgpu/src/transfer.rs` has the same number."""
@@ -30,7 +38,7 @@ _STATE_OFFSET, _LEFT_OFFSET, _NEXT_OFFSET = 24, 8, 16
 """Where torch's state of it (`CPUGeneratorImplStateLegacy`) has the numbers, how many are left, and which is next."""
 
 
-def install(torch):
+def install(torch: Torch) -> None:
     """Wrap the two methods that initialise weights."""
     if hasattr(torch._C, "TensorBase"):
         generator = _Generator(torch)
@@ -78,7 +86,7 @@ class _Generator:
     def __init__(self, torch):
         self._torch = torch
         try:
-            self.skip = ctypes.CDLL(None).oomph_mt19937_twist
+            self.skip: Any = ctypes.CDLL(None).oomph_mt19937_twist
             self.skip.argtypes, self.skip.restype = [ctypes.c_void_p, ctypes.c_uint64], None
         except AttributeError:
             # Not on the virtual GPU.
@@ -100,7 +108,7 @@ class _Generator:
             rounds, rest = divmod(count - ready - 1, _ROUND)
             twisted = (ctypes.c_uint32 * _ROUND)(*words)
             self.skip(ctypes.byref(twisted), rounds + 1)
-            words[:] = twisted[:]
+            words[:] = list(twisted)
             following.value = rest + 1
             left.value = _ROUND - rest
         self._torch.set_rng_state(state)

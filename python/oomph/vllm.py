@@ -4,9 +4,18 @@ The engine runs in processes of its own, which vLLM kills when the program ends.
 they have taken all their memory, and again when they are told to shut down.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from oomph._types import Library
+    from oomph.record import Record
 
 SETTINGS = (
     ("VLLM_USE_V2_MODEL_RUNNER", "0", "its second model runner waits for counts that only kernels write"),
@@ -19,7 +28,7 @@ SETTLED = "OOMPH_VLLM_SETTINGS"
 """Names those that were set here and not by the user, for vLLM's own processes too."""
 
 
-def settle():
+def settle() -> None:
     """Set what the user has not; vLLM has not been imported, and may be looked for only (TRL asks whether it is there)."""
     ours = [name for name, _, _ in SETTINGS if name not in os.environ]
     for name, value, _ in SETTINGS:
@@ -29,12 +38,12 @@ def settle():
         os.environ[SETTLED] = ",".join(ours)
 
 
-def imported(record):
+def imported(record: Record) -> None:
     """The program has imported vLLM."""
     record.frameworks.setdefault("vllm", _version())
 
 
-def ran(record):
+def ran(record: Record) -> None:
     """An engine of vLLM's works: say what was set for it."""
     imported(record)
     ours = os.environ.get(SETTLED, "").split(",")
@@ -56,7 +65,7 @@ _SHORTAGE = re.compile(r"\(([\d.]+) GiB KV cache is needed.*?cache memory \(([\d
 """What is needed for the cache of one request, and what is left for it."""
 
 
-def watch_cache(module, refused):
+def watch_cache(module: Library, refused: Callable[[Exception, int, int], object]) -> None:
     """Have `refused(error, needed, available)` called, in bytes, where an engine has too little left for one request.
 
     vLLM asks no allocator for its cache then: `module`, `vllm.v1.core.kv_cache_utils`, compares the two and raises a
@@ -81,13 +90,16 @@ def _telling(check, refused):
     return checked
 
 
-def shortage(message):
+def shortage(message: str) -> tuple[int, int]:
     """What an engine's error says that is needed and that is left, in bytes; 0 where it does not say."""
     found = _SHORTAGE.search(message)
-    return tuple(int(float(size) * 2**30) for size in found.groups()) if found else (0, 0)
+    if found is None:
+        return 0, 0
+    needed, available = (int(float(size) * 2**30) for size in found.groups())
+    return needed, available
 
 
-def watch_worker(module, ready_to_serve, finish):
+def watch_worker(module: Library, ready_to_serve: Callable[[], object], finish: Callable[[], object]) -> None:
     """Have both called when a worker of the module `vllm.v1.worker.gpu_worker` is ready, and `finish()` when it goes."""
     worker = module.Worker
     ready, shut_down = worker.compile_or_warm_up_model, getattr(worker, "shutdown", None)

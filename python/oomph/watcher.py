@@ -4,6 +4,8 @@ Nothing here initialises CUDA. What needs an initialised device waits in torch's
 empties when the program first uses a GPU.
 """
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys
@@ -13,6 +15,17 @@ import time
 from oomph import _protocol as protocol
 from oomph import ends, hook, hostmemory, module_path, quiet, sites, stop, weights, work
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._protocol import HookConfig, HookHeld, Moment
+    from oomph._types import Optimizer, Torch
+    from oomph.loops.course import Course
+    from oomph.meter import Meter
+    from oomph.owners import Owners
+    from oomph.record import Record
+
 
 _REST = 0.03
 """Seconds in which PyTorch's threads come to rest at the end of a process."""
@@ -21,7 +34,7 @@ _REST = 0.03
 class Watcher:
     """Joins torch to the record of this process."""
 
-    def __init__(self, torch, record, config, owners=None):
+    def __init__(self, torch: Torch, record: Record, config: HookConfig, owners: Owners | None = None) -> None:
         self.torch = torch
         self.record = record
         self.owners = owners
@@ -29,19 +42,19 @@ class Watcher:
         self.config = config
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
-        self.ready = None
-        self.course = None
+        self.ready: ends.Agreement | None = None
+        self.course: Course | None = None
         """The loops of the program, where they are followed."""
-        self.gauge = None
+        self.gauge: Meter | None = None
         self._observes = True
         """Whether the allocator tells of what it was refused."""
         self._hears = False
         """Whether later errors are recorded as well."""
         self._outer = threading.local()
-        self._held = {}
+        self._held: dict[int, tuple[int, int, dict[str, Any]]] = {}
         """What the allocator held at the last look at its peaks, by device."""
 
-    def forked(self):
+    def forked(self) -> None:
         """Begin anew in a forked child."""
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
@@ -50,7 +63,7 @@ class Watcher:
         if self.owners is not None:
             self.owners.forked()
 
-    def new_run(self):
+    def new_run(self) -> None:
         """Begin anew in a child of the fork server, whose config may differ."""
         self.rule = stop.StopRule(self.config["stop"]["mode"], self.config["stop"].get("steps", 3))
         if self.owners is None:
@@ -59,17 +72,17 @@ class Watcher:
         if self.owners is not None:
             self.owners.share.begin()
 
-    def finish(self):
+    def finish(self) -> None:
         """The process ends, or its part in the run does: leave all that is known."""
         self.leave_history()
         self.record.write_if_used()
 
-    def leave_history(self):
+    def leave_history(self) -> None:
         """Leave the allocator's history and the names of its blocks, where they are wanted."""
         if self.owners is not None:
             self.owners.finish()
 
-    def settle(self):
+    def settle(self) -> None:
         """Let PyTorch's threads come to rest before the interpreter ends.
 
         A thread that asks for the interpreter's lock once it is gone is ended where it stands, in the middle of C++, which
@@ -90,7 +103,7 @@ class Watcher:
         bad_fork = getattr(self.torch._C, "_cuda_isInBadFork", None)
         return bad_fork is None or not bad_fork()
 
-    def peaks(self):
+    def peaks(self) -> dict[int, tuple[int, int]]:
         """The framework's present peaks: {device: (reserved, allocated)}; empty while CUDA is not in use."""
         if not self._usable():
             return {}
@@ -105,9 +118,10 @@ class Watcher:
                 self._held[index] = (allocated["current"], reserved["current"], stats)
         return result
 
-    def held(self, moment):
+    def held(self, moment: Moment) -> list[HookHeld]:
         """What the allocator held when its peaks were read last, by device."""
-        found, guard = [], self.record.guard
+        found: list[HookHeld] = []
+        guard = self.record.guard
         cuda = self.torch.cuda
         # What is free belongs to the same moment. A capture of a graph must not see other calls, and where no card is in
         # use the question itself would start CUDA.
@@ -129,10 +143,11 @@ class Watcher:
     def _left(self, index, reserved):
         """What the allocator can still take of a card, in bytes."""
         free = self.torch.cuda.mem_get_info(index)[0]
-        most = self.record.guard.most.get(index)
+        guard = self.record.guard
+        most = guard.most.get(index) if guard is not None else None
         return free if most is None else max(0, min(free, most - reserved))
 
-    def keep_across_resets(self):
+    def keep_across_resets(self) -> None:
         """Wrap the functions that make torch forget its peaks, so that they are remembered first."""
         native = self.torch._C
         for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
@@ -152,7 +167,7 @@ class Watcher:
         reset.__name__ = reset.__qualname__ = name
         return reset
 
-    def follow(self):
+    def follow(self) -> None:
         """Follow the program's loops and phases."""
         from oomph.loops import attach
 
@@ -161,7 +176,7 @@ class Watcher:
 
     # -- the first use of a device -----------------------------------------------------------------------------
 
-    def when_cuda_starts(self):
+    def when_cuda_starts(self) -> None:
         """Arrange for `cuda_started` to be called when the program initialises CUDA, in this or a forked process."""
         cuda = self.torch.cuda
         if getattr(cuda, "_initialized", False):
@@ -174,7 +189,7 @@ class Watcher:
         else:
             cuda._lazy_call(self.cuda_started)
 
-    def cuda_started(self):
+    def cuda_started(self) -> None:
         """CUDA has just been initialised: attach to the allocator and write the first record."""
         try:
             attach = getattr(self.torch._C, "_cuda_attach_out_of_memory_observer", None)
@@ -193,7 +208,7 @@ class Watcher:
             hook.guarded(self.record.guard.cuda_started)
         self.record.write(moment=protocol.MOMENT_START)
 
-    def hear_errors(self):
+    def hear_errors(self) -> None:
         """Learn of each out-of-memory error that Python code gets to see, whether it is caught or not."""
         kind = getattr(self.torch, "OutOfMemoryError", None) or self.torch.cuda.OutOfMemoryError
         raised = self._raised
@@ -219,7 +234,7 @@ class Watcher:
 
     # -- out of memory -----------------------------------------------------------------------------------------
 
-    def out_of_memory(self, device, requested, total, free):
+    def out_of_memory(self, device: int, requested: int, total: int, free: int) -> None:
         """The allocator's observer: called before the exception is raised, in whatever thread asked for memory."""
         try:
             facts = self._oom(int(device), int(requested), int(free), None)
@@ -233,6 +248,7 @@ class Watcher:
             if self.owners is not None:
                 self.owners.out_of_memory()
         except Exception:
+            # The allocator calls this in the middle of its error, which the program has to get.
             pass
 
     def _raised(self, error):
@@ -243,7 +259,7 @@ class Watcher:
             self.record.note_oom(self._oom_by_itself(error))
             self.record.write()
 
-    def cache_refused(self, error, needed, available):
+    def cache_refused(self, error: BaseException, needed: int, available: int) -> None:
         """vLLM has found that its share of the card leaves too little for the cache of one request, and gives up."""
         facts = self._oom(0, needed, available, error)
         facts.update(phase=protocol.PHASE_LOAD, fatal=True)
@@ -302,11 +318,11 @@ class Watcher:
     def _evaluates(self, phase):
         """Whether a forward pass, or what no frame tells, belongs to an evaluation."""
         course, phases = self.course, self.record.phases
-        if course is None or phase not in (protocol.PHASE_FORWARD, protocol.PHASE_OTHER):
+        if course is None or phases is None or phase not in (protocol.PHASE_FORWARD, protocol.PHASE_OTHER):
             return False
         return course.is_evaluating() or phase == protocol.PHASE_FORWARD and phases.is_evaluating() and not course.is_about_to_train()
 
-    def failed(self, error):
+    def failed(self, error: BaseException) -> None:
         """An exception ends the program (or a thread of it): if memory was the cause, say so in the record."""
         cause = sites.find_oom(error)
         if cause is not None:
@@ -330,7 +346,7 @@ class Watcher:
             )
         self.record.write()
 
-    def leaving(self, code):
+    def leaving(self, code: object) -> None:
         """The program asks to end with `code`: a failure right after an out-of-memory error was caused by it."""
         oom = self.record.oom
         if code in (None, 0, False) or oom is None or oom["fatal"]:
@@ -345,7 +361,7 @@ class Watcher:
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def count_steps(self):
+    def count_steps(self) -> None:
         """Have every optimizer's step reported to `stepped`."""
         # Not an attribute of torch.optim: the package deletes the names of its submodules.
         optimizer = sys.modules["torch.optim.optimizer"]
@@ -384,10 +400,10 @@ class Watcher:
             return result
 
         counted.__name__ = "step"
-        counted.__wrapped__ = step
-        counted._oomph = True
+        counted.__wrapped__ = step  # type: ignore[attr-defined]
+        counted._oomph = True  # type: ignore[attr-defined]
         # torch marks a step that its profiler has wrapped already.
-        counted.hooked = getattr(step, "hooked", None)
+        counted.hooked = getattr(step, "hooked", None)  # type: ignore[attr-defined]
         cls.step = counted
 
     def _deepspeed(self, module):
@@ -407,7 +423,7 @@ class Watcher:
 
         engine._take_model_step = _take_model_step
 
-    def stepped(self, optimizer):
+    def stepped(self, optimizer: Optimizer) -> None:
         """One optimizer has stepped: count, write, and stop when the peak has been seen."""
         try:
             counted = self.record.work
@@ -435,7 +451,7 @@ class Watcher:
             if reason == "peak-stable" and self.course is not None:
                 reason = None if self.course.may_go_on() else protocol.STOPPED_BUDGET
             if reason in (protocol.STOPPED_PEAK_STABLE, protocol.STOPPED_BUDGET):
-                self.ready = self.ready or ends.Agreement(hook.run_folder())
+                self.ready = self.ready or ends.Agreement(hook.run_folder() or self.record.folder)
                 if not self.ready.all_ready(self.counter.steps):
                     reason = None
             elif self.ready is not None:
@@ -444,6 +460,7 @@ class Watcher:
             if reason is None:
                 self.record.write(force=False, moment=protocol.MOMENT_STEP_END)
         except Exception:
+            # A fault in counting must not end the program's step.
             return
         if reason is not None:
             if self.owners is not None:
@@ -451,7 +468,7 @@ class Watcher:
             ends.stop(self.record, reason)
 
 
-def format_cudnn(number):
+def format_cudnn(number: int) -> str:
     """92600 -> 9.26.0, and the older scheme 8902 -> 8.9.2."""
     if number >= 90000:
         return "%d.%d.%d" % (number // 10000, number % 10000 // 100, number % 100)
@@ -466,7 +483,7 @@ def _owners(torch, record, config):
     return owners.install(torch, record, config)
 
 
-def install(torch, record, config):
+def install(torch: Torch, record: Record, config: HookConfig) -> Watcher:
     """Attach to a torch that has just been imported."""
     record.frameworks["torch"] = str(torch.__version__)
     watcher = Watcher(torch, record, config, hook.guarded(_owners, torch, record, config))

@@ -6,6 +6,8 @@ then loads that folder, so that types, device maps, quantization, tied weights a
 Holes take no disk, however large the model.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import functools
@@ -16,6 +18,10 @@ import threading
 
 from oomph import _protocol as protocol
 from oomph import hollow
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph.record import Record
 
 _MISSING = re.compile(
     r"no file named|not appear to have (a )?file|couldn.t connect|couldn.t find|cannot find|can.t load|not found|"
@@ -44,15 +50,15 @@ _NO_CONFIG = (
     "nor the network has it."
 )
 
-_record = None
-_said = set()
-_random = []
+_record: Record | None = None
+_said: set[str] = set()
+_random: list[str] = []
 """The models whose weights are random, by the names that the program gave."""
 _lock = threading.RLock()
 _count = 0
 
 
-def are_missing(error):
+def are_missing(error: BaseException) -> bool:
     """Say whether an exception that ends a program is a `from_pretrained` that found no weights."""
     if not isinstance(error, OSError) or not _MISSING.search(str(error)):
         return False
@@ -64,7 +70,7 @@ def are_missing(error):
     return False
 
 
-def install(record):
+def install(record: Record) -> None:
     """Wait for the libraries that load models by name."""
     global _record
     from oomph.hook import on_import
@@ -86,6 +92,8 @@ def _watch(cls):
         try:
             return original(cls, *args, **kwargs)
         except Exception as error:
+            # The library's own error is raised on, whatever it is.
+            # The error above must come through, also where its arguments cannot be read.
             with contextlib.suppress(Exception):
                 name = args[0] if args else kwargs.get("pretrained_model_name_or_path")
                 if name is not None and not os.path.exists(name) and _weights_missing(error, name, kwargs):
@@ -111,6 +119,7 @@ def _wrap(cls, make):
         try:
             return original(cls, name, *args, **kwargs)
         except Exception as caught:
+            # Libraries have many errors for weights that are missing; whatever else it is, is raised on.
             if not _weights_missing(caught, name, given):
                 raise
             error = caught.with_traceback(None)
@@ -118,6 +127,7 @@ def _wrap(cls, make):
             with _lock:
                 substitute = make(cls, name, args, dict(given))
         except Exception as caught:
+            # A model that cannot be imitated gets the library's own error, and the report the reason.
             _debug()
             if not os.path.isdir(name) and isinstance(caught, OSError):
                 _warn(name, _NO_CONFIG % name)
@@ -183,6 +193,7 @@ def _named(result, name):
             model.config._name_or_path = name
             model.name_or_path = name
     except Exception:
+        # The name is an extra: some models take no new attributes.
         _debug()
     return result
 
@@ -201,6 +212,7 @@ def _weights_missing(error, name, kwargs):
         if isinstance(error, OSError) or module in ("huggingface_hub", "httpx", "requests"):
             return bool(_MISSING.search(str(error))) or module in ("huggingface_hub", "httpx", "requests")
     except Exception:
+        # Whether it is the weights could not be seen: then the error is not covered up.
         _debug()
     return False
 
@@ -262,6 +274,7 @@ def _for_transformers(cls, name, args, kwargs):
         try:
             tensors = dict(revert_weight_conversion(model, dict(tensors)))
         except Exception:
+            # The function is private to transformers; without it the names are those in memory.
             _debug()
     folder = _folder(name)
     inner = os.path.join(folder, own.get("subfolder") or "")
@@ -291,10 +304,12 @@ def _config(cls, name, kwargs):
     if config is not None and not isinstance(config, (str, os.PathLike)):
         return copy.deepcopy(config), rest
     hub = {key: kwargs[key] for key in _HUB_ARGUMENTS if kwargs.get(key) is not None}
-    found = cls.config_class
-    if found is None:
-        from transformers import AutoConfig as found
-    return found.from_pretrained(config if config is not None else name, return_unused_kwargs=True, **hub, **rest)
+    kind = cls.config_class
+    if kind is None:
+        from transformers import AutoConfig
+
+        kind = AutoConfig
+    return kind.from_pretrained(config if config is not None else name, return_unused_kwargs=True, **hub, **rest)
 
 
 def _construct(cls, config, args, rest):
@@ -304,6 +319,7 @@ def _construct(cls, config, args, rest):
         plain._attn_implementation = "eager"
         return cls(plain, *args, **rest)
     except Exception:
+        # A class may refuse this attention in its own words; it is made with its own then.
         _debug()
         return cls(copy.deepcopy(config), *args, **rest)
 
@@ -328,7 +344,7 @@ def _take_quantization(config):
     """Remove and give the quantization that the checkpoint itself would have had."""
     for place in (config, getattr(config, "text_config", None)):
         found = getattr(place, "quantization_config", None)
-        if found is not None:
+        if place is not None and found is not None:
             del place.quantization_config
             return found
     return None
@@ -357,6 +373,7 @@ def _prepare_quantized(model, quantization, own, dtype):
 
     model.config.quantization_config = quantization
     quantizer = AutoHfQuantizer.from_config(quantization, pre_quantized=True)
+    # The check looks for a real card and for packages, which a run without numbers does without.
     with contextlib.suppress(Exception):
         quantizer.validate_environment(device_map=own.get("device_map"), weights_only=True)
     key = "dtype" if "dtype" in quantizer.preprocess_model.__code__.co_varnames else "torch_dtype"
@@ -381,6 +398,7 @@ def _copy_companions(name, kwargs, target):
             )
             source = os.path.dirname(found) if isinstance(found, str) else None
         except Exception:
+            # The cache is a convenience: without what is in it the model is made from its config alone.
             _debug()
     if source is None:
         return
@@ -437,6 +455,7 @@ def _skeleton(torch, dtype, construct):
 
     def register_parameter(self, name, parameter):
         if parameter is not None and parameter.device.type != "meta":
+            # A class of parameters may not be made again from its data; that one stays where it is.
             with contextlib.suppress(Exception):
                 parameter = type(parameter)(parameter.data.to("meta"), requires_grad=parameter.requires_grad)
         original(self, name, parameter)
@@ -467,6 +486,7 @@ def _skeleton(torch, dtype, construct):
 def _tensors(model, torch):
     """The tensors of the checkpoint by their names, each shared one once."""
     if hasattr(model, "tie_weights"):
+        # Models tie their weights with code of their own; without it a shared tensor is written twice.
         with contextlib.suppress(Exception):
             model.tie_weights()
     tied = getattr(model, "all_tied_weights_keys", None) or getattr(model, "_tied_weights_keys", None) or ()

@@ -5,8 +5,16 @@ of those that were made, the one in the middle by what it computes is told. The 
 before the loop.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Optimizer
 
 _ROOM = 256 * 1024
 _MOST = 16
@@ -16,39 +24,39 @@ _MOST = 16
 class Work:
     """The work of each step of this process."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         try:
-            self._cut = ctypes.CDLL(None).oomph_work_cut
+            self._cut: Any = ctypes.CDLL(None).oomph_work_cut
         except (AttributeError, OSError):
             # A real card, which nobody counts on.
             self._cut = None
         else:
             self._cut.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
             self._cut.restype = ctypes.c_size_t
-        self._buffer = None
+        self._buffer: Any = None
         self.forked()
 
-    def forked(self):
+    def forked(self) -> None:
         """Begin anew in a forked child."""
-        self._steps = []
+        self._steps: list[dict[str, Any]] = []
         self._count = 0
         self._begun = False
         self._samples = 0
-        self._hosts = {}
+        self._hosts: dict[int, int] = {}
         self._host_bytes = 0
 
-    def delivered(self, samples):
+    def delivered(self, samples: int) -> None:
         """A loader gave a batch of so many samples to train on."""
         self._samples += samples
 
-    def optimized(self, optimizer):
+    def optimized(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped: note what it read and wrote on the host, once for each optimizer's parameters."""
         key = id(optimizer)
         if key not in self._hosts:
             self._hosts[key] = _bytes_on_host(optimizer)
         self._host_bytes += self._hosts[key]
 
-    def stepped(self):
+    def stepped(self) -> None:
         """An iteration has ended."""
         if self._cut is None:
             return
@@ -65,7 +73,7 @@ class Work:
             self._steps.append(dict(json.loads(self._buffer[:length]), samples=samples, host_bytes=host))
             del self._steps[:-_MOST]
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any] | None:
         """The step in the middle, in the form of docs/internals/run-folder.md; None where there were fewer than two."""
         if not self._steps:
             return None
@@ -94,5 +102,6 @@ def _bytes_on_host(optimizer):
                 # The gradient is read; the parameter and the states are read and written.
                 total += parameter.numel() * parameter.element_size() * 3 + states * 2
     except Exception:
+        # An optimizer of another library has other fields; then nothing is counted for it.
         return 0
     return total

@@ -61,8 +61,7 @@ class RunCase(unittest.TestCase):
         command = [sys.executable] + options.pop("flags", []) + ["-c", textwrap.dedent(program)] + list(arguments)
         command = options.pop("command", command)
         return subprocess.run(
-            command, env=environment, cwd=options.pop("cwd", self.user), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            universal_newlines=True, timeout=300,
+            command, env=environment, cwd=options.pop("cwd", self.user), capture_output=True, text=True, timeout=300,
         )
 
     def passes(self, program, *arguments, **options):

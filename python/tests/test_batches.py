@@ -5,7 +5,8 @@ import types
 import unittest
 
 import support  # noqa: F401  (puts the package on the path)
-from oomph import batches, hook
+
+from oomph import batches
 
 try:
     import torch

@@ -12,7 +12,7 @@ import unittest.mock
 import support  # noqa: F401  (puts the package on the path)
 
 from oomph import record, sites
-from oomph.frameworks import described, jax, keras, kept, onnxruntime, tensorflow, watch, xgboost
+from oomph.frameworks import described, jax, kept, keras, onnxruntime, tensorflow, watch, xgboost
 from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 
 
@@ -83,7 +83,7 @@ class Errors(unittest.TestCase):
 class Places(unittest.TestCase):
     def watcher(self):
         watcher = jax.JaxWatcher(record.Record("/nonexistent"))
-        site = lambda line: {"file": "/srv/train.py", "line": line, "function": "main"}  # noqa: E731
+        site = lambda line: {"file": "/srv/train.py", "line": line, "function": "main"}
         watcher.compilations = [
             ("jit_update", (1 << 28, 16 << 30), site(57)),
             ("jit_subtract", (381 << 30, 0), site(25)),

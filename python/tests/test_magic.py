@@ -5,6 +5,7 @@ import os
 import unittest
 
 import support
+
 from oomph import magic
 
 OOMPH = os.environ.get("OOMPH_BIN") or os.path.join(os.path.dirname(support.PYTHON), "target", "release", "oomph")

@@ -1,10 +1,8 @@
 """The meter: peaks of intervals, and what the program sees of its own."""
 
-import os
-import sys
 import unittest
 
-import support  # noqa: F401  (puts the package on the path)
+import support
 
 from oomph.meter import Meter
 

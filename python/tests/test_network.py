@@ -2,7 +2,6 @@
 
 import http.server
 import importlib.util
-import os
 import threading
 import time
 import unittest

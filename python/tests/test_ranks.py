@@ -7,6 +7,7 @@ import types
 import unittest
 
 import support
+
 from oomph import ranks
 from oomph.ranks import starters, store
 

@@ -7,9 +7,14 @@ saves is a matter of cards, and `acceptance/programs/fixes` holds the programs f
 import importlib.util
 import json
 import os
+import types
 import unittest
+from unittest import mock
 
 import support
+
+from oomph import remedies
+from oomph.remedies.remedy import Refused, Remedy
 
 try:
     import torch
@@ -262,6 +267,25 @@ class Program(Case):
             """
         )
         self.assertEqual(out, "True\n" * 5)
+
+
+class Beginning(unittest.TestCase):
+    def test_a_remedy_that_refuses_to_be_made_is_reported_under_its_own_name(self):
+        class Waiting(Remedy):
+            def attach(self, moments):
+                pass
+
+        def make(name, options):
+            if name == "second":
+                raise Refused("it needs a card")
+            return Waiting(name, options)
+
+        record = types.SimpleNamespace(remedies=[])
+        with mock.patch.object(remedies, "make", make):
+            remedies.install(None, record, {"remedies": [{"id": "first"}, {"id": "second"}]})
+        reports = [report() for report in record.remedies]
+        self.assertEqual([(one["id"], one["state"]) for one in reports], [("first", "unused"), ("second", "refused")])
+        self.assertEqual(reports[1]["what"], "it needs a card")
 
 
 if __name__ == "__main__":

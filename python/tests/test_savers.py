@@ -1,14 +1,13 @@
 """Checkpoints: small ones are real, large ones take no room, both can be read back and none reaches its place."""
 
-import io
 import os
-import sys
 import tempfile
 import unittest
 import zipfile
 import zlib
 
 import support
+
 from oomph import sparsezip
 
 try:

@@ -23,8 +23,7 @@ def left(code):
     environment = dict(os.environ, PYTHONPATH=PYTHON)
     environment.pop("OOMPH_RUN", None)
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM % code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        universal_newlines=True, timeout=60,
+        [sys.executable, "-c", PROGRAM % code], env=environment, capture_output=True, text=True, timeout=60,
     )
 
 

@@ -10,7 +10,8 @@ import unittest
 import unittest.mock
 import weakref
 
-import support  # noqa: F401  (puts the package on the path)
+import support
+
 from oomph import module_path, record, sites, stop, watcher
 
 LIBRARY = os.path.join(os.path.dirname(os.__file__), "site-packages", "torch", "nn", "modules", "module.py")
@@ -173,7 +174,6 @@ class Cells(unittest.TestCase):
             self.assertIsNone(notebook.cell_of(name))
 
     def test_ipython_knows_the_cell_of_a_temporary_file(self):
-        from oomph import notebook
 
         name = "/tmp/ipykernel_7/99.py"
         compiler = types.SimpleNamespace(_filename_map={name: 5})

@@ -6,6 +6,7 @@ import os
 import unittest
 
 import support
+
 from oomph import weights
 
 TRANSFORMERS = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))

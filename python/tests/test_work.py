@@ -5,6 +5,7 @@ import types
 import unittest
 
 import support  # noqa: F401
+
 from oomph.work import Work
 
 

@@ -4,12 +4,18 @@ Each has a module here that waits for the program to import it. What they have i
 error that ended the program, is `oomph.frameworks.watch`.
 """
 
+from __future__ import annotations
+
 import os
 
 from oomph import hook
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._protocol import HookConfig
 
-def install(config):
+
+def install(config: HookConfig) -> None:
     """Wait for the frameworks; nothing of them is imported here."""
     if hook.on_virtual_card():
         _suit_the_virtual_card()
@@ -34,7 +40,7 @@ def _suit_the_virtual_card():
     hook.before_import("tensorflow", _do_not_measure)
 
 
-set_here = {}
+set_here: dict[str, tuple[str, str]] = {}
 """Variables that were set here because the program's environment did not have them, by framework."""
 
 

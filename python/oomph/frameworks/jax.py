@@ -1,5 +1,7 @@
 """Watching JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
 
+from __future__ import annotations
+
 import functools
 import os
 import re
@@ -9,6 +11,15 @@ from oomph import _protocol as protocol
 from oomph import frameworks, hook, sites
 from oomph.frameworks import described
 from oomph.frameworks.watch import FrameworkWatcher, given, requested_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from oomph._protocol import HookCompiled, HookConfig, HookLimit, HookSite
+    from oomph._types import Library, Peaks
+    from oomph.record import Record
 
 _TEXTS = ("resource_exhausted", "out of memory while trying to allocate", "cuda_error_out_of_memory")
 _MOST_PROGRAMS = 8
@@ -22,11 +33,11 @@ _ROUNDING = 0.01
 class JaxWatcher(FrameworkWatcher):
     """JAX's backends of one process."""
 
-    def __init__(self, record):
+    def __init__(self, record: Record) -> None:
         super().__init__(record, _TEXTS)
-        self.programs = []
-        self.limits = {}
-        self.compilations = []
+        self.programs: list[HookCompiled] = []
+        self.limits: dict[int, HookLimit] = {}
+        self.compilations: list[tuple[str, tuple[int, int], HookSite | None]] = []
         """What was compiled: (name, the most bytes of its outputs and of its temporaries, the user's line)."""
 
     def _devices(self):
@@ -35,8 +46,7 @@ class JaxWatcher(FrameworkWatcher):
         backends = dict(getattr(bridge, "_backends", None) or {})
         for platform, backend in backends.items():
             if platform in ("cuda", "gpu"):
-                for device in backend.local_devices():
-                    yield device
+                yield from backend.local_devices()
 
     def _read(self, reserved, allocated):
         found = {}
@@ -53,13 +63,13 @@ class JaxWatcher(FrameworkWatcher):
             found[index] = (None if pool is None else int(pool), int(stats.get(allocated) or 0))
         return {index: both for index, both in found.items() if any(both)}
 
-    def peaks(self):
+    def peaks(self) -> Peaks:
         return self._read("peak_pool_bytes", "peak_bytes_in_use")
 
-    def present(self):
+    def present(self) -> Peaks:
         return self._read("pool_bytes", "bytes_in_use")
 
-    def on_card(self, value):
+    def on_card(self, value: Any) -> Iterator[tuple[int, int]]:
         jax = sys.modules["jax"]
         for part in jax.tree_util.tree_leaves(value):
             if isinstance(part, jax.Array) and not isinstance(part, jax.core.Tracer) and not part.is_deleted():
@@ -68,7 +78,7 @@ class JaxWatcher(FrameworkWatcher):
 
     # -- compiled programs -------------------------------------------------------------------------------------
 
-    def watch_compiler(self, compiler):
+    def watch_compiler(self, compiler: Library) -> None:
         """Keep what XLA says that each program needs when it has compiled it."""
         original = getattr(compiler, "compile_or_get_cached", None)
         if original is None:
@@ -93,7 +103,7 @@ class JaxWatcher(FrameworkWatcher):
         if len(self.compilations) < _MOST_COMPILATIONS:
             sizes = (int(stats.output_size_in_bytes), int(stats.temp_size_in_bytes))
             self.compilations.append((name, sizes, sites.site_of_frame(sys._getframe())))
-        program = {
+        program: HookCompiled = {
             "name": name,
             "argument_bytes": int(stats.argument_size_in_bytes),
             "output_bytes": int(stats.output_size_in_bytes),
@@ -105,7 +115,7 @@ class JaxWatcher(FrameworkWatcher):
         programs.sort(key=_need, reverse=True)
         self.programs = self.record.compiled = programs[:_MOST_PROGRAMS]
 
-    def place(self, message, site):
+    def place(self, message: str, site: HookSite | None) -> tuple[str | None, HookSite | None]:
         """The program that was refused its memory, and the user's line that calls it.
 
         JAX runs ahead of the program: the error comes where a result is first read, which may be anywhere.
@@ -177,7 +187,7 @@ def _say_how_it_grows(record):
         )
 
 
-def install(jax, record, config):
+def install(jax: Library, record: Record, config: HookConfig) -> JaxWatcher:
     """Attach to a JAX that has just been imported."""
     record.frameworks["jax"] = str(jax.__version__)
     watcher = JaxWatcher(record)

@@ -5,12 +5,20 @@ container counts where the loop that was under way adds to it, or where the line
 was filled once before, such as the weights in a list of layers, does not.
 """
 
+from __future__ import annotations
+
 import ast
 import linecache
 
 from oomph import sites
 from oomph.looking import with_locals
 from oomph.program.growers import growers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any
 
 WEIGHS = 10
 """A container counts from this part of the card on: a tenth."""
@@ -20,19 +28,21 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _CONTAINERS = (list, dict)
 
 
-def growing(trace, on_card):
+def growing(trace: TracebackType | None, on_card: Callable[[Any], Iterable[tuple[int, int]]]) -> list[dict[str, Any]]:
     """The containers of the user's frames on the way to an error that hold arrays on a card and grow in the loop there.
 
     `on_card` gives the arrays in a value: pairs of what tells each again, and its bytes.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     while trace is not None:
         frame, line = trace.tb_frame, trace.tb_lineno
         file = frame.f_code.co_filename
         if sites.is_user_file(file):
             lines = _lines(file, line)
             if lines:
-                look = lambda names: [_held(name, names[name], lines[name], file, on_card) for name in lines if name in names]
+                look = lambda names, lines=lines, file=file: [
+                    _held(name, names[name], lines[name], file, on_card) for name in lines if name in names
+                ]
                 found.extend(one for one in with_locals(frame, look) or () if one is not None)
         trace = trace.tb_next
     return found
@@ -61,7 +71,7 @@ def _lines(file, line):
         return {}
     within = lambda node, number: node.lineno <= number <= node.end_lineno
     loops = [node for node in ast.walk(tree) if isinstance(node, _LOOPS)]
-    read = set()
+    read: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not isinstance(node, _LOOPS) and within(node, line) and not hasattr(node, "body"):
             read.update(part.id for part in ast.walk(node) if isinstance(part, ast.Name))

@@ -4,6 +4,8 @@ A pass over batches ends once its peak has settled. What follows it, the validat
 evaluation on larger batches, is run. Of equal epochs two are run. A prediction is run whole: its results are the program's.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
@@ -11,22 +13,32 @@ import sys
 from oomph import _protocol as protocol
 from oomph import hook, sites, stop
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+    from typing import Any
+
+    from oomph._protocol import HookFollowedLoop, LoopKind, Phase
+    from oomph._types import Library
+    from oomph.frameworks.tensorflow import TensorFlowWatcher
+
 _EPOCHS = 2
 
 
 class KerasLoops:
     """The passes over batches that Keras makes in one process."""
 
-    def __init__(self, watcher, mode, steps):
+    def __init__(self, watcher: TensorFlowWatcher, mode: str, steps: int) -> None:
         self.watcher = watcher
         self.mode, self.steps = mode, steps
         self.depth = 0
         """How many passes are under way: an evaluation may be inside of a training."""
-        self.epochs = {}
+        self.epochs: dict[int, int] = {}
         """How many epochs of each model's present `fit` were shortened."""
-        self.listed = {}
+        self.listed: dict[tuple[str, int, str], HookFollowedLoop] = {}
 
-    def attach(self, module):
+    def attach(self, module: Library) -> None:
         """Watch the iterator that every trainer takes its batches from."""
         original = getattr(module.EpochIterator, "_enumerate_iterator", None)
         if original is None or self.mode != "peak-stable":
@@ -44,11 +56,11 @@ class KerasLoops:
         module.EpochIterator._enumerate_iterator = _enumerate_iterator
 
     @property
-    def under_way(self):
+    def under_way(self) -> bool:
         """Whether the present step is one of a pass that is ended here."""
         return self.depth > 0
 
-    def followed(self, iterator, steps, frame):
+    def followed(self, iterator: Any, steps: Iterable[Any], frame: FrameType) -> Iterator[Any]:
         """The steps of a pass until its peak has settled."""
         rule = stop.StopRule(self.mode, self.steps)
         if frame.f_code.co_name == "fit":
@@ -74,7 +86,7 @@ class KerasLoops:
         self.watcher.described.training(getattr(iterator.data_adapter, "batch_size", None))
 
     def _shortened(self, iterator, frame, count):
-        kind = protocol.LOOP_TRAINING if frame.f_code.co_name == "fit" else protocol.LOOP_EVALUATION
+        kind: LoopKind = protocol.LOOP_TRAINING if frame.f_code.co_name == "fit" else protocol.LOOP_EVALUATION
         site = sites.site_of_frame(frame)
         if site is not None:
             key = (site["file"], site["line"], kind)
@@ -94,7 +106,7 @@ class KerasLoops:
         self.watcher.record.write(force=False)
 
 
-def keras_phase(error):
+def keras_phase(error: BaseException) -> Phase | None:
     """`eval` where an error came out of an evaluation or a prediction of Keras'; None elsewhere."""
     trace = error.__traceback__
     while trace is not None:

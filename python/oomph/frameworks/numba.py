@@ -3,6 +3,8 @@
 Numba takes its memory from the driver, so the virtual GPU knows every byte. What it does not know is the line.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os
@@ -11,12 +13,20 @@ import sys
 from oomph import hook, sites
 from oomph.frameworks.watch import FrameworkWatcher
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from oomph._protocol import HookConfig
+    from oomph._types import Library
+    from oomph.record import Record
+
 _TEXTS = ("cuda_error_out_of_memory",)
 _COPIES = ("host_to_device", "device_to_host", "device_to_device")
 _ALLOCATIONS = ("memalloc", "memallocmanaged")
 
 
-def install(cuda, record, config):
+def install(cuda: Library, record: Record, config: HookConfig) -> None:
     """Attach to a `numba.cuda` that has just been imported."""
     numba = sys.modules.get("numba")
     record.frameworks["numba"] = str(getattr(numba, "__version__", ""))
@@ -29,14 +39,14 @@ def install(cuda, record, config):
 class NumbaWatcher(FrameworkWatcher):
     """Joins Numba to the record of this process."""
 
-    def on_card(self, value):
+    def on_card(self, value: object) -> Iterator[tuple[int, int]]:
         parts = value if isinstance(value, (list, tuple)) else [value]
         for part in parts:
             if getattr(part, "__cuda_memory__", False) and getattr(part, "alloc_size", 0):
                 yield id(part), int(part.alloc_size)
 
 
-def name_lines(driver, named=None):
+def name_lines(driver: Library, named: Callable[..., object] | None = None) -> None:
     """Have each allocation and copy name the user's line that led to it; `named` is what it is said to."""
     named = named or _line_of_the_card()
     if named is None:

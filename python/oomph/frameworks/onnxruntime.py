@@ -3,6 +3,8 @@
 Its Python package tells nothing of the arena's peak. What it took of the card is in the card's own books.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import sys
@@ -11,6 +13,15 @@ from oomph import _protocol as protocol
 from oomph import hook, sites
 from oomph.frameworks import described
 from oomph.frameworks.watch import DTYPE_BYTES, FrameworkWatcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from oomph._protocol import HookConfig, HookLimit
+    from oomph._types import Library
+    from oomph.record import Record
 
 _TEXTS = (
     "failed to allocate memory for requested buffer",
@@ -30,21 +41,21 @@ _ON_CARDS = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRT
 class OnnxRuntimeWatcher(FrameworkWatcher):
     """ONNX Runtime in one process."""
 
-    def __init__(self, record):
+    def __init__(self, record: Record) -> None:
         super().__init__(record, _TEXTS)
-        self.limits = {}
+        self.limits: dict[int, HookLimit] = {}
         """The arenas' limits that the program set, by card."""
         self.doubles = True
         """Whether the last session's arena grows by powers of two, as it does by itself."""
 
-    def on_card(self, value):
+    def on_card(self, value: Any) -> Iterator[tuple[int, int]]:
         parts = value if isinstance(value, (list, tuple)) else [value]
         for part in parts:
             if type(part).__name__ == "OrtValue" and part.is_tensor() and part.device_name().lower() == "cuda":
                 kind = part.data_type().removeprefix("tensor(").rstrip(")")
                 yield id(part), math.prod(part.shape()) * DTYPE_BYTES.get(kind.replace("float16", "half"), 4)
 
-    def watch_sessions(self, session):
+    def watch_sessions(self, session: Any) -> None:
         """See which providers each session was to have, and which it has."""
         create = getattr(session, "_create_inference_session", None)
         if create is None:
@@ -57,6 +68,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
             try:
                 result = create(self, providers, provider_options, *args, **kwargs)
             except Exception as error:
+                # Whatever ends the session is raised on; it is looked at first.
                 hook.guarded(watcher.refused, error)
                 raise
             hook.guarded(watcher.compare, wanted, self)
@@ -64,7 +76,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
 
         session._create_inference_session = _create_inference_session
 
-    def wanted(self, providers, provider_options):
+    def wanted(self, providers: Sequence[Any] | None, provider_options: Sequence[dict[str, Any]] | None) -> list[str]:
         """The providers of cards that a session asks for; their arenas' limits are kept."""
         names = []
         for place, one in enumerate(providers or ()):
@@ -81,7 +93,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
                     self.limits[card] = {"bytes": limit, "scales": protocol.LIMIT_FIXED}
         return names
 
-    def compare(self, wanted, session):
+    def compare(self, wanted: list[str] | None, session: Any) -> None:
         """Say so where a session has none of the providers that it asked for."""
         have = session._sess.get_providers() if session._sess is not None else []
         if wanted and not any(name in have for name in wanted):
@@ -92,13 +104,14 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
             )
             self.record.write()
 
-    def refused(self, error):
+    def refused(self, error: BaseException) -> None:
         """A session that cannot be made is made again for the CPU: that the card was full is known only here."""
         if self.is_oom(error):
             self._note(error, error)
             oom = self.record.oom
-            oom["fatal"] = False
-            oom["site"] = oom["site"] or sites.site_of_frame(sys._getframe())
+            if oom is not None:
+                oom["fatal"] = False
+                oom["site"] = oom["site"] or sites.site_of_frame(sys._getframe())
 
     def _note(self, cause, error):
         known = self.record.oom
@@ -107,6 +120,8 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
             self.record.oom = None
         super()._note(cause, error)
         oom = self.record.oom
+        if oom is None:
+            return
         limit = self.limits.get(oom["device"])
         if limit is not None and "available memory of" in oom["message"].lower():
             # The arena's own limit: how much it holds is what the limit leaves no more of.
@@ -123,7 +138,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
             )
 
 
-def install(onnxruntime, record, config):
+def install(onnxruntime: Library, record: Record, config: HookConfig) -> OnnxRuntimeWatcher:
     """Attach to an ONNX Runtime that has just been imported."""
     record.frameworks["onnxruntime"] = str(onnxruntime.__version__)
     watcher = OnnxRuntimeWatcher(record)

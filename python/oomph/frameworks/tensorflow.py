@@ -1,5 +1,7 @@
 """Watching TensorFlow: the peaks of its pool, the steps of a training, and the error that a full card raises."""
 
+from __future__ import annotations
+
 import functools
 import sys
 import threading
@@ -10,6 +12,15 @@ from oomph import ends, frameworks, hook, stop
 from oomph.frameworks import described
 from oomph.frameworks.keras import KerasLoops, keras_phase
 from oomph.frameworks.watch import FrameworkWatcher, given
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from oomph._protocol import HookConfig, LimitScales, Phase
+    from oomph._types import Library, Peaks
+    from oomph.record import Record
 
 _TEXTS = (
     "oom when allocating",
@@ -26,17 +37,17 @@ _TEXTS = (
 class TensorFlowWatcher(FrameworkWatcher):
     """TensorFlow in one process."""
 
-    def __init__(self, record, config):
+    def __init__(self, record: Record, config: HookConfig) -> None:
         super().__init__(record, _TEXTS)
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(config["stop"]["mode"], config["stop"].get("steps", 3))
         self.loops = KerasLoops(self, config["stop"]["mode"], config["stop"].get("steps", 3))
         self.budget = float(config["stop"].get("budget_seconds") or 60.0)
-        self._began = None
+        self._began: float | None = None
         """When the first step of a loop of the program's own was done."""
         self._calls = threading.local()
         self._told = False
-        self._forgotten = {}
+        self._forgotten: dict[int, int] = {}
         self.described = described.of(record)
 
     # -- memory ------------------------------------------------------------------------------------------------
@@ -55,14 +66,14 @@ class TensorFlowWatcher(FrameworkWatcher):
             self._say_how_it_grows(context)
         return found
 
-    def peaks(self):
+    def peaks(self) -> Peaks:
         found = self._read("peak")
         return {index: (None, max(own[1], self._forgotten.get(index, 0))) for index, own in found.items() if own[1]}
 
-    def present(self):
+    def present(self) -> Peaks:
         return self._read("current")
 
-    def keep_across_resets(self, module):
+    def keep_across_resets(self, module: Library) -> None:
         """Remember the peaks that the program makes TensorFlow forget."""
         original = module.Context.reset_memory_stats
         watcher = self
@@ -108,14 +119,15 @@ class TensorFlowWatcher(FrameworkWatcher):
                 if pywrap.TF_DeviceListType(devices, place) == "GPU":
                     index = int(pywrap.TF_DeviceListName(devices, place).rsplit(":", 1)[1])
                     limit = int(native.TF_DeviceListMemoryBytes(devices, place))
-                    scales = protocol.LIMIT_FIXED if index in given_limits else protocol.LIMIT_RESERVE
+                    is_given = index in given_limits
+                    scales: LimitScales = protocol.LIMIT_FIXED if is_given else protocol.LIMIT_RESERVE
                     self.record.limits[index] = {"bytes": limit, "scales": scales}
         finally:
             pywrap.TF_DeleteDeviceList(devices)
 
     # -- steps -------------------------------------------------------------------------------------------------
 
-    def count_steps(self, module):
+    def count_steps(self, module: Library) -> None:
         """Report each call from outside of a function in which an optimizer was traced to `stepped`."""
         function = module.Function
         original = function.__call__
@@ -137,7 +149,7 @@ class TensorFlowWatcher(FrameworkWatcher):
 
         function.__call__ = __call__
 
-    def watch_optimizers(self, module):
+    def watch_optimizers(self, module: Library) -> None:
         """Note in which function an optimizer is applied; outside of all, it steps at once."""
         base = module.BaseOptimizer
         original = base.apply
@@ -157,7 +169,7 @@ class TensorFlowWatcher(FrameworkWatcher):
 
         base.apply = apply
 
-    def watch_tape(self, module):
+    def watch_tape(self, module: Library) -> None:
         """Who asks for gradients trains, with an optimizer of Keras' or by hand."""
         tape = module.GradientTape
         original = tape.gradient
@@ -170,17 +182,17 @@ class TensorFlowWatcher(FrameworkWatcher):
 
         tape.gradient = gradient
 
-    def on_card(self, value):
+    def on_card(self, value: Any) -> Iterator[tuple[int, int]]:
         tensorflow = sys.modules["tensorflow"]
         for part in tensorflow.nest.flatten(value):
             if isinstance(part, tensorflow.Tensor) and "GPU" in (getattr(part, "device", None) or ""):
                 yield id(part), (part.shape.num_elements() or 0) * part.dtype.size
 
-    def phase(self, error):
+    def phase(self, error: BaseException) -> Phase:
         """An evaluation and a prediction are known by Keras' own methods on the way to the error."""
         return keras_phase(error) or super().phase(error)
 
-    def stepped(self, what):
+    def stepped(self, what: object) -> None:
         """One step of a training is done: count, write, and stop when the peak has been seen."""
         try:
             if not self.counter.stepped(what):
@@ -199,6 +211,7 @@ class TensorFlowWatcher(FrameworkWatcher):
             if reason is None:
                 self.record.write(force=False)
         except Exception:
+            # A fault in counting must not end the program's step.
             return
         if reason is not None:
             if reason == "peak-stable":
@@ -228,7 +241,7 @@ def _pass_assertions(module):
     module.Assert = Assert
 
 
-def install(tensorflow, record, config):
+def install(tensorflow: Library, record: Record, config: HookConfig) -> TensorFlowWatcher:
     """Attach to a TensorFlow that has just been imported."""
     record.frameworks["tensorflow"] = str(tensorflow.__version__)
     watcher = TensorFlowWatcher(record, config)

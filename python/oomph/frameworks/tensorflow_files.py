@@ -4,12 +4,19 @@ TensorFlow's own file system is compiled code, out of the overlay's reach. What 
 written by Python's files and kept in the overlay like everything else.
 """
 
+from __future__ import annotations
+
 import functools
 
 from oomph import hook
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Library
+    from oomph.record import Record
 
-def install(tensorflow, record):
+
+def install(tensorflow: Library, record: Record) -> None:
     """Attach to a TensorFlow that has just been imported."""
     python = "tensorflow.python."
     hook.on_import(python + "checkpoint.checkpoint", lambda module: _skip_checkpoints(module, record))

@@ -1,5 +1,7 @@
 """What the watchers of these frameworks share: peaks while the program runs, and the error that ended it."""
 
+from __future__ import annotations
+
 import ctypes
 import math
 import os
@@ -9,6 +11,15 @@ import threading
 from oomph import _protocol as protocol
 from oomph import ends, hook, sites
 from oomph.frameworks import kept
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from oomph._protocol import HookSite, Phase
+    from oomph._types import Peaks
+    from oomph.record import Record
 
 _SAMPLE_SECONDS = 0.5
 
@@ -21,18 +32,18 @@ _SCALE = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 class FrameworkWatcher:
     """Joins a framework to the record of this process. A framework's own watcher says how its memory is read."""
 
-    owners = None
+    owners: None = None
     """Nobody names the blocks of these frameworks' pools; `oomph.ends` asks."""
 
-    def __init__(self, record, texts):
+    def __init__(self, record: Record, texts: tuple[str, ...]) -> None:
         self.record = record
         self.texts = texts
         """What the framework's out-of-memory errors say, in small letters."""
-        self.kept = []
+        self.kept: list[dict[str, Any]] = []
         """What the program keeps on the card, more with every iteration, when it ran out of memory."""
         self._ended = threading.Event()
 
-    def attach(self):
+    def attach(self) -> None:
         """Begin: read the peaks when the record is written, now and then, and when the process ends."""
         import atexit
 
@@ -45,11 +56,11 @@ class FrameworkWatcher:
         sampler.start()
         atexit.register(ends.safely, self._end, sampler)
 
-    def peaks(self):
+    def peaks(self) -> Peaks:
         """The framework's peaks: {device: (reserved or None, allocated)}; empty while it has not used a card."""
         return {}
 
-    def present(self):
+    def present(self) -> Peaks:
         """What is in use now: {device: (reserved or None, allocated)}."""
         return self.peaks()
 
@@ -59,6 +70,7 @@ class FrameworkWatcher:
             try:
                 peaks = self.peaks()
             except Exception:
+                # The thread samples while the framework is at work, and tries again a little later.
                 continue
             if peaks and peaks != known:
                 known = peaks
@@ -69,28 +81,29 @@ class FrameworkWatcher:
         self._ended.set()
         sampler.join(1.0)
 
-    def finish(self):
+    def finish(self) -> None:
         """The process leaves by `os._exit`."""
         self.record.write_if_used()
 
     # -- out of memory -----------------------------------------------------------------------------------------
 
-    def is_oom(self, error):
+    def is_oom(self, error: BaseException) -> bool:
         """Say whether an exception is this framework's word for a card that is full."""
         try:
             text = str(error).lower()
         except Exception:
+            # Another library's exception may fail at its own text.
             return False
         return any(known in text for known in self.texts)
 
-    def failed(self, error):
+    def failed(self, error: BaseException) -> None:
         """An exception ends the program: if the card was full, say so in the record."""
         cause = sites.find_oom(error, self.is_oom)
         if cause is not None:
             self._note(cause, error)
         self.record.write()
 
-    def leaving(self, code):
+    def leaving(self, code: object) -> None:
         """The program asks to end with `code`, perhaps because of the error that it is handling."""
         import sys
 
@@ -125,7 +138,7 @@ class FrameworkWatcher:
         )
         hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], device)
 
-    def on_card(self, value):
+    def on_card(self, value: Any) -> Iterable[tuple[int, int]]:
         """The arrays on a card in a value: pairs of what tells each again, and its bytes."""
         return ()
 
@@ -145,11 +158,11 @@ class FrameworkWatcher:
         if self.kept and hasattr(described, "kept"):
             described.kept = list(self.kept)
 
-    def phase(self, error):
+    def phase(self, error: BaseException) -> Phase:
         """What the program was doing, in the words of `hook/PID.json`."""
         return protocol.PHASE_OTHER
 
-    def place(self, message, site):
+    def place(self, message: str, site: HookSite | None) -> tuple[str | None, HookSite | None]:
         """The compiled program that an error names, if any, and the line of the user's that it belongs to."""
         return None, site
 
@@ -158,13 +171,14 @@ class FrameworkWatcher:
         try:
             present = self.present()
         except Exception:
+            # The framework has just failed and may fail at the question too.
             present = {}
         if not present:
             return 0, (None, None)
         return max(present.items(), key=lambda item: (item[1][1], -item[0]))
 
 
-def requested_of(message):
+def requested_of(message: str) -> int:
     """The bytes that an error says were asked for; 0 where it does not tell."""
     found = re.search(r"smaller than requested bytes of (\d+)", message)
     if found:
@@ -179,12 +193,12 @@ def requested_of(message):
     return 0
 
 
-def free_on(device):
+def free_on(device: int) -> int:
     """What the card has left, in bytes; 0 where the CUDA runtime cannot be asked."""
     return _memory_of(device)[0]
 
 
-def total_of(device):
+def total_of(device: int) -> int:
     """What the card has in all, in bytes; 0 where the CUDA runtime cannot be asked."""
     return _memory_of(device)[1]
 
@@ -203,6 +217,6 @@ def _memory_of(device):
         return 0, 0
 
 
-def given(variable):
+def given(variable: str) -> str | None:
     """A variable of the environment; None where it is not set or empty."""
     return os.environ.get(variable) or None

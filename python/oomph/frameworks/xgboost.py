@@ -4,10 +4,20 @@ Its library has a CUDA runtime of its own and passes every array to it, also whe
 library looked for a card thus says nothing of the program. Its parameters do.
 """
 
+from __future__ import annotations
+
 import functools
 
 from oomph import hook
 from oomph.frameworks.watch import FrameworkWatcher
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._protocol import HookConfig
+    from oomph._types import Library
+    from oomph.record import Record
 
 LIBRARY = "libxgboost"
 """How the name of its library begins."""
@@ -16,7 +26,7 @@ _DEVICES = ("device", "tree_method", "updater", "predictor")
 """The parameters that choose a device; all but the first did so before version 2."""
 
 
-def asks(parameters):
+def asks(parameters: Any) -> bool:
     """Whether parameters, a dictionary or pairs, choose a card."""
     pairs = parameters.items() if hasattr(parameters, "items") else parameters
     return any(_chooses(name, str(value).lower()) for name, value in pairs or ())
@@ -28,7 +38,7 @@ def _chooses(name, text):
     return name in _DEVICES and ("cuda" in text or "gpu" in text)
 
 
-def install(xgboost, record, config):
+def install(xgboost: Library, record: Record, config: HookConfig) -> None:
     """Attach to an XGBoost that has just been imported."""
     record.frameworks["xgboost"] = str(xgboost.__version__)
     # Its memory is not known, but the record is to be written when the program ends.
@@ -36,7 +46,7 @@ def install(xgboost, record, config):
     watch_boosters(xgboost.Booster, record)
 
 
-def watch_boosters(booster, record):
+def watch_boosters(booster: Any, record: Record) -> None:
     """Note which devices the parameters of boosters choose."""
     record.asked_for_card.setdefault(LIBRARY, False)
 

@@ -4,11 +4,18 @@ A rank that left a loop while others stay would leave them waiting in a collecti
 that runs, writes for each iteration of a loop whether the loop goes on; the others wait for that word.
 """
 
+from __future__ import annotations
+
 import os
 import time
 
 from oomph import _protocol as protocol
 from oomph import ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Torch
+    from oomph.loops.loop import Loop
 
 _WAIT = 2.0
 """Seconds that a rank waits for the leader's word before it goes on by itself."""
@@ -18,13 +25,13 @@ _PAUSE = 0.0005
 class Agreement:
     """What one rank tells the others, or hears from the leader."""
 
-    def __init__(self, folder, leads):
+    def __init__(self, folder: str, leads: bool) -> None:
         self._folder = os.path.join(folder, protocol.PATH_HOOK, protocol.PATH_LOOPS)
         self._leads = leads
-        self._alone = set()
+        self._alone: set[str] = set()
         os.makedirs(self._folder, exist_ok=True)
 
-    def __call__(self, loop, ends):
+    def __call__(self, loop: Loop, ends: bool) -> bool:
         """The common decision on an iteration that has ended."""
         try:
             path = os.path.join(self._folder, "%s-%d-%d" % (os.path.basename(loop.file), loop.line, loop.run))
@@ -62,18 +69,18 @@ class Agreement:
 class Lazily:
     """Finds out at each decision whether the process is a rank of a job; groups are made long after the start."""
 
-    def __init__(self, torch, folder):
+    def __init__(self, torch: Torch, folder: str) -> None:
         self._torch = torch
         self._folder = folder
-        self._agreement = None
+        self._agreement: Agreement | None = None
 
-    def __call__(self, loop, ends):
+    def __call__(self, loop: Loop, ends: bool) -> bool:
         """The decision of the job, or of a process of its own."""
-        if self._agreement is None and not self._join():
-            return ends
-        return self._agreement(loop, ends)
+        if self._agreement is None:
+            self._join()
+        return ends if self._agreement is None else self._agreement(loop, ends)
 
-    def is_alone(self):
+    def is_alone(self) -> bool:
         """Whether the process is no rank of a job."""
         return self._agreement is None and not self._join()
 

@@ -1,5 +1,7 @@
 """Joins the loops of a program to torch: what is counted, what memory is left, and who decides among ranks."""
 
+from __future__ import annotations
+
 import sys
 
 from oomph import hook, meter, phases, quiet
@@ -9,49 +11,59 @@ from oomph.loops.loop import ForLoop, WhileLoop
 from oomph.loops.unreached import Unreached
 from oomph.loops.witness import Witness
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from oomph._protocol import HookConfig
+    from oomph._types import Torch
+    from oomph.phases import Phases
+    from oomph.record import Record
+
 _UNLIMITED = 2 << 40
 """What the virtual GPU says of a card without a limit, in bytes (`oomph_ledger::UNBOUNDED_CAPACITY`)."""
 
-_course = None
-_compiling = lambda: False
+_course: Course | None = None
+_compiling: Callable[[], bool] = lambda: False
 
 
-def loop(iterable, line, distinct=None):
+def loop(iterable: Iterable[Any], line: int, distinct: Callable[[Any], tuple[Any, ...]] | None = None) -> Iterable[Any]:
     """What a `for` of the user's goes through: its own iterable, or one that reports to the course."""
     if _course is None or _compiling() or not _course.follows_here():
         return iterable
     return ForLoop(_course, iterable, sys._getframe(1).f_code.co_filename, line, distinct)
 
 
-def goes_on(line, place, limited=None):
+def goes_on(line: int, place: int, limited: tuple[Any, Any] | None = None) -> bool:
     """Part of the condition of a `while` of the user's: False ends it. `limited` is a number and its limit."""
     if _course is None or _compiling() or not _course.follows_here():
         return True
-    return _goes_on(line, place, limited)
+    return _goes_on(_course, line, place, limited)
 
 
-def _goes_on(line, place, limited):
+def _goes_on(course, line, place, limited):
     frame = sys._getframe(2)
     key = id(frame), place
     found = None
-    for one in reversed(_course.stack):
+    for one in reversed(course.stack):
         if isinstance(one, WhileLoop) and one.key == key:
             found = one
             break
     if found is None:
-        found = WhileLoop(_course, frame.f_code.co_filename, line)
+        found = WhileLoop(course, frame.f_code.co_filename, line)
         found.key = key
         found.counts_from(limited)
         found.begin()
         return True
-    if _course.iteration_ended(found):
+    if course.iteration_ended(found):
         found.leaves_out(limited)
-        _course.end(found)
+        course.end(found)
         return False
     return True
 
 
-def now(value, line, counted=None):
+def now(value: Any, line: int, counted: tuple[Any, Any, Any] | None = None) -> Any:
     """The condition of a branch that is taken every so often; `counted` is the number, the modulus and the remainder."""
     if _course is None or _compiling() or not _course.follows_here():
         return value
@@ -62,15 +74,16 @@ def _early(number, modulus, remainder):
     try:
         return int(remainder - number) % int(modulus)
     except Exception:
+        # The numbers are the program's: tensors, or objects with operators of their own.
         return 0
 
 
-def prepare():
+def prepare() -> None:
     """Before the program's first line: have its source instrumented."""
     sources.install(loop, goes_on, now)
 
 
-def install(torch, record, config, usable):
+def install(torch: Torch, record: Record, config: HookConfig, usable: Callable[[], bool]) -> tuple[Course, Phases]:
     """Follow the loops of a program from now on; gives the course and the phases."""
     global _course, _compiling
     compiler = getattr(torch, "compiler", None)
@@ -86,19 +99,23 @@ def install(torch, record, config, usable):
     libraries.attach(course)
     record.unreached = Unreached(found, course.cut_short)
     record.unreached.attach(hook.on_import)
-    course.agree = agreement.Lazily(torch, hook.run_folder())
-    course.is_alone = course.agree.is_alone
+    _agree(torch, course, record)
     found.on_backward = course.ran_backward
-    hook.in_new_run(lambda: _begin_again(torch, course, config))
+    hook.in_new_run(lambda: _begin_again(torch, course, record, config))
     record.phases, record.course = found, course
     _course = course
     return course, found
 
 
-def _begin_again(torch, course, config):
+def _begin_again(torch, course, record, config):
     course.configure(config["stop"])
-    course.agree = agreement.Lazily(torch, hook.run_folder())
-    course.is_alone = course.agree.is_alone
+    _agree(torch, course, record)
+
+
+def _agree(torch, course, record):
+    """Have the ranks of a job decide alike, by files in the folder of the run."""
+    common = agreement.Lazily(torch, hook.run_folder() or record.folder)
+    course.agree, course.is_alone = common, common.is_alone
 
 
 def _headroom(torch, gauge):

@@ -4,11 +4,23 @@ There is one `Course` in a process. The loops of the main thread lie on its stac
 iteration that ends; the course reads the memory then, and says whether the loop may end.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 
 from oomph.loops.loop import EPOCHS, EVALUATION, OTHER, TRAINING, LibraryLoop, WhileLoop
-from oomph.loops.progress import FLAT, GROWING, UNKNOWN, fills_after
+from oomph.loops.progress import GROWING, UNKNOWN, fills_after
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from typing import Any
+
+    from oomph._protocol import Stop
+    from oomph.loops.loop import Loop
+    from oomph.loops.witness import Witness
+    from oomph.meter import Meter
 
 _QUICK = 0.0002
 """An iteration shorter than this, in seconds, without an optimizer step cannot have run a model."""
@@ -25,13 +37,13 @@ _SKIMMED = 2
 class LeftOut:
     """What iterations that were left out would have added and would still be there."""
 
-    def __init__(self):
-        self.bytes = 0
+    def __init__(self) -> None:
+        self.bytes: float = 0
         self.steps = 0
         """Optimizer steps among those iterations: the program would have come this far with fewer of them."""
-        self._runs = {}
+        self._runs: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def began(self, loop, held):
+    def began(self, loop: Loop, held: int) -> None:
         """The first iteration of a loop has ended with `held` bytes; what an earlier run of it added may be among them."""
         loop.first_held = held
         before = self._runs.pop((loop.file, loop.line), None)
@@ -39,32 +51,32 @@ class LeftOut:
             self.bytes += before["bytes"]
             self.steps += before["steps"]
 
-    def ended(self, loop):
+    def ended(self, loop: Loop) -> None:
         """A loop has ended; one whose memory grows is remembered until it is run again."""
         if loop.growth and loop.is_shortened():
             rate, left, run = loop.growth["bytes_per_iteration"], loop.remaining() or 0, loop.iterations()
             steps = left * loop.steps_of_one() if loop.training else 0
-            left = loop.growing_for(left)
+            growing = loop.growing_for(left) or 0
             self._runs[loop.file, loop.line] = {
-                "first": loop.first_held, "added": rate * run, "bytes": rate * left, "steps": steps,
+                "first": loop.first_held, "added": rate * run, "bytes": rate * growing, "steps": steps,
             }  # fmt: skip
 
 
 class Course:
     """All loops of a process, and what they have in common."""
 
-    def __init__(self, meter, stop):
+    def __init__(self, meter: Meter, stop: Stop) -> None:
         self.meter = meter
         self.whole = meter.open()
         """The peaks of the whole run."""
         self.configure(stop)
-        self.stack = []
-        self.trained = set()
+        self.stack: list[Loop] = []
+        self.trained: set[tuple[str, int]] = set()
         """Where loops stand that have trained: {(file, line)}."""
-        self._runs = {}
+        self._runs: dict[tuple[str, int], int] = {}
         """How often each loop was entered, by file and line."""
-        self._around = None
-        self.ended = []
+        self._around: LibraryLoop | None = None
+        self.ended: list[Loop] = []
         """Loops that were shortened or whose memory grows, once they have ended."""
         self.steps = self.backwards = 0
         self.left_out = LeftOut()
@@ -74,35 +86,35 @@ class Course:
         """Optimizer steps by which what is being done now comes early: an evaluation that is due every so many steps."""
         self.lost_count = False
         """Whether loops were shortened of which nobody knows how many steps they would have made."""
-        self.cut_short = {}
+        self.cut_short: dict[str, tuple[str, int]] = {}
         """Lists that are shorter than they would be, because the loops that fill them were shortened: {name: place}."""
         self.loops_ended = 0
         """Loops that trained and have ended: the program goes on."""
-        self._settled_at = None
+        self._settled_at: float | None = None
         self._settled_steps = 0
         self.fresh = True
         """No loop has trained yet."""
-        self.most_steps = None
+        self.most_steps: int | None = None
         """The optimizer step after which a trainer ends whatever its loops say, by our count; None where there is none."""
-        self.headroom = lambda: None
+        self.headroom: Callable[[], int | None] = lambda: None
         """Gives the bytes that the fullest card has left for the framework, or None for cards without a limit."""
-        self.witness = None
+        self.witness: Callable[[], Witness] | None = None
         """Makes an object whose `look()`, called at the ends of iterations, finds what holds memory that grows."""
-        self.on_iteration = None
+        self.on_iteration: Callable[[Loop], None] | None = None
         """Called with a loop whose iteration has ended, before the memory is read."""
-        self.is_alone = lambda: True
+        self.is_alone: Callable[[], bool] = lambda: True
         """Whether the process is no rank of a job, whose ranks go through their loaders together."""
-        self.agree = lambda loop, ends: ends
+        self.agree: Callable[[Loop, bool], bool] = lambda loop, ends: ends
         """Has the ranks of a job decide alike."""
         self._thread = threading.main_thread().ident
 
-    def configure(self, stop):
+    def configure(self, stop: Stop) -> None:
         """Take over what the launcher says of the end of a run."""
         self.ends_loops = stop.get("mode") == "peak-stable"
         self.stable = max(1, int(stop.get("steps", 3)))
         self.budget = float(stop.get("budget_seconds") or 60.0)
 
-    def forked(self):
+    def forked(self) -> None:
         """Begin anew in a forked child, whose loops are its own."""
         self.stack, self.ended, self._around = [], [], None
         self.left_out = LeftOut()
@@ -113,13 +125,13 @@ class Course:
         self.fresh = True
         self._thread = threading.get_ident()
 
-    def follows_here(self):
+    def follows_here(self) -> bool:
         """Whether loops of this thread are followed."""
         return threading.get_ident() == self._thread
 
     # -- events ------------------------------------------------------------------------------------------------
 
-    def stepped(self):
+    def stepped(self) -> None:
         """An optimizer has stepped, which counts as an iteration's step."""
         self.steps += 1
         if not self.stack and self.follows_here():
@@ -129,11 +141,11 @@ class Course:
         elif self._around is not None and self.stack[-1:] == [self._around]:
             self.iteration_ended(self._around)
 
-    def ran_backward(self):
+    def ran_backward(self) -> None:
         """A backward pass begins."""
         self.backwards += 1
 
-    def may_go_on(self):
+    def may_go_on(self) -> bool:
         """Whether a run whose peak has settled goes on, because its loops will end or its time is not up."""
         now = time.perf_counter()
         if self._settled_at is None or self._settled_steps < self.loops_ended:
@@ -142,13 +154,13 @@ class Course:
 
     # -- loops -------------------------------------------------------------------------------------------------
 
-    def begin(self, loop):
+    def begin(self, loop: Loop) -> None:
         """A loop is entered."""
         place = loop.file, loop.line
         loop.run = self._runs[place] = self._runs.get(place, 0) + 1
         self.stack.append(loop)
 
-    def end(self, loop):
+    def end(self, loop: Loop) -> None:
         """A loop has ended, by itself or early."""
         if loop not in self.stack:
             return
@@ -187,7 +199,7 @@ class Course:
         if loop.is_shortened() or loop.growth is not None:
             self.ended.append(loop)
 
-    def skip(self, loop, iterations):
+    def skip(self, loop: Loop, iterations: int) -> None:
         """Iterations of a loop are left out, with the steps that they would have made."""
         if any(isinstance(outer, WhileLoop) for outer in self.stack):
             # The program counts its steps by itself, and makes up for those that were left out.
@@ -198,7 +210,7 @@ class Course:
         elif loop.epochs:
             self.skipped_steps += iterations * (made // max(1, loop.iterations()))
 
-    def iteration_ended(self, loop):
+    def iteration_ended(self, loop: Loop) -> bool:
         """An iteration has ended; say whether the loop has shown all that it does, and may end."""
         now = time.perf_counter()
         took = now - loop.at
@@ -211,7 +223,8 @@ class Course:
                 loop.at = now
                 return False
             loop.prepare()
-        loop.progress.iterations += 1
+        if loop.progress is not None:
+            loop.progress.iterations += 1
         if took < _QUICK and not steps:
             loop.at = now
             return False
@@ -251,12 +264,12 @@ class Course:
             loop.window.clear()
         return ends
 
-    def is_evaluating(self):
+    def is_evaluating(self) -> bool:
         """Whether the program has trained and is in a loop over batches that makes no backward pass."""
         known = [loop for loop in self.stack if loop.progress is not None]
         return bool(self.backwards and known) and known[-1].batches and known[-1].backwards_before == self.backwards
 
-    def is_about_to_train(self):
+    def is_about_to_train(self) -> bool:
         """Whether the program is in a loop that trained when it was run before."""
         return any((loop.file, loop.line) in self.trained for loop in self.stack)
 
@@ -296,11 +309,11 @@ class Course:
         self.cut_short[loop.gathers()] = loop.file, loop.line
         return True
 
-    def may_skim(self, loop):
+    def may_skim(self, loop: Loop) -> bool:
         """Whether what is left of a loop is read in search of larger batches."""
         return self.ends_loops and loop.run <= _SKIMMED and self.is_alone() and loop.kind in (TRAINING, EVALUATION)
 
-    def step_now(self, made):
+    def step_now(self, made: int) -> int:
         """The optimizer step that the whole program would be in, from 1, where `made` were made; 0 where it is not known.
 
         Where memory grows, the card is full after as many steps of growth, whichever of them were left out.
@@ -380,7 +393,7 @@ class Course:
 
     # -- conditions that hold every so often ---------------------------------------------------------------------
 
-    def now(self, value, place, early=0):
+    def now(self, value: Any, place: Hashable, early: int = 0) -> Any:
         """The value of a condition such as `step % 500 == 0`, which is taken to hold once before its loop ends.
 
         `early` is by how many iterations that is too early.
@@ -400,9 +413,9 @@ class Course:
 
     # -- the report --------------------------------------------------------------------------------------------
 
-    def as_list(self):
+    def as_list(self) -> list[dict[str, Any]]:
         """The loops that were shortened or grow, in the form of docs/internals/run-folder.md."""
-        found = {}
+        found: dict[tuple[str, int], dict[str, Any]] = {}
         for loop in self.ended + [loop for loop in self.stack if loop.progress is not None and loop.growth]:
             one = {
                 "file": loop.file, "line": loop.line, "kind": loop.kind, "iterations": loop.iterations(), "of": loop.total,

@@ -4,7 +4,13 @@ Features of all pictures, gathered on the host and sent to the card as one tenso
 made them was shortened. Lists that grow with each iteration, of tensors or arrays, tell such loops.
 """
 
+from __future__ import annotations
+
 from oomph.looking import attribute, with_locals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 _TWICE = 2
 """Iterations in a row in which a list has to grow."""
@@ -14,13 +20,13 @@ _DEEPEST = 3
 class Gathered:
     """Looks at the lists that the code around a loop knows by name."""
 
-    def __init__(self):
-        self._lengths = {}
-        self._grown = {}
-        self.name = None
+    def __init__(self) -> None:
+        self._lengths: dict[str, int] = {}
+        self._grown: dict[str, int] = {}
+        self.name: str | None = None
         """A list that grows; None as long as none is known to."""
 
-    def look(self, frame):
+    def look(self, frame: FrameType) -> None:
         """An iteration of the loop in this frame has ended."""
         if self.name is not None:
             return

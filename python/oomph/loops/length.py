@@ -1,21 +1,28 @@
 """How long a loop would be, and whether its values are alike, from the object that it iterates over."""
 
+from __future__ import annotations
+
 import operator
 
 from oomph.looking import attribute, with_locals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _ABSENT = object()
 _MOST_LISTED = 64
 """A list of at most this many things is taken for a choice of different ones: sizes, folds, files."""
 
 
-def length_of(iterable, depth=0):
+def length_of(iterable: Any, depth: int = 0) -> int | None:
     """How many iterations a loop over `iterable` makes; None where nothing tells."""
     if depth > 6:
         return None
     try:
         return len(iterable)
     except Exception:
+        # `__len__` of a dataset or a loader is code of the program's or a library's own.
         pass
     inner = inner_of(iterable)
     if inner is not None:
@@ -26,11 +33,12 @@ def length_of(iterable, depth=0):
     try:
         hint = operator.length_hint(iterable, -1)
     except Exception:
+        # So is `__length_hint__`.
         return None
     return hint if hint >= 0 else None
 
 
-def inner_of(iterable):
+def inner_of(iterable: object) -> Any:
     """What an `enumerate`, a progress bar or a generator method goes through, or None."""
     if isinstance(iterable, enumerate):
         return _reduced(iterable)
@@ -55,10 +63,11 @@ def _reduced(iterable):
         inner = iterable.__reduce__()[1][0]
         return inner[0] if isinstance(inner, tuple) and inner else inner
     except Exception:
+        # An iterator may refuse to be reduced, in words of its own.
         return None
 
 
-def counted_range(iterable):
+def counted_range(iterable: object) -> range | None:
     """The range that a loop counts through, below progress bars; None where its values are more than numbers.
 
     A range that begins late or goes in strides is one of sizes or offsets, whose iterations differ.
@@ -73,7 +82,7 @@ def counted_range(iterable):
     return None
 
 
-def source_of(iterable):
+def source_of(iterable: object) -> Any:
     """What a loop goes through, below `enumerate`, progress bars and generator methods."""
     for _ in range(6):
         inner = inner_of(iterable)
@@ -83,7 +92,7 @@ def source_of(iterable):
     return iterable
 
 
-def gives_batches(iterable):
+def gives_batches(iterable: object) -> bool:
     """Whether a loop over `iterable` goes through a loader of batches, of any library."""
     source = source_of(iterable)
     if isinstance(source, (list, tuple, dict, set, range, str, bytes)):
@@ -93,7 +102,7 @@ def gives_batches(iterable):
     return kind.endswith(("Loader", "LoaderIter")) or all(both)
 
 
-def may_differ(iterable):
+def may_differ(iterable: object) -> bool:
     """Whether the values of a loop are chosen ones, each of which may need another amount of memory."""
     source = source_of(iterable)
     if isinstance(source, range):

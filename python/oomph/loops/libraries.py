@@ -1,12 +1,18 @@
 """Loops of trainers that their source alone does not show: what a trainer does every so often, and Lightning's loops."""
 
+from __future__ import annotations
+
 import functools
 
 from oomph import hook
 from oomph.loops.loop import LibraryLoop
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph.loops.course import Course
 
-def attach(course):
+
+def attach(course: Course) -> None:
     """Wait for the trainers."""
     hook.on_import("transformers.trainer_callback", lambda module: _transformers(module, course))
     for package in ("lightning.pytorch", "pytorch_lightning"):

@@ -1,13 +1,24 @@
 """One loop of the program: what it goes through, and what its iterations have shown."""
 
+from __future__ import annotations
+
 import sys
 import time
 
 from oomph import _protocol as protocol
-from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.gathered import Gathered
+from oomph.loops.length import counted_range, gives_batches, length_of, may_differ
 from oomph.loops.progress import Progress
 from oomph.loops.skim import Skim, size_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+    from typing import Any
+
+    from oomph.loops.course import Course
+    from oomph.loops.witness import Witness
+    from oomph.meter import Window
 
 TRAINING, EPOCHS = protocol.LOOP_TRAINING, protocol.LOOP_EPOCHS
 EVALUATION, OTHER = protocol.LOOP_EVALUATION, protocol.LOOP_OTHER
@@ -19,22 +30,27 @@ _MOST_VALUES = 20000
 class Loop:
     """A loop that reports its iterations to a course."""
 
+    growth: dict[str, Any] | None
+    witness: Witness | None
+    run: int
+    grows_since: float
+
     batches = False
     """Whether it goes through a loader of batches."""
     endable = True
     """Whether it can be ended before its time."""
-    total = None
+    total: int | None = None
     """How many iterations it makes; None where that is not known."""
-    progress = None
+    progress: Progress | None = None
     """What its iterations have shown, from the first one on that took any time."""
 
-    def __init__(self, course, file, line):
+    def __init__(self, course: Course, file: str, line: int) -> None:
         self.course = course
         self.file = file
         self.line = line
         self.began = False
 
-    def begin(self):
+    def begin(self) -> None:
         """The loop is entered."""
         course = self.course
         self.began = True
@@ -47,15 +63,15 @@ class Loop:
         self.began_at = time.process_time()
         course.begin(self)
 
-    def begin_iteration(self):
+    def begin_iteration(self) -> None:
         """The next iteration begins."""
         self.steps = self.course.steps
         self.child_steps = 0
         self.child_trained = False
-        self.child_growth = 0
+        self.child_growth: float = 0
         self.at = time.perf_counter()
 
-    def prepare(self):
+    def prepare(self) -> None:
         """The first iteration that took any time has ended."""
         self.progress = Progress(skip=2 if self.course.fresh else 1)
         self.progress.iterations = self.quick
@@ -63,13 +79,13 @@ class Loop:
         self.skipped = 0
         self.closing = 0
         self.closed = False
-        self.window = None
+        self.window: Window | None = None
         self.growth = self.witness = None
         self.first_held = 0
-        self.periodic = {}
+        self.periodic: dict[Hashable, bool] = {}
 
     @property
-    def kind(self):
+    def kind(self) -> str:
         """What the loop is, by what its iterations did."""
         if self.training:
             return TRAINING
@@ -78,15 +94,15 @@ class Loop:
         # Backward passes without a step are an accumulation.
         return EVALUATION if self.batches and self.course.backwards == self.backwards_before else OTHER
 
-    def iterations(self):
+    def iterations(self) -> int:
         """Iterations that have ended."""
         return self.progress.iterations if self.progress is not None else self.quick
 
-    def length(self):
+    def length(self) -> int | None:
         """How many iterations it makes; None where that is not known."""
         return self.total
 
-    def remaining(self):
+    def remaining(self) -> int | None:
         """Iterations that are left; None where the length is not known."""
         left = None if self.total is None else max(0, self.total - self.iterations() - self.skipped)
         most = self.course.most_steps
@@ -95,24 +111,24 @@ class Loop:
             left = by_steps if left is None else min(left, by_steps)
         return left
 
-    def growing_for(self, iterations):
+    def growing_for(self, iterations: int | None) -> int | None:
         """In how many of the next `iterations` (None: of all) its memory still grows: what it fills may hold no more then."""
-        most = self.growth.get("grows_for")
+        most = (self.growth or {}).get("grows_for")
         return iterations if most is None else most if iterations is None else min(most, iterations)
 
-    def steps_of_one(self):
+    def steps_of_one(self) -> int:
         """Optimizer steps of an iteration that trains."""
         return (self.course.steps - self.steps_before) // max(1, self.training)
 
-    def pace(self):
+    def pace(self) -> float:
         """Seconds of processor time of an iteration."""
         return (time.process_time() - self.began_at) / max(1, self.iterations())
 
-    def gathers(self):
+    def gathers(self) -> str | None:
         """The name of a list that grows on the host with each of its iterations, or None."""
         return None
 
-    def is_shortened(self):
+    def is_shortened(self) -> bool:
         """Whether some of its iterations were left out."""
         return self.skipped > 0 or self.closed and self.remaining() != 0
 
@@ -120,22 +136,29 @@ class Loop:
 class ForLoop(Loop):
     """The iterator that a `for` of the user's goes through in place of its own."""
 
-    def __init__(self, course, iterable, file, line, distinct):
+    def __init__(
+        self,
+        course: Course,
+        iterable: Iterable[Any],
+        file: str,
+        line: int,
+        distinct: Callable[[Any], tuple[Any, ...]] | None,
+    ) -> None:
         Loop.__init__(self, course, file, line)
-        self._source = iter(iterable)
-        self._iterable = iterable
-        self._distinct = distinct
-        self._values = None
-        self._seen = {}
+        self._source: Any = iter(iterable)
+        self._iterable: Iterable[Any] | None = iterable
+        self._distinct: Callable[[Any], tuple[Any, ...]] | None = distinct
+        self._values: range | None = None
+        self._seen: dict[tuple[bool, ...], bool] = {}
         self._over = False
         self._largest = 0
-        self._skim = None
-        self._gathered = None
+        self._skim: Skim | None = None
+        self._gathered: Gathered | None = None
 
-    def __iter__(self):
+    def __iter__(self) -> ForLoop:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         if self._over:
             raise StopIteration
         if not self.began:
@@ -158,13 +181,13 @@ class ForLoop(Loop):
             self._largest = max(self._largest, size_of(found))
         return found
 
-    def length(self):
+    def length(self) -> int | None:
         return length_of(self._iterable) if self._iterable is not None else self.total
 
-    def gathers(self):
+    def gathers(self) -> str | None:
         return self._gathered.name if self._gathered is not None else None
 
-    def prepare(self):
+    def prepare(self) -> None:
         Loop.prepare(self)
         iterable, self._iterable = self._iterable, None
         self.total = length_of(iterable)
@@ -181,20 +204,23 @@ class ForLoop(Loop):
     # -- values that differ --------------------------------------------------------------------------------------
 
     def _note(self, position):
-        if position < len(self._values):
+        if self._values is not None and position < len(self._values):
             self._seen[self._shown(position)] = True
 
     def _shown(self, position):
         """Which of the conditions in the loop's body hold for a value."""
+        if self._distinct is None or self._values is None:
+            return ()
         try:
             return tuple(bool(one) for one in self._distinct(self._values[position]))
         except Exception:
+            # The conditions are the program's, with whatever it compares; without them all values count as alike.
             self._distinct = None
             return ()
 
     def _jump(self):
         """Go to the next value for which other conditions hold than for those that were run; say whether there is one."""
-        if self._distinct is None:
+        if self._distinct is None or self._values is None or self.progress is None:
             return False
         here = self.iterations() + self.skipped
         for position in range(here, min(len(self._values), here + _MOST_VALUES)):
@@ -239,28 +265,31 @@ class ForLoop(Loop):
             if self.began:
                 self.course.end(self)
 
-    def __del__(self):
+    def __del__(self) -> None:
         # The body has left the loop by `break`, `return` or an exception.
         try:
             self._end()
         except Exception:
+            # Python prints what `__del__` raises, at a time when the interpreter may be ending.
             pass
 
 
 class WhileLoop(Loop):
     """A `while` of the user's whose condition can be made to fail."""
 
-    _first = None
-    steps_left_out = None
+    key: tuple[int, int] | None
+
+    _first: Any = None
+    steps_left_out: int | None = None
     """Optimizer steps that its iterations would have made after it was ended; None where that is not known."""
 
-    def counts_from(self, limited):
+    def counts_from(self, limited: tuple[Any, Any] | None) -> None:
         """The loop begins, with a number that it counts up to a limit, or None."""
-        self._first = limited[0] if _are_numbers(limited) else None
+        self._first = limited[0] if limited is not None and _are_numbers(limited) else None
 
-    def leaves_out(self, limited):
+    def leaves_out(self, limited: tuple[Any, Any] | None) -> None:
         """The loop is ended early, with that number where it is now."""
-        if self._first is None or not _are_numbers(limited):
+        if self._first is None or limited is None or not _are_numbers(limited):
             return
         now, limit = limited
         made = self.course.steps - self.steps_before
@@ -269,16 +298,24 @@ class WhileLoop(Loop):
 
 
 def _are_numbers(pair):
-    return pair is not None and all(isinstance(one, (int, float)) for one in pair)
+    return all(isinstance(one, (int, float)) for one in pair)
 
 
 class LibraryLoop(Loop):
     """A loop inside a library, whose adapter reports its iterations and ends it in the library's own way."""
 
-    def __init__(self, course, file, line, total=None, batches=False, endable=True):
+    def __init__(
+        self,
+        course: Course,
+        file: str,
+        line: int,
+        total: int | None = None,
+        batches: bool = False,
+        endable: bool = True,
+    ) -> None:
         Loop.__init__(self, course, file, line)
         self.total, self.batches, self.endable = total, batches, endable
 
-    def ended(self):
+    def ended(self) -> bool:
         """An iteration has ended; say whether the loop should end."""
         return self.course.iteration_ended(self)

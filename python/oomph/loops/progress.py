@@ -3,6 +3,8 @@
 This module imports nothing of torch. Memory comes in as plain numbers, so the rules can be tested without a GPU.
 """
 
+from __future__ import annotations
+
 UNKNOWN, FLAT, GROWING = "unknown", "flat", "growing"
 
 _KEPT = 48
@@ -21,19 +23,19 @@ class Progress:
     `skip` leading readings are left out of the trend: the first iterations make optimizer states and buffers.
     """
 
-    def __init__(self, skip):
+    def __init__(self, skip: int) -> None:
         self.iterations = 0
         self.readings = 0
         self._skip = skip
-        self._held = []
-        self._at = []
+        self._held: list[int] = []
+        self._at: list[int] = []
         """The iterations that the readings in `_held` were taken after: a loop that accumulates has several to a reading."""
-        self._epochs = []
-        self._peak = None
+        self._epochs: list[int] = []
+        self._peak: int | None = None
         self.unmoved = 0
         """Readings that have left the peak of reserved memory where it was."""
 
-    def read(self, held, peak):
+    def read(self, held: int, peak: int) -> None:
         """An iteration that counts has ended with `held` bytes allocated; `peak` is the reserved peak so far."""
         self.readings += 1
         if peak == self._peak:
@@ -46,25 +48,25 @@ class Progress:
             self._at.append(self.iterations)
             del self._held[:-_KEPT], self._at[:-_KEPT]
 
-    def begin_again(self):
+    def begin_again(self) -> None:
         """What was seen so far was of another kind."""
         self.readings = 0
         self._peak = None
         self.jumped()
 
-    def jumped(self):
+    def jumped(self) -> None:
         """What follows may differ from what was seen: begin the judgement anew."""
         self.unmoved = 0
         self._held.clear()
         self._at.clear()
         self._epochs.clear()
 
-    def trend(self):
+    def trend(self) -> tuple[str, float]:
         """(UNKNOWN, 0), (FLAT, 0) or (GROWING, bytes per iteration)."""
         trend, rate = self._trend_of_readings()
         return trend, rate and rate / self.iterations_of_reading()
 
-    def iterations_of_reading(self):
+    def iterations_of_reading(self) -> float:
         """Iterations from one reading to the next, at the last three."""
         at = self._at[-4:]
         return max(1.0, (at[-1] - at[0]) / (len(at) - 1)) if len(at) > 1 else 1.0
@@ -89,7 +91,7 @@ class Progress:
             return FLAT, 0
         return UNKNOWN, 0
 
-    def trend_of_epochs(self):
+    def trend_of_epochs(self) -> tuple[str, float]:
         """As `trend`, of whole epochs: nothing is left out, and two that are alike are enough."""
         held = self._epochs
         steps = [after - before for before, after in zip(held, held[1:])]
@@ -107,6 +109,6 @@ def _median(values):
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def fills_after(rate, headroom):
+def fills_after(rate: float, headroom: float) -> int | None:
     """In how many more iterations a card with `headroom` bytes left is full; None when it never is."""
     return None if rate <= 0 else max(0, int(headroom // rate))

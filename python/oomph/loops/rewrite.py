@@ -4,7 +4,13 @@ The source is parsed, loops are wrapped in calls of two functions that the code 
 tree is compiled under the file's own name and line numbers. Nothing is written, and tracebacks look as they would.
 """
 
+from __future__ import annotations
+
 import ast
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
 
 LOOP = "__oomph_loop__"
 """Name of the function around the iterable of a `for`."""
@@ -14,7 +20,7 @@ NOW = "__oomph_now__"
 """Name of the function around a periodic condition, such as `step % 500 == 0`."""
 
 
-def instrument(source, filename):
+def instrument(source: str | bytes, filename: str) -> CodeType | None:
     """Compile `source` with its loops reported; None where it has no loop, or cannot be parsed."""
     try:
         tree = ast.parse(source, filename)
@@ -25,7 +31,7 @@ def instrument(source, filename):
     return compile(tree, filename, "exec", dont_inherit=True)
 
 
-def rewrite(tree):
+def rewrite(tree: ast.AST) -> bool:
     """Wrap the loops of a parsed module in place; say whether there was any."""
     rewriter = _Rewriter()
     rewriter.visit(tree)
@@ -139,8 +145,10 @@ def _calls(body, besides=()):
 def _is_periodic(test):
     """Whether a condition holds every so many iterations: it compares a remainder, or negates one."""
     for node in ast.walk(test):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
-            return True
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            # With a text on its left it formats.
+            if not isinstance(node.left, (ast.Constant, ast.JoinedStr)):
+                return True
     return False
 
 
@@ -193,7 +201,8 @@ def _distinct_values(node):
             parts = list(ast.walk(_unwrapped(statement.test)))
             if all(isinstance(part, _SAFE) for part in parts) and any(getattr(part, "id", None) == name for part in parts):
                 tests.append(_unwrapped(statement.test))
-    if not tests or len(tests) > 16 or _assigns(node.body, {part.id for test in tests for part in ast.walk(test) if isinstance(part, ast.Name)}):
+    names = {part.id for test in tests for part in ast.walk(test) if isinstance(part, ast.Name)}
+    if not tests or len(tests) > 16 or _assigns(node.body, names):
         return ast.Constant(None)
     import copy
 

@@ -5,9 +5,16 @@ what is left of it is read for a short while. A batch that is larger than all be
 only counted, so that the optimizer steps of the whole program are known.
 """
 
+from __future__ import annotations
+
 import time
 
 from oomph.looking import attribute, is_mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 LONGEST = 2.0
 """Seconds that reading what is left of a loop may take."""
@@ -17,7 +24,7 @@ _DEEPEST = 4
 class Skim:
     """The rest of one loop's batches."""
 
-    def __init__(self, source, largest):
+    def __init__(self, source: Iterator[Any], largest: int) -> None:
         self._source = source
         self._largest = largest
         self._seconds = 0.0
@@ -27,8 +34,11 @@ class Skim:
         self.is_over = False
         """Whether the loader has come to its end."""
 
-    def next_larger(self):
-        """The next batch that is larger than all before it, or the one after that, in a list; None where there is none, or the time is up."""
+    def next_larger(self) -> list[Any] | None:
+        """The next batch that is larger than all before it, or the one after that, in a list.
+
+        None where there is none, or the time is up.
+        """
         began = time.perf_counter()
         self.passed = 0
         try:
@@ -50,7 +60,7 @@ class Skim:
             self._seconds += time.perf_counter() - began
 
 
-def size_of(batch, depth=0):
+def size_of(batch: object, depth: int = 0) -> int:
     """Elements of the tensors and arrays of a batch."""
     shape = attribute(batch, "shape")
     if shape is not None:
@@ -67,6 +77,7 @@ def size_of(batch, depth=0):
         try:
             return sum(size_of(one, depth + 1) for one in batch.values())
         except Exception:
+            # The values of a mapping of the program's own may fail.
             return 0
     if isinstance(batch, (list, tuple)):
         return sum(size_of(one, depth + 1) for one in batch)

@@ -4,12 +4,20 @@ The interpreter compiles a script itself, before any code of ours is asked. It s
 script is run instead; the process then ends with the status with which the script ended.
 """
 
+from __future__ import annotations
+
 import builtins
 import sys
 from _frozen_importlib_external import SourceFileLoader
 
 from oomph import edited, hook, mainscript, sites
 from oomph.loops import rewrite
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+    from typing import Any
 
 _TRAINERS = (
     "/transformers/trainer.py", "/ultralytics/engine/trainer.py", "/ultralytics/engine/validator.py",
@@ -20,25 +28,26 @@ _RECIPES = "/site-packages/recipes/"
 """Scripts that are installed like libraries and are programs all the same: torchtune's."""
 
 
-def is_followed(path):
+def is_followed(path: str) -> bool:
     """Whether loops of this file are the program's."""
     return path.endswith(_TRAINERS) or _RECIPES in path or sites.is_user_file(path)
 
 
-def instrumented(source, path):
+def instrumented(source: str | bytes, path: str) -> CodeType | None:
     """Code of a file with its loops instrumented; None where the file is compiled as ever."""
     try:
         return rewrite.instrument(source, path) if is_followed(path) else None
     except Exception:
+        # A file that cannot be rewritten is compiled unchanged.
         return None
 
 
-def install(loop, goes_on, now):
+def install(loop: Callable[..., Any], goes_on: Callable[..., bool], now: Callable[..., Any]) -> None:
     """Have the loops of the user's code call these functions."""
     for name, function in ((rewrite.LOOP, loop), (rewrite.GOES_ON, goes_on), (rewrite.NOW, now)):
         setattr(builtins, name, function)
     _instrument_modules()
-    mainscript.compiled = _compile_script
+    mainscript.compiled = _compile_script  # type: ignore[assignment]
     _run_scripts()
     hook.on_import("IPython.core.interactiveshell", _instrument_cells)
 
@@ -56,10 +65,11 @@ def _instrument_modules():
             path = self.get_filename(fullname)
             code = instrumented(self.get_data(path), path) if path.endswith(".py") and is_followed(path) else None
         except Exception:
+            # A loader that fails here fails in the import itself as well, which shows the error.
             code = None
         return code if code is not None else plain(self, fullname)
 
-    SourceFileLoader.get_code = get_code
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
 
 
 def _run_scripts():
@@ -72,7 +82,7 @@ def _run_scripts():
             _run_main(str(arguments[0]))
 
     # Without it the interpreter would neither trace nor profile what runs inside the event.
-    run_script.__cantrace__ = True
+    run_script.__cantrace__ = True  # type: ignore[attr-defined]
     sys.addaudithook(run_script)
 
 
@@ -84,7 +94,7 @@ def _run_main(path):
     text = edited.text_of(path)
     is_edited = text is not None
     try:
-        if not is_edited:
+        if text is None:
             with open(path, "rb") as file:
                 text = file.read()
     except OSError:
@@ -104,6 +114,7 @@ def _instrument_cells(module):
         try:
             rewrite.rewrite(node)
         except Exception:
+            # A cell that cannot be rewritten runs as it was typed.
             pass
         return node
 

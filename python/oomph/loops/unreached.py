@@ -1,5 +1,7 @@
 """What the program would do that the run has not reached: loaders that were made and never read, evaluations that are due."""
 
+from __future__ import annotations
+
 import functools
 import os
 import weakref
@@ -7,17 +9,25 @@ import weakref
 from oomph import _protocol as protocol
 from oomph import hook, sites
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._protocol import HookSite, HookUnreached
+    from oomph.phases import Phases
+
 
 class Unreached:
     """Remembers loaders and trainers until they have done their part."""
 
-    def __init__(self, phases, cut_short):
+    def __init__(self, phases: Phases, cut_short: dict[str, tuple[str, int]]) -> None:
         self._phases = phases
         self._cut_short = cut_short
-        self._loaders = []
-        self._trainer = None
+        self._loaders: list[tuple[Callable[[], Any], HookSite]] = []
+        self._trainer: Callable[[], Any] | None = None
 
-    def attach(self, moments_on_import):
+    def attach(self, moments_on_import: Callable[[str, Callable[[Any], object]], None]) -> None:
         """Wait for PyTorch's loaders and the Trainer of transformers."""
         moments_on_import("torch.utils.data.dataloader", self._watch_loaders)
         moments_on_import("transformers.trainer", self._watch_trainer)
@@ -55,9 +65,9 @@ class Unreached:
 
         module.Trainer.__init__ = __init__
 
-    def as_list(self):
+    def as_list(self) -> list[HookUnreached]:
         """What is still to come, in the form of docs/internals/run-folder.md."""
-        found = []
+        found: list[HookUnreached] = []
         trainer = self._trainer() if self._trainer is not None else None
         strategy = getattr(getattr(getattr(trainer, "args", None), "eval_strategy", None), "value", "no")
         if trainer is not None and strategy != "no" and not self._phases.has_seen(protocol.PHASE_EVAL):

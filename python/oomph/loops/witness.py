@@ -1,9 +1,17 @@
 """What holds memory that grows: names in the program, and the allocations of one iteration."""
 
+from __future__ import annotations
+
 import sys
 
 from oomph.hook import guarded
 from oomph.program.kept import Growing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Torch
 
 _LOOKS = 3
 _MOST = 0.9
@@ -12,19 +20,19 @@ _MOST = 0.9
 class Witness:
     """Looks at the program at the ends of three iterations in a row."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self._torch = torch
         self._growing = Growing(torch)
         self._device = 0
-        self._allocations = []
-        self._at = []
+        self._allocations: list[int] = []
+        self._at: list[int] = []
         """The iterations after which it looked."""
 
-    def is_done(self):
+    def is_done(self) -> bool:
         """Whether it has seen enough."""
         return len(self._allocations) >= _LOOKS
 
-    def look(self, iterations):
+    def look(self, iterations: int) -> None:
         """An iteration has ended, the last of `iterations`."""
         guarded(self._growing.look, sys._getframe(2))
         self._at.append(iterations)
@@ -32,7 +40,7 @@ class Witness:
         if self.is_done():
             self._growing.forget()
 
-    def room(self, iterations, run, rate):
+    def room(self, iterations: int, run: float, rate: float) -> int | None:
         """After how many more iterations than these nothing grows, because a buffer is full that takes what grows.
 
         An iteration adds `run` bytes as it is run, and `rate` bytes in the whole program, whose inner loops are longer. None
@@ -58,7 +66,7 @@ class Witness:
         self._device = max(stats, key=lambda index: stats[index]["allocated_bytes"]["all"]["current"])
         return stats[self._device]["allocation"]["all"]["allocated"]
 
-    def seen(self):
+    def seen(self) -> dict[str, Any]:
         """What was found, in the form of docs/internals/run-folder.md."""
         holders = sorted(self._growing.kept.values(), key=lambda one: -one["bytes"])
         return {

@@ -4,11 +4,12 @@ Watches modules, optimizers and backward passes, notes addresses and names (neve
 PyTorch's own history of its allocator. docs/internals/run-folder.md has the format.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import threading
 import time
-
 from io import open as _open
 
 from oomph import _protocol as protocol
@@ -24,6 +25,14 @@ from oomph.owners.tensors import Tensors
 from oomph.owners.workspaces import see_workspaces
 from oomph.quiet import Quiet
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._protocol import HookConfig
+    from oomph._types import Optimizer, Torch
+    from oomph.record import Record
+
 _mkdir = os.makedirs
 
 DEFAULT_ENTRIES = 300000
@@ -33,7 +42,7 @@ DEFAULT_ENTRIES = 300000
 class Owners:
     """Everything that names bytes in this process. Its methods swallow their own errors."""
 
-    def __init__(self, torch, record, entries, names=True):
+    def __init__(self, torch: Torch, record: Record, entries: int, names: bool = True) -> None:
         self.names = names
         """Whether the bytes are named; else the allocator's history is all that is kept."""
         self.torch = torch
@@ -47,16 +56,16 @@ class Owners:
         self.optimizers = Optimizers(self.tensors, self.modules)
         self.graph = Graph(torch, self.tensors, self.quiet)
         self._stepping = False
-        self._written_at = None
+        self._written_at: dict[int, int] | None = None
         self._wrote_until = self._write_seconds = 0.0
         self._busy = threading.RLock()
 
-    def attach(self):
+    def attach(self) -> None:
         """Hang everything on torch that has to be there before the program's first line."""
         self.history.attach()
         self._watch_resets()
 
-    def forked(self):
+    def forked(self) -> None:
         """A forked child has no use of CUDA; it neither observes nor writes."""
         self.history.on = False
         self.modules.forked()
@@ -64,7 +73,7 @@ class Owners:
 
     # -- the allocator -----------------------------------------------------------------------------------------
 
-    def started(self):
+    def started(self) -> None:
         """CUDA is in use now: record, and begin to observe."""
         self.history.start()
         if not self.history.on:
@@ -113,7 +122,7 @@ class Owners:
 
             register(self.quiet.skip(oomph_step_begins))
 
-    def step_begins(self, optimizer):
+    def step_begins(self, optimizer: Optimizer) -> None:
         """An optimizer's step is about to run."""
         if not self.history.on:
             return
@@ -125,11 +134,12 @@ class Owners:
             self._stepping = True
             self.optimizers.see_parameters(optimizer, moment)
         except Exception:
+            # What cannot be seen goes without a name; the program's step goes on.
             _debug()
         finally:
             self.share.end(since)
 
-    def step_ended(self, optimizer):
+    def step_ended(self, optimizer: Optimizer) -> None:
         """An optimizer's step has run."""
         if not self.history.on or not self.names:
             return
@@ -142,11 +152,12 @@ class Owners:
                 self._phase(moment, protocol.PHASE_OPTIMIZER, False)
             self.optimizers.see_state(optimizer, moment)
         except Exception:
+            # What cannot be seen goes without a name; the program's step goes on.
             _debug()
         finally:
             self.share.end(since)
 
-    def iteration_ended(self, steps):
+    def iteration_ended(self, steps: int) -> None:
         """The record counts one more step: what follows belongs to the next one."""
         if self.history.on:
             self.notes.close(steps + 1)
@@ -178,10 +189,10 @@ class Owners:
                 ended()
 
         run_backward.__name__ = run_backward.__qualname__ = "_engine_run_backward"
-        run_backward.__wrapped__ = original
+        run_backward.__wrapped__ = original  # type: ignore[attr-defined]
         return self.quiet.skip(run_backward)
 
-    def backward_begins(self, outputs):
+    def backward_begins(self, outputs: Any) -> None:
         """A backward pass is about to run: see what was saved for it."""
         if not self.history.on:
             return
@@ -209,11 +220,12 @@ class Owners:
                     seen.add(key)
                     moment.see(self.tensors, tensor, protocol.OWNER_ACTIVATION, name)
         except Exception:
+            # What cannot be seen goes without a name; the backward pass goes on.
             _debug()
         finally:
             self.share.end(since)
 
-    def backward_ended(self):
+    def backward_ended(self) -> None:
         """A backward pass has run, or failed: see the gradients that there are."""
         if not self.history.on:
             return
@@ -226,26 +238,27 @@ class Owners:
             self._phase(moment, protocol.PHASE_BACKWARD, False)
             self.modules.see_gradients(moment)
         except Exception:
+            # What cannot be seen goes without a name; the backward pass goes on.
             _debug()
         finally:
             self.share.end(since)
 
     # -- leaving the files -------------------------------------------------------------------------------------
 
-    def out_of_memory(self):
+    def out_of_memory(self) -> None:
         """Memory ran out, and nothing has been freed yet: see all there is, and write."""
         # A program that looks for its batch size by trying runs out of memory many times.
         if self.history.on and time.perf_counter() - self._wrote_until > 10 * self._write_seconds:
             self._write()
 
-    def finish(self):
+    def finish(self) -> None:
         """The process, or its part in the run, ends."""
         # A run that counts is recorded for its death alone.
         if self.history.on and self.record.guard is None:
             self._write()
             self._note_caught()
 
-    def end(self):
+    def end(self) -> None:
         """The interpreter is about to end: stop the recording, for which threads of PyTorch's still take its lock."""
         if self.history.on:
             self.history.stop()
@@ -263,6 +276,7 @@ class Owners:
             text = as_json(names)
             write_whole(path, lambda file: file.write(text))
         except Exception:
+            # The mark is an extra: the names are good without it.
             _debug()
 
     def _write(self):
@@ -274,6 +288,7 @@ class Owners:
                     self._write_files()
                     self._written_at = counts
         except Exception:
+            # Memory, or the disk, may be full in this moment, and the program's own error has to come through.
             _debug()
         self._wrote_until = time.perf_counter()
         self._write_seconds = self._wrote_until - since
@@ -290,6 +305,7 @@ class Owners:
         try:
             survey(self.torch, self.tensors, self.modules, self.optimizers, self.graph, moment)
         except Exception:
+            # A walk through all objects meets code of the program's; what was named so far is kept.
             _debug()
         snapshot = self.history.snapshot()
         see_workspaces(self.torch, snapshot, self.notes)
@@ -316,7 +332,7 @@ def _debug():
         traceback.print_exc()
 
 
-def install(torch, record, config):
+def install(torch: Torch, record: Record, config: HookConfig) -> Owners:
     """Attach to a torch that has just been imported; nothing is recorded or observed before it uses a GPU."""
     owners = Owners(torch, record, config.get("history_entries") or DEFAULT_ENTRIES, config["names"])
     owners.attach()

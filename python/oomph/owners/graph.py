@@ -4,8 +4,19 @@ The walk reads what nodes offer of themselves. Hooks that unpack saved tensors a
 (a checkpoint would compute again, an offload would copy back), so they are made inert while a walk goes on.
 """
 
+from __future__ import annotations
+
 import threading
 import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from oomph._types import Tensor, Torch
+    from oomph.owners.tensors import Tensors
+    from oomph.quiet import Quiet
 
 MAX_NODES = 100000
 
@@ -19,14 +30,14 @@ class _Inert(Exception):
 class Graph:
     """Walks graphs of one torch."""
 
-    def __init__(self, torch, tensors, quiet):
+    def __init__(self, torch: Torch, tensors: Tensors, quiet: Quiet) -> None:
         self.torch = torch
         self.tensors = tensors
         self.quiet = quiet
-        self._attributes = {}
+        self._attributes: dict[type, list[str]] = {}
         self._blocked = False
 
-    def attach(self):
+    def attach(self) -> None:
         """Make the unpack hooks of `saved_tensors_hooks` know when a walk goes on."""
         native = self.torch._C._autograd
         original = getattr(native, "_push_saved_tensors_default_hooks", None)
@@ -44,14 +55,14 @@ class Graph:
 
         native._push_saved_tensors_default_hooks = self.quiet.skip(_push_saved_tensors_default_hooks)
 
-    def saved(self, outputs):
+    def saved(self, outputs: Iterable[Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Give (name, tensor) for every tensor that is saved below some tensors, each with the name of its node."""
         if self._blocked:
             return
         _walking.nodes, _walking.inputs, _walking.frames = [], [], set()
         _walking.on = True
         try:
-            seen = set()
+            seen: set[Any] = set()
             waiting = [getattr(tensor, "grad_fn", None) for tensor in outputs]
             while (waiting or _walking.nodes) and len(seen) < MAX_NODES:
                 node = waiting.pop() if waiting else _walking.nodes.pop()
@@ -71,6 +82,7 @@ class Graph:
                 try:
                     kept = kept.unpack()
                 except Exception:
+                    # Unpacking runs hooks of the program's, which may have let go of what they held.
                     continue
             if self.tensors.is_tensor(kept):
                 yield name, kept
@@ -100,9 +112,7 @@ class Graph:
         own = getattr(node, "__dict__", None)
         if own:
             # What a Function written in Python put on its context itself.
-            for path, tensor in self.tensors.inside(own, title):
-                yield path, tensor
-
+            yield from self.tensors.inside(own, title)
 
 
 def _inert_in_walks(unpack):
@@ -112,7 +122,7 @@ def _inert_in_walks(unpack):
             raise _Inert
         return unpack(packed)
 
-    unpack_hook.__wrapped__ = unpack
+    unpack_hook.__wrapped__ = unpack  # type: ignore[attr-defined]
     return unpack_hook
 
 

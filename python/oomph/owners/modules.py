@@ -4,12 +4,25 @@ The hooks are torch's own global ones, which come before any hook of the program
 results. While a compiler traces a model they do nothing, and say so in a way that the compiler can fold away.
 """
 
+from __future__ import annotations
+
 import sys
 import threading
 import weakref
 
 from oomph import _protocol as protocol
 from oomph.looking import with_locals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._types import Model, Tensor, Torch
+    from oomph.owners.notes import Moment, Notes
+    from oomph.owners.share import Share
+    from oomph.owners.tensors import Tensors
+    from oomph.quiet import Quiet
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule")
 _INFIXES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
@@ -19,40 +32,40 @@ _CACHE_NAMES = ("past_key_values", "past_key_value", "past_key_values_out", "lay
 class Root:
     """A module that the program itself called: what there is below it, by name, without holding any of it."""
 
-    def __init__(self, module, prefix):
+    def __init__(self, module: Model, prefix: str) -> None:
         self.prefix = prefix
         self.module = weakref.ref(module)
-        self.members = []
+        self.members: list[tuple[str, Callable[[], Model]]] = []
         self.calls = 0
 
 
 class Modules:
     """Watches the calls of modules. One object serves all threads."""
 
-    def __init__(self, torch, tensors, notes, share, quiet):
+    def __init__(self, torch: Torch, tensors: Tensors, notes: Notes, share: Share, quiet: Quiet) -> None:
         self.torch = torch
         self.tensors = tensors
         self.notes = notes
         self.share = share
         self.quiet = quiet
-        self.roots = []
-        self.parameters = {}
+        self.roots: list[Root] = []
+        self.parameters: dict[int, tuple[Callable[[], Tensor], str]] = {}
         """id of a parameter -> (weak reference, name): how an optimizer's state gets its names."""
-        self._names = {}
+        self._names: dict[int, tuple[Callable[[], Model], str]] = {}
         self._local = threading.local()
         self._named_root = False
         self.in_backward = 0
-        self.devices = ()
+        self.devices: tuple[int, ...] = ()
         """Indices of the devices that modules have been seen on."""
 
-    def forked(self):
+    def forked(self) -> None:
         """Begin anew in a forked child."""
         self._local = threading.local()
         self.in_backward = 0
 
     # -- hooks -------------------------------------------------------------------------------------------------
 
-    def attach(self):
+    def attach(self) -> None:
         """Register the global hooks."""
         compiling = getattr(getattr(self.torch, "compiler", None), "is_compiling", None) or (lambda: False)
         entered, left = self.quiet.around(self.entered), self.quiet.around(self.left)
@@ -82,11 +95,11 @@ class Modules:
             notes.generation += 1
             return original(self, *args, **kwargs)
 
-        _apply.__wrapped__ = original
+        _apply.__wrapped__ = original  # type: ignore[attr-defined]
         _apply.__doc__ = original.__doc__
         module._apply = self.quiet.skip(_apply)
 
-    def entered(self, module, args):
+    def entered(self, module: Model, args: tuple[Any, ...]) -> None:
         """A module's forward is about to run."""
         since = self.share.start()
         try:
@@ -105,11 +118,12 @@ class Modules:
                 self.notes.modules_complete = False
             stack.append((id(module), name))
         except Exception:
+            # A fault here would be one of the model's call.
             pass
         finally:
             self.share.end(since)
 
-    def left(self, module, args, result):
+    def left(self, module: Model, args: tuple[Any, ...], result: Any) -> None:
         """A module's forward has ended, perhaps with an exception; then what was below it may not have said so."""
         since = self.share.start()
         try:
@@ -128,6 +142,7 @@ class Modules:
             if not stack and getattr(self._local, "phase", None) is not None:
                 self._root_left(result)
         except Exception:
+            # A fault here would be one of the model's call.
             pass
         finally:
             self.share.end(since)
@@ -140,7 +155,7 @@ class Modules:
             self._local.followed = False
         return stack
 
-    def settle(self):
+    def settle(self) -> None:
         """No module of this thread is at work now, whatever exceptions have left behind."""
         stack = self._stack()
         if stack:
@@ -195,7 +210,7 @@ class Modules:
             steps += 1
         return protocol.PHASE_EVAL
 
-    def root_of(self, module):
+    def root_of(self, module: Model) -> Root:
         """The root that a module is, made and named when the program calls it for the first time."""
         for root in self.roots:
             if root.module() is module:
@@ -243,7 +258,7 @@ class Modules:
     def _remember(self, module, name):
         self._names[id(module)] = (weakref.ref(module), name)
 
-    def name_of(self, module):
+    def name_of(self, module: Model) -> str:
         """The name of a module; one that was added to a root later is looked for once."""
         name = self._known_name(module)
         if name is None:
@@ -274,7 +289,7 @@ class Modules:
 
     # -- what there is to see ----------------------------------------------------------------------------------
 
-    def see_root(self, root, moment):
+    def see_root(self, root: Root, moment: Moment) -> None:
         """Observe the parameters and buffers of a root."""
         for path, reference in root.members:
             member = reference()
@@ -312,7 +327,7 @@ class Modules:
                 place, _, rest = path.partition(".")
                 moment.see(self.tensors, tensor, "input", rest if place == "kwargs" else "input." + rest)
 
-    def see_caches(self, table, moment):
+    def see_caches(self, table: dict[str, Any], moment: Moment) -> None:
         """Observe key-value caches among the named values of a call or of its result."""
         for name, value in table.items():
             if is_cache(name, value):
@@ -328,7 +343,7 @@ class Modules:
             owner = protocol.OWNER_ACTIVATION if tensor.grad_fn is not None else protocol.OWNER_OTHER
             moment.see(self.tensors, tensor, owner, path)
 
-    def see_gradients(self, moment):
+    def see_gradients(self, moment: Moment) -> None:
         """Observe the gradients of every parameter of every root."""
         for root in self.roots:
             for path, reference in root.members:
@@ -340,12 +355,12 @@ class Modules:
                     if parameter is not None and parameter.is_leaf and parameter.grad is not None:
                         moment.see(self.tensors, parameter.grad, protocol.OWNER_GRADIENT, dot + name)
 
-    def name_of_parameter(self, parameter):
+    def name_of_parameter(self, parameter: Tensor) -> str | None:
         """The name of a parameter that a root holds, or None."""
         known = self.parameters.get(id(parameter))
         return known[1] if known is not None and known[0]() is parameter else None
 
 
-def is_cache(name, value):
+def is_cache(name: object, value: object) -> bool:
     """Say whether a named value is a key-value cache, by its name or by its class."""
     return value is not None and (name in _CACHE_NAMES or type(value).__name__.endswith("Cache"))

@@ -4,11 +4,21 @@ An observation is placed by how many allocations the device has made, which the 
 needs no clock, and it is the index of an `alloc` event in the trace.
 """
 
+from __future__ import annotations
+
 import collections
 import itertools
 import threading
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from typing import Any
+
+    from oomph._types import Tensor
+    from oomph.owners.tensors import Tensors
 
 MAX_NAMES = 30000
 MAX_MODULES = 60000
@@ -29,57 +39,57 @@ _PEAKS = 4
 class Window:
     """What was seen during one step and may be forgotten when the peak turns out to lie elsewhere."""
 
-    def __init__(self, step):
+    def __init__(self, step: int) -> None:
         self.step = step
-        self.names = []
-        self.modules = []
-        self.phases = []
+        self.names: list[tuple[Any, ...]] = []
+        self.modules: list[tuple[int, int, str, str | None]] = []
+        self.phases: list[tuple[int, int, int, str, int, bool]] = []
         self.peak = False
 
 
 class Notes:
     """The observations of one process. They hold numbers and texts, never a tensor."""
 
-    def __init__(self, stats):
+    def __init__(self, stats: Callable[[int], dict[str, Any]]) -> None:
         self._stats = stats
         """A callable that gives the allocator's statistics of one device, nested as torch gives them."""
         self._lock = threading.Lock()
-        self._forgotten = {}
-        self._best = {}
-        self.starts = {}
-        self.lasting = []
-        self._lasting_known = {}
+        self._forgotten: dict[int, int] = {}
+        self._best: dict[int, tuple[int, int]] = {}
+        self.starts: dict[int, int] = {}
+        self.lasting: list[tuple[Any, ...]] = []
+        self._lasting_known: dict[Hashable, tuple[Any, ...]] = {}
         self.generation = 0
         """Counted up whenever modules may have moved, after which an old address need not mean an old block."""
         self.windows = [Window(1)]
         self._order = itertools.count()
-        self._past = collections.deque(maxlen=MAX_PAST_PHASES)
+        self._past: collections.deque[tuple[int, int, int, str, int, bool]] = collections.deque(maxlen=MAX_PAST_PHASES)
         """The phases of forgotten steps. A few numbers for each step tell what its blocks are where their names are gone."""
         self.names_complete = True
         self.modules_complete = True
 
     # -- places ------------------------------------------------------------------------------------------------
 
-    def count(self, device):
+    def count(self, device: int) -> int:
         """How many allocations the device has made up to now."""
         return self._stats(device)["allocation"]["all"]["allocated"] + self._forgotten.get(device, 0)
 
-    def counts_reset(self, device):
+    def counts_reset(self, device: int) -> None:
         """The program is about to reset the statistics of a device: remember how far its count had come."""
         self._forgotten[device] = self.count(device)
 
-    def moment(self):
+    def moment(self) -> Moment:
         """A moment at which several things are observed, with no allocation in between."""
         return Moment(self)
 
     # -- notes -------------------------------------------------------------------------------------------------
 
     @property
-    def window(self):
+    def window(self) -> Window:
         """The window that is open."""
         return self.windows[-1]
 
-    def name(self, entry):
+    def name(self, entry: tuple[Any, ...]) -> None:
         """Note one name that belongs to the present step."""
         names = self.window.names
         if len(names) < MAX_NAMES:
@@ -87,7 +97,7 @@ class Notes:
         else:
             self.names_complete = False
 
-    def name_lasting(self, key, entry):
+    def name_lasting(self, key: Hashable, entry: tuple[Any, ...]) -> None:
         """Note a name that outlives steps, once for each place in memory that its owner `key` has."""
         place = (entry[0], entry[2], entry[3], self.generation)
         if self._lasting_known.get(key) == place:
@@ -98,11 +108,11 @@ class Notes:
         else:
             self.names_complete = False
 
-    def workspace(self, device, at, address, size, name):
+    def workspace(self, device: int, at: int, address: int, size: int, name: str) -> None:
         """Note memory that a library has, of which there is no tensor."""
         self.name_lasting(("workspace", device, at), (device, at, address, size, protocol.OWNER_WORKSPACE, name, None, None))
 
-    def module(self, device, at, kind, name):
+    def module(self, device: int, at: int, kind: str, name: str | None) -> None:
         """Note that a module was entered or left."""
         modules = self.window.modules
         if len(modules) < MAX_MODULES:
@@ -110,13 +120,13 @@ class Notes:
         else:
             self.modules_complete = False
 
-    def phase(self, device, at, phase, begin):
+    def phase(self, device: int, at: int, phase: str, begin: bool) -> None:
         """Note that a phase began or ended."""
         phases = self.window.phases
         if len(phases) < MAX_PHASES:
             phases.append((next(self._order), device, at, phase, self.window.step, begin))
 
-    def addresses(self):
+    def addresses(self) -> set[tuple[int, int]]:
         """The (device, address) of everything that was named."""
         found = {(entry[0], entry[2]) for entry in self.lasting}
         for window in self.windows:
@@ -125,14 +135,14 @@ class Notes:
 
     # -- windows -----------------------------------------------------------------------------------------------
 
-    def close(self, step):
+    def close(self, step: int) -> None:
         """A step has ended: decide what is worth keeping and open the window of `step`."""
         with self._lock:
             self._mark_peak()
             self.windows.append(Window(step))
             self._forget()
 
-    def is_full(self):
+    def is_full(self) -> bool:
         """Say whether the open window holds so much that a program without steps should begin another."""
         window = self.window
         return len(window.names) + len(window.modules) > (MAX_NAMES + MAX_MODULES) // 4
@@ -164,7 +174,7 @@ class Notes:
 
     # -- the file ----------------------------------------------------------------------------------------------
 
-    def as_dict(self, pid):
+    def as_dict(self, pid: int) -> dict[str, Any]:
         """Everything in the form of docs/internals/run-folder.md."""
         with self._lock:
             names = list(self.lasting)
@@ -199,20 +209,22 @@ class Notes:
 class Moment:
     """One reading of the devices' counts, made when first needed and shared by all that is observed with it."""
 
-    def __init__(self, notes):
+    def __init__(self, notes: Notes) -> None:
         self.notes = notes
-        self._at = {}
+        self._at: dict[int, int] = {}
 
-    def at(self, device):
+    def at(self, device: int) -> int:
         """The place of this moment in the events of a device."""
         place = self._at.get(device)
         if place is None:
             place = self._at[device] = self.notes.count(device)
         return place
 
-    def see(self, tensors, tensor, owner, name, lasting=None):
+    def see(self, tensors: Tensors, tensor: Tensor, owner: str, name: str, lasting: Hashable = None) -> None:
         """Observe the memory below a tensor. `lasting` is a key for what outlives steps, noted once per place."""
-        shape = dtype = None
+        shape: list[int] | None = None
+        dtype: str | None = None
+        entry: tuple[Any, ...]
         for device, address, size, suffix in tensors.storages(tensor):
             if shape is None:
                 shape, dtype = [int(length) for length in tensor.shape], str(tensor.dtype).split(".")[-1]

@@ -1,19 +1,30 @@
 """What optimizers hold: the parameters that no module names, gradients when a step begins, state when it has ended."""
 
+from __future__ import annotations
+
 import weakref
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Optimizer
+    from oomph.owners.modules import Modules
+    from oomph.owners.notes import Moment
+    from oomph.owners.tensors import Tensors
 
 
 class Optimizers:
     """Watches the steps of optimizers, torch's own and those that derive from them."""
 
-    def __init__(self, tensors, modules):
+    def __init__(self, tensors: Tensors, modules: Modules) -> None:
         self.tensors = tensors
         self.modules = modules
-        self.seen = weakref.WeakSet()
+        self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def see_parameters(self, optimizer, moment):
+    def see_parameters(self, optimizer: Optimizer, moment: Moment) -> None:
         """Observe the parameters of the groups and their gradients."""
         self.seen.add(optimizer)
         for group, index, parameter in self._parameters(optimizer):
@@ -24,7 +35,7 @@ class Optimizers:
             if parameter.grad is not None:
                 moment.see(self.tensors, parameter.grad, protocol.OWNER_GRADIENT, name)
 
-    def see_state(self, optimizer, moment):
+    def see_state(self, optimizer: Optimizer, moment: Moment) -> None:
         """Observe the state per parameter, and tensors that the optimizer keeps elsewhere."""
         self.seen.add(optimizer)
         names = {}
@@ -43,8 +54,8 @@ class Optimizers:
             self._see(rest, "optimizer.%d" % index, optimizer, moment)
 
     def _see(self, value, path, optimizer, moment):
-        for path, tensor in self.tensors.inside(value, path, objects=True):
-            self._note(tensor, path, optimizer, moment)
+        for inner, tensor in self.tensors.inside(value, path, objects=True):
+            self._note(tensor, inner, optimizer, moment)
 
     def _note(self, tensor, path, optimizer, moment):
         key = ("optimizer-state", path, id(optimizer))

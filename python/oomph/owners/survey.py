@@ -1,19 +1,32 @@
 """A look at every tensor that Python can reach: for an out-of-memory error, when nothing else may have been seen."""
 
+from __future__ import annotations
+
 import gc
 
 from oomph import _protocol as protocol
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Torch
+    from oomph.owners.graph import Graph
+    from oomph.owners.modules import Modules
+    from oomph.owners.notes import Moment
+    from oomph.owners.optimizers import Optimizers
+    from oomph.owners.tensors import Tensors
 
-def survey(torch, tensors, modules, optimizers, graph, moment):
+
+def survey(
+    torch: Torch, tensors: Tensors, modules: Modules, optimizers: Optimizers, graph: Graph, moment: Moment
+) -> None:
     """Observe modules and optimizers that were never called, and all other tensors on a device.
 
     Objects are told apart by their class alone, because asking a proxy what it is can load or compute something.
     """
     found, roots, steppers = [], [], []
-    below = set()
+    below: set[int] = set()
     optimizer_class = torch.optim.Optimizer
-    kinds = {}
+    kinds: dict[type, str] = {}
     for thing in gc.get_objects():
         cls = type(thing)
         kind = kinds.get(cls)

@@ -3,6 +3,15 @@
 Nothing here keeps a tensor, allocates on a device or runs an operator: what is asked are addresses and sizes.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from oomph._types import Tensor, Torch
+
 MAX_ITEMS = 20000
 """How many items one walk through a value looks at, so that a hostile or endless structure costs little."""
 
@@ -13,17 +22,17 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
 class Tensors:
     """Questions about tensors, bound to the torch that the program imported."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self.torch = torch
         self.Tensor = torch.Tensor
         self.is_lazy_copy = getattr(torch._C, "_is_cow_tensor", None)
-        self._kinds = {}
+        self._kinds: dict[type, Any] = {}
 
-    def kind(self, cls):
+    def kind(self, cls: type) -> str | None:
         """What a class is to us: "plain", "inner" (a subclass around other tensors), "opaque" or None (no tensor)."""
         known = self._kinds.get(cls)
         if known is None:
-            known = self._kinds[cls] = self._kind(cls) or False
+            known = self._kinds[cls] = self._kind(cls) or ""
         return known or None
 
     def _kind(self, cls):
@@ -39,11 +48,11 @@ class Tensors:
             return "opaque"
         return "plain"
 
-    def is_tensor(self, value):
+    def is_tensor(self, value: object) -> bool:
         """Say whether a value is a tensor of any kind, without asking the value itself."""
         return self.kind(type(value)) is not None
 
-    def storages(self, tensor):
+    def storages(self, tensor: Tensor) -> Iterator[tuple[int, int, int, str]]:
         """Give (device index, address, bytes, suffix) of every piece of device memory below a tensor."""
         kind = self.kind(type(tensor))
         if kind == "plain":
@@ -70,11 +79,12 @@ class Tensors:
             try:
                 part = getattr(tensor, name)()
             except Exception:
+                # Each sparse layout has some of these parts and raises an error of its own for the others.
                 continue
             for device, address, size, suffix in self.storages(part):
                 yield device, address, size, "." + name.lstrip("_") + suffix
 
-    def extras(self, tensor):
+    def extras(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Give (suffix, tensor) for tensors that hang on a parameter, like the quantization state of a 4-bit one."""
         attributes = getattr(tensor, "__dict__", None)
         if attributes:
@@ -84,7 +94,7 @@ class Tensors:
                         if inner is not tensor:
                             yield "." + path, inner
 
-    def inside(self, value, path="", objects=False):
+    def inside(self, value: object, path: str = "", objects: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Give (path, tensor) for every tensor in nested containers; with `objects` also in objects' attributes."""
         seen = set()
         waiting = [(path, value, 0)]

@@ -1,7 +1,16 @@
 """Workspaces of cuBLAS, which torch takes from its own allocator behind every Python frame: told by size and lifetime."""
 
+from __future__ import annotations
 
-def workspace_sizes(torch):
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Torch
+    from oomph.owners.notes import Notes
+
+
+def workspace_sizes(torch: Torch) -> dict[int, str]:
     """The sizes in bytes of the workspaces that torch makes for cuBLAS and cuBLASLt on this device, with their names."""
     native = torch._C
     sizes = {}
@@ -18,7 +27,7 @@ def workspace_sizes(torch):
     return sizes
 
 
-def see_workspaces(torch, snapshot, notes):
+def see_workspaces(torch: Torch, snapshot: dict[str, Any], notes: Notes) -> None:
     """Name the allocations of a history that are workspaces.
 
     A workspace for one call is given back before anything else is allocated; one that torch keeps is never given back,

@@ -4,6 +4,8 @@ Everything is looked at once, when it is made or first used, and nothing is held
 has the format.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import sys
@@ -16,7 +18,19 @@ from oomph.program.facts import facts_of_model, facts_of_pipeline, leads_elsewhe
 from oomph.program.kept import Growing
 from oomph.program.kinds import is_a
 
-_LIBRARIES = ("torch", "transformers", "peft", "trl", "diffusers", "accelerate", "bitsandbytes", "timm", "lightning", "torchvision", "liger_kernel", "torchao", "deepspeed")  # fmt: skip
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal
+
+    from oomph._types import Model, Optimizer, Tensor, Torch
+    from oomph.moments import Moments
+    from oomph.record import Record
+
+_LIBRARIES = (
+    "torch", "transformers", "peft", "trl", "diffusers", "accelerate", "bitsandbytes", "timm", "lightning", "torchvision",
+    "liger_kernel", "torchao", "deepspeed",
+)  # fmt: skip
 _OPTIONAL = ("liger_kernel", "bitsandbytes", "peft", "torchao")
 """Packages that remedies import and a program need not have."""
 
@@ -33,33 +47,33 @@ _MOST_MODELS = 16
 class Program:
     """Sees what a program is made of. Its methods swallow their own errors."""
 
-    def __init__(self, torch, record, moments):
+    def __init__(self, torch: Torch, record: Record, moments: Moments) -> None:
         self.torch = torch
         self.record = record
         self.moments = moments
-        self.models = []
-        self.trainer = None
-        self.loaders = []
-        self.pipelines = []
-        self.autocast = None
+        self.models: list[dict[str, Any]] = []
+        self.trainer: dict[str, Any] | None = None
+        self.loaders: list[dict[str, Any]] = []
+        self.pipelines: list[dict[str, Any]] = []
+        self.autocast: str | None = None
         self.grad_scaler = False
-        self.compares_samples = None
+        self.compares_samples: bool | None = None
         self._backwards = 0
-        self.loop = None
-        self._optimizers = []
-        self._untrained = []
+        self.loop: dict[str, Any] | Literal[False] | None = None
+        self._optimizers: list[tuple[Callable[[], Any], dict[str, Any]]] = []
+        self._untrained: list[dict[str, Any]] = []
         self._trains_one = False
         self._scaler = None
-        self._known = set()
+        self._known: set[int] = set()
         self._calls = 0
-        self._handle = None
+        self._handle: Any = None
         self._training = False
         self._evaluates = False
         self._growing = Growing(torch)
         self._stepped = 0
-        self._imports = (0, [])
+        self._imports: tuple[int, list[str]] = (0, [])
 
-    def attach(self):
+    def attach(self) -> None:
         """Wait for what the program makes."""
         moments = self.moments
         watch = lambda callback: lambda *args: guarded(callback, *args)
@@ -194,13 +208,13 @@ class Program:
         if len(self._optimizers) < 64 and not is_a(optimizer, "accelerate.optimizer", "AcceleratedOptimizer"):
             self._optimizers.append((weakref.ref(optimizer), facts_of_optimizer(optimizer)))
 
-    def has_optimizer(self):
+    def has_optimizer(self) -> bool:
         """Say whether the program has made an optimizer."""
         return bool(self._optimizers)
 
-    def trains(self, model):
+    def trains(self, model: Model) -> bool:
         """Say whether an optimizer updates a parameter of a model."""
-        updated = set()
+        updated: set[int] = set()
         for reference, _ in self._optimizers:
             for group in getattr(reference(), "param_groups", None) or ():
                 updated.update(id(parameter) for parameter in group["params"])
@@ -229,14 +243,14 @@ class Program:
         else:
             self.loop = False
 
-    def see_backward(self, outputs):
+    def see_backward(self, outputs: Iterable[Tensor]) -> None:
         """A backward pass begins: look at what the first ones compute."""
         sizes = {one["facts"]["batch_size"] for one in self.loaders} - {None, 0, 1}
         if self._backwards < 3 and sizes:
             self._backwards += 1
             self.compares_samples = self.compares_samples or compares_samples(outputs, sizes)
 
-    def out_of_memory(self):
+    def out_of_memory(self) -> None:
         """The allocator found no memory: what does the program hold at this moment."""
         frame = sys._getframe(2)
         if sites.site_of_frame(frame) is None:
@@ -254,7 +268,7 @@ class Program:
             original(self, *args, **kwargs)
             program.grad_scaler = program.grad_scaler or bool(getattr(self, "_enabled", False))
 
-        __init__.__wrapped__ = original
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]
         scaler.__init__ = __init__
 
     # -- data and pipelines ------------------------------------------------------------------------------------
@@ -270,7 +284,7 @@ class Program:
             and not type(loader).__module__.startswith("accelerate")
         )  # fmt: skip
         if not any(one["facts"] == facts for one in self.loaders):
-            self.loaders.append({"facts": facts, "splittable": splittable and bool(size) and size > 1})
+            self.loaders.append({"facts": facts, "splittable": bool(splittable and size and size > 1)})
 
     def _see_pipeline(self, pipeline, args, kwargs):
         if len(self.pipelines) < 8:
@@ -284,7 +298,7 @@ class Program:
 
     # -- the report --------------------------------------------------------------------------------------------
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """What is known by now, in the form of docs/internals/run-folder.md."""
         return {
             "libraries": self._libraries(),
@@ -346,7 +360,7 @@ class Program:
         return self._imports[1]
 
 
-def facts_of_optimizer(optimizer):
+def facts_of_optimizer(optimizer: Optimizer) -> dict[str, Any]:
     """Class, way of stepping and size of an optimizer."""
     groups = optimizer.param_groups
     parameters = [parameter for group in groups for parameter in group["params"]]
@@ -360,7 +374,7 @@ def facts_of_optimizer(optimizer):
     }
 
 
-def install(torch, record, moments):
+def install(torch: Torch, record: Record, moments: Moments) -> Program:
     """Attach to a torch that has just been imported."""
     program = Program(torch, record, moments)
     record.program = program

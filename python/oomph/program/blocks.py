@@ -1,9 +1,15 @@
 """Finding the repeated blocks of a model: the layers of a transformer, the stages of a convolutional network."""
 
+from __future__ import annotations
+
 from oomph.program.kinds import checkpoints_itself
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Model, Torch
 
-def find_blocks(torch, model):
+
+def find_blocks(torch: Torch, model: Model) -> list[tuple[str, list[Model]]]:
     """The blocks of a model: a list of (path of the container, [blocks]).
 
     A container is a ModuleList or Sequential with at least two children that are all of one class and have parts of
@@ -28,16 +34,16 @@ def find_blocks(torch, model):
     return found
 
 
-def is_repeated(children):
+def is_repeated(children: list[Model]) -> bool:
     """Say whether modules are one block again and again."""
     if len(children) < 2 or len({type(child) for child in children}) != 1:
         return False
     return all(any(part is not None for part in child._modules.values()) for child in children)
 
 
-def long_sequences(torch, model, shortest=4):
+def long_sequences(torch: Torch, model: Model, shortest: int = 4) -> list[tuple[str, Model]]:
     """The Sequentials of at least so many parts that hold no blocks: plain stacks of layers, as (path, module)."""
-    found = []
+    found: list[tuple[str, Model]] = []
     for path, module in model.named_modules():
         if type(module) is torch.nn.Sequential and len(module) >= shortest:
             if not any(path.startswith(other + ".") or other == "" for other, _ in found):
@@ -45,12 +51,12 @@ def long_sequences(torch, model, shortest=4):
     return found
 
 
-def spell(path, model):
+def spell(path: str, model: Model) -> str:
     """The path of a container, for a sentence; the model itself has none."""
     return path or type(model).__name__
 
 
-def summed(found, model, noun="block"):
+def summed(found: list[tuple[str, list[Model]]], model: Model, noun: str = "block") -> str:
     """`12 blocks of transformer.h`, or of the first containers and how many more."""
     total = sum(len(blocks) for _, blocks in found)
     names = [spell(path, model) for path, _ in found]
@@ -58,7 +64,7 @@ def summed(found, model, noun="block"):
     return "%d %s of %s" % (total, noun if total == 1 else noun + "s", text)
 
 
-def own_layers(model):
+def own_layers(model: Model) -> list[Model]:
     """The layers that a model of transformers or diffusers checkpoints by itself, as it is set now."""
     layers = []
     for module in model.modules():

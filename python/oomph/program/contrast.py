@@ -4,6 +4,15 @@ Such a loss has a product of two matrices in its graph that are computed from th
 sample. A classifier's product has a weight for the one.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from oomph._types import Tensor
+
 _MOST_NODES = 200
 _PRODUCTS = ("MmBackward0", "BmmBackward0", "AddmmBackward0", "MvBackward0")
 _SAME = ("TBackward0", "TransposeBackward0", "ToCopyBackward0", "PermuteBackward0")
@@ -11,10 +20,10 @@ _MOST_TIMES = 64
 """Columns of a product by its rows: several negatives for each sample are columns too."""
 
 
-def compares_samples(outputs, sizes):
+def compares_samples(outputs: Iterable[Tensor], sizes: Iterable[int]) -> bool:
     """Say whether one of the outputs of a backward pass compares the samples of batches that have one of these sizes."""
     waiting = [output.grad_fn for output in outputs if getattr(output, "grad_fn", None) is not None]
-    seen = set()
+    seen: set[Any] = set()
     while waiting and len(seen) < _MOST_NODES:
         node = waiting.pop(0)
         if node in seen:

@@ -1,19 +1,28 @@
 """Facts of models, batches and pipelines, taken once."""
 
+from __future__ import annotations
+
 from oomph.looking import is_mapping
 from oomph.program.blocks import find_blocks
 from oomph.program.kinds import checkpoints_itself, is_a, library_of, name_of, unwrapped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from oomph._types import Model, Pipeline, Tensor, Torch
 
 _MOST_NODES = 50000
 """Nodes of a graph that are looked at."""
 
 
-def facts_of_model(torch, model):
+def facts_of_model(torch: Torch, model: Model) -> dict[str, Any]:
     """What a model is; sizes in bytes."""
     inner = unwrapped(model)
     config = getattr(inner, "config", None)
     whole = trainable = size = 0
-    types = {}
+    types: dict[str, int] = {}
     adapters = False
     for name, parameter in model.named_parameters():
         # One in 4 bits holds two weights in each byte.
@@ -32,7 +41,7 @@ def facts_of_model(torch, model):
         "library": library_of(inner),
         "parameters": whole,
         "trainable": trainable,
-        "dtype": max(types, key=types.get) if types else None,
+        "dtype": max(types, key=lambda kind: types[kind]) if types else None,
         "bytes": size,
         "blocks": [
             {"path": path, "class": type(blocks[0]).__name__, "count": len(blocks)}
@@ -47,12 +56,13 @@ def facts_of_model(torch, model):
     }
 
 
-def vocabulary_of(model, config):
+def vocabulary_of(model: Model, config: Any) -> int | None:
     """How many logits a language model computes for each token, or None."""
     get = getattr(model, "get_output_embeddings", None)
     try:
         head = get() if get is not None else None
     except Exception:
+        # The method is the model's, and raises where the model has no head.
         head = None
     if head is None:
         return None
@@ -60,7 +70,7 @@ def vocabulary_of(model, config):
     return int(size) if isinstance(size, int) else None
 
 
-def attention_of(model):
+def attention_of(model: Model) -> str | None:
     """The attention of a model of transformers."""
     if not is_a(model, "transformers.modeling_utils", "PreTrainedModel"):
         return None
@@ -68,7 +78,7 @@ def attention_of(model):
     return kind if isinstance(kind, str) else None
 
 
-def quantized(torch, model):
+def quantized(torch: Torch, model: Model) -> str | None:
     """`4bit` or `8bit` where layers of bitsandbytes are found."""
     for module in model.modules():
         kind = type(module).__name__
@@ -79,12 +89,12 @@ def quantized(torch, model):
     return None
 
 
-def normalises_batches(torch, model):
+def normalises_batches(torch: Torch, model: Model) -> bool:
     """Whether a module takes the statistics of a batch."""
     return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
-def makes_a_needless_graph(torch, model, given):
+def makes_a_needless_graph(torch: Torch, model: Model, given: Any) -> bool:
     """Whether a call of a model that is not trained makes a graph that leads to nothing but its own weights."""
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # Weights that were computed, as meta-learning has them, lead to those that they were computed from.
@@ -92,7 +102,7 @@ def makes_a_needless_graph(torch, model, given):
     return own and not any(tensor.requires_grad for tensor in tensors_in(torch, given))
 
 
-def leads_elsewhere(torch, model, result):
+def leads_elsewhere(torch: Torch, model: Model, result: Any) -> bool:
     """Whether the graph of a model's result leads to weights that are not its own, which a module may hold in a list."""
     own = {id(parameter) for parameter in model.parameters()}
     waiting = [tensor.grad_fn for tensor in tensors_in(torch, result) if tensor.grad_fn is not None]
@@ -109,7 +119,7 @@ def leads_elsewhere(torch, model, result):
     return False
 
 
-def tensors_in(torch, value, depth=0):
+def tensors_in(torch: Torch, value: Any, depth: int = 0) -> Iterator[Tensor]:
     """The tensors in what a model is given, not very deep."""
     if isinstance(value, torch.Tensor):
         yield value
@@ -121,9 +131,9 @@ def tensors_in(torch, value, depth=0):
             yield from tensors_in(torch, part, depth + 1)
 
 
-def shapes_of(torch, batch):
+def shapes_of(torch: Torch, batch: Any) -> dict[str, list[int]]:
     """The shapes of a batch's tensors, by name or by place."""
-    shapes = {}
+    shapes: dict[str, list[int]] = {}
 
     def visit(name, value, depth):
         if len(shapes) >= 16 or depth > 2:
@@ -141,7 +151,7 @@ def shapes_of(torch, batch):
     return shapes
 
 
-def facts_of_pipeline(pipeline, args, kwargs):
+def facts_of_pipeline(pipeline: Pipeline, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """What a pipeline of diffusers is called for."""
     import inspect
 
@@ -151,7 +161,8 @@ def facts_of_pipeline(pipeline, args, kwargs):
         given = dict(kwargs)
     vae = getattr(pipeline, "vae", None)
     prompt, embeds = given.get("prompt"), given.get("prompt_embeds")
-    prompts = len(prompt) if isinstance(prompt, (list, tuple)) else embeds.shape[0] if hasattr(embeds, "shape") else 1
+    embedded = getattr(embeds, "shape", None)
+    prompts = len(prompt) if isinstance(prompt, (list, tuple)) else embedded[0] if embedded is not None else 1
     scale = getattr(pipeline, "vae_scale_factor", None)
     default = getattr(pipeline, "default_sample_size", None)
     usual = default * scale if isinstance(default, int) and isinstance(scale, int) else None
@@ -168,7 +179,7 @@ def facts_of_pipeline(pipeline, args, kwargs):
     }
 
 
-def offload_of(pipeline):
+def offload_of(pipeline: Pipeline) -> str | None:
     """Which of accelerate's hooks bring the parts to the card."""
     for part in pipeline.components.values():
         for module in [part] + list(getattr(part, "children", list)()):

@@ -1,14 +1,20 @@
 """Lines of the user's files that make something grow, by its name: `NAME.append(`, `NAME[...] =`, `NAME +=`, `NAME = f(NAME)`."""
 
+from __future__ import annotations
+
 import ast
 import linecache
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
 _KEEPERS = frozenset(("append", "appendleft", "extend", "extendleft", "add", "insert", "update", "setdefault", "put"))
 
-_read = {}
+_read: dict[str, tuple[int, list[tuple[str | None, int, bool]]]] = {}
 
 
-def line_in(file, names, is_sum):
+def line_in(file: str, names: Collection[str], is_sum: bool) -> int:
     """The first line of a file that adds to one of these names; 0 where none does. Only a sum grows by `NAME = f(NAME)`."""
     for name, line, adds in _lines(file):
         if name in names and (adds or is_sum):
@@ -29,7 +35,7 @@ def _lines(file):
     return known[1]
 
 
-def growers(tree):
+def growers(tree: ast.AST) -> Iterator[tuple[str | None, int, bool]]:
     """The names that lines of a program make grow, each with its line and whether it is added to."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:

@@ -4,12 +4,22 @@ Looked for from the frames of the user's code outwards, a bounded distance: loca
 other functions share with those, attributes of the objects and modules there, lists, tuples, deques and dictionaries in them.
 """
 
+from __future__ import annotations
+
+import functools
 import sys
 import types
 
 from oomph import sites
 from oomph.looking import attribute, has_own_names, with_locals
 from oomph.program.growers import line_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+    from oomph._types import Tensor, Torch
 
 LIMIT = 4000
 """Objects looked at in one search."""
@@ -27,7 +37,15 @@ _SKIPPED = (str, bytes, int, float, bool, complex, type(None), type, types.Modul
 class Found:
     """One place that holds tensors: a container, or a name that holds a sum or a state."""
 
-    def __init__(self, name, container, whose, tensors, home=None, owner=None):
+    def __init__(
+        self,
+        name: str,
+        container: Any,
+        whose: tuple[str, str],
+        tensors: list[Tensor],
+        home: str | None = None,
+        owner: Any = None,
+    ) -> None:
         self.name = name
         self.owner = owner
         """The object that it is an attribute of."""
@@ -38,12 +56,12 @@ class Found:
         """The file of the class that it is an attribute of."""
 
     @property
-    def key(self):
+    def key(self) -> tuple[str, str]:
         """What tells this place again in the next search."""
         return self.file, self.name
 
     @property
-    def limit(self):
+    def limit(self) -> int | None:
         """How many members a container takes before it lets go of old ones, by itself or by what its owner says; or None."""
         most = attribute(self.container, "maxlen")
         if most is None and self.owner is not None:
@@ -52,7 +70,7 @@ class Found:
         return most
 
     @property
-    def is_state(self):
+    def is_state(self) -> bool:
         """Whether it is a few tensors that go from step to step, such as the hidden state of an LSTM."""
         return self.container is None and len(self.tensors) > 1
 
@@ -60,20 +78,20 @@ class Found:
 class Search:
     """One walk over what the user's frames can reach."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self.torch = torch
         self.left = LIMIT
-        self.seen = set()
-        self.found = []
+        self.seen: set[int] = set()
+        self.found: list[Found] = []
 
-    def run(self, frame):
+    def run(self, frame: FrameType | None) -> list[Found]:
         """Walk the stack that ends in `frame`; give the places found."""
         modules = set()
         while frame is not None:
             code = frame.f_code
             if sites.is_user_file(code.co_filename):
                 whose = code.co_filename, code.co_name
-                with_locals(frame, lambda names: self._names(names, whose))
+                with_locals(frame, functools.partial(self._names, whose=whose))
                 if id(frame.f_globals) not in modules and has_own_names(code):
                     modules.add(id(frame.f_globals))
                     self._names(frame.f_globals, whose)
@@ -158,7 +176,7 @@ class Search:
 
     def _attributes(self, name, value, whose, depth, skip_private=False):
         home = _file_of(type(value))
-        shared = {}
+        shared: dict[str, Any] = {}
         for kind in reversed(type(value).__mro__):
             # A list in the body of a class belongs to all its objects; those of libraries are not looked into.
             if _file_of(kind):
@@ -181,15 +199,15 @@ def _file_of(kind):
 class Growing:
     """Compares searches at the boundaries of steps."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self.torch = torch
-        self.counts = {}
-        self.graphs = {}
-        self.kept = {}
-        self.filling = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.graphs: dict[tuple[str, str], Any] = {}
+        self.kept: dict[tuple[str, str], dict[str, Any]] = {}
+        self.filling: dict[tuple[str, str], dict[str, Any]] = {}
         """Containers with a limit: how many members they had at each look, and how many bytes those held."""
 
-    def look(self, frame, last=False):
+    def look(self, frame: FrameType | None, last: bool = False) -> None:
         """Search, and note what has grown since the last time; the `last` search takes what is there for grown."""
         for place in Search(self.torch).run(frame):
             if place.container is None:
@@ -231,7 +249,8 @@ class Growing:
         if number is None or before is None or before == number:
             return
         # Nodes are told by their numbers: to hold one would hold what its graph has saved.
-        reached, known = [function], set()
+        reached = [function]
+        known: set[Any] = set()
         while reached and len(known) < NODES:
             function = reached.pop(0)
             if _number_of(function) == before:
@@ -249,7 +268,7 @@ class Growing:
             "kind": kind, "file": file, "line": line, "count": count, "bytes": size, "name": place.name,
         }  # fmt: skip
 
-    def forget(self):
+    def forget(self) -> None:
         """Let go of what was compared."""
         self.graphs.clear()
 
@@ -260,7 +279,7 @@ def _number_of(function):
     return (number(), function.name()) if number is not None else None
 
 
-def line_of(place):
+def line_of(place: Found) -> int:
     """The line that makes it grow: where `NAME.append(`, `NAME +=` and the like stand; 0 when no line shows it."""
     return _line(place)[1]
 

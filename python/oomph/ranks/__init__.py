@@ -7,6 +7,8 @@ rest (`store`), and the virtual NCCL takes what does not run to be like what doe
 Nothing here imports torch; callbacks come with its modules.
 """
 
+from __future__ import annotations
+
 import os
 
 from oomph import hook
@@ -20,7 +22,7 @@ FEW = 4
 USUAL = "0,1,last"
 
 
-def chosen(names, world):
+def chosen(names: str | None, world: int) -> list[int] | None:
     """The ranks of a job of `world` ranks that run, in order, or None where all of them do.
 
     `names` is what the user gave (`0,1,last`, `0-3`, `all`), or None. Rank 0 always runs, because the others meet at
@@ -30,26 +32,26 @@ def chosen(names, world):
         if world <= FEW:
             return None
         names = USUAL
-    ranks = {0}
+    known = {0}
     for name in str(names).replace(" ", "").split(","):
         first, dash, end = name.partition("-")
         if name == "all":
             return None
         if name == "last":
-            ranks.add(world - 1)
+            known.add(world - 1)
         elif first.isdigit() and (not dash or end.isdigit()):
-            ranks.update(range(int(first), min(int(end or first), world - 1) + 1))
-    ranks = sorted(rank for rank in ranks if rank < world)
+            known.update(range(int(first), min(int(end or first), world - 1) + 1))
+    ranks = sorted(rank for rank in known if rank < world)
     return None if len(ranks) == world else ranks
 
 
-def running():
+def running() -> list[int] | None:
     """The ranks that run, where not all ranks of this process's job do; else None."""
     numbers = [int(name) for name in os.environ.get(VARIABLE, "").split(",") if name.isdigit()]
     return numbers or None
 
 
-def install(names):
+def install(names: str | None) -> None:
     """Attach to the launchers, and in a rank to its process groups."""
     from oomph.ranks import starters
 

@@ -4,27 +4,36 @@ The virtual NCCL answers for absent ranks; gloo is the real one, and would wait 
 run, and what PyTorch asks of the whole group is translated: an absent rank is like the nearest one before it that runs.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from oomph._types import Library, Tensor
 
 
 class Share:
     """The ranks of a group that run: `present`, by their rank in the group, out of `size`."""
 
-    def __init__(self, size, present, rank):
+    def __init__(self, size: int, present: list[int], rank: int) -> None:
         self.size = size
         self.present = present
         self.rank = rank
 
-    def place(self, rank):
+    def place(self, rank: int) -> int:
         """Where a rank is among those that run; for an absent one, where the one is that it is like."""
         return max((place for place, known in enumerate(self.present) if known <= rank), default=0)
 
-    def sizes(self, tensors):
+    def sizes(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Of one thing per rank of the group those of the ranks that run."""
         return [tensors[rank] for rank in self.present]
 
-    def fill(self, tensors):
+    def fill(self, tensors: Sequence[Tensor]) -> None:
         """Give the places of absent ranks what the ranks have that they are like."""
         for rank, tensor in enumerate(tensors):
             if rank not in self.present:
@@ -36,11 +45,11 @@ class Share:
 class Meeting:
     """The group that is being made, for the constructor of gloo."""
 
-    def __init__(self):
-        self.now = None
+    def __init__(self) -> None:
+        self.now: tuple[Any, Share] | None = None
 
     @contextlib.contextmanager
-    def of(self, store, share):
+    def of(self, store: Any, share: Share) -> Iterator[None]:
         before, self.now = self.now, (store, share)
         try:
             yield
@@ -48,17 +57,18 @@ class Meeting:
             self.now = before
 
 
-def install(module):
+def install(module: Library) -> tuple[Meeting, dict[str, Share]]:
     """Attach to `torch.distributed.distributed_c10d`. Gives the meeting and the shares by the name of their group."""
-    meeting, shares = Meeting(), {}
-    original = getattr(module, "ProcessGroupGloo", None)
+    meeting = Meeting()
+    shares: dict[str, Share] = {}
+    original: Any = getattr(module, "ProcessGroupGloo", None)
     if original is None:
         return meeting, shares
 
     class ProcessGroupGloo(original):
         """Gloo among the ranks that run."""
 
-        def __init__(self, store, rank, size, *args, **options):
+        def __init__(self, store: Any, rank: int, size: int, *args: Any, **options: Any) -> None:
             if meeting.now is not None and size == meeting.now[1].size:
                 store, share = meeting.now
                 rank, size = share.place(share.rank), len(share.present)
@@ -69,7 +79,7 @@ def install(module):
     return meeting, shares
 
 
-def translate(module, shares):
+def translate(module: Library, shares: dict[str, Share]) -> None:
     """What is asked of a whole group, for tensors in the host's memory, is asked of the ranks that run."""
     group_class = module.ProcessGroup
 
@@ -225,9 +235,7 @@ def translate(module, shares):
             if args[at] not in share.present:
                 # What an absent rank would say is not known, and nobody hears what is said to it.
                 return done()
-            args = list(args)
-            args[at] = share.place(args[at])
-            return original(self, *args)
+            return original(self, *args[:at], share.place(args[at]), *args[at + 1 :])
 
         setattr(group_class, name, method)
 
@@ -240,6 +248,7 @@ def _name(group):
     try:
         return group.group_name
     except Exception:
+        # The property raises an error of C++ until the group has a name.
         return None
 
 

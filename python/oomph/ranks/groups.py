@@ -1,5 +1,7 @@
 """Process groups of which not all ranks run: how a rank meets the others, and what their store says for the absent."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 import os
@@ -8,8 +10,14 @@ from oomph import ranks
 from oomph.ranks import gloo
 from oomph.ranks import store as stores
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def rendezvous(module):
+    from oomph._types import Library
+
+
+def rendezvous(module: Library) -> None:
     """Rank 0 does not wait until every rank has come to its store."""
     original = module.TCPStore
 
@@ -21,17 +29,17 @@ def rendezvous(module):
     module.TCPStore = meet
 
 
-def process_groups(module):
+def process_groups(module: Library) -> None:
     """Give every group a store that answers for its absent ranks, and leave out what would wait for them."""
     # The store answers in Python, which PyTorch's monitors may not wait for while a process ends.
     os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
     os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "0"
-    running = ranks.running()
+    running = ranks.running() or []
     answering = stores.answering(module.Store)
     original = module._new_process_group_helper
     shape = inspect.signature(original)
     meeting, shares = gloo.install(module)
-    world = []
+    world: list[tuple[Any, list[int]]] = []
 
     @functools.wraps(original)
     def _new_process_group_helper(*args, **options):

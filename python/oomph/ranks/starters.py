@@ -1,5 +1,7 @@
 """Starting only some ranks of a job, in place of the launchers that would start them all."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
@@ -9,8 +11,15 @@ import time
 
 from oomph import ranks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def elastic(module, names):
+    from oomph._types import Library
+
+
+def elastic(module: Library, names: str | None) -> None:
     """torchrun, `accelerate launch` and all else that goes through torch's elastic launcher."""
     launch = module.elastic_launch
     original = launch.__call__
@@ -38,7 +47,7 @@ def elastic(module, names):
     launch.__call__ = __call__
 
 
-def deepspeed(module, names):
+def deepspeed(module: Library, names: str | None) -> None:
     """The part of DeepSpeed's launcher that starts the ranks of one machine."""
     original = module.main
 
@@ -66,14 +75,14 @@ def deepspeed(module, names):
     module.main = main
 
 
-def deepspeed_runner(module):
+def deepspeed_runner(module: Library) -> None:
     """DeepSpeed's command runs that part with `-m`, which imports nothing: send it the long way round."""
 
     class Subprocess:
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> Any:
             return getattr(subprocess, name)
 
-        def Popen(self, command, *args, **options):
+        def Popen(self, command: Any, *args: Any, **options: Any) -> subprocess.Popen[Any]:
             if isinstance(command, list) and "deepspeed.launcher.launch" in command:
                 there = command.index("deepspeed.launcher.launch")
                 command = command[:there] + ["oomph.ranks.deepspeed"] + command[there + 1 :]
@@ -82,7 +91,7 @@ def deepspeed_runner(module):
     module.subprocess = Subprocess()
 
 
-def spawn(module, names):
+def spawn(module: Library, names: str | None) -> None:
     """`torch.multiprocessing.spawn`, which gives each process its number as the first argument."""
     original = module.start_processes
 
@@ -114,14 +123,14 @@ class _Renumbered:
 class Job:
     """Some ranks of a job as processes, each with the variables that launchers give."""
 
-    def __init__(self, world, each, running):
+    def __init__(self, world: int, each: int, running: list[int]) -> None:
         self.world = world
         self.running = running
         self.cards = _cards()
         # A machine cannot have more ranks than it has cards, so a job of 64 on 8 cards is one of 8 machines.
         self.each = min(each, len(self.cards)) if self.cards else each
 
-    def run(self, command, variables):
+    def run(self, command: Callable[[int, int], list[str]], variables: dict[str, str]) -> None:
         """Start `command(rank, local rank)` for each rank, wait for all, and end them all when one fails."""
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
         places = self.places()
@@ -153,7 +162,7 @@ class Job:
         if status:
             sys.exit(status)
 
-    def places(self):
+    def places(self) -> dict[int, list[str]]:
         """What each rank sees of the cards, so that each runs on one of its own as long as there are enough.
 
         Ranks of different machines have the same number on theirs, and there is one set of cards for all of them.
@@ -183,6 +192,7 @@ def _cards():
 
         return [str(index) for index in range(torch.cuda.device_count())]
     except Exception:
+        # A torch that cannot be imported here cannot count cards either; the ranks show the error.
         return []
 
 

@@ -4,6 +4,8 @@ NCCL's unique ids are what ranks wait for at a store: the first rank of a group 
 run, the others get one that each of them can work out. Everything else goes to the real store.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
@@ -11,6 +13,11 @@ import struct
 from io import open as _open
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 _mkdir = os.makedirs
 _replace = os.replace
@@ -24,15 +31,15 @@ _BYTES = 128
 _FURTHER = re.compile(r"nccl_storekey_\d+_[1-9]\d*$")
 """Where the further unique ids of a large communicator are put, each by another rank. The first one alone names it."""
 
-_kept = []
+_kept: list[Any] = []
 """The stores of this process. torch keeps their C++ halves only."""
 
 
-def answering(base):
+def answering(base: Any) -> Any:
     """The class of such stores, over torch's own `Store`."""
 
     class Answering(base):
-        def __init__(self, store, group, present):
+        def __init__(self, store: Any, group: str, present: list[int]) -> None:
             super().__init__()
             self._store = store
             self._group = group
@@ -53,58 +60,58 @@ def answering(base):
                 _tell(value, self._sender(key)[1])
             return value
 
-        def set(self, key, value):
+        def set(self, key: str, value: str | bytes) -> None:
             self._store.set(key, value)
             self._note(key, value if isinstance(value, bytes) else str(value).encode())
 
-        def get(self, key):
+        def get(self, key: str) -> bytes:
             if self._sender(key)[0] in self._present or self._store.check([key]):
                 return self._note(key, self._store.get(key))
             return self._note(key, made_up("%s/%s" % (self._group, key)))
 
-        def wait(self, keys, timeout=None):
+        def wait(self, keys: Sequence[str], timeout: Any = None) -> None:
             keys = [key for key in keys if self._sender(key)[0] in self._present]
             if keys:
                 self._store.wait(keys, *(() if timeout is None else (timeout,)))
 
-        def multi_get(self, keys):
+        def multi_get(self, keys: Sequence[str]) -> list[bytes]:
             return [self.get(key) for key in keys]
 
-        def multi_set(self, keys, values):
+        def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
             for key, value in zip(keys, values):
                 self.set(key, value)
 
-        def add(self, key, amount):
+        def add(self, key: str, amount: int) -> int:
             return self._store.add(key, amount)
 
-        def append(self, key, value):
+        def append(self, key: str, value: str | bytes) -> None:
             self._store.append(key, value)
 
-        def check(self, keys):
+        def check(self, keys: Sequence[str]) -> bool:
             return self._store.check(keys)
 
-        def compare_set(self, key, expected, value):
+        def compare_set(self, key: str, expected: str | bytes, value: str | bytes) -> bytes:
             return self._store.compare_set(key, expected, value)
 
-        def delete_key(self, key):
+        def delete_key(self, key: str) -> bool:
             return self._store.delete_key(key)
 
-        def num_keys(self):
+        def num_keys(self) -> int:
             return self._store.num_keys()
 
-        def has_extended_api(self):
+        def has_extended_api(self) -> bool:
             return self._store.has_extended_api()
 
-        def set_timeout(self, timeout):
+        def set_timeout(self, timeout: Any) -> None:
             self._store.set_timeout(timeout)
 
-        def clone(self):
+        def clone(self) -> Answering:
             return Answering(self._store.clone(), self._group, self._present)
 
     return Answering
 
 
-def made_up(name):
+def made_up(name: str) -> bytes:
     """A unique id for a communicator of this name, the same in every process."""
     numbers = struct.unpack("<2Q", hashlib.sha256(name.encode()).digest()[:16])
     return struct.pack("<3Q", *numbers, _MARK).ljust(_BYTES, b"\0")

@@ -43,15 +43,25 @@ changes. The table below has every id, what does it, and its options; options th
 | `compile-without-graph-pools`, `one-gpu-per-process` | |
 """
 
+from __future__ import annotations
+
 import importlib
 
 from oomph import _protocol as protocol
 from oomph.hook import guarded
-from oomph.remedies.remedy import Refused
+from oomph.remedies.remedy import Refused, Remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._protocol import AppliedRemedy, HookConfig
+    from oomph.moments import Moments
+    from oomph.record import Record
 
 # id -> (module, class, arguments after name and options); an argument in a string that begins with `.` is a name of
 # the module.
-_APPLIERS = {
+_APPLIERS: dict[str, tuple[Any, ...]] = {
     "micro-batch": ("batch", "MicroBatch"),
     "smaller-batch": ("batch", "SmallerBatch"),
     "gradient-checkpointing": ("checkpointing", "Checkpointing"),
@@ -117,21 +127,21 @@ _APPLIERS = {
 class Unknown:
     """A remedy that the hook does not know or could not begin with."""
 
-    def __init__(self, name, why):
+    def __init__(self, name: str, why: str) -> None:
         self.name = name
         self.why = why
 
-    def report(self):
+    def report(self) -> AppliedRemedy:
         """As of `Remedy`."""
         return {"id": self.name, "state": protocol.REMEDY_REFUSED, "what": self.why, "evidence": None}
 
 
-def known():
+def known() -> list[str]:
     """The ids that the hook applies."""
     return sorted(_APPLIERS)
 
 
-def make(name, options):
+def make(name: str, options: dict[str, Any]) -> Remedy | Unknown:
     """The remedy of this id, not yet attached to anything."""
     entry = _APPLIERS.get(name)
     if entry is None:
@@ -141,17 +151,22 @@ def make(name, options):
     return getattr(module, entry[1])(name, options, *[named(value) for value in entry[2:]])
 
 
-def install(moments, record, config):
+def install(moments: Moments, record: Record, config: HookConfig) -> None:
     """Attach what hook.json asks for to a torch that has just been imported."""
     for wanted in config.get("remedies") or ():
         name = str(wanted.get("id"))
+        remedy: Remedy | Unknown | None = None
         try:
             remedy = make(name, dict(wanted.get("options") or {}))
-            if not isinstance(remedy, Unknown):
+            if isinstance(remedy, Remedy):
                 remedy.attach(moments)
         except Refused as reason:
-            remedy.refused(str(reason))
+            if isinstance(remedy, Remedy):
+                remedy.refused(str(reason))
+            else:
+                remedy = Unknown(name, str(reason))
         except Exception as error:
+            # A remedy that cannot begin is reported as refused, and the others begin all the same.
             remedy = Unknown(name, "it failed with %s" % type(error).__name__)
             guarded(_show, error)
         record.remedies.append(remedy.report)

@@ -1,17 +1,27 @@
 """Activations that wait for the backward pass in the computer's memory."""
 
+from __future__ import annotations
+
 from oomph import _protocol as protocol
 from oomph.remedies.remedy import Remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Torch
+    from oomph.moments import Moments
 
 
 class ActivationOffload(Remedy):
     """`activation-offload`: what the model's call saves for backward goes through `save_on_cpu(pin_memory=True)`."""
 
+    saved: int
+    restored: int
+
     waits_for = "no model was called with gradients"
 
-    def attach(self, moments):
-        self.torch = moments.torch
-        self.moments = moments
+    def attach(self, moments: Moments) -> None:
+        self.torch: Torch = moments.torch
+        self.moments: Moments = moments
         self.saved = self.restored = 0
         moments.around_model(self.careful(self._around))
 
@@ -40,6 +50,6 @@ class ActivationOffload(Remedy):
 
         return unpacked
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED and self.saved:
             self.evidence = "%d bytes saved in host memory, %d tensors brought back in backward" % (self.saved, self.restored)

@@ -1,9 +1,16 @@
 """Attention that does not keep its scores: SDPA or FlashAttention in place of the eager form."""
 
+from __future__ import annotations
+
 import sys
 
 from oomph.program.kinds import is_a, name_of, unwrapped
 from oomph.remedies.remedy import Refused, Remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Model
+    from oomph.moments import Moments
 
 
 class Attention(Remedy):
@@ -14,9 +21,9 @@ class Attention(Remedy):
 
     waits_for = "no model of transformers was called"
 
-    def attach(self, moments):
-        self.models = []
-        self._seen = set()
+    def attach(self, moments: Moments) -> None:
+        self.models: list[Model] = []
+        self._seen: set[int] = set()
         moments.before_model(self.careful(self._called))
 
     def _called(self, model, args, kwargs):
@@ -42,13 +49,13 @@ class Attention(Remedy):
         model.set_attn_implementation(wanted)
         self.applied("%s: attention %s -> %s" % (name_of(model), now, wanted))
 
-    def verify(self):
+    def verify(self) -> None:
         if self.models:
             kinds = sorted({str(model.config._attn_implementation) for model in self.models})
             self.evidence = "config._attn_implementation is " + ", ".join(kinds)
 
 
-def has(package):
+def has(package: str) -> bool:
     """Say whether a package can be imported, without importing it."""
     import importlib.util
 

@@ -12,6 +12,8 @@ gradients of the pieces are added up, each scaled by its share of the batch, and
 does. It takes the loss for a mean over the samples. Layers that compute statistics of the batch see the pieces.
 """
 
+from __future__ import annotations
+
 import collections
 import functools
 import sys
@@ -22,20 +24,27 @@ from oomph import hook
 from oomph.remedies.remedy import plural
 from oomph.remedies.trainer import Argument, divided_batch
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from oomph.moments import Moments
+
 
 class MicroBatch(Argument):
     """`micro-batch`: batches in `divide_by` pieces, with accumulation."""
 
     waits_for = "no DataLoader feeds a training loop, so there is no batch to split"
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options)
         self.pieces = max(2, int(self.option("divide_by", 2)))
         self.window = Window()
         self.largest = 0
         self._gated = False
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
         self.attach_trainer(moments)
@@ -44,7 +53,7 @@ class MicroBatch(Argument):
         # Before the first optimizer is made: a step that is held back has to be so from the start.
         moments.on_optimizer(self.careful(self._optimizer))
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         return divided_batch(self, arguments)
 
     def _model(self, model, args, kwargs):
@@ -169,7 +178,7 @@ class MicroBatch(Argument):
 
     # -- verification ------------------------------------------------------------------------------------------
 
-    def verify(self):
+    def verify(self) -> None:
         window = self.window
         if self.state != protocol.REMEDY_APPLIED:
             return
@@ -186,13 +195,13 @@ class SmallerBatch(MicroBatch):
 
     waits_for = "the program made no TrainingArguments"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
         self.attach_trainer(moments)
         moments.before_model(self._model)
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         wanted = divided_batch(self, arguments)
         wanted.pop("gradient_accumulation_steps")
         return wanted
@@ -201,31 +210,31 @@ class SmallerBatch(MicroBatch):
 class Window:
     """Where in a batch the loop is."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.open = False
         """Gradients of a part of the batch are there, so nothing may clear them."""
         self.last = True
-        self.share = 1
+        self.share: float = 1
         self.held = self.passed = 0
 
-    def begin(self):
+    def begin(self) -> None:
         """A new pass over the data begins; what was left of the last batch is forgotten."""
         self.open, self.last, self.share = False, True, 1
 
-    def arrived(self, share, last):
+    def arrived(self, share: float, last: bool) -> None:
         """A piece was handed to the loop: its share of the batch, and whether it is the last one."""
         self.share, self.last = share, last
 
-    def went_back(self):
+    def went_back(self) -> None:
         """A backward pass has added to the gradients."""
         if not self.last:
             self.open = True
 
-    def waiting(self):
+    def waiting(self) -> bool:
         """Say whether more pieces of this batch are to come."""
         return not self.last
 
-    def let_through(self):
+    def let_through(self) -> None:
         """An optimizer steps."""
         self.open = False
         self.passed += 1
@@ -234,13 +243,13 @@ class Window:
 class Pieces:
     """A batch sampler that gives the batches of another one in pieces, and remembers what it gave."""
 
-    def __init__(self, sampler, pieces):
+    def __init__(self, sampler: Any, pieces: int) -> None:
         self.sampler = sampler
         self.pieces = pieces
-        self.parts = collections.deque()
+        self.parts: collections.deque[tuple[float, bool]] = collections.deque()
         """(share of the batch, is the last one) of the pieces that the loop has not seen yet."""
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[Any]]:
         for batch in self.sampler:
             batch = list(batch)
             size = max(1, -(-len(batch) // self.pieces))
@@ -250,8 +259,8 @@ class Pieces:
                 self.parts.append((1 if len(piece) == len(batch) else len(piece) / len(batch), last))
                 yield piece
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.sampler) * self.pieces
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.sampler, name)

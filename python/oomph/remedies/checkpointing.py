@@ -4,6 +4,8 @@ A model that knows how to checkpoint itself (transformers, diffusers, timm) is a
 blocks are wrapped, as if its `forward` called `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 
@@ -13,21 +15,29 @@ from oomph.program.kinds import checkpoints_itself, is_a, name_of, unwrapped
 from oomph.remedies.remedy import Refused, plural, version_of
 from oomph.remedies.trainer import Argument, field
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph._types import Torch
+    from oomph.moments import Moments
+
 
 class Checkpointing(Argument):
     """`gradient-checkpointing`, `checkpointing-every-n-layers` (option `every`), `selective-checkpointing`."""
 
     waits_for = "no model was called in training mode"
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options)
         self.every = max(1, int(self.option("every", 2 if name == "checkpointing-every-n-layers" else 1)))
         self.selective = name == "selective-checkpointing"
-        self._seen = set()
-        self._again = set()
+        self._seen: set[int] = set()
+        self._again: set[int] = set()
         self._count = 0
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
         self.attach_trainer(moments)
@@ -35,19 +45,19 @@ class Checkpointing(Argument):
 
     def _options(self):
         """The arguments of torch's `checkpoint`."""
-        options = {"use_reentrant": False}
+        options: dict[str, Any] = {"use_reentrant": False}
         if self.selective:
             options["context_fn"] = selective_contexts(self.torch)
         return options
 
     # -- the Trainer -------------------------------------------------------------------------------------------
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         name = field(arguments, "activation_checkpointing", "gradient_checkpointing")
         if getattr(arguments, "gradient_checkpointing", None):
             # The library itself turns the older name into the newer one.
             name = "gradient_checkpointing"
-        wanted = {name: True}
+        wanted: dict[str, Any] = {name: True}
         if self.every > 1:
             if version_of(sys.modules["transformers"]) < (5, 23):
                 raise Refused("the Trainer can checkpoint every n-th layer from transformers 5.23 on")
@@ -155,10 +165,10 @@ class Checkpointing(Argument):
         """Count the blocks of which a part is called again while a backward pass runs."""
         for block in blocks:
             self._count += 1
-            parts = [part for part in block.children()]
-            handles = []
+            parts = list(block.children())
+            handles: list[Any] = []
 
-            def recomputed(part, args, block=id(block), handles=handles):
+            def recomputed(part, args, block=id(block), handles=handles):  # noqa: B008 (each block has its own)
                 if self.moments.in_backward():
                     self._again.add(block)
                     for handle in handles:
@@ -166,14 +176,14 @@ class Checkpointing(Argument):
 
             handles.extend(part.register_forward_pre_hook(recomputed) for part in parts)
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY) and self._again:
             self.evidence = "%d of %d blocks recomputed in backward" % (len(self._again), self._count)
         elif self.state == protocol.REMEDY_APPLIED and self._count and self.moments.steps_seen:
             self.failed("no block was computed again in the backward pass")
 
 
-def selective_contexts(torch):
+def selective_contexts(torch: Torch) -> Callable[..., Any]:
     """Contexts that keep the results of matrix products and attention, and compute the rest again."""
     from torch.utils.checkpoint import create_selective_checkpoint_contexts
 

@@ -1,5 +1,7 @@
 """Evaluation that keeps less: what the Trainer gathers is reduced before it is gathered."""
 
+from __future__ import annotations
+
 import sys
 
 from oomph import _protocol as protocol
@@ -7,6 +9,12 @@ from oomph import sites
 from oomph.program.kinds import name_of
 from oomph.remedies.remedy import Remedy
 from oomph.remedies.trainer import Argument, accumulated_evaluation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph.moments import Moments
 
 
 class EvalAccumulation(Argument):
@@ -17,11 +25,11 @@ class EvalAccumulation(Argument):
 
     waits_for = "the program made no TrainingArguments and called no model in evaluation mode"
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options, accumulated_evaluation)
         self.moved = 0
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
         self.attach_trainer(moments)
@@ -48,7 +56,7 @@ class EvalAccumulation(Argument):
             return value.cpu()
         return value
 
-    def verify(self):
+    def verify(self) -> None:
         if self.moved:
             self.evidence = "%d bytes of results moved" % self.moved
 
@@ -58,7 +66,7 @@ class LogitsPreprocessing(Remedy):
 
     waits_for = "the program made no Trainer"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.before = self.after = 0
         moments.on_trainer(before=self.careful(self._trainer))
 
@@ -77,7 +85,7 @@ class LogitsPreprocessing(Remedy):
         given["preprocess_logits_for_metrics"] = best
         self.applied("preprocess_logits_for_metrics keeps logits.argmax(-1)")
 
-    def verify(self):
+    def verify(self) -> None:
         if self.before:
             self.evidence = "%d bytes of logits became %d" % (self.before, self.after)
 
@@ -87,7 +95,7 @@ class LastTokenLogits(Remedy):
 
     waits_for = "no model of transformers was called without labels and gradients"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.calls = 0
         moments.before_model(self.careful(self._called))

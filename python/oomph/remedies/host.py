@@ -1,10 +1,17 @@
 """Where tensors and processes are put: loading on the CPU, one card for each process, compilation without graph pools."""
 
+from __future__ import annotations
+
 import functools
 import os
 
 from oomph import _protocol as protocol
 from oomph.remedies.remedy import Remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph._types import Model
+    from oomph.moments import Moments
 
 
 class ResumeOnCpu(Remedy):
@@ -12,7 +19,7 @@ class ResumeOnCpu(Remedy):
 
     waits_for = "the program read nothing with torch.load"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         torch = moments.torch
         original = torch.load
         remedy = self
@@ -30,7 +37,7 @@ class ResumeOnCpu(Remedy):
 
         torch.load = load
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "%d files read to the CPU" % self.calls
 
@@ -40,7 +47,7 @@ class OwnCard(Remedy):
 
     waits_for = "the process has no LOCAL_RANK"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         torch = moments.torch
         rank = os.environ.get("LOCAL_RANK", "")
         if rank.isdigit():
@@ -52,7 +59,7 @@ class OwnCard(Remedy):
         self.torch.cuda.set_device(self.rank)
         self.applied("torch.cuda.set_device(%d)" % self.rank)
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "the current device is %d" % self.torch.cuda.current_device()
 
@@ -62,7 +69,7 @@ class PlainCompile(Remedy):
 
     waits_for = "the program compiled nothing with CUDA graphs"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         torch = moments.torch
         original = torch.compile
         remedy = self
@@ -82,8 +89,8 @@ class LeanLoading(Remedy):
 
     waits_for = "the program loaded no model of transformers by name"
 
-    def attach(self, moments):
-        self.model = None
+    def attach(self, moments: Moments) -> None:
+        self.model: Model | None = None
         moments.on_pretrained(before=self.careful(self._loading), after=self.careful(self._loaded))
 
     def _loading(self, cls, kwargs):
@@ -99,7 +106,7 @@ class LeanLoading(Remedy):
     def _loaded(self, model, kwargs):
         places = getattr(model, "hf_device_map", None)
         if places and self.state == protocol.REMEDY_APPLIED:
-            counts = {}
+            counts: dict[str, int] = {}
             for place in places.values():
                 counts[str(place)] = counts.get(str(place), 0) + 1
             self.evidence = "parts on " + ", ".join("%s: %d" % item for item in sorted(counts.items()))

@@ -5,12 +5,20 @@ memory, and one inner optimizer; weights of fewer elements stay with an optimize
 are no numbers to work on, so the host does nothing there and a model may be larger than its memory.
 """
 
-import os
+from __future__ import annotations
 
 from oomph import _protocol as protocol
 from oomph import hook
 from oomph.remedies.optimizers import Replaced, qualified
 from oomph.remedies.remedy import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from oomph._types import Tensor, Torch
+    from oomph.moments import Moments
 
 SMALLEST = 4096
 """Elements from which a weight is worked on by the host, as in torchao."""
@@ -19,17 +27,17 @@ SMALLEST = 4096
 class HostOptimizer(Replaced):
     """`optimizer-cpu-offload`, and `gradient-cpu-offload`, which frees each gradient as soon as it is in host memory."""
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options, None, self._make)
         self.gradients = name == "gradient-cpu-offload"
         self._making = False
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         if not hasattr(moments.torch.Tensor, "register_post_accumulate_grad_hook"):
             raise Refused("torch can do this from 2.1 on")
         super().attach(moments)
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         if not self.gradients:
             return {}
         if int(arguments.gradient_accumulation_steps) > 1:
@@ -49,7 +57,7 @@ class HostOptimizer(Replaced):
         finally:
             self._making = False
 
-    def verify(self):
+    def verify(self) -> None:
         sizes = [optimizer.host_bytes() for optimizer in self.made]
         if any(sizes):
             self.evidence = "%.1f MiB of weights and gradients wait in host memory, with the state of %s" % (
@@ -57,18 +65,18 @@ class HostOptimizer(Replaced):
             )  # fmt: skip
 
 
-def settings(group):
+def settings(group: dict[str, Any]) -> dict[str, Any]:
     """What a group of parameters says beside its parameters: a scheduler changes it."""
     return {name: value for name, value in group.items() if name != "params"}
 
 
-def offloaded(torch):
+def offloaded(torch: Torch) -> Any:
     """The class of the optimizer; it can be made only once torch is there."""
 
     class CPUOffload(torch.optim.Optimizer):
-        def __init__(self, parameters, cls, gradients, given):
+        def __init__(self, parameters: Sequence[Any], cls: type, gradients: bool, given: dict[str, Any]) -> None:
             self.inner_class = cls
-            self.hosts = {}
+            self.hosts: dict[Tensor, tuple[Tensor, Any]] = {}
             """Each weight, with its copy in host memory and the optimizer of that."""
             super().__init__(parameters, dict(given))
             self._gradients = gradients
@@ -100,7 +108,7 @@ def offloaded(torch):
             if self._gradients:
                 weight.grad = None
 
-        def step(self, closure=None):
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:
             loss = None
             if closure is not None:
                 with torch.enable_grad():
@@ -127,7 +135,7 @@ def offloaded(torch):
                 self.kept.step()
             return loss
 
-        def host_bytes(self):
+        def host_bytes(self) -> int:
             return sum(2 * host.nbytes for host, _ in self.hosts.values())
 
     return CPUOffload

@@ -1,5 +1,7 @@
 """Diffusion pipelines: how the VAE decodes, how attention is computed, which text encoders stay on the card."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect
@@ -8,19 +10,26 @@ from oomph import _protocol as protocol
 from oomph import hook
 from oomph.remedies.remedy import Refused, Remedy
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Model, Pipeline
+    from oomph.moments import Moments
+
 
 class Vae(Remedy):
     """`vae-slicing` and `vae-tiling`: the method of every VAE that the program makes is called."""
 
     waits_for = "the program made no VAE of diffusers"
 
-    def __init__(self, name, options, kind):
+    def __init__(self, name: str, options: dict[str, Any], kind: str) -> None:
         super().__init__(name, options)
         self.kind = kind
-        self.vaes = []
-        self.parts = {}
+        self.vaes: list[Any] = []
+        self.parts: dict[tuple[int, ...] | None, int] = {}
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         hook.on_import("diffusers.models.autoencoders.vae", self._watch_mixin)
         # Before diffusers 0.36 each class has the methods itself.
@@ -36,7 +45,7 @@ class Vae(Remedy):
             super(mixin, cls).__init_subclass__(**kwargs)
             remedy._watch(cls)
 
-        mixin.__init_subclass__ = classmethod(__init_subclass__)
+        mixin.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[arg-type]
         for cls in mixin.__subclasses__():
             self._watch(cls)
 
@@ -73,7 +82,7 @@ class Vae(Remedy):
         shape = tuple(args[0].shape) if args and hasattr(args[0], "shape") else None
         self.parts[shape] = self.parts.get(shape, 0) + 1
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state not in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY):
             return
         lost = [vae for vae in self.vaes if not getattr(vae, "use_" + self.kind)]
@@ -91,8 +100,8 @@ class AttentionSlicing(Remedy):
 
     waits_for = "the program made no pipeline of diffusers"
 
-    def attach(self, moments):
-        self.pipelines = []
+    def attach(self, moments: Moments) -> None:
+        self.pipelines: list[Pipeline] = []
         moments.on_pipeline(self.careful(self._pipeline))
 
     def _pipeline(self, pipeline):
@@ -103,7 +112,7 @@ class AttentionSlicing(Remedy):
         self.applied("%s.enable_attention_slicing(%r)" % (type(pipeline).__name__, size))
         self.pipelines.append(pipeline)
 
-    def verify(self):
+    def verify(self) -> None:
         kinds = set()
         for pipeline in self.pipelines:
             for part in pipeline.components.values():
@@ -121,7 +130,7 @@ class OneImage(Remedy):
 
     waits_for = "no pipeline of diffusers was called for several images"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.split = 0
         moments.on_pipeline(self.careful(self._pipeline))
@@ -141,7 +150,7 @@ class OneImage(Remedy):
             remedy.split += len(singles)
             return remedy._joined([original(**given) for given in singles])
 
-        __call__._oomph_single = True
+        __call__._oomph_single = True  # type: ignore[attr-defined]
         cls.__call__ = __call__
 
     def _singles(self, original, pipeline, args, kwargs):
@@ -188,7 +197,7 @@ class OneImage(Remedy):
             return numpy.concatenate(parts)
         return first
 
-    def verify(self):
+    def verify(self) -> None:
         if self.split:
             self.evidence = "%d images made one at a time" % self.split
 
@@ -198,7 +207,7 @@ class TextEncodersAway(Remedy):
 
     waits_for = "the program made no pipeline of diffusers that encodes prompts"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moved = 0
         self.bytes = 0
@@ -223,7 +232,7 @@ class TextEncodersAway(Remedy):
             finally:
                 remedy._away(encoders)
 
-        encode_prompt._oomph_away = True
+        encode_prompt._oomph_away = True  # type: ignore[attr-defined]
         cls.encode_prompt = encode_prompt
         self.applied("the text encoders of %s leave the card after encode_prompt" % cls.__name__)
 
@@ -245,7 +254,7 @@ class TextEncodersAway(Remedy):
                 encoder.to("cpu")
                 self.moved += 1
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED and self.moved:
             self.evidence = "moved away %d times" % self.moved
 
@@ -255,9 +264,9 @@ class Fp8(Remedy):
 
     waits_for = "the program made no pipeline of diffusers"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
-        self.models = []
+        self.models: list[Model] = []
         moments.on_pipeline(self.careful(self._pipeline))
 
     def _pipeline(self, pipeline):
@@ -272,7 +281,7 @@ class Fp8(Remedy):
             self.models.append(model)
             self.applied("%s stores its weights in float8_e4m3fn" % type(model).__name__)
 
-    def verify(self):
+    def verify(self) -> None:
         narrow = sum(parameter.nbytes for model in self.models for parameter in model.parameters() if parameter.itemsize == 1)
         if narrow:
             self.evidence = "%.1f MiB of weights in one byte each" % (narrow / 2.0**20)
@@ -283,7 +292,7 @@ class WithoutT5(Remedy):
 
     waits_for = "the program loaded no pipeline of Stable Diffusion 3 by name"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         hook.on_import("diffusers.pipelines.pipeline_utils", self._watch)
 
     def _watch(self, module):

@@ -1,5 +1,7 @@
 """Tensors that live longer than they are needed: graphs of evaluation, cleared gradients, logged losses."""
 
+from __future__ import annotations
+
 import functools
 import sys
 
@@ -9,13 +11,17 @@ from oomph.program.kept import Growing, Search, line_of
 from oomph.program.kinds import name_of
 from oomph.remedies.remedy import Remedy, plural
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from oomph.moments import Moments
+
 
 class NoGrad(Remedy):
     """`no-grad`: models in evaluation mode are called without gradients."""
 
     waits_for = "no model was called in evaluation mode with gradients on"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.calls = 0
         self.free = 0
@@ -35,7 +41,7 @@ class NoGrad(Remedy):
             first = next(iter(tensors_in(self.torch, result)), None)
             self.free += first is not None and first.grad_fn is None
 
-    def verify(self):
+    def verify(self) -> None:
         if self.calls:
             self.evidence = "%d results of %d calls have no graph" % (self.free, self.calls)
 
@@ -45,7 +51,7 @@ class UntrainedNoGrad(NoGrad):
 
     waits_for = "no model was called with gradients on that no optimizer changes"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.program = moments.record.program
         self.needless = False
         moments.before_model(self.careful(self._before))
@@ -74,7 +80,7 @@ class ZeroGradNone(Remedy):
 
     waits_for = "the program called no zero_grad"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.freed = 0
         self.torch = moments.torch
         self._change(sys.modules["torch.optim.optimizer"].Optimizer)
@@ -95,7 +101,7 @@ class ZeroGradNone(Remedy):
 
         cls.zero_grad = zero_grad
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "gradients freed %s" % plural(self.freed, "time")
 
@@ -108,11 +114,11 @@ class DetachLosses(Remedy):
 
     waits_for = "the program keeps no list or total of tensors with graphs"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.growing = Growing(moments.torch)
         self.detached = 0
-        self.places = set()
+        self.places: set[str] = set()
         moments.on_step(self.careful(self._boundary))
         moments.before_model(self.careful(self._before))
 
@@ -148,6 +154,6 @@ class DetachLosses(Remedy):
     def _is_total(self, place):
         return line_of(place) > 0
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED:
             self.evidence = "%s freed of their graphs" % plural(self.detached, "tensor")

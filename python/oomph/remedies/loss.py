@@ -5,13 +5,22 @@ backward pass: hidden states of all tokens stay, logits do not. Any other cross-
 made itself is computed in chunks too, with the gradient written in place of the softmax. Both are exact.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 
 from oomph import _protocol as protocol
-from oomph.remedies.attention import has
 from oomph.program.kinds import is_a, name_of, unwrapped
+from oomph.remedies.attention import has
 from oomph.remedies.trainer import Argument, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Model, Tensor, Torch
+    from oomph.moments import Moments
 
 
 class ChunkedLoss(Argument):
@@ -19,18 +28,18 @@ class ChunkedLoss(Argument):
 
     waits_for = "the program computed no cross-entropy that could be chunked"
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options)
         self.fused = name == "fused-cross-entropy"
         self.chunks = max(1, int(self.option("chunks", 8)))
         self.largest = 0
         self.whole = 0
-        self._heads = {}
-        self._seen = set()
-        self._inside = None
+        self._heads: dict[int, Any] = {}
+        self._seen: set[int] = set()
+        self._inside: Any = None
         self._liger = False
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
         if self.fused and has("liger_kernel"):
@@ -39,11 +48,11 @@ class ChunkedLoss(Argument):
         moments.after_model(self.careful(self._gave))
         self._replace_function()
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         self._liger = True
         return {field(arguments, "use_liger_kernel"): True}
 
-    def pieces(self, tokens, vocabulary, width):
+    def pieces(self, tokens: int, vocabulary: int, width: int) -> int:
         """Into how many chunks so many tokens go.
 
         The fused form has the chunks of Liger: as many tokens as make the logits about as large as the hidden states.
@@ -92,7 +101,9 @@ class ChunkedLoss(Argument):
         head.forward = forward
         model.loss_function = loss_function
 
-    def _loss(self, head, hidden, labels, vocabulary, name, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs):
+    def _loss(
+        self, head, hidden, labels, vocabulary, name, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs
+    ):
         from torch.utils.checkpoint import checkpoint
 
         torch = self.torch
@@ -108,7 +119,7 @@ class ChunkedLoss(Argument):
             return plain(head(states).float(), wanted, ignore_index=ignore_index, reduction="sum")
 
         count = self.pieces(len(target), vocabulary, width)
-        total = None
+        total: Any = None
         for states, wanted in zip(hidden.chunk(count), target.chunk(count)):
             self.largest = max(self.largest, len(wanted))
             loss = checkpoint(part, states, wanted, use_reentrant=False)
@@ -142,7 +153,9 @@ class ChunkedLoss(Argument):
         remedy = self
 
         @functools.wraps(plain)
-        def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+        def cross_entropy(
+            input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+        ):
             simple = weight is None and size_average is None and reduce is None and not label_smoothing
             if (
                 simple and reduction in ("mean", "sum") and input.dim() == 2 and target.dim() == 1 and input.requires_grad
@@ -154,15 +167,15 @@ class ChunkedLoss(Argument):
                 return chunked.apply(input, target, ignore_index, reduction, remedy.chunks)
             return plain(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
 
-        cross_entropy._oomph_plain = plain
+        cross_entropy._oomph_plain = plain  # type: ignore[attr-defined]
         functional.cross_entropy = cross_entropy
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED and self.largest:
             self.evidence = "at most %d of %d tokens have logits at a time" % (self.largest, self.whole)
 
 
-def head_of(model):
+def head_of(model: Model) -> Model | None:
     """The module that makes logits of hidden states, if the model does nothing else to them; else None."""
     get = getattr(model, "get_output_embeddings", None)
     head = get() if get is not None else None
@@ -180,12 +193,12 @@ def head_of(model):
     return head if "self.loss_function(" in source and ".float()" not in source else None
 
 
-def chunked_cross_entropy(torch):
+def chunked_cross_entropy(torch: Torch) -> Any:
     """An autograd function: the loss, and the gradient of the logits, over chunks of rows."""
 
     class ChunkedCrossEntropy(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, logits, target, ignore_index, reduction, chunks):
+        def forward(ctx: Any, logits: Tensor, target: Tensor, ignore_index: int, reduction: str, chunks: int) -> Tensor:
             total = torch.zeros((), dtype=torch.float32, device=logits.device)
             for rows, wanted in zip(logits.chunk(chunks), target.chunk(chunks)):
                 rows = rows.float()
@@ -199,7 +212,7 @@ def chunked_cross_entropy(torch):
             return result.to(logits.dtype) if not torch.is_autocast_enabled() else result
 
         @staticmethod
-        def backward(ctx, given):
+        def backward(ctx: Any, given: Tensor) -> tuple[Tensor, None, None, None, None]:
             logits, target = ctx.saved_tensors
             ignore_index, chunks, count = ctx.facts
             scale = given.float() if count is None else given.float() / count

@@ -1,9 +1,18 @@
 """Parts of a model that wait in the computer's memory."""
 
+from __future__ import annotations
+
 import functools
 
 from oomph import hook
 from oomph.remedies.remedy import Remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Pipeline, Torch
+    from oomph.moments import Moments
 
 _METHODS = {
     "model-cpu-offload": "enable_model_cpu_offload",
@@ -20,10 +29,10 @@ class PipelineOffload(Remedy):
 
     waits_for = "no pipeline of diffusers was moved to a card or called"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.method = _METHODS[self.name]
-        self.pipelines = {}
+        self.pipelines: dict[int, Pipeline] = {}
         self.onloads = 0
         self._busy = False
         hook.on_import("diffusers.pipelines.pipeline_utils", self._watch)
@@ -78,7 +87,7 @@ class PipelineOffload(Remedy):
         half = getattr(vae, "dtype", None) == self.torch.float16
         return half and bool(getattr(getattr(vae, "config", None), "force_upcast", False))
 
-    def verify(self):
+    def verify(self) -> None:
         away = hooked = 0
         for pipeline in self.pipelines.values():
             for part in pipeline.components.values():
@@ -93,12 +102,12 @@ class PipelineOffload(Remedy):
             self.failed("no part of the pipeline has a hook that brings it to the card")
 
 
-def on_card(part):
+def on_card(part: Any) -> bool:
     """Say whether any parameter of a pipeline's part is on a card."""
     return hasattr(part, "parameters") and any(parameter.is_cuda for parameter in part.parameters())
 
 
-def split_device(torch, args, kwargs):
+def split_device(torch: Torch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], dict[str, Any]]:
     """Separate the device from the other arguments of `to`."""
     device = kwargs.get("device")
     named = {name: value for name, value in kwargs.items() if name != "device"}

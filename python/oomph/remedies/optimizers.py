@@ -4,6 +4,8 @@ In place of an optimizer that the program makes itself, `__new__` of its class g
 the program has for the class leads there. The Trainer is told by its argument `optim`.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import sys
@@ -11,6 +13,14 @@ import sys
 from oomph import _protocol as protocol
 from oomph.remedies.remedy import Refused, Remedy, require
 from oomph.remedies.trainer import Argument
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from oomph._types import Optimizer, Torch
+    from oomph.moments import Moments
 
 _ADAMS = ("Adam", "AdamW")
 
@@ -20,21 +30,28 @@ class Replaced(Argument):
 
     waits_for = "the program made no Adam or AdamW of torch"
 
-    def __init__(self, name, options, optim, make, sources=_ADAMS):
+    def __init__(
+        self,
+        name: str,
+        options: dict[str, Any],
+        optim: str | None,
+        make: Callable[..., Optimizer],
+        sources: tuple[str, ...] = _ADAMS,
+    ) -> None:
         super().__init__(name, options)
         self.optim = optim
         self.make = make
         self.sources = sources
-        self.made = []
+        self.made: list[Optimizer] = []
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
         self.attach_trainer(moments)
         for name in self.sources:
             self._replace(getattr(moments.torch.optim, name))
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         from oomph.remedies.trainer import plain
 
         known = {plain(name) for name in sys.modules["transformers.training_args"].OptimizerNames}
@@ -63,7 +80,7 @@ class Replaced(Argument):
                 return plain_new(kind, *args, **kwargs)
             return plain_new(kind)
 
-        __new__.replaces = True
+        __new__.replaces = True  # type: ignore[attr-defined]
         cls.__new__ = staticmethod(__new__)
 
     def _instead(self, cls, signature, args, kwargs):
@@ -83,9 +100,9 @@ class Replaced(Argument):
             self.evidence = None
             self.trainer = trainer
 
-    trainer = None
+    trainer: Any = None
 
-    def verify(self):
+    def verify(self) -> None:
         optimizers = list(self.made)
         if self.trainer is not None and getattr(self.trainer, "optimizer", None) is not None:
             optimizer = self.trainer.optimizer
@@ -98,15 +115,15 @@ class Replaced(Argument):
                 self.evidence = "%s keeps no state" % qualified(type(optimizer))
 
 
-def qualified(cls):
+def qualified(cls: type) -> str:
     """`bitsandbytes.optim.AdamW8bit`: the package and the class, without what lies between."""
     module = (cls.__module__ or "").split(".")
     return ".".join(module[:2] + [cls.__name__])
 
 
-def state_of(optimizer):
+def state_of(optimizer: Optimizer) -> str | None:
     """How many bytes an optimizer keeps per type: `uint8 248 MiB, float32 8 MiB`; None before its first step."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     seen = False
     for state in optimizer.state.values():
         seen = True
@@ -119,12 +136,12 @@ def state_of(optimizer):
     return ", ".join("%s %.1f MiB" % (name, size / 2.0**20) for name, size in sorted(sizes.items()))
 
 
-def common(given, *names):
+def common(given: dict[str, Any], *names: str) -> dict[str, Any]:
     """Those arguments of torch's optimizer that the other one has too."""
     return {name: given[name] for name in names if name in given}
 
 
-def of_bitsandbytes(suffix, paged=""):
+def of_bitsandbytes(suffix: str, paged: str = "") -> Callable[..., Optimizer]:
     """A maker of bitsandbytes' Adam or AdamW."""
 
     def make(torch, cls, parameters, given):
@@ -133,7 +150,7 @@ def of_bitsandbytes(suffix, paged=""):
         kind = getattr(bitsandbytes.optim, paged + cls.__name__ + suffix)
         return kind(parameters, **common(given, "lr", "betas", "eps", "weight_decay", "amsgrad"))
 
-    make.package = "bitsandbytes"
+    make.package = "bitsandbytes"  # type: ignore[attr-defined]
     return make
 
 
@@ -141,7 +158,7 @@ eight_bit = of_bitsandbytes("8bit")
 paged_eight_bit = of_bitsandbytes("8bit", "Paged")
 
 
-def four_bit(torch, cls, parameters, given):
+def four_bit(torch: Torch, cls: type, parameters: Sequence[Any], given: dict[str, Any]) -> Optimizer:
     """AdamW of torchao with states of 4 bits."""
     import torchao.optim
 
@@ -149,27 +166,27 @@ def four_bit(torch, cls, parameters, given):
     return kind(parameters, **common(given, "lr", "betas", "eps", "weight_decay", "amsgrad"))
 
 
-four_bit.package = "torchao"
+four_bit.package = "torchao"  # type: ignore[attr-defined]
 
 
-def adafactor(torch, cls, parameters, given):
+def adafactor(torch: Torch, cls: type, parameters: Sequence[Any], given: dict[str, Any]) -> Optimizer:
     """Adafactor of torch, which keeps one row and one column of moments for each matrix."""
     if not hasattr(torch.optim, "Adafactor"):
         raise Refused("torch has Adafactor from 2.5 on")
     return torch.optim.Adafactor(parameters, **common(given, "lr", "weight_decay"))
 
 
-def lion(torch, cls, parameters, given):
+def lion(torch: Torch, cls: type, parameters: Sequence[Any], given: dict[str, Any]) -> Optimizer:
     """Lion of bitsandbytes, one moment in 8 bits."""
     import bitsandbytes
 
     return bitsandbytes.optim.Lion8bit(parameters, **common(given, "lr", "weight_decay"))
 
 
-lion.package = "bitsandbytes"
+lion.package = "bitsandbytes"  # type: ignore[attr-defined]
 
 
-def sgd(torch, cls, parameters, given):
+def sgd(torch: Torch, cls: type, parameters: Sequence[Any], given: dict[str, Any]) -> Optimizer:
     """SGD without momentum, which keeps nothing."""
     return torch.optim.SGD(parameters, lr=given.get("lr", 1e-3), weight_decay=given.get("weight_decay", 0.0))
 
@@ -179,13 +196,13 @@ class Stepping(Argument):
 
     waits_for = "the program made no optimizer that can step in another way"
 
-    def __init__(self, name, options, wanted, optim):
+    def __init__(self, name: str, options: dict[str, Any], wanted: dict[str, Any], optim: str | None) -> None:
         super().__init__(name, options)
         self.wanted = wanted
         self.optim = optim
-        self.made = []
+        self.made: list[Optimizer] = []
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.attach_trainer(moments)
         for name in ("Adam", "AdamW", "SGD", "Adagrad", "NAdam", "RAdam", "RMSprop", "Adamax", "Adadelta", "ASGD", "Rprop"):
@@ -193,7 +210,7 @@ class Stepping(Argument):
             if cls is not None:
                 self._change(cls)
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         from oomph.remedies.trainer import plain
 
         optim = plain(arguments.optim)
@@ -223,7 +240,7 @@ class Stepping(Argument):
     def _words(self):
         return ", ".join("%s=%s" % item for item in self.wanted.items())
 
-    def verify(self):
+    def verify(self) -> None:
         groups = [group for optimizer in self.made for group in optimizer.param_groups]
         if groups and all(group.get(name) == value for group in groups for name, value in self.wanted.items()):
             self.evidence = "all %d parameter groups have %s" % (len(groups), self._words())
@@ -234,9 +251,9 @@ class InBackward(Remedy):
 
     waits_for = "the program made no optimizer of torch"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
-        self.handles = []
+        self.handles: list[Any] = []
         self.steps = 0
         self.parameters = 0
         if not hasattr(self.torch.Tensor, "register_post_accumulate_grad_hook"):
@@ -309,6 +326,6 @@ class InBackward(Remedy):
 
         self.handles.append(parameter.register_post_accumulate_grad_hook(stepping))
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED and self.steps:
             self.evidence = "%d steps of single parameters in backward" % self.steps

@@ -1,12 +1,21 @@
 """Fewer bytes for each number: autocast, and models held in 16 bits."""
 
+from __future__ import annotations
+
 from oomph import _protocol as protocol
 from oomph.program.kinds import name_of, on_a_card
 from oomph.remedies.remedy import Refused, Remedy
 from oomph.remedies.trainer import Argument
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
 
-def chosen_type(torch, name):
+    from oomph._types import Dtype, Model, Torch
+    from oomph.moments import Moments
+
+
+def chosen_type(torch: Torch, name: str | None) -> Dtype:
     """`bfloat16` or `float16` as a type; without a name, bfloat16 where the card computes in it."""
     if name is None:
         supported = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 8
@@ -25,13 +34,13 @@ class Autocast(Argument):
 
     waits_for = "no model was called with gradients"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         self.moments = moments
-        self.open = False
+        self.open: str | Literal[False] = False
         self.calls = 0
-        self.types = set()
-        self._known = set()
+        self.types: set[str] = set()
+        self._known: set[int] = set()
         self.attach_trainer(moments)
         moments.before_model(self.careful(self._begin))
         moments.around_model(self.careful(self._around))
@@ -39,7 +48,7 @@ class Autocast(Argument):
         moments.on_optimizer(lambda optimizer: None)
         moments.on_step(lambda optimizer: self._end())
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         wanted = "bf16" if chosen_type(self.torch, self.option("dtype", None)) is self.torch.bfloat16 else "fp16"
         other = "fp16" if wanted == "bf16" else "bf16"
         return {wanted: True, other: False}
@@ -94,14 +103,14 @@ class Autocast(Argument):
             if isinstance(module, kinds) or type(module).__name__ == "Conv1D":
 
                 def gave(module, args, result):
-                    handle.remove()
+                    handle.remove()  # noqa: B023 (the loop ends with the first such layer)
                     if hasattr(result, "dtype"):
                         self.types.add(str(result.dtype).replace("torch.", ""))
 
                 handle = module.register_forward_hook(gave)
                 return
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY) and self.types:
             if self.types & {"float16", "bfloat16"}:
                 self.evidence = "a layer's result was %s" % ", ".join(sorted(self.types))
@@ -114,17 +123,17 @@ class HalfModel(Remedy):
 
     waits_for = "no model was moved to a card or called"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
-        self.converted = []
-        self._seen = set()
-        self._asked = set()
+        self.converted: list[Model] = []
+        self._seen: set[int] = set()
+        self._asked: set[type] = set()
         """Classes that the program loads in more bits."""
         moments.on_pretrained(before=self.careful(self._loading), after=self.careful(self._loaded))
         moments.before_move(self.careful(self._convert))
         moments.before_model(self.careful(self._called))
 
-    def dtype(self):
+    def dtype(self) -> Dtype:
         """The type to hold the model in."""
         return chosen_type(self.torch, self.option("dtype", "bfloat16" if self.name == "pure-bf16" else None))
 
@@ -165,9 +174,9 @@ class HalfModel(Remedy):
         cast = lambda value: value.to(dtype) if is_wide(self.torch, value) else value
         return tuple(cast(value) for value in args), {name: cast(value) for name, value in kwargs.items()}
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED:
-            sizes = {}
+            sizes: dict[str, int] = {}
             for model in self.converted:
                 for parameter in model.parameters():
                     name = str(parameter.dtype).replace("torch.", "")
@@ -175,12 +184,12 @@ class HalfModel(Remedy):
             self.evidence = "parameters: " + ", ".join("%s %.1f MiB" % (name, size / 2.0**20) for name, size in sorted(sizes.items()))
 
 
-def is_wide(torch, value):
+def is_wide(torch: Torch, value: object) -> bool:
     """Say whether a value is a tensor of fp32."""
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
-def takes_dtype(cls):
+def takes_dtype(cls: type) -> bool:
     """Say whether this library's `from_pretrained` calls the type `dtype`, as transformers does from 4.56 on."""
     import sys
 

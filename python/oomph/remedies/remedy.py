@@ -1,7 +1,18 @@
 """What every remedy has in common: its name, its options, what became of it, and how that is reported."""
 
+from __future__ import annotations
+
 from oomph import _protocol as protocol
 from oomph.hook import guarded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from oomph._protocol import AppliedRemedy, RemedyState
+    from oomph._types import Library
+    from oomph.moments import Moments
 
 
 class Refused(Exception):
@@ -14,47 +25,47 @@ class Remedy:
     A subclass says in `attach` what it waits for. What it waits for may never come: then it stays `unused`.
     """
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         self.name = name
         self.options = options
-        self.state = protocol.REMEDY_UNUSED
+        self.state: RemedyState = protocol.REMEDY_UNUSED
         self.what = self.waits_for
-        self.evidence = None
+        self.evidence: str | None = None
 
     waits_for = "nothing that it could change was seen"
     """Why a remedy that never met its object was not used."""
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         """Hang the remedy on the moments of the program that it needs. It may raise `Refused`."""
         raise NotImplementedError
 
-    def verify(self):
+    def verify(self) -> None:
         """Bring `evidence` up to date; called before each report, so it has to be cheap."""
 
-    def option(self, name, default):
+    def option(self, name: str, default: Any) -> Any:
         """One option, or its default where it is absent or null."""
         value = self.options.get(name)
         return default if value is None else value
 
-    def applied(self, what):
+    def applied(self, what: str) -> None:
         """The program was changed."""
         self.state, self.what = protocol.REMEDY_APPLIED, what
 
-    def already(self, what):
+    def already(self, what: str) -> None:
         """The program did it by itself; a change that was made elsewhere still counts."""
         if self.state != protocol.REMEDY_APPLIED:
             self.state, self.what = protocol.REMEDY_ALREADY, what
 
-    def refused(self, why):
+    def refused(self, why: str) -> None:
         """The program cannot be changed so, unless it already was, elsewhere."""
         if self.state not in (protocol.REMEDY_APPLIED, protocol.REMEDY_ALREADY):
             self.state, self.what = protocol.REMEDY_REFUSED, why
 
-    def failed(self, why):
+    def failed(self, why: str) -> None:
         """It was applied and had no effect, which is as good as not applied."""
         self.state, self.what, self.evidence = protocol.REMEDY_REFUSED, why, None
 
-    def careful(self, function):
+    def careful(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Give a function whose refusals and faults end in the report and never in the program."""
 
         def call(*args, **kwargs):
@@ -63,6 +74,7 @@ class Remedy:
             except Refused as reason:
                 self.refused(str(reason))
             except Exception as error:
+                # The fault is in the report, and shown where the hook is debugged; the program goes on unchanged.
                 if self.state != protocol.REMEDY_APPLIED:
                     self.failed("it failed with %s: %s" % (type(error).__name__, one_line(error)))
                 guarded(reraise, error)
@@ -70,27 +82,28 @@ class Remedy:
 
         return call
 
-    def report(self):
+    def report(self) -> AppliedRemedy:
         """The remedy in the form of docs/internals/run-folder.md."""
         try:
             self.verify()
         except Exception:
+            # The report is due in any case; without the check it has the evidence of before.
             pass
         return {"id": self.name, "state": self.state, "what": self.what, "evidence": self.evidence}
 
 
-def reraise(error):
+def reraise(error: BaseException) -> NoReturn:
     """Raise, so that `guarded` shows the traceback when the hook is debugged."""
     raise error
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """The first line of an exception's text, cut to a length that a table bears."""
     lines = str(error).strip().splitlines()
     return lines[0][:160] if lines else ""
 
 
-def plural(count, noun):
+def plural(count: int, noun: str) -> str:
     """`1 block`, `2 blocks`, `1 batch`, `2 batches`."""
     if count == 1:
         return "1 " + noun
@@ -98,7 +111,7 @@ def plural(count, noun):
     return "%d %s%s" % (count, noun, ending)
 
 
-def version_of(module):
+def version_of(module: Library) -> tuple[int, ...]:
     """A module's version as numbers: 5.23.1 -> (5, 23, 1); (0,) where it has none."""
     numbers = []
     for part in str(getattr(module, "__version__", "0")).split("+")[0].split("."):
@@ -108,11 +121,12 @@ def version_of(module):
     return tuple(numbers) or (0,)
 
 
-def require(package, purpose):
+def require(package: str, purpose: str) -> Library:
     """Import a package of the program's environment, or refuse because it is not there."""
     import importlib
 
     try:
         return importlib.import_module(package)
-    except ImportError:
-        raise Refused("%s is not installed in the program's environment: %s needs it" % (package.split(".")[0], purpose))
+    except ImportError as error:
+        name = package.split(".")[0]
+        raise Refused("%s is not installed in the program's environment: %s needs it" % (name, purpose)) from error

@@ -4,7 +4,16 @@ The argument is set before the library looks at what the program gave, so that e
 TRL's and other descendants' trainers see it as if it had been written in the program.
 """
 
+from __future__ import annotations
+
 from oomph.remedies.remedy import Refused, Remedy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from oomph.moments import Moments
 
 
 class Argument(Remedy):
@@ -12,19 +21,21 @@ class Argument(Remedy):
 
     waits_for = "the program made no TrainingArguments"
 
-    def __init__(self, name, options, fields=None):
+    def __init__(
+        self, name: str, options: dict[str, Any], fields: Callable[[Argument, Any], dict[str, Any]] | None = None
+    ) -> None:
         super().__init__(name, options)
         self._fields = fields
-        self._wanted = {}
+        self._wanted: dict[str, Any] = {}
 
-    def fields(self, arguments):
+    def fields(self, arguments: Any) -> dict[str, Any]:
         """The fields to set, as a dict. It may raise `Refused`."""
-        return self._fields(self, arguments)
+        return self._fields(self, arguments) if self._fields is not None else {}
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.attach_trainer(moments)
 
-    def attach_trainer(self, moments):
+    def attach_trainer(self, moments: Moments) -> None:
         """Wait for the Trainer."""
         moments.on_arguments(self.careful(self._arguments))
         moments.on_trainer(after=self.careful(self._trainer))
@@ -59,12 +70,12 @@ class Argument(Remedy):
             self.evidence = "the %s runs with %s" % (type(trainer).__name__, ", ".join(spell(item) for item in held.items()))
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """The value of an enumeration as the word that stands for it."""
     return getattr(value, "value", value)
 
 
-def shown(value):
+def shown(value: object) -> str:
     """A value for a sentence; what is more than a word or a number in a dictionary is told by its name alone."""
     if isinstance(value, dict):
         simple = (bool, int, float, str)
@@ -72,12 +83,12 @@ def shown(value):
     return str(value)
 
 
-def spell(item):
+def spell(item: tuple[str, object]) -> str:
     """`name=value`."""
     return "%s=%s" % (item[0], shown(item[1]))
 
 
-def field(arguments, *names):
+def field(arguments: Any, *names: str) -> str:
     """The first of several names that this version of transformers has; the names of arguments have changed."""
     for name in names:
         if hasattr(arguments, name):
@@ -85,7 +96,7 @@ def field(arguments, *names):
     raise Refused("this version of transformers has no argument %s" % names[-1])
 
 
-def divided_batch(remedy, arguments):
+def divided_batch(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """Divide the batch, and multiply the accumulation."""
     by = max(2, int(remedy.option("divide_by", 2)))
     name = field(arguments, "per_device_train_batch_size")
@@ -96,49 +107,49 @@ def divided_batch(remedy, arguments):
     return {name: -(-batch // by), "gradient_accumulation_steps": steps * by}
 
 
-def smaller_eval_batch(remedy, arguments):
+def smaller_eval_batch(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """A batch for evaluation, 1 unless told otherwise."""
     return {field(arguments, "per_device_eval_batch_size"): int(remedy.option("batch_size", 1))}
 
 
-def accumulated_evaluation(remedy, arguments):
+def accumulated_evaluation(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """Results go to the CPU every so many steps."""
     return {field(arguments, "eval_accumulation_steps"): int(remedy.option("steps", 1))}
 
 
-def loss_only(_remedy, arguments):
+def loss_only(_remedy: Argument, arguments: Any) -> dict[str, Any]:
     """An evaluation keeps no predictions."""
     return {field(arguments, "prediction_loss_only"): True}
 
 
-def emptied_cache(remedy, arguments):
+def emptied_cache(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """The allocator's cache is given back now and then."""
     return {field(arguments, "torch_empty_cache_steps"): int(remedy.option("steps", 4))}
 
 
-def shorter(remedy, arguments):
+def shorter(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """TRL cuts what is longer."""
     if remedy.options.get("length") is None:
         raise Refused("no length was given")
     return {field(arguments, "max_length", "max_seq_length"): int(remedy.options["length"])}
 
 
-def unpacked(_remedy, arguments):
+def unpacked(_remedy: Argument, arguments: Any) -> dict[str, Any]:
     """TRL packs no samples together."""
     return {field(arguments, "packing"): False}
 
 
-def unpinned(_remedy, arguments):
+def unpinned(_remedy: Argument, arguments: Any) -> dict[str, Any]:
     """Batches wait in ordinary memory."""
     return {field(arguments, "dataloader_pin_memory"): False}
 
 
-def fewer_workers(remedy, arguments):
+def fewer_workers(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """Fewer processes that load data."""
     return {field(arguments, "dataloader_num_workers"): int(remedy.option("workers", 0))}
 
 
-def low_rank(remedy, arguments):
+def low_rank(remedy: Argument, arguments: Any) -> dict[str, Any]:
     """Gradients in a space of low rank, as GaLore does."""
     from oomph.remedies.remedy import require
 

@@ -5,11 +5,22 @@ in place of its linear ones before it goes to the card. Adapters are added to th
 its Trainer or its optimizer is made.
 """
 
+from __future__ import annotations
+
 import sys
 
 from oomph import _protocol as protocol
 from oomph.program.kinds import is_a, largest_model, library_of, name_of, on_a_card, unwrapped
 from oomph.remedies.remedy import Refused, Remedy, require
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from oomph._protocol import AppliedRemedy
+    from oomph._types import Model, Torch
+    from oomph.moments import Moments
 
 
 class Quantized(Remedy):
@@ -17,10 +28,10 @@ class Quantized(Remedy):
 
     waits_for = "no model was loaded by name or moved to a card"
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
-        self.models = []
-        self._seen = set()
+        self.models: list[Model] = []
+        self._seen: set[int] = set()
         self.bits = 8 if self.name == "weights-int8" else 4
         self.double = bool(self.option("double_quant", self.name == "double-quant"))
         moments.on_pretrained(before=self.careful(self._loading), after=self.careful(self._loaded))
@@ -129,20 +140,20 @@ class Quantized(Remedy):
         new.train(layer.training)
         return new
 
-    def quantized_bytes(self):
+    def quantized_bytes(self) -> int:
         """Bytes of weights that are held in integers of one byte, whole or halved."""
         return sum(
             parameter.nbytes for model in self.models for parameter in model.parameters()
             if parameter.dtype in (self.torch.uint8, self.torch.int8)
         )  # fmt: skip
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state == protocol.REMEDY_APPLIED:
             size = self.quantized_bytes()
             self.evidence = "%.1f MiB of weights in %d bits" % (size / 2.0**20, self.bits) if size else None
 
 
-def linears(torch, model):
+def linears(torch: Torch, model: Model) -> Iterator[tuple[Model, str, Model]]:
     """The linear layers of a model that are not quantized: (parent, name, layer)."""
     for parent in list(model.modules()):
         for name, layer in list(parent._modules.items()):
@@ -155,13 +166,13 @@ class Lora(Remedy):
 
     waits_for = "the program made no Trainer and no optimizer"
 
-    def __init__(self, name, options):
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options)
         self.quantized = Quantized(name, options) if name == "qlora" else None
-        self.models = []
-        self.frozen = set()
+        self.models: list[Model] = []
+        self.frozen: set[int] = set()
 
-    def attach(self, moments):
+    def attach(self, moments: Moments) -> None:
         self.torch = moments.torch
         require("peft", "LoRA")
         if self.quantized is not None:
@@ -230,13 +241,13 @@ class Lora(Remedy):
         trained, whole = counts(model)
         self.applied("%s trains adapters of rank %d: %d of %d parameters" % (name_of(model), rank, trained, whole))
 
-    def report(self):
+    def report(self) -> AppliedRemedy:
         if self.quantized is not None and self.state == protocol.REMEDY_APPLIED and self.quantized.state != protocol.REMEDY_APPLIED:
             if self.quantized.state == protocol.REMEDY_REFUSED:
                 self.failed(self.quantized.what)
         return super().report()
 
-    def verify(self):
+    def verify(self) -> None:
         if self.state != protocol.REMEDY_APPLIED:
             return
         with_gradient = sum(
@@ -249,12 +260,12 @@ class Lora(Remedy):
             self.evidence += "; %.1f MiB of weights in 4 bits" % (self.quantized.quantized_bytes() / 2.0**20)
 
 
-def is_linear(torch, layer):
+def is_linear(torch: Torch, layer: Model) -> bool:
     """Say whether adapters can stand beside this layer."""
     return isinstance(layer, torch.nn.Linear) or type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 
-def counts(model):
+def counts(model: Model) -> tuple[int, int]:
     """Trained and all parameters; one in 4 bits counts as two a byte, as it holds two."""
     trained = whole = 0
     for parameter in model.parameters():

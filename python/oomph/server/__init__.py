@@ -16,6 +16,8 @@ What is imported comes from site-packages and the standard library only; the pro
 child. The server touches no card: what opens one while it is imported makes the server useless, and it says so.
 """
 
+from __future__ import annotations
+
 import gc
 import json
 import os
@@ -31,10 +33,14 @@ from oomph import _protocol as protocol
 from oomph import hook, record, values
 from oomph.server import cards, child, environment, imports
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _exit = os._exit
 
 
-def main():
+def main() -> None:
     """Serve until the launcher is gone. A child leaves as its program ends."""
     channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -52,7 +58,7 @@ class _Server:
         self.received = b""
         self.watch = environment.Watch()
         self.cards = cards.Cards()
-        self.running = {}
+        self.running: dict[int, dict[str, Any]] = {}
         """Process id -> the request."""
         self.learned = False
         """It was seen once what a run imports later than the program's text tells."""

@@ -5,9 +5,15 @@ counted the cards itself; `get_device_capability()` initialises CUDA. Both are c
 are answered here by the runtime library, until the fork.
 """
 
+from __future__ import annotations
+
 import ctypes
 
 from oomph import hook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _MAJOR, _MINOR = 75, 76
 """cudaDevAttrComputeCapabilityMajor and ...Minor."""
@@ -16,19 +22,22 @@ _MAJOR, _MINOR = 75, 76
 class Cards:
     """Stands in for two questions to torch while the server imports."""
 
-    def __init__(self):
+    _count: Any
+    _capability: Any
+
+    def __init__(self) -> None:
         self._hidden = False
-        self._torch = None
+        self._torch: Any = None
         self._count = self._capability = None
 
-    def hide(self):
+    def hide(self) -> None:
         """Stand in from torch's import on."""
         if self._hidden:
             return
         self._hidden = True
         hook.on_import("torch", self._replace)
 
-    def show(self):
+    def show(self) -> None:
         """Let torch answer again; a library that kept one of our functions is passed on to torch's."""
         self._hidden = False
         if self._torch is not None:

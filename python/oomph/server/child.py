@@ -1,5 +1,7 @@
 """Becoming the program in a forked child: its streams, its arguments, its `__main__`, its end."""
 
+from __future__ import annotations
+
 import atexit
 import builtins
 import importlib
@@ -12,10 +14,14 @@ import types
 
 from oomph import mainscript
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _exit = os._exit
 
 
-def connect(output, tail):
+def connect(output: str, tail: str | None) -> None:
     """Point the standard streams where this run's output goes; the end of standard error may be wanted in a file."""
     if output == "stderr":
         os.dup2(2, 1)
@@ -33,7 +39,7 @@ def connect(output, tail):
             stream.reconfigure(line_buffering=number == 2 or os.isatty(number))
 
 
-def run(request):
+def run(request: dict[str, Any]) -> None:
     """Run the program and end this process as a Python of its own would have ended. Does not return."""
     try:
         _run(request)
@@ -51,7 +57,7 @@ def _leave(code):
     try:
         if status and not isinstance(code, int):
             print(code, file=sys.stderr)
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -67,7 +73,7 @@ def _run(request):
     """Run the program; raises the SystemExit with which it ends."""
     script, module = request.get("script"), request.get("module")
     main = types.ModuleType("__main__")
-    main.__builtins__ = builtins
+    main.__builtins__ = builtins  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
     sys.argv[:] = request["argv"]
     if hasattr(sys, "orig_argv"):
@@ -77,12 +83,13 @@ def _run(request):
         if module is not None:
             import runpy
 
-            runpy._run_module_as_main(module, True)
+            runpy._run_module_as_main(module, True)  # type: ignore[attr-defined]
         else:
             _run_script(script, main)
     except SystemExit:
         raise
     except BaseException as error:
+        # Whatever ends the program is shown as the interpreter shows it, Ctrl-C too.
         mainscript.show(error)
         raise SystemExit(mainscript.status(error)) from None
     raise SystemExit(0)

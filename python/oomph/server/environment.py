@@ -5,6 +5,8 @@ notes what is read while it imports, and a child that is to set one of those oth
 leaves a file in its run folder: the launcher then starts a process.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -12,6 +14,11 @@ import sys
 from io import open as _open
 
 from oomph import _protocol as protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, NoReturn
 
 _exit = os._exit
 
@@ -33,15 +40,15 @@ _LIBRARIES = tuple(
 class Watch:
     """Notes what is read while the server imports, and what a child sets afterwards."""
 
-    def __init__(self):
-        self._read = set()
-        self._before = {}
-        self._final = {}
+    def __init__(self) -> None:
+        self._read: set[Any] = set()
+        self._before: dict[str, str] = {}
+        self._final: dict[str, str] = {}
         self._original = _Environ.__getitem__
-        self._literal = {}
+        self._literal: dict[str, str | None] = {}
         """Variables that the program's text sets between its imports, with their values before."""
 
-    def begin(self):
+    def begin(self) -> None:
         """Note every variable that is read from now on."""
         read, original = self._read, self._original
 
@@ -49,17 +56,17 @@ class Watch:
             read.add(key)
             return original(self, key)
 
-        _Environ.__getitem__ = __getitem__
+        _Environ.__getitem__ = __getitem__  # type: ignore[method-assign]
 
-    def end(self):
+    def end(self) -> None:
         """The imports are done."""
-        _Environ.__getitem__ = self._original
+        _Environ.__getitem__ = self._original  # type: ignore[method-assign]
         self._final = dict(os.environ)
 
-    def set_early(self, name, value, only_if_absent):
+    def set_early(self, name: str, value: str, only_if_absent: bool) -> None:
         """Do what the program's text does to a variable between two imports."""
         try:
-            before = self._original(os.environ, name)
+            before: str | None = self._original(os.environ, name)
         except KeyError:
             before = None
         if only_if_absent and before is not None:
@@ -67,14 +74,14 @@ class Watch:
         self._literal.setdefault(name, before)
         os.environ[name] = value
 
-    def too_late(self, name, value):
+    def too_late(self, name: str, value: str | None) -> bool:
         """Say whether a library may have read this variable already, and found something else."""
         read = name in self._read or name.startswith(_BEFORE_PYTHON)
         return read and self._final.get(name) != value
 
-    def become(self, changes):
+    def become(self, changes: dict[str, str | None]) -> None:
         """In a child: undo what was set early, set what this run sets, and see what the program sets."""
-        os.environ[protocol.PATH_RUN_VARIABLE] = changes.pop(protocol.PATH_RUN_VARIABLE)
+        os.environ[protocol.PATH_RUN_VARIABLE] = str(changes.pop(protocol.PATH_RUN_VARIABLE))
         late = [name for name, value in changes.items() if self.too_late(name, value)]
         if late:
             refuse("run", late[0])
@@ -94,14 +101,14 @@ class Watch:
             delete_item(self, key)
             watch._changed(key, None)
 
-        _Environ.__setitem__, _Environ.__delitem__ = __setitem__, __delitem__
+        _Environ.__setitem__, _Environ.__delitem__ = __setitem__, __delitem__  # type: ignore[method-assign]
 
     def _changed(self, name, value):
         if self.too_late(name, value) and _by_the_program():
             refuse("program", name)
 
 
-def refuse(who, name, folder=None):
+def refuse(who: str, name: str, folder: str | None = None) -> NoReturn:
     """End this run, of which a process of its own would have made another; say who set what."""
     try:
         with _open(os.path.join(folder or os.environ[protocol.PATH_RUN_VARIABLE], _FILE), "w") as file:
@@ -112,7 +119,7 @@ def refuse(who, name, folder=None):
 
 def _by_the_program():
     """Say whether the program itself changes a variable: a library that does was imported before it could."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back
     name = frame.f_code.co_filename if frame is not None else ""

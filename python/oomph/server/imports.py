@@ -5,10 +5,19 @@ its text is read for the imports that it makes. Functions and conditions are not
 every run of the program imports before it does anything else.
 """
 
+from __future__ import annotations
+
 import ast
 import importlib
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from oomph.server.environment import Watch
 
 _LATER = {"tensorflow", "jax", "jaxlib", "flax", "ray", "mpi4py", "vllm", "horovod", "torch_xla"}
 """They start threads or other processes as they are imported, which a fork would lose: each child imports its own."""
@@ -17,7 +26,7 @@ _MOST_FILES = 200
 """More files of a program are not read."""
 
 
-def preload(script, module, packages, watch):
+def preload(script: str | None, module: str | None, packages: Sequence[str], watch: Watch) -> None:
     """Import what a script or a module of the program imports first, and then these packages."""
     folder = _folder(script)
     sys.path[:1] = [folder] if sys.path[:1] == [""] and not getattr(sys.flags, "safe_path", False) else sys.path[:1]
@@ -32,7 +41,7 @@ def preload(script, module, packages, watch):
         _import(package)
 
 
-def late(program):
+def late(program: dict[str, Any]) -> list[str]:
     """The packages that a program like this (a record's `program`) imports while it runs.
 
     The first optimizer of torch imports torch's compiler, which takes about as long as torch itself.
@@ -66,7 +75,7 @@ class _Reader:
     def __init__(self, folder, watch):
         self.folder = folder
         self.watch = watch
-        self.seen = set()
+        self.seen: set[str] = set()
 
     def own_file(self, name):
         """The file of a module of the program's own."""
@@ -122,6 +131,7 @@ class _Reader:
                     if attribute != "*":
                         _import("%s.%s" % (name, attribute))
                 except Exception:
+                    # A package may run any code for an attribute; the program's own import shows the error.
                     pass
             return
         for inner in [name] + ["%s.%s" % (name, attribute) for attribute in wanted]:

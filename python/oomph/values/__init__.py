@@ -5,6 +5,8 @@ computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScal
 `install` is the way in; nothing happens before the program initialises CUDA.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os
@@ -12,10 +14,20 @@ import sys
 import threading
 import types
 
-_installed = None
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from oomph._types import Torch
+    from oomph.record import Record
+
+_installed: _Session | None = None
 
 
-def install(torch, mode, record, routing="balanced", unknown_sizes="most"):
+def install(
+    torch: Torch, mode: str, record: Record, routing: str = "balanced", unknown_sizes: str = "most"
+) -> _Session | None:
     """Arranges for small tensors (`mode` "small") or all tensors ("all-host") to have values.
 
     `routing` says which experts get the tokens where the router's choice was not computed: "balanced" for the same
@@ -36,7 +48,7 @@ def install(torch, mode, record, routing="balanced", unknown_sizes="most"):
     return _installed
 
 
-def prepare():
+def prepare() -> None:
     """Does what needs no GPU and can be left to children of this process: the kernels are made and registered."""
     if _installed is not None:
         _installed.prepare()
@@ -51,11 +63,11 @@ class _Session:
         self.routing = routing
         self.unknown_sizes = unknown_sizes
         self.record = record
-        self.kernels = None
-        self.prepared = None
+        self.kernels: Any = None
+        self.prepared: Any = None
         """Kernels that are registered, while no thread is under them yet."""
         self.main = None
-        self._callback = None
+        self._callback: Any = None
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
@@ -96,6 +108,7 @@ class _Session:
         try:
             self._begin(kernels)
         except Exception as error:
+            # The kernels rest on what is private to torch; where it has changed, the run goes on without values and says so.
             self.kernels = None
             self.record.warn("Values are not computed with PyTorch %s: %s" % (self.torch.__version__, error))
 
@@ -148,7 +161,7 @@ class _Session:
             session.enter()
             return original(thread)
 
-        threading.Thread._bootstrap_inner = _bootstrap_inner
+        threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
 
     def _enter_main_thread(self):
         """CUDA was initialised elsewhere: have the interpreter call `enter` in the main thread when it can."""
@@ -158,6 +171,7 @@ class _Session:
             try:
                 session.enter()
             except Exception:
+                # The interpreter calls this between two instructions of the program, where nothing may be raised.
                 pass
             return 0
 
@@ -207,6 +221,7 @@ class _Session:
             try:
                 operator.fallthrough(key)
             except Exception:
+                # Some operators have a rule for the key already and refuse a second one.
                 pass
 
     def _see_operators_that_load_later(self):
@@ -220,6 +235,7 @@ class _Session:
                 try:
                     session.kernels.register_others()
                 except Exception:
+                    # The library has been loaded; its operators go on without values.
                     pass
                 return result
 
@@ -240,6 +256,7 @@ class _Session:
                 try:
                     session.kernels.register_other(library.ns, op_name)
                 except Exception:
+                    # The operator has been registered; it goes on without values.
                     pass
             return result
 
@@ -277,13 +294,14 @@ class _Session:
                 traceback = without_our_frames(traceback)
                 error.__traceback__ = traceback
             except Exception:
+                # The traceback is shown in any case; what failed is only the cut.
                 pass
             original(kind, error, traceback)
 
         sys.excepthook = excepthook
 
 
-def without_our_frames(traceback):
+def without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback with the entries of this package left out."""
     own = os.path.dirname(os.path.abspath(__file__)) + os.sep
     kept = []

@@ -1,7 +1,17 @@
 """Computing an operation on the CPU over the memory of the virtual GPU."""
 
+from __future__ import annotations
+
 from oomph.values.memory import HostMemory, OneThread
 from oomph.values.operations import Variants
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from oomph._types import Dtype, Tensor, Torch
+    from oomph.values.operations import Operation
 
 #: Up to this many elements no kernel of the CPU shares its work among threads.
 ALONE = 1024
@@ -10,7 +20,9 @@ ALONE = 1024
 class Arithmetic:
     """Runs operators of the CPU on device tensors."""
 
-    def __init__(self, torch, on_device, low, everything):
+    def __init__(
+        self, torch: Torch, on_device: Callable[[Tensor], bool], low: frozenset[Dtype], everything: bool
+    ) -> None:
         self.torch = torch
         self.memory = HostMemory(torch)
         self._on_device = on_device
@@ -21,7 +33,7 @@ class Arithmetic:
         self._generator = torch.Generator(device="cpu")
         self._generator.manual_seed(0)
 
-    def host(self, value, widen=False, shadows=None):
+    def host(self, value: Any, widen: bool = False, shadows: list[tuple[Tensor, Tensor, Tensor]] | None = None) -> Any:
         """An argument as the CPU's kernel should see it."""
         torch = self.torch
         if isinstance(value, torch.Tensor):
@@ -46,7 +58,7 @@ class Arithmetic:
             return torch.float32
         return value
 
-    def into(self, operation, args, kwargs, out, count):
+    def into(self, operation: Operation, args: Sequence[Any], kwargs: dict[str, Any], out: Tensor, count: int) -> bool:
         """Computes an ordinary operation, whose arguments are the CPU's already, right into `out`.
 
         `count` is the number of elements of the largest tensor.  Says whether it could be done.
@@ -67,11 +79,14 @@ class Arithmetic:
                 self._one_thread.leave(before)
             return True
         except Exception:
+            # What the CPU's kernel refuses is done the long way, which says what is the matter.
             if out.dtype not in self._low:
                 operation.into = False
             return False
 
-    def compute(self, operation, args, kwargs, outs):
+    def compute(
+        self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
+    ) -> Any:
         """Runs the operation on the CPU over the same memory; returns what the CPU's kernel returned."""
         widen = bool(operation.upcast) and any(tensor.dtype in operation.upcast for tensor in outs)
         if not operation.upcast:
@@ -107,7 +122,7 @@ class Arithmetic:
             self._one_thread.leave(before)
 
     def _computed(self, operation, args, kwargs, outs, widen):
-        shadows = [] if widen and operation.mutated else None
+        shadows: list[tuple[Tensor, Tensor, Tensor]] | None = [] if widen and operation.mutated else None
         host_args = [self.host(value, widen, shadows) for value in args]
         host_kwargs = {}
         for name, value in kwargs.items():
@@ -158,7 +173,7 @@ class Arithmetic:
         return []
 
     @staticmethod
-    def note_failure(operation, error):
+    def note_failure(operation: Operation, error: BaseException) -> None:
         """Remembers an operation that the CPU cannot do, so that it is not tried again and again."""
         text = str(error)
         if "Could not run" in text or "no CPU" in text:

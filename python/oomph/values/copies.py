@@ -1,13 +1,24 @@
 """Kernels of operations that carry values between host and device."""
 
+from __future__ import annotations
+
 from oomph.values import memory
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from oomph._types import Tensor
+    from oomph.values.kernels import Kernels
+    from oomph.values.operations import Operation
 
 #: Tensors of the host that are fewer bytes in all are joined as ever.
 JOINED_BYTES = 64 << 20
 
 
-def read_back(kernels, operation, args, kwargs):
+def read_back(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`.item()`: the value is in memory already; what matters is whether anyone computed it."""
     source = args[0]
     if kernels.on_device(source) and kernels.usable(source) and kernels.unknowns.level(source) in (GUESS, UNKNOWN):
@@ -18,7 +29,7 @@ def read_back(kernels, operation, args, kwargs):
     return operation.call(*args, **kwargs)
 
 
-def lifted(kernels, operation, args, kwargs):
+def lifted(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """`torch.tensor(..., device="cuda")` copies out of sight and shows its result here."""
     out = operation.call(*args, **kwargs)
     if kernels.on_device(out) and not kernels.large(out) and kernels.plain(out):
@@ -26,7 +37,7 @@ def lifted(kernels, operation, args, kwargs):
     return out
 
 
-def copied(kernels, operation, args, kwargs):
+def copied(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Copies between host and device.
 
     The virtual GPU carries out plain ones up to a megabyte.  Those that convert or rearrange go through kernels, or
@@ -55,11 +66,12 @@ def copied(kernels, operation, args, kwargs):
     try:
         _between(kernels, out, source, to_device, operation.base != "copy_")
     except Exception:
+        # The copy itself has succeeded; what is missing is only its value.
         operation.failures += 1
     return out
 
 
-def joined(kernels, tensors, dim=0):
+def joined(kernels: Kernels, tensors: Sequence[Tensor], dim: int = 0) -> Tensor | None:
     """Large tensors of the host, one after the other, as empty as they are: what they hold came from the card, and most
     of it was never written. None where they are not such.
     """
@@ -138,7 +150,7 @@ def _between(kernels, out, source, to_device, fresh):
             out.zero_()
 
 
-def scale_updated(kernels, operation, args, kwargs):
+def scale_updated(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """GradScaler's update: found_inf is what the check left, and the check finds nothing."""
     out = operation.call(*args, **kwargs)
     scale, tracker, found = args[0], args[1], args[2]

@@ -5,16 +5,22 @@ Programs read a loss in every step to print it, and no word is due for that. So 
 read, or the name that it is given, has to stand in the condition of a loop, or of a branch that leaves one.
 """
 
+from __future__ import annotations
+
 import ast
 import linecache
 
 from oomph import sites
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
 #: What asks whether a number is sound. The zero that stands for it is, and a healthy run goes on.
 _SOUND = ("isnan", "isfinite", "isinf")
 
 
-def asked_at(frame):
+def asked_at(frame: FrameType | None) -> tuple[str, int] | None:
     """The line of the user's, as `(file, line)`, at which the number that `frame` reads decides; None where it does not.
 
     `frame` is that of the code which reads. Numbers that a library reads are its own affair.
@@ -33,22 +39,23 @@ def _between(name):
     return sites.is_own_file(name) or name.endswith(("/torch/_tensor.py", "/torch/_ops.py", "/torch/utils/_contextlib.py"))
 
 
-def deciding_line(source, line):
+def deciding_line(source: str, line: int) -> int | None:
     """The line of `source` on which a loop goes on, or is left, by what `line` reads; None where there is none."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     scope = _scope(tree, line)
-    names = set()
+    names: set[str | None] = set()
     for node in ast.walk(scope):
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value and _spans(node.value, line):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names.update(_name(target) for target in targets)
     names.discard(None)
     for node in ast.walk(scope):
-        leaves = isinstance(node, ast.If) and any(_leaves(one) for one in (*node.body, *node.orelse))
-        if not (leaves or isinstance(node, ast.While)):
+        if not isinstance(node, (ast.If, ast.While)):
+            continue
+        if isinstance(node, ast.If) and not any(_leaves(one) for one in (*node.body, *node.orelse)):
             continue
         parts = list(ast.walk(node.test))
         if any(_name(getattr(part, "func", None), last=True) in _SOUND for part in parts):

@@ -6,9 +6,21 @@ selected, every value distinct.  Too much memory is the safe side of a predictio
 such size, and a run at the other end (`unknown_sizes` "least") shows whether the verdict depends on it.
 """
 
+from __future__ import annotations
+
 import math
 
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from oomph._types import Tensor
+    from oomph.values.kernels import Kernels
+    from oomph.values.operations import Operation
 
 #: Above this many elements a tensor is not read even where its values are known (an expanded one is read element by
 #: element, and a host does some hundred million a second). Masks are counted without their expanded dimensions.
@@ -54,7 +66,7 @@ def _few_outliers():
     """
     import sys
 
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(12):
         if frame is None:
             return False
@@ -148,7 +160,7 @@ def _taken(kernels, operation, most, what=_ALL):
     return taken
 
 
-def nonzero(kernels, operation, args, kwargs):
+def nonzero(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """`nonzero`, and with it `argwhere` and one-argument `where`."""
     source = args[0]
     if not _ready(kernels, source):
@@ -185,7 +197,7 @@ def _one_value(kernels, indices, values, accumulate):
     return len(masks) == 1 and masks[0].dtype in (kernels.torch.bool, kernels.torch.uint8)
 
 
-def index(kernels, operation, args, kwargs):
+def index(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Indexing with masks."""
     subject, indices = args[0], args[1]
     if _ready(kernels, subject):
@@ -196,7 +208,7 @@ def index(kernels, operation, args, kwargs):
     return kernels.finish(operation, args, kwargs, out)
 
 
-def index_put(kernels, operation, args, kwargs):
+def index_put(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Assignment through masks, and the backward of indexing with them."""
     subject, indices, values = args[0], args[1], args[2]
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
@@ -210,7 +222,7 @@ def index_put(kernels, operation, args, kwargs):
     return kernels.finish(operation, args, kwargs, out)
 
 
-def masked_select(kernels, operation, args, kwargs):
+def masked_select(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """`masked_select`, which CUDA does as indexing with the broadcast mask."""
     subject, mask = args[0], args[1]
     if not _ready(kernels, subject, mask):
@@ -240,7 +252,9 @@ def _selected(kernels, operation, wide, over, at_most=None):
     return kernels.torch.ops.aten.index.Tensor(wide, [rows.select(1, dim) for dim in range(over.dim())])
 
 
-def masked_scatter_backward(kernels, operation, args, kwargs):
+def masked_scatter_backward(
+    kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor:
     """What the source of `masked_scatter` gets: as many elements as were taken from it, filled up with zeros."""
     grad, mask, sizes = args
     if not _ready(kernels, grad, mask):
@@ -260,7 +274,7 @@ def masked_scatter_backward(kernels, operation, args, kwargs):
     return kernels.finish(operation, args, kwargs, out.view(sizes))
 
 
-def unique(kernels, operation, args, kwargs):
+def unique(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
     """The family of `unique`: values, where each element went, how often each occurs."""
     source = args[0]
     if not _ready(kernels, source):
@@ -287,18 +301,18 @@ def unique(kernels, operation, args, kwargs):
     if dim is not None:
         shape = list(source.size())
         shape[dim] = count
-    out = [_blank(kernels, source, shape, source.dtype)]
+    results = [_blank(kernels, source, shape, source.dtype)]
     inverse = source.size() if dim is None else (most,)
     for name in ("return_inverse", "return_counts"):
         if name == "return_counts" and name not in operation.arguments:
             break
         size = (inverse if name == "return_inverse" else (count,)) if named.get(name) else (0,)
-        out.append(_blank(kernels, source, size, torch.int64))
+        results.append(_blank(kernels, source, size, torch.int64))
     del scratch
-    return tuple(out)
+    return tuple(results)
 
 
-def repeat_interleave(kernels, operation, args, kwargs):
+def repeat_interleave(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """`repeat_interleave` with a tensor of counts."""
     source = args[0]
     if not _ready(kernels, source):
@@ -316,7 +330,7 @@ def repeat_interleave(kernels, operation, args, kwargs):
     return _blank(kernels, source, (wanted,), source.dtype)
 
 
-def bincount(kernels, operation, args, kwargs):
+def bincount(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """`bincount`: as long as the largest value."""
     source = args[0]
     if not _ready(kernels, source):
@@ -343,7 +357,7 @@ def _level_of(kernels, tensor):
     return kernels.unknowns.level(tensor)
 
 
-def histc(kernels, operation, args, kwargs):
+def histc(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """`histc`: without bounds CUDA reads the smallest and largest value back, and refuses what is not finite."""
     source = args[0]
     named = dict(zip(operation.arguments, args))
@@ -363,7 +377,7 @@ def histc(kernels, operation, args, kwargs):
     return kernels.finish(operation, args, {}, out)
 
 
-def drawn(kernels, operation, args, kwargs):
+def drawn(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """`multinomial` over unknown probabilities; None where they are known.
 
     CUDA's checks that they add up to something, which zeros do not.
@@ -384,7 +398,7 @@ def drawn(kernels, operation, args, kwargs):
     return out
 
 
-def nms(kernels, operation, args, kwargs):
+def nms(kernels: Kernels, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """torchvision's `nms`: which boxes survive."""
     boxes, scores = args[0], args[1]
     if not _ready(kernels, boxes):
@@ -431,7 +445,7 @@ OTHERS = {"torchvision::nms": nms}
 _BY_ARGUMENTS = (index, index_put)
 
 
-def function_for(name):
+def function_for(name: str) -> Callable[[Kernels, Operation, tuple[Any, ...], dict[str, Any]], Any] | None:
     """What deals with an operator of ATEN, named like `index.Tensor_out`; None where its size is known beforehand."""
     found = ATEN.get(name)
     base, _, overload = name.partition(".")

@@ -7,17 +7,38 @@ one is active, autograd adds gradients out of place instead of in place, dynamo 
 trip through Python.  Below autograd, below every mode and every tensor subclass, only real work on real tensors is seen.
 """
 
+from __future__ import annotations
+
 import operator
 
 from oomph.values import copies, dynamic, quick
 from oomph.values.arithmetic import Arithmetic
 from oomph.values.memory import readable
 from oomph.values.operations import (
-    BLANKS, FINITENESS, OPENED, OVERWRITES, OVERWRITES_PARTS, POSITIONS, PRIVATE, UNTOUCHED, UNTOUCHED_PREFIXES, ZEROS,
-    Operation, is_view, schema_of,
+    BLANKS,
+    FINITENESS,
+    OPENED,
+    OVERWRITES,
+    OVERWRITES_PARTS,
+    POSITIONS,
+    PRIVATE,
+    UNTOUCHED,
+    UNTOUCHED_PREFIXES,
+    ZEROS,
+    Operation,
+    is_view,
+    schema_of,
 )
 from oomph.values.standins import Standins
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN, Unknowns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from oomph._types import Tensor, Torch
+    from oomph.values.unknown import Warner
 
 KEY = "CustomRNGKeyId"
 #: Tensors of at most this many elements are computed; integers and flags up to the size of a copy that the virtual
@@ -37,7 +58,9 @@ class Kernels:
     #: Whether a tensor lives on the virtual GPU.  Tests put something else here.
     on_device = staticmethod(operator.attrgetter("is_cuda"))
 
-    def __init__(self, torch, mode, warn, routing="balanced", unknown_sizes="most"):
+    def __init__(
+        self, torch: Torch, mode: str, warn: Warner, routing: str = "balanced", unknown_sizes: str = "most"
+    ) -> None:
         native = torch._C
         self.torch = torch
         self.warn = warn
@@ -69,12 +92,12 @@ class Kernels:
         self.checked = False
         self.copied_quickly = {"_to_copy": quick.copy(self, True), "copy_": quick.copy(self, False)}
         # The registrations last as long as these objects.
-        self._libraries = {}
-        self._others = set()
+        self._libraries: dict[str, Any] = {}
+        self._others: set[str] = set()
 
     # -- which tensors ---------------------------------------------------------------------------------------------
 
-    def plain(self, tensor):
+    def plain(self, tensor: Tensor) -> bool:
         """Whether a tensor is a real one rather than a stand-in such as a FakeTensor."""
         kind = type(tensor)
         known = self.tensor_types.get(kind)
@@ -83,7 +106,7 @@ class Kernels:
             known = self.tensor_types[kind] = getattr(kind, "__torch_dispatch__", disabled) is disabled
         return known
 
-    def large(self, tensor):
+    def large(self, tensor: Tensor) -> bool:
         """Whether a tensor is too large to be computed."""
         count = tensor.numel()
         if count <= self.limit:
@@ -92,7 +115,7 @@ class Kernels:
 
     # -- registration ----------------------------------------------------------------------------------------------
 
-    def register(self):
+    def register(self) -> None:
         """Puts a kernel in front of every operator of ATen that a GPU would run."""
         native = self.torch._C
         anything = self._libraries["_"] = native._dispatch_library("IMPL", "_", KEY)
@@ -121,7 +144,7 @@ class Kernels:
                 self._put(aten, name, kernel)
         self.register_others()
 
-    def register_others(self):
+    def register_others(self) -> None:
         """The operators of other libraries: seen where the size of a result depends on values, let through otherwise.
 
         Nothing is done for most of them.  But our key counts as a backend, and for an operator with a kernel for every
@@ -144,7 +167,7 @@ class Kernels:
             self._others.add(name)
             self._put(self._library(name), name, self._special(maker, self.operation(name)))
 
-    def register_other(self, space, named):
+    def register_other(self, space: str, named: Any) -> None:
         """Lets one operator through that has just got a kernel for every backend."""
         if not isinstance(named, str):
             named = str(getattr(named, "_name", named))
@@ -170,7 +193,7 @@ class Kernels:
             # PyTorch before 2.4 does not know the last argument.
             library.impl(name, self.key, kernel)
 
-    def operation(self, name):
+    def operation(self, name: str) -> Operation:
         return Operation(self.torch, name)
 
     def _kernel_for(self, name):
@@ -206,7 +229,9 @@ class Kernels:
         limit, floats, most = self.limit, self.floats, self.limit_bytes
         tensor_type, parameter_type = self.torch.Tensor, self.torch.nn.Parameter
         finish, on_device = self.finish, self.on_device
-        operation = call = quickly = quickly_all = None
+        operation: Any = None
+        call: Any = None
+        quickly = quickly_all = None
 
         def prepare():
             # There are two thousand operators, of which a program uses a hundred.
@@ -306,7 +331,7 @@ class Kernels:
             finally:
                 include(key, True)
 
-        kernel.with_keyset = True
+        kernel.with_keyset = True  # type: ignore[attr-defined]
         return kernel
 
     def _unopened(self, operation, instead):
@@ -337,7 +362,7 @@ class Kernels:
 
     # -- after the operation ---------------------------------------------------------------------------------------
 
-    def usable(self, tensor):
+    def usable(self, tensor: Tensor) -> bool:
         """Whether values may be written: a plain tensor, outside a capture, in memory that is the host's own."""
         if self.broken or not self.plain(tensor):
             return False
@@ -353,13 +378,14 @@ class Kernels:
         try:
             return not self.capturing()
         except Exception:
+            # During a capture torch may refuse the question itself.
             return False
 
-    def ready(self):
+    def ready(self) -> bool:
         """The same for a tensor that is known to be plain."""
         return self.checked and not self.capturing()
 
-    def finish(self, operation, args, kwargs, out):
+    def finish(self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """Gives small results their values, or notes that they have none."""
         try:
             return self._finish(operation, args, kwargs, out)
@@ -369,7 +395,7 @@ class Kernels:
             return out
 
     def _finish(self, operation, args, kwargs, out):
-        tensors = []
+        tensors: list[Tensor] = []
         large = self.collect(args, tensors) or self.collect(kwargs.values(), tensors)
         outs = self.results(out)
         if not tensors and not outs:
@@ -404,6 +430,7 @@ class Kernels:
         try:
             result = self.arithmetic.compute(operation, args, kwargs, outs)
         except Exception as error:
+            # The operation has succeeded on the card. What the CPU cannot do is noted, and its value counts as unknown.
             self.arithmetic.note_failure(operation, error)
             self.standins.leave(operation, args, kwargs, outs)
             return out
@@ -418,7 +445,7 @@ class Kernels:
             return result
         return out
 
-    def nothing_to_compute(self, operation, outs):
+    def nothing_to_compute(self, operation: Operation, outs: Sequence[Tensor]) -> bool:
         """Whether the results of an operation on something unknown are left at once.
 
         Flags and integers are computed all the same: the zeros that stand for what is unknown say that no error code
@@ -428,13 +455,13 @@ class Kernels:
             return True
         return bool(outs) and all(tensor.dtype in self.floats for tensor in outs)
 
-    def changed(self, written, level):
+    def changed(self, written: Iterable[Any], level: int) -> None:
         """Notes what is known of tensors that were written to."""
         for tensor in written:
             if isinstance(tensor, self.torch.Tensor) and self.on_device(tensor):
                 self.unknowns.change(tensor, level)
 
-    def collect(self, values, tensors):
+    def collect(self, values: Iterable[Any], tensors: list[Tensor]) -> bool:
         """Adds the device tensors among `values`; True as soon as one is too large."""
         kind = self.torch.Tensor
         for value in values:
@@ -448,18 +475,18 @@ class Kernels:
                     return True
         return False
 
-    def results(self, out):
+    def results(self, out: Any) -> Sequence[Tensor]:
         """The device tensors among what an operation returned."""
         if isinstance(out, self.torch.Tensor):
             return (out,) if self.on_device(out) else ()
         if isinstance(out, (list, tuple)):
-            found = []
+            found: list[Tensor] = []
             for one in out:
                 found.extend(self.results(one))
             return found
         return ()
 
-    def level_of(self, operation, tensors, written):
+    def level_of(self, operation: Operation, tensors: Sequence[Tensor], written: Sequence[Any]) -> int:
         """How much is known of a result, from what it is made of."""
         unknowns = self.unknowns
         worst = KNOWN
@@ -477,7 +504,7 @@ class Kernels:
                 worst = level
         return worst
 
-    def asks_if_finite(self, operation, args):
+    def asks_if_finite(self, operation: Operation, args: tuple[Any, ...]) -> bool:
         """Whether a comparison is one of those that `isnan`, `isinf` and `isfinite` are made of."""
         if operation.base in ("isnan", "isinf"):
             return True
@@ -488,7 +515,7 @@ class Kernels:
             return other in (float("inf"), float("-inf"))
         return self.same(other, args[0])
 
-    def same(self, one, other):
+    def same(self, one: object, other: object) -> bool:
         """Whether two arguments are the same look at the same memory; in PyTorch 2.1 those are two objects."""
         tensor = self.torch.Tensor
         return one is other or (

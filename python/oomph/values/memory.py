@@ -4,9 +4,17 @@ The virtual GPU hands out host addresses.  A CPU tensor over the same bytes is t
 CUDA tensor without a copy, without a call into CUDA, and without a reference to its storage.
 """
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from oomph._types import Dtype, Tensor, Torch
 
 # The first page is never mapped, and a buffer whose address is zero is refused by torch.
 _BASE = 4096
@@ -18,17 +26,17 @@ _KEPT = 4096
 class HostMemory:
     """Makes CPU tensors that alias device tensors."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self._torch = torch
         # One tensor spans the whole user address space.  It is never read as a whole: every alias is one
         # `as_strided` of it, which is cheaper than a storage per tensor and holds nothing alive.
         self._span = (ctypes.c_char * (_TOP - _BASE)).from_address(_BASE)
         self._bytes = torch.frombuffer(self._span, dtype=torch.uint8)
-        self._bases = {}
+        self._bases: dict[Dtype, tuple[Tensor, int]] = {}
         #: Aliases by address, dtype, size and strides.
-        self.kept = {}
+        self.kept: dict[tuple[Any, ...], Tensor] = {}
 
-    def base(self, dtype):
+    def base(self, dtype: Dtype) -> tuple[Tensor, int]:
         """The whole address space as elements of `dtype`, and the size of one."""
         found = self._bases.get(dtype)
         if found is None:
@@ -36,7 +44,7 @@ class HostMemory:
             found = self._bases[dtype] = (base, base.element_size())
         return found
 
-    def alias(self, tensor):
+    def alias(self, tensor: Tensor) -> Tensor:
         """A CPU tensor of the same shape, strides and dtype over the same bytes."""
         base, size = self._bases.get(tensor.dtype) or self.base(tensor.dtype)
         address = tensor.data_ptr()
@@ -52,7 +60,7 @@ class HostMemory:
             alias = alias.conj()
         return alias
 
-    def known(self, tensor):
+    def known(self, tensor: Tensor) -> Tensor:
         """The same, kept for the next tensor of this shape in this place: programs go round in loops.
 
         Nobody may change the shape or strides of what this gives.
@@ -67,7 +75,7 @@ class HostMemory:
             alias = self.kept[key] = self.alias(tensor)
         return alias
 
-    def zero(self, tensor):
+    def zero(self, tensor: Tensor) -> None:
         """Sets every element to zero."""
         count = tensor.numel()
         if not count:
@@ -85,7 +93,7 @@ class OneThread:
     times more.  OpenMP keeps the number per thread, so nobody else is affected.
     """
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self._count = torch.get_num_threads
         self._set = self._find()
 
@@ -109,7 +117,7 @@ class OneThread:
                 return function
         return None
 
-    def enter(self):
+    def enter(self) -> int:
         """Goes down to one thread; returns what `leave` needs."""
         # Asking torch also makes it apply its own default first, which it does once in each thread.
         before = self._count()
@@ -117,13 +125,13 @@ class OneThread:
             self._set(1)
         return before
 
-    def leave(self, before):
+    def leave(self, before: int) -> None:
         """Goes back."""
         if self._set is not None and before > 1:
             self._set(before)
 
 
-def copy_present(to, source, size):
+def copy_present(to: int, source: int, size: int) -> bool:
     """Copy what of the source is in memory; say whether that could be told.
 
     The rest was never written to, or belongs to a mapped checkpoint that would have to be read from disk.
@@ -134,7 +142,7 @@ def copy_present(to, source, size):
     return spans is not None
 
 
-def zero_present(address, size):
+def zero_present(address: int, size: int) -> bool:
     """Zero what is in memory; say whether that could be told. What was never written to is zero."""
     spans = _present(address, size)
     for start, stop in spans or ():
@@ -161,7 +169,7 @@ def _present(address, size):
     return spans
 
 
-def empty(address, size):
+def empty(address: int, size: int) -> None:
     """Zero memory of the host's heap. Whole pages are given back, and cost nothing until somebody looks at them."""
     page = mmap.PAGESIZE
     first = -(-address // page) * page
@@ -179,7 +187,7 @@ _mincore = ctypes.CDLL(None).mincore
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
-def readable(address, size=1):
+def readable(address: int, size: int = 1) -> bool:
     """Whether `size` bytes at `address` are this process's own readable memory.
 
     On a real GPU a device address is not, and touching it would end the program: the kernel is asked to copy it

@@ -1,5 +1,14 @@
 """What is known of PyTorch's operators: which are computed, which are let through, and what one overload looks like."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from typing import Any
+
+    from oomph._types import Dtype, Torch
+
 #: Operations that only rearrange metadata although their schema does not say so, or that must never be repeated.
 UNTOUCHED = {
     "set_", "resize_", "resize_as_", "_resize_output_", "_resize_output", "as_strided_", "squeeze_", "unsqueeze_", "t_",
@@ -55,21 +64,21 @@ _FUNCTIONS = {
 _WITHOUT_OUT = ("relu", "clone")
 
 
-def schema_of(torch, name):
+def schema_of(torch: Torch, name: str) -> Any:
     """The schema of an operator overload such as `aten::add.Tensor`."""
     packet, _, overload = name.partition(".")
     schema = torch._C._dispatch_find_schema_or_throw(packet, overload).schema
     return schema() if callable(schema) else schema
 
 
-def is_view(schema):
+def is_view(schema: Any) -> bool:
     """Whether an operator gives another look at its argument's memory and changes nothing."""
     return any(result.alias_info is not None for result in schema.returns) and not any(
         argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
     )
 
 
-def overload(torch, name):
+def overload(torch: Torch, name: str) -> tuple[Callable[..., Any], Collection[Any]]:
     """The operator as C++ has it, one dispatch without the layers of `torch.ops`, and its tags."""
     packet, _, rest = name.partition(".")
     call, _, tags = torch._C._get_operation_overload(packet, rest)
@@ -94,7 +103,7 @@ class Operation:
                  "has_generator", "arguments", "ordinary", "changes_itself", "several",
                  "status", "into")
 
-    def __init__(self, torch, name):
+    def __init__(self, torch: Torch, name: str) -> None:
         schema = schema_of(torch, name)
         self.name = name
         self.base = name.split("::", 1)[1].split(".", 1)[0]
@@ -112,7 +121,7 @@ class Operation:
         self.has_generator = "generator" in self.arguments
         self.failures = 0
         #: The dtypes of results that the CPU only computes in single precision.
-        self.upcast = set()
+        self.upcast: set[Dtype] = set()
         self.computed = not self.base.startswith(_NOT_COMPUTED)
         results = [str(result.type) for result in schema.returns]
         simple = (
@@ -134,9 +143,9 @@ class Operation:
         #: Whether its last result is the status of a factorization, zero for success.
         self.status = self.base.endswith("_ex") and "linalg_" in self.base
         #: The variant that writes to a given tensor, found when it is first wanted; False where there is none.
-        self.into = None
+        self.into: Any = None
 
-    def mutates(self, args, kwargs):
+    def mutates(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
         """The tensors that a call writes to."""
         for index, name in self.mutated:
             value = args[index] if index < len(args) else kwargs.get(name)
@@ -149,11 +158,11 @@ class Operation:
 class Variants:
     """Finds the variant of an operator that writes its result to a given tensor."""
 
-    def __init__(self, torch):
+    def __init__(self, torch: Torch) -> None:
         self._torch = torch
-        self._by_base = None
+        self._by_base: dict[str, list[str]] | None = None
 
-    def find(self, operation):
+    def find(self, operation: Operation) -> Any:
         """A function that takes the operator's arguments and `out`, or False."""
         torch = self._torch
         if operation.name in _FUNCTIONS and operation.base not in _WITHOUT_OUT:

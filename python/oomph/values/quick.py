@@ -5,8 +5,19 @@ does step by step for anything is done here in one pass over the arguments, and 
 function made here says whether it has dealt with the call; otherwise the long way deals with it.
 """
 
+from __future__ import annotations
+
 from oomph.values.arithmetic import ALONE
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from oomph._types import Tensor
+    from oomph.values.kernels import Kernels
+    from oomph.values.operations import Operation
 
 #: Arguments that mean the same on the CPU.
 _PLAIN = (int, float, bool, type(None), str, complex)
@@ -15,7 +26,7 @@ _PLAIN = (int, float, bool, type(None), str, complex)
 _WITHOUT_THREADS = 1 << 14
 
 
-def after(kernels, operation):
+def after(kernels: Kernels, operation: Operation) -> Callable[[tuple[Any, ...], dict[str, Any], Tensor], bool] | None:
     """The quick way for an operation that gives one tensor, or None where it has none."""
     if operation.base == "zero_" and not operation.out:
         return _after_zeroing(kernels, operation)
@@ -95,7 +106,7 @@ def _after_making(kernels, operation):
     def finish(args, kwargs, out):
         if not kernels.checked or capturing():
             return False
-        host = []
+        host: list[Any] = []
         dtype = out.dtype
         found = read(args, kwargs, host, dtype in floats)
         address = out.data_ptr()
@@ -118,7 +129,9 @@ def _after_making(kernels, operation):
     return finish
 
 
-def after_several(kernels, operation):
+def after_several(
+    kernels: Kernels, operation: Operation
+) -> Callable[[tuple[Any, ...], dict[str, Any], Sequence[Tensor]], bool] | None:
     """The quick way for an operation that gives several tensors, all of which will be unknown; None where none is."""
     if not operation.several:
         return None
@@ -129,7 +142,7 @@ def after_several(kernels, operation):
         if not ready() or kwargs:
             return False
         if operation.computed:
-            host = []
+            host: list[Any] = []
             found = read(args, kwargs, host, True)
             if found is None or len(host) == len(args):
                 return False
@@ -153,7 +166,7 @@ def _after_changing(kernels, operation):
     def finish(args, kwargs, out):
         if not ready() or out.dtype in operation.upcast:
             return False
-        host = []
+        host: list[Any] = []
         found = read(args, kwargs, host, out.dtype in floats)
         if found is None:
             return False
@@ -164,6 +177,7 @@ def _after_changing(kernels, operation):
             try:
                 call(*host, **kwargs)
             except Exception:
+                # The long way says what is the matter.
                 return False
         if out.storage_offset() or out._is_view():
             change(out, level)
@@ -174,18 +188,19 @@ def _after_changing(kernels, operation):
     return finish
 
 
-def copy(kernels, fresh):
+def copy(kernels: Kernels, fresh: bool) -> Callable[[Tensor, Tensor], bool]:
     """The quick way for copies from device to device, into new memory or into some that was there."""
     read, change, covers = _reader(kernels), kernels.unknowns.change, kernels.unknowns.covers
     known, zero = kernels.memory.known, kernels.memory.zero
     blocks, level_of = kernels.unknowns.blocks, kernels.unknowns.level
-    floats, ready, nothing = kernels.floats, kernels.ready, {}
+    floats, ready = kernels.floats, kernels.ready
+    nothing: dict[str, Any] = {}
 
     def finish(out, source):
         count = out.numel()
         if not ready() or not count or count > _WITHOUT_THREADS or out.is_neg() or out.is_conj():
             return False
-        host = []
+        host: list[Any] = []
         found = read((source,), nothing, host, out.dtype in floats)
         if found is None:
             return False

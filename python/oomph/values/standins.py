@@ -1,7 +1,18 @@
 """What stands in small results that were not computed: zeros, and positions within range."""
 
+from __future__ import annotations
+
 from oomph.values.operations import POSITIONS
 from oomph.values.unknown import BLANK, GUESS, KNOWN, UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from oomph._types import Tensor
+    from oomph.values.kernels import Kernels
+    from oomph.values.operations import Operation
 
 #: A vocabulary is at least this large.  Guessed token ids then stay clear of both ends, where padding and end-of-text
 #: are: a generation runs to the length that the program allows, which is the most memory it can need.
@@ -14,21 +25,21 @@ _FLAGS = 16
 class Standins:
     """Fills results and notes what is known of them."""
 
-    def __init__(self, kernels):
+    def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         self._memory = kernels.memory
         self._unknowns = kernels.unknowns
         #: Flags that say of a large tensor whether it is finite and were too many to be written, by address: how many,
         #: and what all of them are.  A program asks `all` or `any` of them next, and a question drops them: something
         #: else may come to lie there.  Not by identity, for PyTorch 2.1 makes new objects for each call of a kernel.
-        self._flags = {}
+        self._flags: dict[int, tuple[int, bool]] = {}
 
-    def fill(self, tensor, level):
+    def fill(self, tensor: Tensor, level: int) -> None:
         """Zeros in a new tensor, marked as not computed."""
         self._memory.zero(tensor)
         self._unknowns.note(tensor, level)
 
-    def zero(self, operation, out):
+    def zero(self, operation: Operation, out: Tensor) -> None:
         """Zeros that are meant."""
         if self._kernels.large(out):
             return
@@ -39,7 +50,9 @@ class Standins:
             # Factories are not seen themselves (torch sends them past every other kernel); their filling is.
             self._unknowns.change(out, KNOWN)
 
-    def leave(self, operation, args, kwargs, outs):
+    def leave(
+        self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
+    ) -> None:
         """Sets the small results of an operation that is not computed to something harmless."""
         kernels = self._kernels
         written = list(operation.mutates(args, kwargs)) if operation.mutated else ()
@@ -60,13 +73,13 @@ class Standins:
                         self._memory.zero(tensor)
                     self._unknowns.change(tensor, UNKNOWN)
 
-    def nothing_found(self, outs):
+    def nothing_found(self, outs: Sequence[Tensor]) -> None:
         """Of "any" and "all" over something unknown, neither finds the exception: "all" holds."""
         for out in outs:
             if not self._kernels.large(out):
                 self._memory.alias(out).fill_(1)
 
-    def finite(self, operation, args, outs):
+    def finite(self, operation: Operation, args: tuple[Any, ...], outs: Sequence[Tensor]) -> None:
         """What `isnan`, `isinf` and what they are made of say of something large: a run is healthy."""
         if operation.base in ("isnan", "isinf"):
             flag = False
@@ -83,7 +96,7 @@ class Standins:
                 self._memory.alias(out).fill_(flag)
                 self._unknowns.note(out, KNOWN)
 
-    def of_finite(self, args, outs):
+    def of_finite(self, args: tuple[Any, ...], outs: Sequence[Tensor]) -> bool:
         """Gives "all" or "any" of such flags its value; False where these are not the flags."""
         flags = args[0] if args else None
         if not self._flags or not isinstance(flags, self._kernels.torch.Tensor) or not self._kernels.large(flags):
@@ -97,7 +110,9 @@ class Standins:
                 self._unknowns.note(out, KNOWN)
         return True
 
-    def positions(self, operation, args, kwargs, outs):
+    def positions(
+        self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], outs: Sequence[Tensor]
+    ) -> None:
         """Positions in something unknown: within range, different within a row, even over the rows."""
         which = POSITIONS[operation.base]
         if which >= len(outs) or not args:

@@ -5,12 +5,23 @@ computed from it is not to be trusted either.  This is kept per block of device 
 that are small enough to be computed at all; everything in a large block counts as unknown.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
 
 from oomph import sites
 from oomph.values import decisions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from oomph._types import Tensor
+    from oomph.record import Record
 
 #: The value is what a real GPU would have computed.
 KNOWN = 0
@@ -29,12 +40,12 @@ class Unknowns:
     reference autograd would count, and gradients would be added out of place.
     """
 
-    def __init__(self, large):
+    def __init__(self, large: Callable[[Tensor], bool]) -> None:
         #: The level of each block that has one, by address.
-        self.blocks = {}
+        self.blocks: dict[int, int] = {}
         self._large = large
 
-    def level(self, tensor):
+    def level(self, tensor: Tensor) -> int:
         """What is known of the values of `tensor`."""
         if not tensor.numel():
             return KNOWN
@@ -44,22 +55,22 @@ class Unknowns:
         # Nobody saw a block without a level being filled: it is fresh from `torch.empty`.
         return self.blocks.get(_address(tensor), BLANK)
 
-    def note(self, tensor, level):
+    def note(self, tensor: Tensor, level: int) -> None:
         """Records that `tensor`, and with it all of its block, has got its values."""
         self.blocks[_address(tensor)] = level
 
-    def change(self, tensor, level):
+    def change(self, tensor: Tensor, level: int) -> None:
         """Records that what `tensor` shows of its block has been written to."""
         address = _address(tensor)
         if address in self.blocks or not self._large(_whole(tensor)):
             self.blocks[address] = level
 
-    def covers(self, tensor):
+    def covers(self, tensor: Tensor) -> bool:
         """Whether `tensor` shows the whole of its block."""
         whole = _whole(tensor)
         return whole is tensor or tensor.numel() >= whole.numel()
 
-    def forget(self):
+    def forget(self) -> None:
         """Drops everything, as after a fork."""
         self.blocks.clear()
 
@@ -74,7 +85,7 @@ def _whole(tensor):
     return tensor._base if tensor._is_view() else tensor
 
 
-def user_line():
+def user_line() -> str | None:
     """The innermost line of the user's own code as `file:line`, or None (as in a backward thread)."""
     site = sites.site_of_frame(sys._getframe(1))
     return None if site is None else _shown(site["file"], site["line"])
@@ -93,7 +104,7 @@ def _shown(file, line):
 
 def _generates():
     """Whether tokens are being drawn by one of the loops that end at an end of text or at a limit."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if "/transformers/generation/" in frame.f_code.co_filename:
             return True
@@ -104,22 +115,22 @@ def _generates():
 class Warner:
     """Says each thing once per line of the user's program."""
 
-    def __init__(self, record):
+    def __init__(self, record: Record) -> None:
         self._record = record
-        self._said = set()
+        self._said: set[tuple[str, str]] = set()
         self._hushed = threading.local()
         #: The places in code objects whose reading of numbers was looked at.
-        self._read_at = set()
+        self._read_at: set[Any] = set()
 
-    def hush(self, by):
+    def hush(self, by: int) -> None:
         """Says nothing of what this thread does until called again with the opposite number."""
         self._hushed.depth = getattr(self._hushed, "depth", 0) + by
 
-    def selected(self, taken):
+    def selected(self, taken: str) -> None:
         """The size of a result depends on something unknown; `taken` says what was taken for it."""
         self._say("the number of selected elements depends on a value that was never computed", taken)
 
-    def unknown_size(self, operation, most, taken, words):
+    def unknown_size(self, operation: str, most: int, taken: int, words: str) -> None:
         """A result could have any size up to `most` elements; `taken` of them are, which `words` say."""
         self.selected(words)
         if getattr(self._hushed, "depth", 0):
@@ -130,7 +141,7 @@ class Warner:
             # A broken report must not end the user's program.
             pass
 
-    def branched(self):
+    def branched(self) -> None:
         """The host read a number or a flag that is unknown."""
         if _generates():
             # Guessed tokens stay clear of both ends of a vocabulary.
@@ -140,11 +151,11 @@ class Warner:
             self._say("the program reads a number or a flag that was never computed",
                       "it reads as 0 or as no, and the peak may differ")
 
-    def read(self):
+    def read(self) -> None:
         """The host read a number of a type that losses have. Most are only printed."""
         if getattr(self._hushed, "depth", 0):
             return
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and sites.is_own_file(frame.f_code.co_filename):
             frame = frame.f_back
         place = frame and (frame.f_code, frame.f_lasti)
@@ -156,10 +167,11 @@ class Warner:
             self._say("whether the program goes on hangs on a number that was never computed and reads as 0",
                       "it may go on longer than here", _shown(*asked))
 
-    def routed(self, routing):
+    def routed(self, routing: str) -> None:
         """Rows were sent to a few of some columns, as tokens are to experts, by a choice that was not computed."""
         if routing == "worst":
-            self._say("which expert gets which token was never computed; the same few get all of them", "where sizes follow from it, this is the most")
+            self._say("which expert gets which token was never computed; the same few get all of them",
+                      "where sizes follow from it, this is the most")
         else:
             self._say("which expert gets which token was never computed; each gets as many", "--routing worst tells the most")
 
