@@ -9,7 +9,7 @@ import types
 import unittest
 import unittest.mock
 
-import support  # noqa: F401  (puts the package on the path)
+import support
 
 from oomph import record, sites
 from oomph.frameworks import described, jax, kept, keras, onnxruntime, tensorflow, watch, xgboost
@@ -19,6 +19,18 @@ from oomph.frameworks.tensorflow import _TEXTS as TENSORFLOW_TEXTS
 def error_of(module, text, base=RuntimeError):
     """An exception whose class says that it comes from `module`."""
     return type("Error", (base,), {"__module__": module})(text)
+
+
+class Settings(support.RunCase):
+    def test_a_program_on_a_real_card_gets_none(self):
+        """They are for a card that computes nothing; on a real one they would cost speed."""
+        with open(os.path.join(self.user, "jax.py"), "w") as file:
+            file.write("__version__ = '0'\n")
+        asked = "import jax, os; print(os.environ.get('XLA_FLAGS'), os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
+        self.configure(guard={"quiet": True})
+        self.assertEqual(self.passes(asked), "None None\n")
+        open(os.path.join(self.run_folder, "ledger"), "w").close()
+        self.assertEqual(self.passes(asked), "--xla_gpu_autotune_level=0 false\n")
 
 
 class Sizes(unittest.TestCase):
