@@ -25,7 +25,7 @@ class Settings(support.RunCase):
     def test_a_program_on_a_real_card_gets_none(self):
         """They are for a card that computes nothing; on a real one they would cost speed."""
         with open(os.path.join(self.user, "jax.py"), "w") as file:
-            file.write("__version__ = '0'\n")
+            file.write("__version__ = '0'\ndef __getattr__(name): return lambda *args, **kwargs: None\n")
         asked = "import jax, os; print(os.environ.get('XLA_FLAGS'), os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
         self.configure(guard={"quiet": True})
         self.assertEqual(self.passes(asked), "None None\n")
