@@ -14,6 +14,16 @@ const TESTS: &str = "OOMPH_TESTS";
 /// The program that is a workspace of its own.
 const FLEET: &str = "crates/oomph-fleet/Cargo.toml";
 
+/// What cargo sets for xtask when it runs it, in addition to `CARGO_PKG_*`.
+const OF_XTASK: &[&str] = &[
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_PATH",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_CRATE_NAME",
+    "CARGO_BIN_NAME",
+    "OUT_DIR",
+];
+
 /// What the Python package's tests are run with.
 const REQUIREMENTS: &str = "acceptance/requirements/torch-2.15.txt";
 
@@ -56,6 +66,13 @@ fn root() -> PathBuf {
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
+    // What cargo says of xtask to xtask is not a setting of other builds: crates that look at it would be built anew.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || OF_XTASK.contains(&text.as_ref()) {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 
