@@ -80,7 +80,7 @@ use libtest_mimic::{Arguments, Trial};
 
 /// How many of the slowest tests are listed after a run.
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
-const SLOWEST: usize = 400;
+const SLOWEST: usize = 20;
 
 fn main() {
     let mut arguments = Arguments::from_args();

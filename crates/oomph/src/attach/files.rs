@@ -9,6 +9,7 @@ const NEEDED: [&str; 6] = [
     "oomph/__init__.py",
     "oomph/_protocol.py",
     "oomph/attached.py",
+    "oomph/documents.py",
     "oomph/history.py",
     "oomph/looking.py",
     "oomph/quiet.py",
