@@ -5,7 +5,7 @@
 /// The package inside the target.
 const PACKAGE: &str = "_oomph_attached";
 /// The files of the hook that the script needs.
-const NEEDED: [&str; 6] = [
+const NEEDED: [&str; 7] = [
     "oomph/__init__.py",
     "oomph/_protocol.py",
     "oomph/attached.py",
