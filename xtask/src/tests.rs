@@ -180,7 +180,7 @@ fn code_is_generated() {
     let code = generate::exports(&[("driver", lines)], "cuB 2000 cuB # a remark\ncuB 11000 cuD\n").unwrap();
     for part in [
         "pub struct Bytes12(pub [u32; 3]);",
-        "unsafe { crate::driver::cuA(p0, p1.cast()) }",
+        "unsafe { crate::driver::cuA(p0, pass::<Any, _>(p1)).answer() }",
         "pub unsafe extern \"C\" fn cuB(p0: *mut c_void, _: usize) -> *mut c_void {",
         "crate::handle::fresh()",
         "crate::trace::unsupported(2);",
