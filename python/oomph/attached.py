@@ -236,8 +236,10 @@ class Session:
 def is_stepping(module: Library) -> bool:
     """Whether some thread is in a step of an optimizer, which goes through the table of hooks."""
     path = getattr(module, "__file__", None)
-    for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
+    # No other name may hold a frame: this function's own is among them, and one that held itself would keep the locals of
+    # the program's functions until the garbage is collected.
+    frame: FrameType | None
+    for frame in sys._current_frames().values():
         while frame is not None:
             if frame.f_code.co_filename == path and frame.f_code.co_name == "wrapper":
                 return True
