@@ -10,6 +10,21 @@
 //! - [`verify`] says whether the model and the trace agree on every address, segment and block.
 //!
 //! All sizes are bytes. Nothing here starts a thread, reads a file or panics on a trace, whatever it holds.
+//!
+//! PyTorch's allocator on a card of 1 GiB, asked for a tensor of 600 MiB twice:
+//!
+//! ```
+//! use oomph_allocator::{Card, Native, Settings, Version};
+//! use oomph_trace::PoolId;
+//!
+//! const MIB: u64 = 1 << 20;
+//! let card = Card::new(1024 * MIB);
+//! let mut allocator = Native::new(Settings::default(), Version::default(), 1024 * MIB, card);
+//!
+//! let first = allocator.malloc(600 * MIB, 0, PoolId::default()).unwrap();
+//! assert_eq!(allocator.size(first), Some(600 * MIB));
+//! assert!(allocator.malloc(600 * MIB, 0, PoolId::default()).is_err());
+//! ```
 #![forbid(unsafe_code)]
 
 mod addresses;

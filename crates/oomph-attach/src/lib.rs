@@ -11,6 +11,19 @@
 //! [`Errand`] is what the script is sent in: a folder that the target can read, with an order that is taken once, and
 //! an answer that comes back. An order that was given up on, or that outlives whoever sent it, does nothing.
 //!
+//! How a script could get into a running program:
+//!
+//! ```no_run
+//! use oomph_attach::{Ladder, Target};
+//!
+//! let target = Target::look(4242)?;
+//! match Ladder::of(&target).best() {
+//!     Some(rung) => println!("{}", rung.id()),
+//!     None => println!("{}", Ladder::of(&target).refusal(&target)),
+//! }
+//! # Ok::<(), oomph_attach::AttachError>(())
+//! ```
+//!
 //! Design constraints:
 //! - The target goes on whatever happens to the attacher. No code of the target is patched, and there is no moment at
 //!   which the target needs the attacher to continue (`inject` has the argument).

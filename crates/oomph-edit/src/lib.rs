@@ -4,6 +4,25 @@
 //! [`Program::apply`] places one remedy in it: by an option that the program has, by an argument of a library's class, or
 //! by an edit of its code. It refuses where the place is not certain. Nothing here starts a process; whether an edit
 //! helps is measured by running the edited program.
+//!
+//! The script's own option is found, so that no code has to change:
+//!
+//! ```
+//! use std::path::Path;
+//! use oomph_edit::Program;
+//!
+//! let script = "\
+//! import argparse
+//! parser = argparse.ArgumentParser()
+//! parser.add_argument('--batch-size', type=int, default=64)
+//! arguments = parser.parse_args()
+//! ";
+//! let read = |path: &Path| (path == Path::new("/work/train.py")).then(|| script.to_owned());
+//! let program = Program::reading(Path::new("/work/train.py"), Path::new("/work"), Vec::new(), read).unwrap();
+//!
+//! assert_eq!(program.takes("--batch-size"), Some(true));
+//! assert_eq!(program.options().len(), 1);
+//! ```
 #![forbid(unsafe_code)]
 
 mod calls;

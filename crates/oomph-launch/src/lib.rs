@@ -8,6 +8,14 @@
 //! 3. [`RunFolder::create`] makes the folder in which the processes of the run meet.
 //! 4. [`Launch::run`] starts the program, passes signals on, and ends every process that it left.
 //!
+//! What is printed or stored holds no secret of the command line:
+//!
+//! ```
+//! let shown = oomph_launch::masked_text("pip install --index-url https://me:secret@example.org/simple torch");
+//! assert!(!shown.contains("secret"));
+//! assert!(shown.contains("example.org/simple"));
+//! ```
+//!
 //! # Design constraints
 //!
 //! - The program is the user's: its standard streams, its terminal, its signals and its exit status are its

@@ -1,5 +1,17 @@
 //! Model files to tensors, and a workload on them to bytes.
 //!
+//! A model of the built-in list; nothing is downloaded:
+//!
+//! ```
+//! use oomph_model::Library;
+//!
+//! let model = Library::builtin().model("gpt2")?;
+//! let network = &model.components[0];
+//! assert_eq!(network.elements(), 124_439_808);
+//! assert!(network.architecture.is_some());
+//! # Ok::<(), oomph_model::UnknownModel>(())
+//! ```
+//!
 //! Design constraints:
 //! - Only headers are read: the tensors of a model of 140 GB are known in milliseconds, from a file on disk or through
 //!   any other [`Source`] that can be asked for a range of bytes.

@@ -5,6 +5,24 @@
 //!   have a size and nothing else.
 //!
 //! All sizes are bytes; GiB is 2^30 bytes. Nothing here reads a file or panics on a workload.
+//!
+//! What training GPT-2 takes on an RTX 3060, before there is a program:
+//!
+//! ```
+//! use oomph_gpu::Catalogue;
+//! use oomph_model::{Architecture, Library};
+//! use oomph_plan::{CardCost, Subject, Task, Workload, estimate};
+//!
+//! let model = Library::builtin().model("gpt2").unwrap();
+//! let Some(Architecture::Transformer(shape)) = &model.components[0].architecture else { panic!("GPT-2 is a transformer") };
+//! let subject = Subject::Transformer { shape: shape.clone(), stored: None };
+//! let card = Catalogue::builtin().find("rtx-3060").unwrap();
+//!
+//! let small = Workload { task: Task::Full, batch: 1, length: 512, ..Workload::default() };
+//! let large = Workload { batch: 8, ..small.clone() };
+//! let needs = |workload| estimate(&subject, workload, CardCost::of(card)).total.expected;
+//! assert!(needs(&small) < needs(&large));
+//! ```
 #![forbid(unsafe_code)]
 
 mod answer;

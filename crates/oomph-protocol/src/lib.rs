@@ -12,6 +12,18 @@
 //! With the feature `schema` it also writes the JSON Schemas in `schemas/` and the Python module
 //! `python/oomph/_protocol.py`; `cargo run -p xtask -- schemas --check` fails where they differ from this crate.
 //!
+//! A document of another version is refused by name, not by whatever field happens to differ:
+//!
+//! ```
+//! # #[cfg(feature = "documents")] {
+//! use oomph_protocol::{ReadError, read};
+//! use oomph_protocol::hook::HookReport;
+//!
+//! let refused = read::<HookReport>(br#"{"schema": "oomph.hook-report/999"}"#);
+//! assert!(matches!(refused, Err(ReadError::Mismatch(_))));
+//! # }
+//! ```
+//!
 //! Design constraints:
 //!
 //! - Nothing is declared twice. A word or a path that another crate or the hook needs is taken from here.

@@ -10,6 +10,16 @@
 //! A remedy is one entry in the file of its concept, with the fields of [`Remedy`]; `tests/catalogue.rs` says what must be
 //! true of it, and `tests/situations` is the place for a crash in which it must, or must not, be offered.
 //!
+//! What a specialist would try for a Trainer whose activations fill the card:
+//!
+//! ```
+//! use oomph_remedy::{Cause, Framework, Situation, suggest};
+//!
+//! let situation = Situation::of([Framework::Transformers], Cause::Full);
+//! let offers = suggest(&situation).remedies;
+//! assert!(offers.iter().any(|offer| offer.id == "gradient-checkpointing"));
+//! ```
+//!
 //! Design constraints:
 //!
 //! - The knowledge is in the data files; the code knows no remedy by name.

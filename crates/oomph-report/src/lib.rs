@@ -1,5 +1,11 @@
 //! The answers that `oomph` gives: their types, which are the JSON contract, and how they look in a terminal.
 //!
+//! A name that a program gives cannot steer the reader's terminal:
+//!
+//! ```
+//! assert_eq!(oomph_report::clean("model\u{1b}[2J.py"), r"model\u{1b}[2J.py");
+//! ```
+//!
 //! Design constraints:
 //! - One document per command, named and versioned by its `schema` field. Within a version, fields keep their names,
 //!   their meaning and their order; new fields may be added, and a reader must ignore those that it does not know.

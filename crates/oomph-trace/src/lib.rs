@@ -4,6 +4,19 @@
 //! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that were live at
 //! the end.  Readers never execute what they read, and never need more memory than a small multiple of the information
 //! in a file.
+//!
+//! Who holds memory in the virtual GPU's device log, in PyTorch's snapshot or in a profiler's trace is asked in the same way:
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use oomph_trace::{ReadOptions, read};
+//!
+//! let trace = read(Path::new("snapshot.pickle"), &ReadOptions::default())?;
+//! for device in &trace.devices {
+//!     println!("{} events, {} segments live at the end", device.events.len(), device.segments.len());
+//! }
+//! # Ok::<(), oomph_trace::ReadError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod action;
