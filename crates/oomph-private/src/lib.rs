@@ -12,6 +12,21 @@
 //!   to become the program, and, through the virtual GPU, in a child of the fork server.
 //! - [`Written`] lists what lies in the stores once the processes are gone.
 //!
+//! A view is described by a plan, which travels in a file to the process that enters it:
+//!
+//! ```
+//! use oomph_private::Plan;
+//!
+//! let plan = Plan {
+//!     base: "/".into(),
+//!     open: vec!["/work/out".into()],
+//!     directory: "/work".into(),
+//!     ..Plan::default()
+//! };
+//! assert_eq!(Plan::from_bytes(&plan.to_bytes())?, plan);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! Design constraints:
 //! - What cannot be made private is left out of the view or is read-only: the worst case is an error, never a change.
 //! - Nothing panics and nothing is printed, because part of this runs inside somebody else's process.

@@ -6,6 +6,18 @@
 //! - `web/` holds the page's program (TypeScript). Its built files in `assets/` are part of this crate, so that a build
 //!   needs no node; `web/build.mjs` makes them again.
 //!
+//! A page with an answer and no recording. What a program wrote cannot become markup:
+//!
+//! ```
+//! use oomph_view::{Answer, Page};
+//!
+//! let answer = Answer { headline: "does not fit <script>alert(1)</script>".to_owned(), ..Answer::default() };
+//! let html = Page { answer: Some(answer), ..Page::default() }.html()?;
+//! assert!(html.starts_with("<!doctype html>"));
+//! assert!(!html.contains("alert(1)"));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
 //! Design constraints:
 //! - Nothing that a recording contains becomes markup: it travels as compressed data, and the page puts it in place as
 //!   text. The policy of the page allows its own script and style by their digests, and no request at all.
