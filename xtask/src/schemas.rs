@@ -44,7 +44,7 @@ pub fn run(check: bool) -> Result<()> {
 /// What is to be there, by path from the workspace's root.
 fn files() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
-    for (schema, value) in published::documents() {
+    for (schema, value) in published::documents().into_iter().chain([published::journal()]) {
         files.insert(Path::new(FOLDER).join(published::file_name(schema.text)), published::text(&value));
     }
     for (schema, value) in oomph_report::published::reports() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};
+use oomph_protocol::journal::JournalLine;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -123,9 +124,19 @@ fn seen(program: &Program, vram: &str, python: Option<&str>) -> Result<(Finished
     let mut run = run.args([&program.program]);
     let finished = run.finish()?;
     let seen = Seen::read(&folder.join("seen.txt")).with_context(|| finished.story())?;
-    let journal = fs::read_to_string(folder.join("oomph-run/journal.jsonl"))?;
-    let lines = journal.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
-    Ok((finished, seen, lines))
+    Ok((finished, seen, journal(&folder)?))
+}
+
+/// The lines of the journal in a folder. Each is what `oomph-protocol` declares, no field more and no field less.
+fn journal(folder: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(folder.join("oomph-run/journal.jsonl"))?;
+    let line = |line| -> Result<Value> {
+        let declared: JournalLine = serde_json::from_str(line)?;
+        let written: Value = serde_json::from_str(line)?;
+        ensure!(serde_json::to_value(&declared)? == written, "not as declared: {line}");
+        Ok(written)
+    };
+    text.lines().map(line).collect()
 }
 
 /// What a program noted of itself (`seen.py`).
@@ -229,8 +240,7 @@ fn acted_on() -> Result<()> {
         let mut run = run.args(["trainer_keeping.py"]);
         let finished = run.finish()?;
         let seen = Seen::read(&folder.join("seen.txt")).with_context(|| finished.story())?;
-        let journal = fs::read_to_string(folder.join("oomph-run/journal.jsonl"))?;
-        Ok((finished, seen, journal.lines().map(serde_json::from_str).collect::<Result<_, _>>()?))
+        Ok((finished, seen, journal(&folder)?))
     };
     let (large, whole, _) = start(LARGE, &[])?;
     large.ensure(large.status.success() && whole.starts == 1, "the program does not run on a large card")?;

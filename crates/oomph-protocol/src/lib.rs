@@ -6,7 +6,7 @@
 //! - [`paths`]: where those files are;
 //! - [`Schema`]: the name and version that each document carries, and who can read whom;
 //! - [`Phase`], [`Owner`], [`Stopped`], [`RemedyState`], [`Verdict`] and others: the words that documents use;
-//! - [`hook`], [`names`], [`device`] and [`device_log`]: the documents themselves;
+//! - [`hook`], [`names`], [`device`], [`device_log`] and [`journal`]: the documents themselves;
 //! - [`strict`]: reading that accepts no unknown and no missing field, for tests of whoever writes them.
 //!
 //! With the feature `schema` it also writes the JSON Schemas in `schemas/` and the Python module
@@ -44,6 +44,8 @@ pub mod device;
 pub mod device_log;
 #[cfg(feature = "documents")]
 pub mod hook;
+#[cfg(feature = "documents")]
+pub mod journal;
 #[cfg(feature = "documents")]
 pub mod names;
 pub mod paths;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::device::{Activity, Refusal};
 use crate::hook::{HookConfig, HookReport};
+use crate::journal::JournalLine;
 use crate::names::Names;
 use crate::{Document, Schema};
 
@@ -63,6 +64,12 @@ pub fn documents() -> Vec<(Schema, Value)> {
         (T::SCHEMA, strict(schema_of::<T>(T::SCHEMA.text)))
     }
     vec![of::<HookConfig>(), of::<HookReport>(), of::<Names>(), of::<Activity>(), of::<Refusal>()]
+}
+
+/// The schema of a journal's line. It is not strict: journals are kept, and read by later releases and by others.
+#[must_use]
+pub fn journal() -> (Schema, Value) {
+    (crate::JOURNAL, schema_of::<JournalLine>(crate::JOURNAL.text))
 }
 
 /// The name of a schema's file: `oomph.names/1` is in `oomph.names-1.json`.

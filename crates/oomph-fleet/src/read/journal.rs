@@ -5,82 +5,13 @@ use std::collections::BTreeMap;
 
 use chrono::DateTime;
 use oomph_gpu::Catalogue;
-use oomph_report::Phase;
-use serde::Deserialize;
+use oomph_protocol::journal::{Death, JournalEvent, JournalLine, Start};
 
 use super::{Context, DAY_US, Outcome, day_of};
 use crate::found::{Found, figure};
 use crate::input::Id;
 use crate::schema::{Attempt, Failure};
 use crate::stamp::model_of;
-
-/// One line, as `oomph run` writes it. What a line of another event lacks has its default.
-#[derive(Deserialize)]
-struct Line {
-    run: String,
-    at: String,
-    #[serde(flatten)]
-    event: Event,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-enum Event {
-    Start(Start),
-    Attempt(Begun),
-    End(Ended),
-    Decision(Decision),
-    #[serde(other)]
-    Other,
-}
-
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-struct Start {
-    command: Vec<String>,
-    gpu: String,
-    rehearsal: bool,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Begun {
-    number: u64,
-    remedies: Vec<String>,
-    step: Option<u64>,
-    repeated_steps: u64,
-    predicted_peak_bytes: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Ended {
-    number: u64,
-    exit_status: i64,
-    seconds: f64,
-    reserved_peak_bytes: Option<u64>,
-    steps: u64,
-    effective_batch: Option<u64>,
-    out_of_memory: Option<Death>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Death {
-    requested_bytes: u64,
-    reserved_bytes: Option<u64>,
-    phase: Phase,
-    file: Option<String>,
-    line: Option<u64>,
-    rank: Option<u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Decision {
-    remedies: Vec<String>,
-    reason: String,
-}
 
 /// What is known of a run while its lines go by.
 #[derive(Default)]
@@ -102,7 +33,7 @@ pub(super) fn read(
     let mut unreadable = 0;
     let mut runs: BTreeMap<String, Run> = BTreeMap::new();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        let Ok(parsed) = serde_json::from_slice::<Line>(line) else {
+        let Ok(parsed) = serde_json::from_slice::<JournalLine>(line) else {
             unreadable += 1;
             continue;
         };
@@ -123,11 +54,11 @@ pub(super) fn read(
     }
 }
 
-fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut Outcome, seen: &dyn Fn(Id) -> bool) {
+fn take(context: &Context, line: JournalLine, text: &str, run: &mut Run, outcome: &mut Outcome, seen: &dyn Fn(Id) -> bool) {
     let at = DateTime::parse_from_rfc3339(&line.at).ok().map(|at| at.timestamp_micros());
     match line.event {
-        Event::Start(start) => run.start = start,
-        Event::Attempt(begun) => {
+        JournalEvent::Start(start) => run.start = start,
+        JournalEvent::Attempt(begun) => {
             finish(context, run, outcome, seen);
             let command = run.start.command.join(" ");
             let attempt = Attempt {
@@ -148,12 +79,12 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
             // The hash is of the line that began it: lines that follow later do not make another attempt of it.
             run.attempt = Some((attempt, text.to_owned()));
         }
-        Event::End(ended) => {
+        JournalEvent::End(ended) => {
             let Some((attempt, _)) = &mut run.attempt else { return };
             if attempt.number != figure(ended.number) {
                 return;
             }
-            attempt.exit_status = Some(ended.exit_status);
+            attempt.exit_status = Some(i64::from(ended.exit_status));
             attempt.seconds = Some(ended.seconds);
             attempt.reserved_peak_bytes = ended.reserved_peak_bytes.and_then(figure);
             attempt.steps = figure(ended.steps);
@@ -162,7 +93,7 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
             attempt.phase = ended.out_of_memory.as_ref().map(|death| death.phase.name().to_owned());
             run.death = ended.out_of_memory;
         }
-        Event::Decision(decision) => {
+        JournalEvent::Decision(decision) => {
             if let Some((attempt, _)) = &mut run.attempt {
                 let remedies = decision.remedies.join(",");
                 attempt.decision = Some(if remedies.is_empty() {
@@ -172,7 +103,7 @@ fn take(context: &Context, line: Line, text: &str, run: &mut Run, outcome: &mut 
                 });
             }
         }
-        Event::Other => {}
+        JournalEvent::Other => {}
     }
 }
 
@@ -213,9 +144,9 @@ fn add_failure(context: &Context, attempt: &Attempt, death: Death, hash: Id, at:
             certainty: Some(1.0),
             model: attempt.model.clone(),
             gpu: attempt.gpu.clone(),
-            rank: death.rank.and_then(figure),
+            rank: death.rank.map(i64::from),
             site_file: death.file,
-            site_line: death.line.and_then(figure),
+            site_line: death.line.map(i64::from),
             operation: Some(death.phase.name().to_owned()),
             requested_bytes: figure(death.requested_bytes).filter(|bytes| *bytes > 0),
             reserved_bytes: death.reserved_bytes.and_then(figure),

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use oomph_gpu::size;
 use oomph_launch::{HookCheckpoint, HookOom, HookProgress, HookReport, Phase};
+use oomph_protocol::journal::Death;
 
-use super::journal::Death;
 use crate::run_context::RealOutcome;
 
 /// What one start came to.

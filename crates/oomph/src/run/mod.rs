@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::Result;
 use oomph_gpu::size;
 use oomph_launch::{Guard, HookCheckpoint, Output, RunFolder, Stop as LaunchStop, StopMode};
+use oomph_protocol::journal::{self as events, JournalEvent};
 use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
@@ -35,7 +36,7 @@ use crate::trial::{Changes, Runner, Stop};
 use act::Found;
 use attempt::Attempt;
 use device::Devices;
-use journal::{Event, Journal};
+use journal::Journal;
 use remedy::{Configuration, Next, Rules};
 
 /// How long a check may take that nobody asked for.
@@ -159,12 +160,12 @@ enum Decision {
 impl Guarded<'_> {
     /// Starts the program until it ends for another reason than GPU memory, or nothing is left to try.
     fn go(mut self, check: Option<Duration>) -> Result<ExitCode> {
-        self.journal.add(&Event::Start {
+        self.journal.add(JournalEvent::Start(events::Start {
             command: self.context.program.shown(),
             gpu: self.devices.shown(),
             rehearsal: self.devices.stand_in.is_some(),
             free_bytes: self.context.program.cards.iter().filter_map(Card::capacity_bytes).min(),
-        });
+        }));
         let mut spare: Vec<Configuration> = Vec::new();
         let mut configuration = Configuration::unchanged(self.context);
         if let Some(time) = check {
@@ -280,14 +281,14 @@ impl Guarded<'_> {
             // The hook hands it to the trainer.
             _ => {}
         }
-        self.journal.add(&Event::Attempt {
-            number,
+        self.journal.add(JournalEvent::Attempt(events::Attempt {
+            number: number as u64,
             remedies: configuration.remedies.clone(),
             checkpoint: from.as_ref().map(|checkpoint| checkpoint.path.clone()),
             step: from.as_ref().map(|checkpoint| checkpoint.step),
             repeated_steps: self.repeated(from.as_ref()),
             predicted_peak_bytes: configuration.peak_bytes,
-        });
+        }));
         if number > 1 || !configuration.remedies.is_empty() {
             output::say(&format!("oomph: {}", self.announced(number, configuration, from.as_ref())));
         }
@@ -313,8 +314,8 @@ impl Guarded<'_> {
         }
         self.steps = self.steps.max(attempt.steps);
         self.checkpoints.extend(attempt.checkpoints.iter().cloned());
-        self.journal.add(&Event::End {
-            number,
+        self.journal.add(JournalEvent::End(events::End {
+            number: number as u64,
             exit_status: outcome.exit_status,
             seconds: (outcome.elapsed.as_secs_f64() * 1000.0).round() / 1000.0,
             reserved_peak_bytes: attempt.reserved_peak_bytes,
@@ -323,7 +324,7 @@ impl Guarded<'_> {
             effective_batch: attempt.effective_batch,
             signs: attempt.signs.clone(),
             out_of_memory: attempt.death.clone(),
-        });
+        }));
         Ok((outcome, attempt, found))
     }
 
@@ -451,15 +452,15 @@ impl Guarded<'_> {
     }
 
     fn decided(&mut self, remedies: &[String], reason: &str, seconds: f64) {
-        self.journal.add(&Event::Decision {
+        self.journal.add(JournalEvent::Decision(events::Decision {
             remedies: remedies.to_vec(),
             reason: reason.to_owned(),
             searched_seconds: (seconds * 1000.0).round() / 1000.0,
-        });
+        }));
     }
 
     /// Where the explanation is found.
-    fn point_to(&self, death: &journal::Death) {
+    fn point_to(&self, death: &events::Death) {
         self.tell(&format!("the journal is {}", self.journal.path().display()));
         if let Some(recording) = &death.recording {
             self.tell(&format!("why it died: oomph explain {}", program::quoted(&recording.to_string_lossy())));
