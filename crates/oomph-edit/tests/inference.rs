@@ -58,6 +58,16 @@ images = pipe(\"a cat\", num_images_per_prompt=args.images, height=1024).images
 ";
 
 #[test]
+fn feed_forward_layers_in_pieces_are_an_argument_of_the_model() {
+    let before = "from transformers import AutoModel\nmodel = AutoModel.from_pretrained(name).cuda()\n";
+    let expected = "from transformers import AutoModel\n\
+                    model = AutoModel.from_pretrained(name, chunk_size_feed_forward=64).cuda()\n";
+    assert_eq!(after(before, "chunked-feed-forward").unwrap(), expected);
+    assert!(after(expected, "chunked-feed-forward").unwrap_err().contains("already"));
+    assert!(after(SDXL, "chunked-feed-forward").unwrap_err().contains("argument of models"));
+}
+
+#[test]
 fn groups_of_layers_of_sdxl_leave_its_vae_on_the_card() {
     let text = after(SDXL, "group-offload").unwrap();
     let line = "pipe.enable_group_offload(onload_device=torch.device(\"cuda\"), offload_type=\"leaf_level\", \

@@ -342,3 +342,34 @@ fn cudas_own_words_are_named_by_the_library_that_their_line_names() {
         assert_eq!(failure.framework.as_deref(), Some(framework), "{log}");
     }
 }
+
+#[test]
+fn kokkos_says_in_which_memory_it_could_not_allocate() {
+    let old = |space: &str, why: &str| {
+        format!(
+            "terminate called after throwing an instance of 'std::runtime_error'\n  what():  Kokkos failed to allocate memory \
+             for label \"cells\".  Allocation using MemorySpace named \"{space}\" failed with the following error:  Allocation \
+             of size 1.5 G failed{why}\n"
+        )
+    };
+    let new = |space: &str| {
+        format!("  what():  Kokkos ERROR: {space} memory space failed to allocate 1.5 GiB (label=\"cells\").\n")
+    };
+    let full = ", likely due to insufficient memory.  (The allocation mechanism was cudaMalloc().)";
+    let host = ", likely due to insufficient memory.  (The allocation mechanism was standard malloc().)";
+    for (log, pattern) in [(old("Cuda", full), "kokkos.label"), (new("Cuda"), "kokkos.space")] {
+        let failure = first(&log);
+        assert_eq!((failure.pattern.as_str(), failure.is_gpu_oom), (pattern, true), "{log}");
+        assert_eq!(failure.framework.as_deref(), Some("kokkos"));
+        assert_eq!(failure.facts.requested_bytes, Some(3 << 29));
+    }
+    let other = " because of an unknown error.  (The allocation mechanism was cudaMalloc().  The Cuda allocation returned the \
+                 error code \"cudaErrorNotSupported\".)";
+    for log in [old("Host", host), new("Host"), new("CudaHostPinned"), old("Cuda", other)] {
+        let failures = log::explain_text(&log).failures;
+        assert!(
+            failures.iter().all(|failure| !failure.pattern.starts_with("kokkos.") && !failure.is_gpu_oom),
+            "{failures:?}"
+        );
+    }
+}

@@ -75,6 +75,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("weights-int8", |draft| weights::quantized(draft, 8)),
     ("device-map", weights::device_map),
     ("sdpa", |draft| weights::attention(draft, "sdpa")),
+    ("chunked-feed-forward", weights::chunked_feed_forward),
     ("trim-cache-every-steps", |draft| trainer::set(draft, &[("torch_empty_cache_steps", "4")])),
     ("gradient-bucket-view", parallel::bucket_view),
     ("fused-cross-entropy", |draft| trainer::set(draft, &[("use_liger_kernel", "True")])),

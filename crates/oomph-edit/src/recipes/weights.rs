@@ -70,6 +70,22 @@ pub fn attention(draft: &mut Draft<'_>, kind: &str) -> Result<(), CannotPlace> {
     Ok(())
 }
 
+/// An argument by which a model that is loaded by name computes its feed-forward layers for a few tokens at a time.
+pub fn chunked_feed_forward(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+    const NAME: &str = "chunk_size_feed_forward";
+    let Some(call) = precision::loading(draft.program) else {
+        return cannot("the line that loads the model could not be identified");
+    };
+    if call.object().is_some_and(|object| images::is_pipeline(call.at.source.of(object))) {
+        return cannot("it is an argument of models");
+    }
+    if call.value(NAME).is_some_and(|at| at.text() != "0") {
+        return cannot("the program asks for it already");
+    }
+    draft.edit(call.at.file, Way::Argument, call.setting(NAME, "64"));
+    Ok(())
+}
+
 /// Whether a method moves a model, or changes the type of its weights.
 fn moves(name: &str) -> bool {
     matches!(name, "to" | "cuda" | "half" | "bfloat16" | "float")
