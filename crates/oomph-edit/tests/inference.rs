@@ -65,6 +65,8 @@ fn feed_forward_layers_in_pieces_are_an_argument_of_the_model() {
     assert_eq!(after(before, "chunked-feed-forward").unwrap(), expected);
     assert!(after(expected, "chunked-feed-forward").unwrap_err().contains("already"));
     assert!(after(SDXL, "chunked-feed-forward").unwrap_err().contains("argument of models"));
+    let decoder = before.replace("AutoModel", "AutoModelForCausalLM");
+    assert!(after(&decoder, "chunked-feed-forward").unwrap_err().contains("generate text"));
 }
 
 #[test]

@@ -76,8 +76,13 @@ pub fn chunked_feed_forward(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let Some(call) = precision::loading(draft.program) else {
         return cannot("the line that loads the model could not be identified");
     };
-    if call.object().is_some_and(|object| images::is_pipeline(call.at.source.of(object))) {
+    let class = call.object().map_or("", |object| call.at.source.of(object));
+    if images::is_pipeline(class) {
         return cannot("it is an argument of models");
+    }
+    // A trial of it would cost a run and show nothing: it is an argument of encoders.
+    if class.ends_with("ForCausalLM") || class.ends_with("LMHeadModel") {
+        return cannot("models that generate text take no such argument");
     }
     if call.value(NAME).is_some_and(|at| at.text() != "0") {
         return cannot("the program asks for it already");
