@@ -25,7 +25,7 @@ pub enum Problem {
     /// It ends before its STOP.
     #[error("the pickle is cut short")]
     Cut,
-    /// An integer says that it has fewer than no bytes.
+    /// The length of an integer is negative.
     #[error("an integer has a negative number of bytes")]
     NegativeLength,
     /// A line is longer than the caller accepts.

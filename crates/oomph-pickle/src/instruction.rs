@@ -18,7 +18,7 @@ pub struct Instruction {
 /// Opcodes that only differ in how they write their argument are one `Op`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
-    /// The value on the stack is the pickle's.
+    /// Ends the pickle; the topmost value is what it holds.
     Stop,
     /// Marks a place in the stack.
     Mark,
@@ -87,14 +87,14 @@ pub enum Op {
     /// Remembers the topmost value under the next number.
     Memoize,
 
-    /// The version of the format that follows.
+    /// The protocol's version.
     Protocol(u8),
-    /// The next so many bytes belong together. Nothing follows from it for a reader with its own buffer.
+    /// The length of the next frame in bytes: a hint for readers without a buffer, which changes nothing here.
     Frame(u64),
 
     /// Makes an object or calls a function when Python reads it.
     Code(Code),
-    /// No opcode that is known here. What its argument is, is not known either, so that decoding cannot go on.
+    /// An opcode that is not known here. The length of its argument is unknown too, so decoding cannot go on.
     Unknown,
 }
 

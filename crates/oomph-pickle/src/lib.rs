@@ -1,8 +1,8 @@
 //! The instructions of a Python pickle, decoded from a stream and never executed.
 //!
 //! A pickle is a program for a machine with a stack and a memo. [`Decoder`] gives its instructions one after the other,
-//! each with its argument and its offset; who reads them decides what is kept, and refuses what it does not know. Nothing
-//! is allocated per instruction, and a length in the file costs no memory before its bytes arrive.
+//! each with its argument and its offset; the caller decides what to keep and what to refuse. Nothing is allocated per
+//! instruction, and a length in the file costs no memory before its bytes arrive.
 //!
 //! ```
 //! use oomph_pickle::{Decoder, Op};

@@ -1,8 +1,8 @@
 //! The opcodes of pickle protocols 0 to 5, as Python's
 //! [`pickletools`](https://github.com/python/cpython/blob/main/Lib/pickletools.py) names them.
 //!
-//! Two of protocol 0 (GET and PUT) and two of protocol 5 (NEXT_BUFFER and READONLY_BUFFER) are left out: no file that is
-//! read here has them.
+//! Two of protocol 0 (GET and PUT) and two of protocol 5 (NEXT_BUFFER and READONLY_BUFFER) are left out: no file that
+//! oomph reads has them.
 
 pub(crate) const MARK: u8 = b'(';
 pub(crate) const STOP: u8 = b'.';

@@ -90,7 +90,7 @@ const LLAMA: Family = Family {
 /// What is not in the table is read as a Llama, whose tensors it may not have.
 const OTHER: Family = Family { name: "", exact: false, ..LLAMA };
 
-/// The habits of the years before Llama: norms with a mean and a bias, an MLP without a gate.
+/// As families before Llama have it: norms with a mean and a bias, an MLP without a gate.
 const CLASSIC: Family =
     Family { norm: Norm::Layer, norm_bias: true, gated_mlp: false, mlp_bias: Always(true), ..LLAMA };
 
