@@ -202,7 +202,7 @@ class Session:
         return True
 
     def stepped(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An optimizer has made a step. The table of hooks is being gone through, and stays as it is."""
+        """An optimizer has made a step. The table of hooks is being iterated over, so it is left unchanged."""
         if not self.on or self.wanted is None:
             return
         try:

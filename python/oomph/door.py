@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_PATIENCE = 0.5
+_BEGIN_TIMEOUT = 0.5
 """Seconds in which the main thread may begin with a script."""
 
 _kept: list[Any] = []
@@ -109,5 +109,5 @@ def _schedule(script):
     except Exception:
         # An interpreter without ctypes: then in this thread.
         pass
-    if not begun.wait(_PATIENCE):
+    if not begun.wait(_BEGIN_TIMEOUT):
         call(None)

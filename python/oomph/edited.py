@@ -14,7 +14,7 @@ _texts: dict[str, bytes] = {}
 
 
 def text_of(path: str) -> bytes | None:
-    """The text that stands for a file, as bytes; None where the file is run as it is."""
+    """The text that replaces a file's, as bytes; None where the file runs unchanged."""
     return _texts.get(os.path.realpath(path)) if _texts else None
 
 
@@ -63,7 +63,7 @@ def _replace():
     def get_code(self, fullname):
         path = self.get_filename(fullname)
         text = text_of(path)
-        # The compiled file that lies beside the source is of the other text.
+        # The compiled file next to the source is of the other text.
         return plain_code(self, fullname) if text is None else mainscript.compiled(text, path, "exec", dont_inherit=True)
 
     def open_code(path):

@@ -59,7 +59,7 @@ class Guard:
         self.looks: dict[int, Signs] = {}
         """The signs of each card in use."""
         self.signs: list[str] = []
-        """What was told of them."""
+        """The warnings that were given, in order."""
         self.leaving = False
         """Whether the next checkpoint is the last thing that this process does."""
         self.left = False

@@ -106,7 +106,7 @@ class Meter:
     def _keep(self, device, stats):
         kept = self._kept.setdefault(device, {})
         for name, pools in stats.items():
-            # What is no statistic of pools is a plain number.
+            # Whatever is not a statistic of pools is a plain number.
             if isinstance(pools, dict) and "all" in pools:
                 known = kept.setdefault(name, {})
                 for pool, entry in pools.items():

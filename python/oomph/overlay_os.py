@@ -71,7 +71,7 @@ def place_for_writing(
     exclusive: object,
     nofollow: object = False,
 ) -> str | None:
-    """Decide where an open for writing goes: a real path, or None for the path as it is."""
+    """Decide where an open for writing goes: a real path, or None for the unchanged path."""
     key = ov.key(file, dir_fd, follow=not (exclusive or nofollow))
     if ov.places.allowed(key):
         return key if ov.dirty() and key != os.fspath(file) and dir_fd is None else None

@@ -26,7 +26,7 @@ def _forms(path):
 
 
 class Places:
-    """Tells by its key whether a path may be changed for real."""
+    """Decides by its key whether a path may be changed for real."""
 
     def __init__(self, run_folder: str, program_root: str | None, private: str) -> None:
         temporary = set()

@@ -87,7 +87,7 @@ class Record:
         self.oom: HookOom | None = None
         self.oom_at_step: int | None = None
         self.refusal: HookOom | None = None
-        """The newest refusal of the allocator's that no exception has told of."""
+        """The allocator's newest refusal that no exception has reported."""
         self.warnings: list[str] = []
         self.unknown_sizes: dict[tuple[str, tuple[str, int] | None], HookUnknownSize] = {}
         """Sizes that hang on values that were never computed, by operation and place."""
@@ -117,7 +117,7 @@ class Record:
         self.failure: HookFailure | None = None
         """The exception that ended the program: {"kind": its class, "message": its words}."""
         self.shortened: list[HookFollowedLoop] = []
-        """Loops of frameworks that were shortened, beside those of the user's."""
+        """Loops of frameworks that were shortened, in addition to the user's own."""
         self.left_out: list[HookUnreached] = []
         """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
         self.compiled: list[HookCompiled] = []
@@ -167,13 +167,13 @@ class Record:
                 known["high"], known["taken"] = most, taken
 
     def add_memory(self, peaks: Callable[[], Peaks]) -> None:
-        """Count the pools of a framework beside PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
+        """Count the pools of a framework other than PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
         self._memory.append(peaks)
 
     def all_peaks(self) -> Peaks:
         """The peaks of all frameworks of this process: {device: (reserved or None, allocated)}.
 
-        Pools of several frameworks lie beside each other, so they add up; what one does not tell is not known of the sum.
+        Pools of several frameworks are separate, so they add up; a figure that one does not report is unknown for the sum.
         """
         total: Peaks = {**self.refresh_peaks()}
         for peaks in self._memory:
@@ -228,7 +228,7 @@ class Record:
                 self.oom = before
 
     def refusal_was_raised(self) -> None:
-        """An exception has told of the last refusal."""
+        """An exception has reported the last refusal."""
         with self._lock:
             if self.refusal is not None:
                 facts, self.refusal = self.refusal, None

@@ -59,7 +59,7 @@ def _setting(variables):
 
 
 def _wandb(module):
-    """A mode given in code beats the environment, so `init` is told once more; `login` would ask for a key."""
+    """A mode given in code beats the environment, so `init` gets the mode again; `login` would ask for a key."""
     import functools
 
     init = module.init
@@ -123,7 +123,7 @@ def _finished(value):
 
 
 def _hub(module):
-    """Replace what changes the Hub by functions that say it went well; reading stays as it is."""
+    """Replace what changes the Hub by functions that report success; reading is unchanged."""
     import functools
 
     api = module.HfApi

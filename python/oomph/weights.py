@@ -84,7 +84,7 @@ def install(record: Record) -> None:
 
 
 def _watch(cls):
-    """Leave from_pretrained as it is, but say what was missing when it fails for a name that is nowhere to be had."""
+    """Leave from_pretrained unchanged, but say what was missing when it fails for a name that cannot be found."""
     original = cls.__dict__["from_pretrained"].__func__
 
     @functools.wraps(original)
@@ -218,7 +218,7 @@ def _weights_missing(error, name, kwargs):
 
 
 def _folder_lacks_weights(folder):
-    """Say whether a local folder has a config but no complete set of weights; a pointer of git-lfs is no weight."""
+    """Say whether a local folder has a config but no complete set of weights; a git-lfs pointer is not a weight."""
     names = os.listdir(folder)
     if "config.json" not in names:
         return False
@@ -383,7 +383,7 @@ def _prepare_quantized(model, quantization, own, dtype):
 
 
 def _copy_companions(name, kwargs, target):
-    """Put what lies beside the config into the new folder; the generation config is read from there."""
+    """Put what is next to the config into the new folder; the generation config is read from there."""
     source = None
     if os.path.isdir(name):
         source = os.path.join(name, kwargs.get("subfolder") or "")
@@ -448,7 +448,7 @@ def _for_diffusers(cls, name, args, kwargs):
 def _skeleton(torch, dtype, construct):
     """Build a model whose parameters are on the meta device and whose buffers are real.
 
-    Each parameter moves as it is registered, and the initializing functions do nothing, so that at any time at most one
+    Each parameter moves once registered, and the initializing functions do nothing, so that at any time at most one
     tensor exists, and its memory is never touched. The program's random numbers are not used up.
     """
     original = torch.nn.Module.register_parameter

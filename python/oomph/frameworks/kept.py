@@ -31,7 +31,7 @@ _CONTAINERS = (list, dict)
 def growing(trace: TracebackType | None, on_card: Callable[[Any], Iterable[tuple[int, int]]]) -> list[dict[str, Any]]:
     """The containers of the user's frames on the way to an error that hold arrays on a card and grow in the loop there.
 
-    `on_card` gives the arrays in a value: pairs of what tells each again, and its bytes.
+    `on_card` gives the arrays in a value: pairs of what identifies each, and its bytes.
     """
     found: list[dict[str, Any]] = []
     while trace is not None:

@@ -94,7 +94,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         growth = given("TF_FORCE_GPU_ALLOW_GROWTH")
         if "TensorFlow" in frameworks.set_here and growth == "true":
             self.record.warn(
-                "TensorFlow took memory as the program needed it (oomph set TF_FORCE_GPU_ALLOW_GROWTH=true); by itself "
+                "TensorFlow took memory as the program needed it (oomph set TF_FORCE_GPU_ALLOW_GROWTH=true); by default "
                 "it takes nearly all of a card at its start, whatever the program needs."
             )
         elif growth != "true":

@@ -139,7 +139,7 @@ class FrameworkWatcher:
         hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], device)
 
     def on_card(self, value: Any) -> Iterable[tuple[int, int]]:
-        """The arrays on a card in a value: pairs of what tells each again, and its bytes."""
+        """The arrays on a card in a value: pairs of what identifies each, and its bytes."""
         return ()
 
     def _note_kept(self, traces, device):

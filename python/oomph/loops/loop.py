@@ -260,7 +260,7 @@ class ForLoop(Loop):
     def _end(self):
         if not self._over:
             self._over = True
-            # Loading workers go with the iterator, as they do when a loop ends by itself.
+            # Loading workers go with the iterator, as they do when a loop runs to its end.
             self._source = self._iterable = self._distinct = self._skim = self._gathered = None
             if self.began:
                 self.course.end(self)

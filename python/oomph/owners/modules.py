@@ -221,7 +221,7 @@ class Modules:
         known = self._known_name(bare)
         prefix = ""
         if known is not None:
-            # A part of another root, called by itself.
+            # A part of another root, called on its own.
             prefix = known
         elif next(iter(bare.parameters()), None) is not None:
             if self._named_root:

@@ -110,7 +110,7 @@ class Program:
         if not hasattr(module, "_compile"):
             self._enough()
             return
-        # The second is the way of those who compile a model ahead as one graph, such as vLLM.
+        # The second is what those call who compile a model ahead as one graph, such as vLLM.
         for name in ("_compile", "fullgraph_capture"):
             original = getattr(module, name, None)
             if original is not None:

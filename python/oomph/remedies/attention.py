@@ -32,7 +32,7 @@ class Attention(Remedy):
         self._seen.add(id(model))
         model = unwrapped(model)
         if not is_a(model, "transformers.modeling_utils", "PreTrainedModel"):
-            self.refused("%s is no model of transformers, so its attention cannot be exchanged" % name_of(model))
+            self.refused("%s is not a transformers model, so its attention cannot be exchanged" % name_of(model))
             return
         now = model.config._attn_implementation
         wanted = "sdpa"

@@ -107,7 +107,7 @@ class Checkpointing(Argument):
         if not able:
             return False
         if checkpoints_itself(model):
-            self.already("%s checkpoints its blocks by itself" % name_of(model))
+            self.already("%s already checkpoints its blocks" % name_of(model))
             return True
         ask(model)
         layers = own_layers(model)

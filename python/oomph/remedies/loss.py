@@ -137,7 +137,7 @@ class ChunkedLoss(Argument):
         return ", as liger_kernel would, which is not installed" if self.fused else ""
 
     def _gave(self, model, result):
-        """The logits are not there; what stands in their place must not be taken for them."""
+        """The logits are not there; what replaces them must not be taken for them."""
         self._inside = None
         if id(unwrapped(model)) in self._heads and self.largest and getattr(result, "loss", None) is not None:
             if hasattr(result, "logits") and model.training and self.torch.is_grad_enabled():

@@ -22,7 +22,7 @@ def chosen_type(torch: Torch, name: str | None) -> Dtype:
         name = "bfloat16" if supported or not torch.cuda.is_available() else "float16"
     name = {"bf16": "bfloat16", "fp16": "float16"}.get(name, name)
     if name not in ("bfloat16", "float16"):
-        raise Refused("%s is no type of 16 bits" % name)
+        raise Refused("%s is not a 16-bit type" % name)
     return getattr(torch, name)
 
 

@@ -52,7 +52,7 @@ class Remedy:
         self.state, self.what = protocol.REMEDY_APPLIED, what
 
     def already(self, what: str) -> None:
-        """The program did it by itself; a change that was made elsewhere still counts."""
+        """The program already did it; a change that was made elsewhere still counts."""
         if self.state != protocol.REMEDY_APPLIED:
             self.state, self.what = protocol.REMEDY_ALREADY, what
 

@@ -20,7 +20,7 @@ _MAJOR, _MINOR = 75, 76
 
 
 class Cards:
-    """Stands in for two questions to torch while the server imports."""
+    """Answers two questions in torch's place while the server imports."""
 
     _count: Any
     _capability: Any
@@ -31,7 +31,7 @@ class Cards:
         self._count = self._capability = None
 
     def hide(self) -> None:
-        """Stand in from torch's import on."""
+        """Answer in torch's place from its import on."""
         if self._hidden:
             return
         self._hidden = True

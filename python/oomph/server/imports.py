@@ -170,7 +170,7 @@ def _setting(statement):
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         if isinstance(target, ast.Subscript) and _dotted(target.value) == "os.environ":
-            # Python 3.8 wraps what stands in the brackets.
+            # Python 3.8 wraps what is in the brackets.
             name, value = _text(getattr(target.slice, "value", None) if type(target.slice).__name__ == "Index" else
                                 target.slice), _text(statement.value)
             return (name, value, False) if name is not None and value is not None else None

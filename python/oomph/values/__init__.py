@@ -2,7 +2,7 @@
 
 Every operation runs on CUDA first, so that the real allocator makes its real decision; results that are small are then
 computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScaler and `generate()` behave.
-`install` is the way in; nothing happens before the program initialises CUDA.
+`install` is the entry point; nothing happens before the program initialises CUDA.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Session:
             try:
                 self.prepared = self._made()
             except Exception:
-                # It will fail just so when the program begins, and be told there.
+                # It fails in the same manner when the program begins, and is reported there.
                 self.prepared = None
 
     def _made(self):
@@ -181,7 +181,7 @@ class _Session:
     # -- torch -----------------------------------------------------------------------------------------------------
 
     def _hide_from_dynamo(self):
-        """Tells dynamo to leave our frames alone: they run inside compiled programs and are no part of them."""
+        """Make dynamo leave our frames alone: they run inside compiled programs and are not part of them."""
         try:
             skip = self.torch._C._dynamo.eval_frame.skip_code
         except AttributeError:

@@ -100,7 +100,7 @@ def joined(kernels: Kernels, tensors: Sequence[Tensor], dim: int = 0) -> Tensor 
 
 
 def _is_staging(kernels, out, source):
-    """Whether a large piece of host memory is laid out for the card in page-locked memory, as it is.
+    """Whether a large piece of host memory is copied unchanged into page-locked memory, on its route to the card.
 
     No large copy to the card moves anything, so what is not in memory need not be brought there for it.
     """

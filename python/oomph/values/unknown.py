@@ -92,7 +92,7 @@ def user_line() -> str | None:
 
 
 def _shown(file, line):
-    """A place as it is told: from the working directory where the file lies below it."""
+    """A place for people: relative to the working directory where the file is below it."""
     try:
         near = os.path.relpath(file)
         if not near.startswith(os.pardir):
@@ -173,7 +173,7 @@ class Warner:
             self._say("which expert gets which token was never computed; the same few get all of them",
                       "where sizes follow from it, this is the most")
         else:
-            self._say("which expert gets which token was never computed; each gets as many", "--routing worst tells the most")
+            self._say("which expert gets which token was never computed; each gets as many", "--routing worst shows the most")
 
     def _say(self, what, so, where=None):
         if getattr(self._hushed, "depth", 0):
