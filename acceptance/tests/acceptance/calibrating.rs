@@ -65,7 +65,7 @@ fn larger_context() -> Result<()> {
         ensure!(card["failure"].is_null(), "{card}");
         let mut twin = twin.clone();
         for outside in ["outside_bytes", "process_bytes"] {
-            twin[outside] = (twin[outside].as_u64().context("the virtual NVML tells no process")? + LARGER).into();
+            twin[outside] = (twin[outside].as_u64().context("the virtual NVML lists no process")? + LARGER).into();
         }
         ensure!(*card == twin, "the cards differ by more than the context: {card} and {twin}");
     }

@@ -110,7 +110,7 @@ fn messages(torch: Torch) -> Result<()> {
         }
         read += 1;
     }
-    ensure!(pooled >= 1, "no message told of private pools:\n{output}");
+    ensure!(pooled >= 1, "no message named private pools:\n{output}");
     ensure!(read >= 6, "only {read} forms of the message were read:\n{output}");
     Ok(())
 }

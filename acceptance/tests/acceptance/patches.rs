@@ -136,7 +136,10 @@ fn holds(program: &Program, python: Option<&str>) -> Result<()> {
     };
     let alone = started(by_itself, python, &words)?;
     let report = alone.report()?;
-    alone.ensure(report["verdict"] == "fits", format!("it does not fit by itself: {}", report["verdict"]))?;
+    alone.ensure(
+        report["verdict"] == "fits",
+        format!("the changed program does not fit on its own: {}", report["verdict"]),
+    )?;
     let peak =
         report["devices"].as_array().into_iter().flatten().filter_map(|card| card["peak"]["process_bytes"].as_u64());
     alone.ensure(peak.max() == fix["peak_bytes"].as_u64(), format!("another peak than {}", fix["peak_bytes"]))
