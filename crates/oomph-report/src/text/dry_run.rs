@@ -511,10 +511,10 @@ fn run(page: &mut Page, report: &DryRunReport) {
         steps => format!(" after {steps} optimizer steps"),
     };
     let why = match report.stopped {
-        Stopped::PeakStable => format!("stopped{steps}, the peak having settled,"),
+        Stopped::PeakStable => format!("stopped{steps}, peak stable,"),
         Stopped::Steps => format!("stopped{steps}, as asked,"),
-        Stopped::Exit => format!("ended by itself{steps}"),
-        Stopped::Timeout => format!("stopped{steps}, the time being up,"),
+        Stopped::Exit => format!("ended{steps}"),
+        Stopped::Timeout => format!("timed out{steps}"),
         Stopped::Oom => format!("died{steps}"),
         Stopped::Interrupted => format!("was interrupted{steps}"),
         Stopped::Listening => "started, and waited for requests when it was stopped,".to_owned(),

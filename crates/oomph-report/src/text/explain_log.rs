@@ -49,8 +49,7 @@ fn verdict(page: &mut Page, failure: &Failure) {
     } else {
         let doubt = if failure.certainty < SURE { "probably " } else { "" };
         let head = format!("{doubt}out of GPU memory:");
-        let cause =
-            failure.causes.first().map_or("the cause cannot be told from this log", |cause| cause.cause.title());
+        let cause = failure.causes.first().map_or("this log does not show the cause", |cause| cause.cause.title());
         page.paragraph(0, 2, &[(Ink::Bad, &head), (Ink::Strong, &format!(" {cause}"))]);
     }
     if failure.by_words {

@@ -225,7 +225,7 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     };
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(page.width() / 2);
     for row in rows {
-        let unclear = row.says.starts_with("cannot be told");
+        let unclear = row.says.starts_with("unclear:");
         let by_places = row.may_survive && row.says.starts_with("depends on");
         let (ink, fate) = match (row.survives, row.may_survive) {
             _ if unclear && !row.as_recorded => (Ink::Plain, "unclear  "),
@@ -246,7 +246,7 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
         let tail = format!("  {:>10}{between}{says}", size(row.peak_reserved_bytes));
         page.line(2, &[(Ink::Plain, &format!("{settings:<width$}  ")), (ink, fate), (Ink::Plain, &tail)]);
     }
-    if let Some(row) = device.what_if.iter().find(|row| row.says.starts_with("cannot be told")) {
+    if let Some(row) = device.what_if.iter().find(|row| row.says.starts_with("unclear:")) {
         page.paragraph(2, 4, &[(Ink::Plain, &clean(&row.says))]);
         return;
     }

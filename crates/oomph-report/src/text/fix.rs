@@ -52,10 +52,10 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
 fn verdict(page: &mut Page, report: &FixReport) {
     let base = &report.baseline;
     let card = super::card(&base.gpu, base.limit_bytes);
-    let of = base.limit_bytes.map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
+    let has = base.limit_bytes.map(|bytes| format!("; the card has {}", size(bytes))).unwrap_or_default();
     let needs = base.peak_bytes.map(|bytes| {
         let least = if base.peak_is_minimum { "at least " } else { "" };
-        format!("it needs {least}{}{of}", size(bytes))
+        format!("it needs {least}{}{has}", size(bytes))
     });
     match report.verdict {
         FixVerdict::FitsAlready => {
@@ -77,7 +77,7 @@ fn verdict(page: &mut Page, report: &FixReport) {
             };
             page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}{first}"))]);
             if let Some(needs) = needs {
-                page.paragraph(2, 4, &[(Ink::Plain, &format!("as it is, {needs}"))]);
+                page.paragraph(2, 4, &[(Ink::Plain, &format!("unmodified, {needs}"))]);
             }
         }
         FixVerdict::NothingFits => {
@@ -170,7 +170,7 @@ fn table(page: &mut Page, report: &FixReport) {
     };
     line(page, "", &head, Ink::Faint);
     if let Some(before) = before {
-        line(page, "", &["as it is".into(), before, String::new(), String::new()], Ink::Faint);
+        line(page, "", &["unmodified".into(), before, String::new(), String::new()], Ink::Faint);
     }
     for (place, row) in rows.iter().enumerate() {
         line(page, &(place + 1).to_string(), row, Ink::Plain);
@@ -248,7 +248,7 @@ fn floor(page: &mut Page, report: &FixReport) {
         page.paragraph(2, 4, &[(Ink::Strong, "least:"), (Ink::Plain, &text)]);
     }
     if let Some(card) = &floor.smallest_gpu {
-        let with = if floor.remedies.is_empty() { ", as it is" } else { ", with these changes" };
+        let with = if floor.remedies.is_empty() { ", unmodified" } else { ", with these changes" };
         page.paragraph(2, 4, &[(Ink::Strong, "smallest card:"), (Ink::Plain, &format!(" {card}{with}"))]);
     }
     if let (Some(cards), Some(bytes)) = (floor.cards_when_split, floor.bytes_per_card) {
@@ -283,7 +283,7 @@ fn attempts(page: &mut Page, report: &FixReport) {
         page.paragraph(2, 4, &[(Ink::Care, "needs more memory:"), (Ink::Plain, &format!(" {}", worse.join(", ")))]);
     }
     if !short.is_empty() {
-        page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough by itself: {}", short.join(", ")))]);
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough alone: {}", short.join(", ")))]);
     }
     if !idle.is_empty() {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("had no effect: {}", idle.join(", ")))]);

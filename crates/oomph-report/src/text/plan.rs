@@ -127,7 +127,7 @@ fn limits(page: &mut Page, report: &PlanReport) {
         page.gap();
     }
     if !none.is_empty() {
-        let words = format!("no {} makes it fit by itself", none.join(" and no "));
+        let words = format!("no {} alone makes it fit", none.join(" and no "));
         page.paragraph(0, 2, &[(Ink::Plain, &words)]);
     }
     if !known.is_empty() {
