@@ -151,7 +151,7 @@ impl Player<'_> {
                     Err(oom) if script.fatal == Some(index as u32) => return Err((Some(index), oom)),
                     Err(_) => replay.caught_ooms += 1,
                 },
-                Kind::Beside => self.spare(machine, step.size).map_err(|oom| (Some(index), oom))?,
+                Kind::Library => self.spare(machine, step.size).map_err(|oom| (Some(index), oom))?,
             }
         }
         Ok(())

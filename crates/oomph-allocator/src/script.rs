@@ -71,7 +71,7 @@ pub(crate) enum Kind {
     /// An allocation that failed when the trace was recorded.
     Attempt,
     /// A library takes memory of the driver and gives it back; see [`Script::take_beside`].
-    Beside,
+    Library,
 }
 
 impl Script {
@@ -120,7 +120,7 @@ impl Script {
             self.steps.push(step);
             self.events.push(event);
             while let Some((_, bytes)) = needs.next_if(|(place, _)| *place <= event as usize) {
-                self.steps.push(Step { size: *bytes, kind: Kind::Beside, ..step });
+                self.steps.push(Step { size: *bytes, kind: Kind::Library, ..step });
                 self.events.push(event);
             }
         }
@@ -129,7 +129,7 @@ impl Script {
     /// The most that libraries take outside the allocator at once, in bytes, as far as the script has it
     /// ([`Script::take_beside`]).
     pub fn most_beside(&self) -> u64 {
-        self.steps.iter().filter(|step| step.kind == Kind::Beside).map(|step| step.size).max().unwrap_or(0)
+        self.steps.iter().filter(|step| step.kind == Kind::Library).map(|step| step.size).max().unwrap_or(0)
     }
 
     /// What was allocated before the first event.

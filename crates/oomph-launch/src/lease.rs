@@ -62,12 +62,12 @@ pub(crate) fn claim<T>(
         Ok(lock) => lock,
         Err(error) => return unlocked(error),
     };
-    let mut told = false;
+    let mut announced = false;
     loop {
         match lock.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut announced, true) {
                     waiting();
                 }
                 lock.lock_shared()?;

@@ -58,13 +58,13 @@ fn found_in(folder: &Path) -> Option<Running> {
     // A folder without it is one of the files that a run keeps on disk.
     let config = folder.join(paths::HOOK_CONFIG);
     // Nor is one of a run of another version, whose reports could not be read.
-    let told: HookConfig = read(&config).ok()?;
+    let settings: HookConfig = read(&config).ok()?;
     let began = fs::metadata(&config).and_then(|metadata| metadata.modified()).ok()?;
     let ledger = folder.join(paths::LEDGER);
     Some(Running {
         folder: folder.to_owned(),
         launcher,
-        guard: told.guard,
+        guard: settings.guard,
         began,
         ledger: ledger.is_file().then_some(ledger),
     })

@@ -69,10 +69,10 @@ impl Runtime {
     /// `LD_LIBRARY_PATH` then must not be what others put there.
     pub(crate) fn stand_ins(&self, names: &[&str]) -> Result<PathBuf, LaunchError> {
         let name = format!("libraries-{}", short_hash(names));
-        let beside = self.folder.join(&name);
+        let links = self.folder.join(&name);
         let library = Path::new("..").join("lib").join(LIBRARY);
-        match link_all(&beside, &library, names) {
-            Ok(()) => Ok(beside),
+        match link_all(&links, &library, names) {
+            Ok(()) => Ok(links),
             // A shared cache may be filled and read-only.
             Err(_) => {
                 let apart = lasting_folder()?.join(format!("{name}-{}", short_hash(&[&self.folder.to_string_lossy()])));

@@ -77,8 +77,8 @@ pub struct Wheel {
 
 /// The wheels of NVIDIA's next to a Python's torch, by name.
 pub fn wheels(python: &PythonFacts) -> Vec<Wheel> {
-    let beside = python.torch.as_ref().map(|torch| &torch.folder).or(python.nvidia.as_ref());
-    let packages = beside.and_then(|folder| folder.parent());
+    let package = python.torch.as_ref().map(|torch| &torch.folder).or(python.nvidia.as_ref());
+    let packages = package.and_then(|folder| folder.parent());
     let names = packages.into_iter().flat_map(entries).filter_map(|path| wheel(path.file_name()?.to_str()?));
     let mut wheels: Vec<Wheel> = names.collect();
     wheels.sort();

@@ -26,7 +26,7 @@ impl<'a> Nearby<'a> {
 
     /// What another workload needs.
     pub(crate) fn estimate(&self, workload: &Workload) -> Estimate {
-        estimate::beside(self.subject, workload, self.card, Some(&self.runs))
+        estimate::estimate_near(self.subject, workload, self.card, Some(&self.runs))
     }
 }
 

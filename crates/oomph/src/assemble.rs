@@ -290,8 +290,8 @@ fn unexplained_refusal(run: &Observation) -> bool {
         if refused && process.devices.iter().all(|books| books.peak_bytes == 0) {
             return true;
         }
-        let told = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(tells_its_end);
-        refused && !told
+        let reported = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(tells_its_end);
+        refused && !reported
     })
 }
 

@@ -22,7 +22,7 @@ use crate::{built, elsewhere, embedded, output, whose};
 
 mod real;
 
-pub use real::{Beside, Ending, RealOutcome, RealRun, Recording};
+pub use real::{Ending, Meanwhile, RealOutcome, RealRun, Recording};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";

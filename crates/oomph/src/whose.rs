@@ -142,9 +142,9 @@ pub fn owners_at(device: &DeviceReport, run: &Observation, at: At) -> Option<Who
     }
     let mut rows: BTreeMap<Owner, OwnerRow> = BTreeMap::new();
     // What is outside the framework is better known from the books than from the recording.
-    let beside = |owner| matches!(owner, Owner::Free | Owner::Context | Owner::OtherProcesses);
+    let from_books = |owner| matches!(owner, Owner::Free | Owner::Context | Owner::OtherProcesses);
     let all = found.iter().flat_map(|explanation| &explanation.owners);
-    for row in all.filter(|row| row.bytes > 0 && !beside(row.owner)) {
+    for row in all.filter(|row| row.bytes > 0 && !from_books(row.owner)) {
         rows.entry(row.owner).and_modify(|sum| add(sum, row)).or_insert(*row);
     }
     let modelled =

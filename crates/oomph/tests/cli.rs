@@ -41,11 +41,11 @@ fn watching_a_machine_without_a_gpu_says_what_to_do() -> std::io::Result<()> {
             // There is a card after all.
             continue;
         }
-        let told = String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines.len(), 2, "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(lines.len(), 2, "{stderr}");
         assert_eq!(lines[0], "error: this machine has no NVIDIA GPU to watch, and no rehearsal is running");
-        assert!(lines[1].starts_with("hint: rehearse a run on a virtual one"), "{told}");
+        assert!(lines[1].starts_with("hint: rehearse a run on a virtual one"), "{stderr}");
         assert!(output.stdout.is_empty());
     }
     Ok(())

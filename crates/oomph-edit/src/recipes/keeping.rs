@@ -37,7 +37,7 @@ pub fn detach(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if draft.is_empty() {
         return cannot("no line was found that keeps tensors with their graphs");
     }
-    beside(draft, &graphs);
+    neighbours(draft, &graphs);
     Ok(())
 }
 
@@ -404,7 +404,7 @@ fn carried(draft: &mut Draft<'_>, at: At<'_>, name: &str, several: bool, round: 
 }
 
 /// What a run saw being kept on the card in the same classes and functions as graphs goes to host memory with those.
-fn beside<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>) {
+fn neighbours<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>) {
     let program = draft.program;
     let place = |kept: &KeptAt| {
         let (_, source) = program.file(&kept.file)?;

@@ -242,7 +242,7 @@ impl Server {
         let _watchdog = Watchdog::over(&self.mark);
         let tail = (run.output == Output::Capture).then(|| run.folder.path().join(TAIL_FILE));
         let (script, module) = target(run.program);
-        let folder = run.folder.path().to_str().ok_or_else(|| unusable("the run folder's name is no text"))?;
+        let folder = run.folder.path().to_str().ok_or_else(|| unusable("the run folder's name is not valid UTF-8"))?;
         let mut environment: BTreeMap<&str, &str> =
             run.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         environment.insert(oomph_protocol::paths::RUN_VARIABLE, folder);

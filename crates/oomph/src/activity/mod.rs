@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn churn_and_what_is_never_freed_are_named_with_their_place() {
-        let told = tell(&[run(1000, 990, 512)], false).unwrap();
-        assert_eq!(told.allocations.sites[0].place, "step in prog");
-        assert!(told.remarks[0].contains("never freed"), "{:?}", told.remarks);
-        assert!(told.remarks[1].starts_with("990 of 1000 allocations"), "{:?}", told.remarks);
-        assert!(told.remarks[1].contains("step in prog"), "{:?}", told.remarks);
+        let activity = tell(&[run(1000, 990, 512)], false).unwrap();
+        assert_eq!(activity.allocations.sites[0].place, "step in prog");
+        assert!(activity.remarks[0].contains("never freed"), "{:?}", activity.remarks);
+        assert!(activity.remarks[1].starts_with("990 of 1000 allocations"), "{:?}", activity.remarks);
+        assert!(activity.remarks[1].contains("step in prog"), "{:?}", activity.remarks);
     }
 
     #[test]

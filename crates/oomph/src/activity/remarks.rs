@@ -233,12 +233,12 @@ mod tests {
             ..Default::default()
         };
         let pooled = Allocations { sites: vec![site("b.rs:2", 3 << 20, 3 << 20)], ..direct.clone() };
-        let told = never_freed(&direct, &pooled, &|_| false).unwrap();
-        assert_eq!(told, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
+        let remark = never_freed(&direct, &pooled, &|_| false).unwrap();
+        assert_eq!(remark, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
         // What a library's pool keeps is left out.
         let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
-        let told = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
-        assert_eq!(told, None);
+        let remark = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
+        assert_eq!(remark, None);
     }
 
     #[test]

@@ -332,9 +332,9 @@ impl Met<'_> {
         process.notes.extend(explanation.notes);
         if let Some(to) = &self.visit.snapshot {
             copy(&file, to)?;
-            let beside = names_beside(&file);
-            if beside.is_file() {
-                copy(&beside, &names_beside(to))?;
+            let names = names_beside(&file);
+            if names.is_file() {
+                copy(&names, &names_beside(to))?;
             }
             process.snapshot = Some(to.display().to_string());
         }

@@ -151,7 +151,7 @@ impl Bench {
             recording: Recording::Off,
             guard: &Guard::default(),
             keep: None,
-            beside: None,
+            meanwhile: None,
         })?;
         if outcome.exit_status != 0 {
             return Ok(None);

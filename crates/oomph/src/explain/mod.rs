@@ -78,8 +78,8 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
 /// # Errors
 /// When it cannot be read.
 pub fn names_of(args: &ReadingArgs, recording: &Path) -> Result<Option<Names>> {
-    let beside = names_beside(recording);
-    let path = args.names.clone().or_else(|| beside.is_file().then_some(beside));
+    let companion = names_beside(recording);
+    let path = args.names.clone().or_else(|| companion.is_file().then_some(companion));
     path.as_deref().map(names).transpose()
 }
 

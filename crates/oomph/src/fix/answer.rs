@@ -277,10 +277,11 @@ impl<'a> Parts<'_, 'a> {
             }
         }
         let evidence = fix.mix.doses.iter().filter_map(|dose| {
-            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == RemedyState::Applied)?;
-            Some(match &told.evidence {
-                Some(evidence) => format!("{}: {}; {evidence}", told.id, told.what),
-                None => format!("{}: {}", told.id, told.what),
+            let applied =
+                seen.iter().find(|applied| applied.id == dose.remedy.id && applied.state == RemedyState::Applied)?;
+            Some(match &applied.evidence {
+                Some(evidence) => format!("{}: {}; {evidence}", applied.id, applied.what),
+                None => format!("{}: {}", applied.id, applied.what),
             })
         });
         let dearest = fix.mix.doses.iter().max_by_key(|dose| dose.remedy.time.class);
@@ -325,7 +326,7 @@ impl<'a> Parts<'_, 'a> {
                 Sameness::ChangesTheResult => ResultChange::Changed,
             },
             time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
-            slowdown: price.as_ref().ok().copied().map(price::told),
+            slowdown: price.as_ref().ok().copied().map(price::time_ratio),
             slowdown_unknown: price.err(),
             quality_cost: (!quality.is_empty()).then(|| quality.join("; ")),
             evidence: evidence.collect(),

@@ -103,7 +103,7 @@ pub fn run(
             recording: Recording::Off,
             guard: &Guard::default(),
             keep: None,
-            beside: None,
+            meanwhile: None,
         };
         let outcome = context.perform_for_real(&run)?;
         return Ok(match outcome.interrupted {
@@ -194,28 +194,28 @@ fn write_config(said: Option<&Said>, format: Format, number: usize, path: &Path)
 fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Path) -> Result<String> {
     let mut names = BTreeMap::new();
     for (name, text) in said.iter().flat_map(|said| &said.files) {
-        let beside = beside(path, name);
-        create(&beside, text)?;
-        names.insert(name.clone(), beside.to_string_lossy().into_owned());
+        let copy = copy_path(path, name);
+        create(&copy, text)?;
+        names.insert(name.clone(), copy.to_string_lossy().into_owned());
     }
     if let Some(patch) = &row.patch {
-        let beside = path.with_extension("patch");
-        create(&beside, patch)?;
-        names.insert(String::new(), beside.to_string_lossy().into_owned());
+        let patch_path = path.with_extension("patch");
+        create(&patch_path, patch)?;
+        names.insert(String::new(), patch_path.to_string_lossy().into_owned());
     }
     create(path, &script(row, said, command, &names))?;
     executable(path);
     let files: String = names.values().map(|name| format!(" and {name}")).collect();
-    let told = format!("oomph: wrote {}{files}", path.display());
+    let message = format!("oomph: wrote {}{files}", path.display());
     Ok(if said.is_some() || row.patch.is_some() {
-        told
+        message
     } else {
-        format!("{told}; the change to the program is in it as a comment")
+        format!("{message}; the change to the program is in it as a comment")
     })
 }
 
 /// The name of a configuration file next to a script: that of both.
-fn beside(script: &Path, config: &str) -> PathBuf {
+fn copy_path(script: &Path, config: &str) -> PathBuf {
     let stem = script.file_stem().unwrap_or_default().to_string_lossy();
     let config = Path::new(config).file_name().unwrap_or_default().to_string_lossy();
     script.with_file_name(format!("{stem}.{config}"))
@@ -317,9 +317,9 @@ mod tests {
             environment: vec![("A".into(), "1 2".into())],
             files: BTreeMap::from([("configs/my run.yml".to_owned(), "micro_batch_size: 4\n".to_owned())]),
         };
-        let told = write_script(&row("config", "micro_batch_size: 4"), Some(&said), &[], &script).unwrap();
+        let message = write_script(&row("config", "micro_batch_size: 4"), Some(&said), &[], &script).unwrap();
         let copy = folder.path().join("fixed.my run.yml");
-        assert_eq!(told, format!("oomph: wrote {} and {}", script.display(), copy.display()));
+        assert_eq!(message, format!("oomph: wrote {} and {}", script.display(), copy.display()));
         assert_eq!(fs::read_to_string(&copy).unwrap(), "micro_batch_size: 4\n");
         let text = fs::read_to_string(&script).unwrap();
         let last = format!("exec env A='1 2' axolotl train '{}' \"$@\"\n", copy.display());

@@ -450,16 +450,16 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
     let ended_early = matches!(report.verdict, Verdict::Oom | Verdict::Recovered | Verdict::Failed);
     let mut refused = Vec::new();
     for wanted in &changes.remedies {
-        let told: Vec<&AppliedRemedy> = seen.iter().filter(|remedy| remedy.id == wanted.id).collect();
-        if told.iter().any(|remedy| remedy.state == RemedyState::Applied) {
+        let reported: Vec<&AppliedRemedy> = seen.iter().filter(|remedy| remedy.id == wanted.id).collect();
+        if reported.iter().any(|remedy| remedy.state == RemedyState::Applied) {
             continue;
         }
         // Who died may not have come to the place where it would have been applied.
-        let unused = told.iter().all(|remedy| remedy.state == RemedyState::Unused);
+        let unused = reported.iter().all(|remedy| remedy.state == RemedyState::Unused);
         if ended_early && unused {
             continue;
         }
-        let why = match told.first() {
+        let why = match reported.first() {
             Some(remedy) if remedy.state == RemedyState::Already => format!("it is so already: {}", remedy.what),
             Some(remedy) => remedy.what.clone(),
             None => "nothing was seen of it".to_owned(),

@@ -59,7 +59,7 @@ impl Priced<'_> {
 }
 
 /// The price for the report.
-pub fn told(price: Slowdown) -> TimeRatio {
+pub fn time_ratio(price: Slowdown) -> TimeRatio {
     TimeRatio { low: rounded(price.low), high: rounded(price.high) }
 }
 

@@ -304,9 +304,9 @@ fn vllm(
     let budget = (gpu.capacity_bytes as f64 * share) as u64;
     let plan = planned(context);
     let of = |plan: &Estimate, owner: Planned| plan.owners.get(owner as usize).copied().unwrap_or(0);
-    let beside = [Planned::Weights, Planned::Activations, Planned::Workspaces, Planned::Context];
-    let beside: u64 = beside.into_iter().map(|owner| of(&plan, owner)).sum();
-    let left = budget.saturating_sub(beside);
+    let outside_cache = [Planned::Weights, Planned::Activations, Planned::Workspaces, Planned::Context];
+    let outside_cache: u64 = outside_cache.into_iter().map(|owner| of(&plan, owner)).sum();
+    let left = budget.saturating_sub(outside_cache);
     let owners = [
         (OwnerGroup::Parameters, of(&plan, Planned::Weights)),
         (OwnerGroup::KvCache, of(&plan, Planned::KvCache).max(left)),

@@ -29,7 +29,7 @@ use crate::fix::{self, list};
 use crate::output;
 use crate::program::{self, Program};
 use crate::progress::Progress;
-use crate::run_context::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, RunContext};
+use crate::run_context::{Ended, Ending, Meanwhile, RealOutcome, RealRun, Recording, RunContext};
 use crate::trial::{Changes, Runner, Stop};
 
 use act::Found;
@@ -196,7 +196,7 @@ impl Guarded<'_> {
             }
             let own = ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX));
             let Some(death) = &attempt.death else { return Ok(own) };
-            output::say(&format!("oomph: {}", attempt::told(death)));
+            output::say(&format!("oomph: {}", attempt::described(death)));
             self.died.push(configuration.clone());
             let (decision, seconds) = remedy::timed(|| {
                 if number >= self.attempts {
@@ -304,7 +304,7 @@ impl Guarded<'_> {
             recording: self.recording,
             guard: &guard,
             keep: Some(&recording),
-            beside: acts.then_some(&look as Beside<'_>),
+            meanwhile: acts.then_some(&look as Meanwhile<'_>),
         })?;
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let attempt = Attempt::of(&outcome, &recording, from.as_ref());

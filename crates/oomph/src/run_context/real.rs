@@ -49,11 +49,11 @@ pub struct RealRun<'a> {
     /// Where the recordings are copied to, if it dies.
     pub keep: Option<&'a Path>,
     /// What is done at the same time in a thread of its own.
-    pub beside: Option<Beside<'a>>,
+    pub meanwhile: Option<Meanwhile<'a>>,
 }
 
 /// Work that goes on while a program runs, with the run's folder. The run is over when both have ended.
-pub type Beside<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
+pub type Meanwhile<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
 
 /// Whether a running program has ended, for the work done at the same time.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl RunContext {
     /// # Errors
     /// When the run cannot be set up.
     pub fn perform_for_real(&self, run: &RealRun<'_>) -> Result<RealOutcome> {
-        let RealRun { changes, output, stand_in, recording, guard, keep, beside } = *run;
+        let RealRun { changes, output, stand_in, recording, guard, keep, meanwhile } = *run;
         let folder = RunFolder::create(&HookConfig {
             schema: Default::default(),
             stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
@@ -129,8 +129,8 @@ impl RunContext {
         }
         let ending = Ending::default();
         let outcome = std::thread::scope(|scope| {
-            if let Some(beside) = beside {
-                scope.spawn(|| beside(&folder, &ending));
+            if let Some(meanwhile) = meanwhile {
+                scope.spawn(|| meanwhile(&folder, &ending));
             }
             let outcome = launch.run();
             ending.has_ended.store(true, Ordering::Relaxed);

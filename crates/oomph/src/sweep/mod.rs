@@ -240,8 +240,8 @@ impl Sweep {
         if output.status.success() {
             return Ok(());
         }
-        let told = String::from_utf8_lossy(&output.stderr);
-        let line = told.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it said nothing");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it said nothing");
         Err(anyhow::anyhow!("cell {} was not run ({}): {}", cell.index, output.status, clean(line)))
     }
 
@@ -322,7 +322,7 @@ fn answer(report: &SweepReport, args: &SweepArgs) -> Result<()> {
         let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
         Ok(clean_json(&text).into_owned() + "\n")
     };
-    let told = match args.format {
+    let printed = match args.format {
         SweepFormat::Text => output::data(&render_sweep(report, args.by.as_deref(), output::style())),
         SweepFormat::Json => document().and_then(|document| output::data(&document)),
         SweepFormat::Csv => output::data(&report.csv()),
@@ -342,7 +342,7 @@ fn answer(report: &SweepReport, args: &SweepArgs) -> Result<()> {
     let by = args.by.as_deref();
     let title = format!("oomph sweep: {}", report.file);
     let shown = html::answered(&args.page, title, || html::sweep(report, by));
-    told.and(saved).and(drawn).and(shown)
+    printed.and(saved).and(drawn).and(shown)
 }
 
 #[cfg(test)]

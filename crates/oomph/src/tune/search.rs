@@ -118,8 +118,8 @@ fn between(
     let mut chosen = vec![guess];
     if jobs > 1 {
         // The other side of the boundary, if the guess is right; else it narrows the interval all the same.
-        let beside = [guess + 1, guess - 1].into_iter().find(|index| (best + 1..end).contains(index));
-        chosen.extend(beside);
+        let neighbour = [guess + 1, guess - 1].into_iter().find(|index| (best + 1..end).contains(index));
+        chosen.extend(neighbour);
     }
     chosen
 }

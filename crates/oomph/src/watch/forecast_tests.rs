@@ -71,10 +71,10 @@ fn ten_leaks_are_dated_within_five_percent() {
         let wobble = |step: f64| Noise(step.to_bits() ^ 77).next() * noise;
         let (series, died) = series(|step| first + leak * step + wobble(step), |_| 600.0, room, every, until);
         let outlook = series.outlook();
-        let (told, died) = (outlook.full_at_step, died.expect("a leak fills the card"));
+        let (foretold, died) = (outlook.full_at_step, died.expect("a leak fills the card"));
         assert_eq!(outlook.trend, Trend::Leak, "{number}: {outlook:?}");
-        let told = told.unwrap_or_else(|| panic!("{number}: {outlook:?}"));
-        assert!(float(told.abs_diff(died)) <= 0.05 * float(died), "{number}: told {told}, died {died}");
+        let foretold = foretold.unwrap_or_else(|| panic!("{number}: {outlook:?}"));
+        assert!(float(foretold.abs_diff(died)) <= 0.05 * float(died), "{number}: foretold {foretold}, died {died}");
     }
 }
 
@@ -212,8 +212,8 @@ proptest! {
         let until = 100;
         let room = first + above + leak * (float(until) + left);
         let (seen, died) = series(|step| first + leak * step, |_| above, room, 1, until);
-        let told = seen.outlook().full_at_step;
-        prop_assert!(told.is_some_and(|told| told.abs_diff(died.unwrap()) <= 2), "{told:?} {died:?}");
+        let foretold = seen.outlook().full_at_step;
+        prop_assert!(foretold.is_some_and(|foretold| foretold.abs_diff(died.unwrap()) <= 2), "{foretold:?} {died:?}");
     }
 
     #[test]

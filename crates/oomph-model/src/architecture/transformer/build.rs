@@ -70,7 +70,7 @@ fn place(model: &Transformer, parameters: &mut [Parameter]) {
         }
         _ => return,
     };
-    let beside = [
+    let outside_text = [
         "model.vision_tower.",
         "model.visual.",
         "model.multi_modal_projector.",
@@ -79,7 +79,7 @@ fn place(model: &Transformer, parameters: &mut [Parameter]) {
         "lm_head.",
     ];
     for parameter in parameters {
-        let moved = |name: &str| model.vision.is_some() && beside.iter().any(|beside| name.starts_with(beside));
+        let moved = |name: &str| model.vision.is_some() && outside_text.iter().any(|prefix| name.starts_with(prefix));
         // Only where the whole model moves does its head move too.
         let stays = moved(&parameter.name) && !(from.is_empty() && parameter.name.starts_with("lm_head."));
         if !stays && let Some(rest) = parameter.name.strip_prefix(from) {

@@ -199,9 +199,9 @@ impl Attention {
                     None => None,
                 };
                 let own = biases.filter(|_| encoded.is_none());
-                let beside = own.and_then(|biases| biases.mask(tape, bias.unwrap_or(1), own_mask || pass.causal));
+                let joint_mask = own.and_then(|biases| biases.mask(tape, bias.unwrap_or(1), own_mask || pass.causal));
                 let attended = tape.sdpa(&query, &key, &value, heads, bias);
-                drop(beside);
+                drop(joint_mask);
                 // Joined queries lie head by head, and so does the output, which is then put in order of tokens.
                 let by_head = shape.family == "phi3"
                     || matches!(shape.positions, Positions::Rotary(width) if width < shape.head_dim && shape.latent.is_none());
