@@ -141,7 +141,7 @@ fn a_dump_of_tensorflow_becomes_a_heap() {
          allocator GPU_0_bfc\n",
     );
     let Report { failures, .. } = log::explain_text(&text);
-    assert_eq!(failures.len(), 1, "one crash, however often it is told");
+    assert_eq!(failures.len(), 1, "one crash, however often it is reported");
     let failure = &failures[0];
     let heap = failure.derived.heap.as_ref().expect("the heap");
     assert_eq!((heap.in_use_chunks, heap.free_chunks, heap.largest_free_bytes), (500, 500, 2_097_152));
@@ -282,7 +282,7 @@ fn words_that_two_lines_share_are_found() {
     assert!(failure.is_gpu_oom);
     assert_eq!((failure.framework.as_deref(), failure.line), (Some("vllm"), 1));
     assert_eq!(failure.facts.requested_bytes, Some((12.39 * f64::from(1 << 30)) as u64));
-    assert!(first("trainer-1  | CUDA driver error: out of memory\n").is_gpu_oom, "the service's name is no pipe");
+    assert!(first("trainer-1  | CUDA driver error: out of memory\n").is_gpu_oom, "the service's name is not a pipe");
 }
 
 #[test]

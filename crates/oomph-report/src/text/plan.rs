@@ -1,4 +1,4 @@
-//! A plan as a screen of text.
+//! Shows a plan on one screen.
 
 use oomph_gpu::size::format as size;
 
@@ -32,7 +32,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
         owners(&mut page, device, report.phase.name());
     }
     if report.host_bytes > 0 {
-        page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of the computer's memory", size(report.host_bytes)))]);
+        page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of host memory", size(report.host_bytes)))]);
     }
     verified(&mut page, report);
     limits(&mut page, report);
