@@ -1,4 +1,4 @@
-"""What `oomph attach` does inside a program: look, record some steps, keep watch for an out-of-memory error, stop.
+"""Carries out `oomph attach` inside a program: look, record some steps, wait for an out-of-memory error, stop.
 
 Only the standard library and a torch that the program has imported are used. Nothing is imported for the program,
 nothing is allocated on a card, and nothing stays behind but what was asked for: while a recording goes on or a watch is

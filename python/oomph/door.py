@@ -1,4 +1,4 @@
-"""The door of a guarded run: a Unix socket at which `oomph attach` hands in a script, without any permission to trace.
+"""The door of a guarded run: a Unix socket that takes a script from `oomph attach`, without any permission to trace.
 
 It lies in the run folder with mode 0600, and the kernel says who is at the other end: only this user and root are let
 in. One thread waits at it; the script runs in the main thread, or in this one where the main thread does not get to it.

@@ -1,4 +1,4 @@
-"""Files of the program that are run with another text: a trial of a change to the user's code, whose files stay as they are.
+"""Runs files of the program with another text, to try a change to the user's code without touching its files.
 
 `edited` of hook.json maps absolute paths to texts. Scripts, modules, what is run by `runpy`, tracebacks and
 `inspect.getsource` all see the text; everything else about the file, its name and its place, is as ever.

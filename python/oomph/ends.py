@@ -1,4 +1,4 @@
-"""How a process ends: exceptions that end it, exits it asks for, and the stop when its peak has been seen."""
+"""Follows how a process ends: exceptions that end it, exits it asks for, and the stop when its peak has been seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that counts (`oomph run`): what checkpoints the program's trainer finished, how far it is, and where it resumes.
+"""Follows a guarded run (`oomph run`): which checkpoints its trainer finished, how far it is, and where it resumes.
 
 Nothing of the program is changed but what `hook.json` asks for: a checkpoint to resume from, and a limit on what PyTorch
 takes of each card. A checkpoint is named once the trainer's own call that writes it has returned, so a folder that a

@@ -1,4 +1,4 @@
-"""Entry of the hook: read what the launcher wants and attach to modules as they are imported.
+"""Entry of the hook: reads the launcher's settings, and attaches to modules as they are imported.
 
 Nothing here imports torch or any other library. Work is hung on module names with `on_import` and happens when the
 program itself imports them, so a process that never uses torch pays for one small JSON file and nothing else.

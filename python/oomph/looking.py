@@ -1,4 +1,4 @@
-"""Looking at the program's objects and variables without changing what it does.
+"""Looks at the program's objects and variables without changing what it does.
 
 Attributes may be code of the program's own that raises whatever it likes, and a look at variables must not keep what they
 stand for alive.

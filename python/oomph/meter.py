@@ -1,4 +1,4 @@
-"""Peaks of PyTorch's allocator within intervals of our own, without changing what the program sees of them.
+"""Measures peaks of PyTorch's allocator within oomph's own intervals, without changing what the program sees of them.
 
 PyTorch keeps one peak since the last reset. To know the peak of an interval the counter is reset at the interval's
 ends, and whoever asks through torch is given the larger of the present peak and those before our own resets.

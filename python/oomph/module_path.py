@@ -1,4 +1,4 @@
-"""Which module of which model a stack is in, by the name that the model gives it: `model.layers.17.mlp`.
+"""Finds which module of which model a stack is in, by the name that the model gives it: `model.layers.17.mlp`.
 
 Only frames of PyTorch's own `Module.__call__` are read.
 """

@@ -1,4 +1,4 @@
-"""Notebooks: which cell a line is in, and how a run is stopped.
+"""Finds which cell of a notebook a line is in, and stops a run there.
 
 When a run is stopped, the kernel stays, and what is left of the cells is passed over.
 

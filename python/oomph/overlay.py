@@ -1,4 +1,4 @@
-"""A dry run leaves nothing behind: writes go to the run's scratch folder, and reads see them there.
+"""Keeps a dry run from leaving anything behind: writes go to the run's scratch folder, and reads see them there.
 
 This is the state of a union of two trees. The *lower* tree is the real file system and is never changed outside the
 allowed places. The *upper* tree lies under $OOMPH_RUN/scratch at the same absolute paths and holds what the run wrote.

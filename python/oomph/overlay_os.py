@@ -1,4 +1,4 @@
-"""The overlay under Python's file functions: wrappers around open and the functions of os.
+"""Puts the overlay under Python's file functions: wrappers around open and the functions of os.
 
 Each wrapper takes the original's arguments. As long as nothing was redirected in the whole run, a read costs one
 comparison of eight bytes. Errors carry the path that the program gave, never one of the scratch folder.

@@ -1,4 +1,4 @@
-"""The phases of a program and the peak of each: loading, forward, backward, optimizer, evaluation, and others.
+"""Follows the phases of a program and the peak of each: loading, forward, backward, optimizer, evaluation, and others.
 
 Time is cut into intervals. An interval gets its name from the event that ends it: what ends with the begin of a backward
 pass was a forward pass. Inside an evaluation, a generation or a saving the name is that of the whole.

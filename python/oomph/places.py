@@ -1,4 +1,4 @@
-"""Which places a dry run may write to: temporary files and caches, but nothing the user would miss."""
+"""Decides which places a dry run may write to: temporary files and caches, but nothing the user would miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeping torch's compiler from compiling us: what runs between compiled frames of the program is not the program."""
+"""Keeps torch's compiler from compiling oomph: what runs between compiled frames of the program is not the program."""
 
 from __future__ import annotations
 

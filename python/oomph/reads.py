@@ -1,4 +1,4 @@
-"""Which files below the program's folder the program reads: what its answer depends on.
+"""Records which files below the program's folder the program reads: what its answer depends on.
 
 `oomph sweep` keeps answers, and one is known only as long as these files have not changed. Python's own opens are seen
 (an audit event), and modules are taken from `sys.modules`. What a compiled library opens directly is not seen.

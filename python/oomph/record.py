@@ -1,4 +1,4 @@
-"""What the hook saw in this process, and its writing to $OOMPH_RUN/hook/PID.json.
+"""Collects what the hook saw in this process, and writes it to $OOMPH_RUN/hook/PID.json.
 
 The file is replaced as a whole each time, so whoever reads it sees one consistent state, however the process dies.
 """

@@ -1,4 +1,4 @@
-"""Libraries that write or read files without Python's `open`, brought under the overlay.
+"""Brings libraries that write or read files without Python's `open` under the overlay.
 
 Two jobs: paths are translated before compiled code sees them, and the payload of large checkpoints is left out
 (`sparsezip`, and the same for safetensors), so that a dry run of a 70 B model does not write 140 GB of zeros.

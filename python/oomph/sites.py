@@ -1,4 +1,5 @@
-"""Reading stacks: which line of the user's and of the library, which module, which phase, is this an out-of-memory error.
+"""Reads stacks: which line of the user's and of the library, which module, which phase, whether it is an out-of-memory
+error.
 
 Everything works on frames and code objects alone and imports nothing of torch, so it can be used inside the
 allocator's observer and tested on stacks that were made by hand.

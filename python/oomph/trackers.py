@@ -1,4 +1,4 @@
-"""Uploads and experiment trackers are off in a dry run: its numbers are meaningless and belong in nobody's history.
+"""Turns off uploads and experiment trackers in a dry run: its numbers are meaningless and belong in nobody's history.
 
 Nothing is imported here. Environment variables are set right before the library that reads them is imported, and
 functions are replaced right after; a program that does not use a tracker sees nothing of this.

@@ -1,4 +1,4 @@
-"""Large weights that are drawn at random on the host are left at zero, with the generator where it would be.
+"""Leaves large weights that are drawn at random on the host at zero, with the generator where it would be.
 
 No large copy between host and card moves anything on the virtual GPU, so such weights reach it as zeros in any case.
 Drawing them takes most of the start of a model that is built from its config, for the numbers and even more for the

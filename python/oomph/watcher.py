@@ -1,4 +1,4 @@
-"""Watching PyTorch: true peaks, optimizer steps, the end of a run that has shown its peak.
+"""Watches PyTorch: true peaks, optimizer steps, the end of a run that has shown its peak.
 
 Nothing here initialises CUDA. What needs an initialised device waits in torch's own queue of lazy calls, which torch
 empties when the program first uses a GPU.

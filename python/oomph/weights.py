@@ -1,4 +1,4 @@
-"""`--random-weights`: a model whose weights are not on disk is built from its config by `from_pretrained` itself.
+"""`--random-weights`: builds a model whose weights are not on disk from its config, by `from_pretrained` itself.
 
 The missing checkpoint is made, not the model: a folder in the run's scratch with the config and safetensors files
 that have the right names, types and shapes, but holes where the numbers would be. The library's own `from_pretrained`

@@ -1,4 +1,4 @@
-"""What an optimizer step computes and moves: the virtual GPU counts it, and this cuts the count at each step.
+"""Measures what an optimizer step computes and moves: the virtual GPU counts it, and this cuts the count at each step.
 
 The price of a remedy is the time of a step with it by the time of one without it, so that one step has to be like the others:
 of those that were made, the one in the middle by what it computes is reported. The first is left out, because it holds what came

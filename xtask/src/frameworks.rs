@@ -1,4 +1,4 @@
-//! The page of frameworks, made of recorded readings.
+//! Writes the page of frameworks from recorded readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

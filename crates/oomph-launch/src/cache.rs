@@ -1,4 +1,4 @@
-//! Where environments and runtime files are kept between runs.
+//! Locates the cache, which keeps environments and runtime files between runs.
 
 use std::ffi::OsString;
 use std::fs;

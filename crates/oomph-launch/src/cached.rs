@@ -1,4 +1,4 @@
-//! What is in the cache, for people who want to see it or to have the room: environments, virtual GPUs, compiled kernels.
+//! Lists and removes what is in the cache: environments, virtual GPUs, compiled kernels.
 //!
 //! An environment has a lock of its own (`lease`). What all runs share, the unpacked virtual GPUs and the compiled kernels,
 //! has one lock together: each run holds it ([`CacheDir::hold`]), and whoever removes takes it alone. A program may outlive

@@ -1,4 +1,4 @@
-//! A process of oomph's own that works next to a running program: it is not part of the program's run, whose clean-up
+//! Starts a process of oomph's own next to a running program. It is not part of the program's run, whose clean-up
 //! leaves it alone.
 
 use std::io::{self, Read};

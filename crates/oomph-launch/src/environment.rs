@@ -1,4 +1,4 @@
-//! Python environments for `--with`: made once for a list of requirements, kept in the cache, reused at once.
+//! Makes Python environments for `--with`: once for a list of requirements, kept in the cache, then reused at once.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! The memory of the host that programs run on.
+//! Reads the memory of the host that programs run on.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a program will run with, found out without running it: which Python, which torch, which CUDA runtime.
+//! Finds out what a program will run with, without running it: which Python, which torch, which CUDA runtime.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! uv, or pip where there is no uv: making a virtual environment and installing into it.
+//! Makes a virtual environment and installs into it, with uv, or with pip where there is no uv.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

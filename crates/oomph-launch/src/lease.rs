@@ -1,4 +1,4 @@
-//! Who uses an environment of the cache, and the removal of those that nobody has used for a month.
+//! Tracks who uses an environment of the cache, and removes those that nobody has used for a month.
 //!
 //! Next to each environment `KEY` lies a file `KEY.lock`. Whoever uses the environment holds its lock together with
 //! others, whoever makes or removes it holds it alone. The file's time says when the environment was last used.

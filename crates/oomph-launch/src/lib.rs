@@ -1,4 +1,4 @@
-//! Starting a program on the virtual GPU, watching over it, and leaving nothing behind.
+//! Starts a program on the virtual GPU, supervises it, and leaves nothing behind.
 //!
 //! A run goes through these steps, each a module of its own:
 //!

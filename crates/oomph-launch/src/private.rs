@@ -1,5 +1,5 @@
-//! The private view of the file system that a program runs in (`oomph_private`): what goes into it, and the step between
-//! the launcher and the program that makes it.
+//! Prepares the private view of the file system that a program runs in (`oomph_private`): what goes into it, and the
+//! step between the launcher and the program that makes it.
 //!
 //! A view has to be made by the process that is to live in it, before that becomes the program. Between `fork` and
 //! `exec` hardly anything may be done, so the launcher starts its own executable as that process, which makes the view

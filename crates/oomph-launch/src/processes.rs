@@ -1,4 +1,4 @@
-//! The processes below this one: finding them, reaping those that were left to us, ending them.
+//! Finds, reaps and ends the processes below this one.
 //!
 //! A run's processes are found by descent. This process makes itself their *subreaper*: whatever outlives its
 //! parent, be it a DataLoader worker or a daemon that forked twice, becomes our child rather than that of init, and so

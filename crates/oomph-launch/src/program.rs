@@ -1,4 +1,4 @@
-//! Finding the program that a command names, and telling what kind of program it is.
+//! Finds the program that a command names, and determines its kind.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

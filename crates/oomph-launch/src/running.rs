@@ -1,4 +1,4 @@
-//! The runs of this user that go on now, as another process sees them.
+//! Finds this user's runs that are in progress, as another process sees them.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -1,4 +1,4 @@
-//! The virtual GPU and the hook, carried inside the program's own binary and unpacked where they can be loaded.
+//! Unpacks the virtual GPU and the hook from the program's own binary, and links them where they can be loaded.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

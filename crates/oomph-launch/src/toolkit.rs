@@ -1,4 +1,5 @@
-//! Which of the CUDA toolkit's libraries a program brings along, and which the virtual GPU has to be found as.
+//! Finds which libraries of the CUDA toolkit a program brings along, and under which names the virtual GPU has to be
+//! found.
 //!
 //! Most Python packages bring the toolkit as wheels of NVIDIA's, and those must stay in sight: the virtual GPU asks
 //! their cuDNN. Others are linked against libraries that they expect on the machine: llama.cpp's wheels, ONNX Runtime.

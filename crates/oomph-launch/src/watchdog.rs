@@ -1,4 +1,4 @@
-//! What ends a run whose launcher was killed.
+//! Ends a run whose launcher was killed.
 //!
 //! SIGKILL cannot be handled, and it strikes the launcher alone: the program would run on, with nobody to end it. So
 //! each run has a second process, this same executable, that holds one end of a pipe and sleeps. The system closes the

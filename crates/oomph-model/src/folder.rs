@@ -1,4 +1,4 @@
-//! Models on disk: a folder or a file, recognised by what is in them.
+//! Opens models on disk: a folder or a file, recognised by its contents.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Model files to tensors, and a workload on them to bytes.
+//! Reads model files, or only their names, into tensors and architectures.
 //!
 //! Design constraints:
 //! - Only headers are read: the tensors of a model of 140 GB are known in milliseconds, from a file on disk or through

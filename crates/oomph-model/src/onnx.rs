@@ -1,4 +1,4 @@
-//! The initializers of an ONNX model: its weights.
+//! Reads the initializers of an ONNX model, which are its weights.
 //!
 //! Fields by number: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>. Weights may lie in the file or next to
 //! it; neither are read.

@@ -1,4 +1,4 @@
-//! How a model's weights are quantized, as `quantization_config` of its `config.json` says.
+//! Reads how a model's weights are quantized, from `quantization_config` of its `config.json`.
 //!
 //! The keys are those of transformers' `quantization_config` classes.
 

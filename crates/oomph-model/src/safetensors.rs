@@ -1,4 +1,4 @@
-//! The header of a safetensors file.
+//! Reads the header of a safetensors file.
 //!
 //! Eight bytes of length (little-endian), then that much JSON: a map from names to type, shape and the range of bytes
 //! that the tensor has after the header.  <https://huggingface.co/docs/safetensors>

@@ -1,4 +1,4 @@
-//! What a workload on a model needs, per owner, on every card that it is spread over.
+//! Estimates what a workload on a model needs, per owner, on the fullest card that it is spread over.
 
 use oomph_model::architecture::{Head, Transformer};
 

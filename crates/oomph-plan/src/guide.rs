@@ -1,4 +1,4 @@
-//! The page of the documentation that sets the numbers of popular guides right.
+//! Writes the page of the documentation that corrects the numbers of popular guides.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Workloads near one whose need is known: what would fit instead, and what would change it.
+//! Estimates workloads near one whose need is known: what would fit instead, and what would change it.
 
 use crate::answer::{CardCost, Estimate};
 use crate::estimate::{self, Runs, Subject};

@@ -1,4 +1,4 @@
-//! A workload on a transformer, executed on sizes.
+//! Executes a workload on a transformer, on sizes.
 
 use oomph_model::architecture::{Head, Transformer};
 

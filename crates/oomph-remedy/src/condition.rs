@@ -1,4 +1,4 @@
-//! When a remedy or a piece of advice applies: a few closed predicates over a [`Situation`].
+//! Decides when a remedy or a piece of advice applies: a closed set of predicates over a [`Situation`].
 
 use serde::Deserialize;
 
@@ -45,7 +45,7 @@ pub enum Fact {
     BudgetAboveFree,
     /// The share that a server may use is free.
     BudgetIsFree,
-    /// Live tensors are larger than the card: the driver spills to the computer's memory.
+    /// Live tensors are larger than the card: the driver spills to host memory.
     AllocatedAboveCapacity,
     /// A limit below the card's capacity is set.
     LimitBelowCapacity,

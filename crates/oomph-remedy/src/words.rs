@@ -1,5 +1,5 @@
-//! Filling in what a spelling leaves open: `{half_batch}` becomes a number where the run's settings are known, and a
-//! word that a reader understands where they are not.
+//! Fills in the placeholders of a setting: `{half_batch}` becomes a number where the run's settings are known, and a
+//! readable name where they are not.
 
 use crate::effect;
 use crate::situation::{OwnerGroup, Situation};

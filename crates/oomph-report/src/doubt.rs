@@ -1,4 +1,4 @@
-//! What makes an answer doubtful or void: sizes that nobody computed, and a host whose memory ran out.
+//! The result types for doubtful or void answers: sizes that nothing computed, and a host whose memory ran out.
 
 use serde::{Deserialize, Serialize};
 

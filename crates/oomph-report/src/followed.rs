@@ -1,4 +1,4 @@
-//! What following a program to its end has shown: its phases, its loops, and what it did not reach.
+//! The result types for a program that was followed to its end: its phases, its loops, and what it did not reach.
 
 use oomph_protocol::{LoopKind, Phase};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The answers that `oomph` gives: their types, which are the JSON contract, and how they look in a terminal.
+//! The result types of oomph's commands, which are the JSON contract, and how they look in a terminal.
 //!
 //! Design constraints:
 //! - One document per command, named and versioned by its `schema` field. Within a version, fields keep their names,

@@ -1,4 +1,5 @@
-//! Dry runs, or a recording, held against limits and an earlier state, for CI: `oomph.review/1` and `oomph.baseline/1`.
+//! The answer of `oomph check` in CI: dry runs, or a recording, compared with limits and an earlier state
+//! (`oomph.review/1` and `oomph.baseline/1`).
 
 use std::collections::BTreeMap;
 

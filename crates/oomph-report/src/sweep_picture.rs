@@ -1,4 +1,4 @@
-//! A picture of a sweep as SVG: the peak against an axis, a panel per card, a line per combination of the other axes.
+//! Draws a sweep as SVG: the peak against one axis, a panel per card, a line per combination of the other axes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Which of several cards decides, and what sets it apart.
+//! Chooses the card that decides, among several, and says what sets it apart.
 
 use std::cmp::Reverse;
 

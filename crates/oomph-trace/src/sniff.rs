@@ -1,4 +1,4 @@
-//! Telling a recording of memory from a log, by its first bytes.
+//! Distinguishes a recording of memory from a log, by its first bytes.
 
 use std::io::{self, BufRead, Read};
 

@@ -1,4 +1,4 @@
-//! Tests of the report that is made from a run.
+//! Tests the report that is made from a run.
 
 use std::fs;
 use std::path::PathBuf;

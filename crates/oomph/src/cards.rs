@@ -1,4 +1,4 @@
-//! The cards that a command line names.
+//! Resolves the cards that a command line names.
 
 use anyhow::{Context, Result};
 use oomph_gpu::nvml::{self, InstalledGpu};

@@ -1,4 +1,4 @@
-"""Watching JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
+"""Watches JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program keeps on the card, more in every iteration: lists and dictionaries in the frames of an error.
+"""Finds what a program keeps on the card, more in every iteration: lists and dictionaries in the frames of an error.
 
 PyTorch's tensors are followed while the program runs (`oomph.program.kept`). Here the moment of the error has to do: a
 container counts where the loop that was under way adds to it, or where the line that died reads it after such a loop. What

@@ -1,4 +1,4 @@
-"""Watching ONNX Runtime: its version, its arena's limit, the error of a full card or arena, and work left to the CPU.
+"""Watches ONNX Runtime: its version, its arena's limit, the error of a full card or arena, and work left to the CPU.
 
 Its Python package does not report the arena's peak. What it took of the card is in the card's own books.
 """

@@ -1,4 +1,4 @@
-"""Watching TensorFlow: the peaks of its pool, the steps of a training, and the error that a full card raises."""
+"""Watches TensorFlow: the peaks of its pool, the steps of a training, and the error that a full card raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the watchers of these frameworks share: peaks while the program runs, and the error that ended it."""
+"""The base of the watchers of these frameworks: peaks while the program runs, and the error that ended it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranks of a job end a loop at the same iteration: one of them decides, and the others follow.
+"""Makes the ranks of a job end a loop at the same iteration: one of them decides, and the others follow.
 
 A rank that left a loop while others stay would leave them waiting in a collective. The leader, which is the lowest rank
 that runs, writes for each iteration of a loop whether the loop goes on; the others wait for that word.

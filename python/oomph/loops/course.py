@@ -1,4 +1,4 @@
-"""The loops that a program is in, and the decision to end one early.
+"""Tracks the loops that a program is in, and decides to end one early.
 
 There is one `Course` in a process. The loops of the main thread lie on its stack, outermost first. A loop reports each
 iteration that ends; the course reads the memory then, and says whether the loop may end.

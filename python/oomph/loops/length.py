@@ -1,4 +1,4 @@
-"""How long a loop would be, and whether its values are alike, from the object that it iterates over."""
+"""Finds how long a loop would be, and whether its values are alike, from the object that it iterates over."""
 
 from __future__ import annotations
 

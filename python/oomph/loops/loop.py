@@ -1,4 +1,4 @@
-"""One loop of the program: what it goes through, and what its iterations have shown."""
+"""Follows one loop of the program: what it iterates over, and what its iterations have shown."""
 
 from __future__ import annotations
 

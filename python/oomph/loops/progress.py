@@ -1,4 +1,4 @@
-"""What the iterations of one loop have shown: whether its memory has settled, or grows, and by how much.
+"""Judges the iterations of one loop: whether its memory has settled, or grows, and by how much.
 
 This module imports nothing of torch. Memory comes in as plain numbers, so the rules can be tested without a GPU.
 """

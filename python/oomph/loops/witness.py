@@ -1,4 +1,4 @@
-"""What holds memory that grows: names in the program, and the allocations of one iteration."""
+"""Finds what holds memory that grows: names in the program, and the allocations of one iteration."""
 
 from __future__ import annotations
 

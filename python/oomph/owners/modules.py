@@ -1,4 +1,4 @@
-"""Following calls of modules: names of parameters and buffers, inputs, caches, and which module is at work.
+"""Follows calls of modules: names of parameters and buffers, inputs, caches, and which module is at work.
 
 The hooks are torch's own global ones, which come before any hook of the program and change neither arguments nor
 results. While a compiler traces a model they do nothing, and say so in a way that the compiler can fold away.

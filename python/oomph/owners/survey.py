@@ -1,4 +1,4 @@
-"""A look at every tensor that Python can reach: for an out-of-memory error, when nothing else may have been seen."""
+"""Looks at every tensor that Python can reach: for an out-of-memory error, when nothing else may have been seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program is, for the search for remedies: libraries, models, optimizers, loaders, pipelines, what it keeps.
+"""Describes the program to the search for remedies: libraries, models, optimizers, loaders, pipelines, what it keeps.
 
 Everything is looked at once, when it is made or first used, and nothing is held. docs/internals/run-folder.md
 has the format.

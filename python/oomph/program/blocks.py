@@ -1,4 +1,4 @@
-"""Finding the repeated blocks of a model: the layers of a transformer, the stages of a convolutional network."""
+"""Finds the repeated blocks of a model: the layers of a transformer, the stages of a convolutional network."""
 
 from __future__ import annotations
 

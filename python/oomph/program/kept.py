@@ -1,4 +1,4 @@
-"""Tensors that the program keeps growing: lists of losses with their graphs, running totals, results on the card.
+"""Finds tensors that the program keeps: lists of losses with their graphs, running totals, results on the card.
 
 Looked for from the frames of the user's code outwards, a bounded distance: local and global names, what functions made in
 other functions share with those, attributes of the objects and modules there, lists, tuples, deques and dictionaries in them.

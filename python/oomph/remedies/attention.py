@@ -1,4 +1,4 @@
-"""Attention that does not keep its scores: SDPA or FlashAttention in place of the eager form."""
+"""Replaces attention that keeps its scores: SDPA or FlashAttention in place of the eager form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: whole, of every n-th block, selective.
+"""Turns on gradient checkpointing: whole, of every n-th block, selective.
 
 A model that knows how to checkpoint itself (transformers, diffusers, timm) is asked to. Of any other model the repeated
 blocks are wrapped, as if its `forward` called `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`.

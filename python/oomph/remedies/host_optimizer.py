@@ -1,4 +1,4 @@
-"""An optimizer whose state, and if wanted the gradients too, wait in the computer's memory and are worked on there.
+"""Keeps an optimizer's state, and if wanted the gradients too, in host memory, and steps there.
 
 It takes the bytes of torchao's `CPUOffloadOptimizer`: of each weight of some size a copy and a gradient in pinned host
 memory, and one inner optimizer; weights of fewer elements stay with an optimizer on the card. On the virtual GPU there

@@ -1,4 +1,4 @@
-"""Cross-entropy over chunks of tokens, so that logits and their softmax never exist for all tokens at once.
+"""Computes cross-entropy over chunks of tokens, so that logits and their softmax never exist for all tokens at once.
 
 Of a model of transformers that is given labels, the head is computed inside the loss, chunk by chunk and again in the
 backward pass: hidden states of all tokens stay, logits do not. Any other cross-entropy of logits that the program has

@@ -1,4 +1,4 @@
-"""Fewer bytes for each number: autocast, and models held in 16 bits."""
+"""Uses fewer bytes for each number: autocast, and models held in 16 bits."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class HalfModel(Remedy):
         name = "torch_dtype" if "torch_dtype" in kwargs or not takes_dtype(cls) else "dtype"
         given = str(kwargs.get(name)).replace("torch.", "")
         if given in ("None", "auto") and kwargs.get("device_map") is None:
-            # It comes into the computer's memory as its checkpoint is, and what is wide in it is converted there.
+            # It comes into host memory as its checkpoint is, and what is wide in it is converted there.
             return
         kwargs[name] = self.dtype()
         if given in ("float32", "float64"):

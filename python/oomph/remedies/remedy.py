@@ -1,4 +1,4 @@
-"""What every remedy has in common: its name, its options, what became of it, and how that is reported."""
+"""The base of every remedy: its name, its options, what became of it, and how that is reported."""
 
 from __future__ import annotations
 

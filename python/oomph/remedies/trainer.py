@@ -1,4 +1,4 @@
-"""Remedies for which the Trainer of transformers has an argument of its own.
+"""Applies remedies for which the Trainer of transformers has an argument of its own.
 
 The argument is set before the library looks at what the program gave, so that everything derived from it follows, and
 TRL's and other descendants' trainers see it as if it had been written in the program.

@@ -1,4 +1,4 @@
-"""Weights in fewer bits, and small matrices trained in their place: bitsandbytes and PEFT.
+"""Holds weights in fewer bits, and trains small matrices in their place: bitsandbytes and PEFT.
 
 A model that is loaded by name is given a `quantization_config`. One that the program makes itself gets quantized layers
 in place of its linear ones before it goes to the card. Adapters are added to the model that the program trains, when

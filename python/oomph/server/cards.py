@@ -1,4 +1,4 @@
-"""What libraries ask of the cards while they are imported, answered without torch.
+"""Answers what libraries ask of the cards while they are imported, without torch.
 
 `torch.cuda.is_available()` initialises nothing, yet torch refuses CUDA to every process that is forked after it has
 counted the cards itself; `get_device_capability()` initialises CUDA. Both are common at the top of a module, and both

@@ -1,4 +1,4 @@
-"""What a program will import, read from its text, and importing it ahead of the program.
+"""Reads from a program's text what it will import, and imports it ahead of the program.
 
 Only what lies in the standard library or in site-packages is imported. A module of the program's own is not executed:
 its text is read for the imports that it makes. Functions and conditions are not looked into, so what is found is what

@@ -1,4 +1,4 @@
-"""Values: what the host reads back from a GPU whose kernels do nothing.
+"""Gives values to what the host reads back from a GPU whose kernels do nothing.
 
 Every operation runs on CUDA first, so that the real allocator makes its real decision; results that are small are then
 computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScaler and `generate()` behave.

@@ -1,4 +1,4 @@
-"""Whether a program goes on by a number: loops that end when the loss is low enough.
+"""Detects whether a program goes on by a number: loops that end when the loss is low enough.
 
 A loss of large tensors is never computed and reads as 0, so that such a loop ends at its first step, or at its last.
 Programs read a loss in every step to print it, and no word is due for that. So the user's source is looked at: what is

@@ -1,4 +1,4 @@
-"""Device memory of the virtual GPU as host tensors.
+"""Reads device memory of the virtual GPU as host tensors.
 
 The virtual GPU hands out host addresses.  A CPU tensor over the same bytes is therefore enough to read and write a
 CUDA tensor without a copy, without a call into CUDA, and without a reference to its storage.

@@ -1,4 +1,4 @@
-"""Which values were never computed, and what that means for the user's program.
+"""Tracks which values were never computed, and what that means for the user's program.
 
 Kernels of the virtual GPU do nothing, so the result of an operation on large tensors has no value.  What is then
 computed from it is not to be trusted either.  This is kept per block of device memory, by address, and only for blocks

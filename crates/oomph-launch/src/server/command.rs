@@ -1,4 +1,4 @@
-//! Command lines of the form `python [OPTIONS] SCRIPT|-m MODULE [ARGUMENTS]`, which a fork server can run.
+//! Recognises command lines of the form `python [OPTIONS] SCRIPT|-m MODULE [ARGUMENTS]`, which a fork server can run.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The launcher's end of the fork server.
+//! Runs the launcher's end of the fork server.
 //!
 //! The server is a helper in the sense of [`processes`]: a run that is supervised at the same time leaves it alone.
 //! Each child is the leader of a session, by which all its processes are found when it has to be ended.

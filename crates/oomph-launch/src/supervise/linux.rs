@@ -1,4 +1,4 @@
-//! Supervision on Linux.
+//! Supervises a program on Linux.
 //!
 //! The program stays in our process group, so that the terminal treats both as one job: it reads the terminal, Ctrl-C
 //! and Ctrl-Z reach it from the kernel, and nothing has to be handed over and back. A signal that was sent to us

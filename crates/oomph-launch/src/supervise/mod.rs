@@ -1,4 +1,4 @@
-//! Running the program: its environment variables, its streams, its signals, its end.
+//! Runs the program: its environment variables, its streams, its signals, its end.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

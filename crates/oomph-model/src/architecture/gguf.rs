@@ -1,4 +1,4 @@
-//! Settings of a GGUF file as a configuration of transformers.
+//! Translates the settings of a GGUF file into a configuration of transformers.
 //!
 //! The settings' names are those of <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 

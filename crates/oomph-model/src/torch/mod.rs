@@ -1,4 +1,4 @@
-//! The tensors of a PyTorch checkpoint (`torch.save` since 1.6: a zip archive with a pickle in it).
+//! Reads the tensors of a PyTorch checkpoint (`torch.save` since 1.6: a zip archive with a pickle in it).
 //!
 //! The pickle is never executed. Of the calls in it only those that rebuild tensors are understood; what others would
 //! have made is passed over.

@@ -1,4 +1,4 @@
-//! Networks, executed on sizes.
+//! Executes networks on sizes.
 
 mod attend;
 pub mod autoencoder;

@@ -1,4 +1,4 @@
-//! Whose bytes are live, and whose they were when most were.
+//! Tracks the live bytes of each owner, now and at the peak.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Which remedies may help here, and in which order they are tried.
+//! Chooses the remedies that may help, and the order in which they are tried.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The search against a bench that is arithmetic.
+//! Tests the search against a bench that computes its answers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! The walk through the candidates: singles, then mixes.
+//! Walks through the candidates: first single remedies, then mixes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

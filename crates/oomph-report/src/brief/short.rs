@@ -1,4 +1,4 @@
-//! What each answer is in short.
+//! Shortens each answer to what a coding agent needs.
 
 use std::collections::BTreeMap;
 

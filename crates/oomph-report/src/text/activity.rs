@@ -1,4 +1,4 @@
-//! What a program's own memory calls tell its author: what to change, then the lines that allocate and copy the most.
+//! Shows a program's own memory calls: what to change, then the lines that allocate and copy the most.
 
 use oomph_gpu::size::format as size;
 

@@ -1,4 +1,4 @@
-//! A real card next to its virtual twin, as a table.
+//! Shows a real card next to its virtual twin, as a table.
 
 use oomph_gpu::size::format as size;
 

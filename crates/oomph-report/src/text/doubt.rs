@@ -1,4 +1,4 @@
-//! How doubts look: an answer that hangs on sizes that nobody computed, a host whose memory ran out, and a program that
+//! Shows doubts: an answer that depends on sizes that nothing computed, a host whose memory ran out, and a program that
 //! oomph could not run.
 
 use super::page::{Ink, Page};

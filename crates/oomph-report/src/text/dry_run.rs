@@ -1,4 +1,4 @@
-//! The answer of a dry run on one screen.
+//! Shows the answer of a dry run on one screen.
 
 use super::activity;
 use super::batches;

@@ -1,4 +1,4 @@
-//! What a log says about a failure, on one screen.
+//! Shows what a log says about a failure, on one screen.
 
 use oomph_explain::log::{Failure, RunSettings};
 use oomph_gpu::size::format as size;

@@ -1,4 +1,4 @@
-//! What filled a card, whose it was and what would have helped, on one screen.
+//! Shows what filled a card, who owned it and what would have helped, on one screen.
 
 use oomph_explain::snapshot::{
     Cause, DeviceExplanation, GotPast, Group, Moment, Outcome, Owner, OwnerRow, PinnedHost, RankComparison, Source,

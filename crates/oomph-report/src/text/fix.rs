@@ -1,4 +1,4 @@
-//! What makes a program fit, on one screen.
+//! Shows what makes a program fit, on one screen.
 
 use oomph_gpu::size::format as size;
 use unicode_width::UnicodeWidthStr;

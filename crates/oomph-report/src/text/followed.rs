@@ -1,4 +1,4 @@
-//! How it looks what following a program has shown.
+//! Shows the phases and loops of a program that was followed to its end.
 
 use oomph_gpu::size::format as size;
 use oomph_protocol::LoopKind;

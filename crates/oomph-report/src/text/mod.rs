@@ -1,4 +1,4 @@
-//! How answers look in a terminal.
+//! Renders answers for a terminal.
 
 mod activity;
 mod attach;

@@ -1,4 +1,4 @@
-//! A card's memory as bars: what it had, and what the program needs.
+//! Draws a card's memory as bars: what it had, and what the program needs.
 
 use super::bar::{Part, draw};
 use super::page::{Ink, Page};

@@ -1,4 +1,4 @@
-//! Where a program died: its own line, the module of the model, the line of the library.
+//! Shows where a program died: its own line, the module of the model, the line of the library.
 
 use super::page::{Ink, Page, shortened};
 use crate::clean;

@@ -1,4 +1,4 @@
-//! A matrix of dry runs as a table: cards across, the other axes down.
+//! Shows a matrix of dry runs as a table: cards across, the other axes down.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The largest values that fit, on one screen.
+//! Shows the largest values that fit, on one screen.
 
 use oomph_gpu::size::format as size;
 use unicode_width::UnicodeWidthStr;

@@ -1,5 +1,5 @@
-//! What a program's own memory calls tell its author: the counts of all processes together, with the lines they come
-//! from, and what is worth changing.
+//! Reports a program's own memory calls: the counts of all processes together, with the lines they come from, and what
+//! is worth changing.
 
 mod lines;
 mod remarks;

@@ -1,4 +1,4 @@
-//! The cards of the catalogue that hold a program.
+//! Finds the cards of the catalogue that hold a program.
 
 use oomph_gpu::Catalogue;
 use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};

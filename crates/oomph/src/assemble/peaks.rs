@@ -1,4 +1,4 @@
-//! How full a card was: the processes on it, and the peak of those that were on it together.
+//! Computes how full a card was: the processes on it, and the peak of those that were on it together.
 
 use oomph_ledger::Kind;
 use oomph_report::{DeviceReport, ModelledTerm, Peak, Pool};

@@ -1,4 +1,4 @@
-//! The conversation with one process.
+//! Talks to one process.
 
 use std::fs;
 use std::io;

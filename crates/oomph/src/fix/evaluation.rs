@@ -1,4 +1,4 @@
-//! What the evaluation of a program that dies before it needs: a fix for training alone would die there.
+//! Plans for the evaluation of a program that dies before it: a fix for training alone would die there.
 
 use std::time::{Duration, Instant};
 

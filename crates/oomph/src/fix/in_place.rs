@@ -1,4 +1,4 @@
-//! Changes the user's files as a fix says.
+//! Applies a fix to the user's own files.
 
 use std::fs;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};

@@ -1,5 +1,5 @@
-//! What a server of language models requests of the card, from its model's file and its own settings: whose its memory is,
-//! and the longest context and the most layers that fit.
+//! Estimates what a server of language models requests of the card, from its model's file and its own settings: who
+//! owns its memory, and the longest context and the most layers that fit.
 
 use std::collections::BTreeMap;
 

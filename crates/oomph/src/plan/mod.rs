@@ -73,7 +73,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         devices = shares;
         if left_over > 0 {
             split_notes.push(format!(
-                "{left_over} layers find no room on the cards: device_map=\"auto\" keeps them in the computer's memory, \
+                "{left_over} layers find no room on the cards: device_map=\"auto\" keeps them in host memory, \
                  and copies each to a card whenever it runs"
             ));
         }

@@ -1,5 +1,5 @@
-//! `--act`: a remedy is looked for at the first sign of a death, while the program still runs. Only when there is one is the
-//! program asked to save a checkpoint and to end.
+//! `--act`: searches for a remedy at the first sign of a death, while the program still runs. Only when there is one is
+//! the program asked to save a checkpoint and to end.
 //!
 //! The search is a process of its own ([`look`]), because the end of a dry run ends all that runs below its process. It
 //! gives the remedies by their ids; the next start tries them once more, and no others.

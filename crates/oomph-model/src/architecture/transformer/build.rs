@@ -1,4 +1,4 @@
-//! The tensors of a [`Transformer`], as transformers builds it.
+//! Lists the tensors of a [`Transformer`], as transformers builds it.
 
 use super::super::builder::Builder;
 use super::super::parameter::{Parameter, Role};

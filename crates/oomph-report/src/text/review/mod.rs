@@ -1,4 +1,4 @@
-//! A review for people, and in the forms that services of code review read.
+//! Shows a review to people, and writes it in the formats of CI services.
 
 mod github;
 mod junit;
