@@ -440,7 +440,7 @@ class Unknown(Case):
             if low < 0.1:
                 break
         self.assertEqual(len(heard.sentences), 1)
-        self.assertRegex(heard.sentences[0], r"test_values\.py:\d+: whether the program goes on hangs on a number")
+        self.assertRegex(heard.sentences[0], r"test_values\.py:\d+: whether the program continues depends on a number")
 
     def test_unknown_masks_select_everything(self):
         x = self.big()

@@ -186,7 +186,7 @@ fn a_second_run_that_fails_early_gives_a_least_need() {
     probe.hooks.reports[0].host = Some(HookHostShortage { requested_bytes: 40 << 30, ..HookHostShortage::default() });
     let report = assemble(&cards, &first, Some(&probe));
     assert!(report.devices[0].needed_is_minimum);
-    assert!(report.warnings.iter().any(|warning| warning.contains("host's memory, where it asked for 40.00 GiB")));
+    assert!(report.warnings.iter().any(|warning| warning.contains("host's memory, where it requested 40.00 GiB")));
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
         return review::check(args, &reports);
     }
     let [file] = args.files.as_slice() else {
-        return Err(hinted("a check is of one recording", "give one snapshot or trace, or the reports of dry runs"));
+        return Err(hinted("a check takes one recording", "give one snapshot or trace, or the reports of dry runs"));
     };
     if args.write_baseline.is_some() {
         return Err(hinted(

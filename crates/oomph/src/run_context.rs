@@ -80,7 +80,7 @@ impl RunContext {
     /// # Errors
     /// When something that is needed is missing: the platform, the program, a torch that can use the virtual GPU.
     pub fn new(program: Program, quiet: bool) -> Result<Self> {
-        let directory = std::env::current_dir().context("cannot tell the current folder")?;
+        let directory = std::env::current_dir().context("cannot find the current folder")?;
         Self::new_in(directory, program, quiet)
     }
 
@@ -101,7 +101,7 @@ impl RunContext {
     /// # Errors
     /// When something that is needed is missing: the platform, the program.
     pub fn new_for_real(program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
-        let directory = std::env::current_dir().context("cannot tell the current folder")?;
+        let directory = std::env::current_dir().context("cannot find the current folder")?;
         Self::made_ready(directory, program, quiet)
     }
 

@@ -29,7 +29,7 @@ pub fn ask(
     if sizes.is_empty() {
         return Ok(());
     }
-    tell("it hangs on sizes that nobody computed; running it with the least that they can be");
+    tell("it depends on sizes that were not computed; running it with the smallest possible sizes");
     let changes = Changes { unknown_sizes: UnknownSizes::Least, ..Changes::none(&context.program.command) };
     let ended = context.run(&changes, &context.program.cards, context.program.timeout).map_err(Stop::Failed)?;
     let least = match ended {

@@ -164,7 +164,7 @@ class Warner:
         self._read_at.add(place)
         asked = decisions.asked_at(frame)
         if asked is not None:
-            self._say("whether the program goes on hangs on a number that was never computed and reads as 0",
+            self._say("whether the program continues depends on a number that was never computed and reads as 0",
                       "it may go on longer than here", _shown(*asked))
 
     def routed(self, routing: str) -> None:

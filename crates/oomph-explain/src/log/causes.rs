@@ -236,7 +236,7 @@ fn fragmentation(facts: &Facts, derived: &Derived, causes: &mut Causes) {
     let little = if slack < 256 * MIB { 0.15 } else { 0.0 };
     let confidence = 0.4 - little + (share * 4.0).min(0.5);
     let because = format!(
-        "{} is reserved but not in use, more than the {} asked for, yet no free piece of it was large enough",
+        "{} is reserved but not in use, more than the {} requested, yet no free piece of it was large enough",
         show(slack),
         show(requested)
     );
@@ -311,7 +311,7 @@ fn full(evidence: &Evidence<'_>, causes: &mut Causes) {
         };
         let because = match facts.requested_bytes {
             Some(requested) => {
-                format!("{} is in use by live tensors and {} more was asked for, {card}", show(held), show(requested))
+                format!("{} is in use by live tensors and {} more was requested, {card}", show(held), show(requested))
             }
             None => format!("{} is in use by live tensors {card}", show(held)),
         };

@@ -90,7 +90,7 @@ kinds! {
         "Run the part that the message names in full precision (AUTOMATIC1111: `--no-half-vae`, or `--no-half` on old cards).",
     /// A size was computed wrongly.
     WrongSize "wrong-size"
-        "The program asked for more memory than any card can have: a size was computed wrongly, by an overflow, a negative number or an index taken for a size. The card is not full."
+        "The program requested more memory than any card can have: a size was computed wrongly, by an overflow, a negative number or an index taken for a size. The card is not full."
         "Print the shapes just before the line that failed; look for a negative or overflowing length, a product of indices, and values that were never initialised.",
     /// A setting is wrong or contradicts another.
     Configuration "configuration"

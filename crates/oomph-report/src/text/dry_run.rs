@@ -389,13 +389,13 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
     site::write(page, oom);
     page.gap();
     let mut text = match oom.requested_bytes {
-        0 => " a size that its error does not tell,".to_owned(),
+        0 => " an unknown amount (not in the error),".to_owned(),
         bytes => format!(" {}", size(bytes)),
     };
     if let Some(free) = oom.free_bytes {
         text += &format!(" with {} free", size(free));
     }
-    page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, text.trim_end_matches(','))]);
+    page.paragraph(2, 4, &[(Ink::Strong, "requested"), (Ink::Plain, text.trim_end_matches(','))]);
     if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
@@ -417,7 +417,7 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
                 format!(", {} more than the card's {}", size(need - capacity), size(capacity))
             } else {
                 format!(
-                    ", which is no more than the card's {}: the program chose differently without a limit",
+                    ", which is no more than the card's {}: the program allocates differently on an unlimited card",
                     size(capacity)
                 )
             };
@@ -428,7 +428,7 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, text)]);
         }
         (None, _) => {
-            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not looked for")]);
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not measured")]);
         }
     }
 }
@@ -464,7 +464,7 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
                 sizes.into_iter().map(size).collect::<Vec<_>>().join(", ")
             };
             let dead = match ran(false) {
-                none if none.is_empty() => "; less was not seen to fail".into(),
+                none if none.is_empty() => "; no smaller card was seen to fail".into(),
                 sizes => format!("; it ran out of memory with {sizes}"),
             };
             let text = format!("the program adapts to the card, so it was run: it fits with {}{dead}", ran(true));
@@ -475,7 +475,7 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
             page.paragraph(2, 4, &[(Ink::Faint, &text)]);
         }
         (CapacityKnown::Run, None) => {
-            let text = format!("it ran with {}; less was not seen to fail", size(found.capacity_bytes));
+            let text = format!("it ran with {}; no smaller card was seen to fail", size(found.capacity_bytes));
             page.paragraph(2, 4, &[(Ink::Faint, &text)]);
         }
         (CapacityKnown::Peak, _) => {
@@ -496,7 +496,7 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
     }
     if let Some(less) = found.may_hold_bytes {
         let text = format!(
-            "a card of {} may do as well, with less workspace for its convolutions; it was not run there",
+            "a card of {} may also hold it, with smaller workspaces for its convolutions; it was not run there",
             size(less)
         );
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);

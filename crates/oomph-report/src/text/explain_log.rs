@@ -135,7 +135,7 @@ fn card(page: &mut Page, failure: &Failure) {
         if let Some(free) = facts.free_bytes {
             text += &format!(" with {} free", size(free));
         }
-        page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, &text)]);
+        page.paragraph(2, 4, &[(Ink::Strong, "requested"), (Ink::Plain, &text)]);
     }
     if let Some(limit) = facts.limit_bytes {
         page.paragraph(2, 4, &[(Ink::Strong, "allowed"), (Ink::Plain, &format!(" {} to this process", size(limit)))]);

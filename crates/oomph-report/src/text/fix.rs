@@ -100,7 +100,7 @@ fn verdict(page: &mut Page, report: &FixReport) {
             );
         }
         FixVerdict::Failed => {
-            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for another reason than memory")]);
+            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for a reason other than memory")]);
         }
     }
     if let Some(oom) = &base.oom

@@ -67,7 +67,7 @@ fn verdict(page: &mut Page, report: &TuneReport) {
             }
         }
         (TuneVerdict::Failed, ..) => {
-            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for another reason than memory")]);
+            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for a reason other than memory")]);
         }
         _ => {
             let smallest = report.fails_at.as_ref().map(words).unwrap_or_default();

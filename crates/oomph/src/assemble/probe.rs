@@ -183,18 +183,18 @@ pub(super) fn add_probe(
     if early {
         let why = match host {
             Some(host) => host_words(&host),
-            None if !probe.is_done() => "was not done when its time was up".into(),
+            None if !probe.is_done() => "timed out".into(),
             None => "ran out of memory as well".into(),
         };
         warnings.push(format!(
-            "the second run, on cards without a limit, {why}, so the program may need more than is said"
+            "the second run, on cards without a limit, {why}, so the program may need more than reported"
         ));
     }
 }
 
 /// How a run ended for want of the host's memory.
 fn host_words(host: &HostShortage) -> String {
-    let asked = host.requested_bytes.map(|bytes| format!(", where it asked for {}", size(bytes))).unwrap_or_default();
+    let asked = host.requested_bytes.map(|bytes| format!(", where it requested {}", size(bytes))).unwrap_or_default();
     let total = host.total_bytes.map(|bytes| format!(" (this machine has {})", size(bytes))).unwrap_or_default();
     format!("ran out of the host's memory{asked}{total}")
 }

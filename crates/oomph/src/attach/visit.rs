@@ -148,8 +148,8 @@ impl Visit {
             Action::Stop => {
                 let answer = met.stopped(process)?;
                 let words = match (answer.stopped, answer.dumps) {
-                    (Some(true), 0) => "it recorded or watched, and does not any more".to_owned(),
-                    (Some(true), dumps) => format!("it watched, wrote {dumps} snapshots, and does not any more"),
+                    (Some(true), 0) => "recording and watching have stopped".to_owned(),
+                    (Some(true), dumps) => format!("watching has stopped; it wrote {dumps} snapshots"),
                     _ => "no oomph attach had left anything running".to_owned(),
                 };
                 process.notes.push(words);

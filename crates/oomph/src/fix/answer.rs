@@ -220,7 +220,7 @@ impl<'a> Parts<'_, 'a> {
         let needs = |remedy: &&Remedy| remedy.when.plausible.contains(&Fact::SamplesAreIndependent);
         Catalogue::builtin().remedies().iter().filter(needs).filter(move |_| is_one).map(|remedy| Dropped {
             remedy: remedy.id.clone(),
-            why: "the loss compares the samples of a batch with each other, so that parts of one have another loss"
+            why: "the loss compares the samples of a batch with each other, so splitting a batch changes the loss"
                 .to_owned(),
         })
     }
@@ -244,7 +244,7 @@ impl<'a> Parts<'_, 'a> {
         };
         let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();
         let ids = ids.join(",");
-        let mut next = vec![step("see the first one at work", &["--allow", &ids, "--apply", "1"])];
+        let mut next = vec![step("run the program with the first fix", &["--allow", &ids, "--apply", "1"])];
         let ready = self.applier.ready(&fix.mix).ok();
         if ready.is_some_and(|ready| ready.means != Means::Hook && !ready.changes.edited.is_empty()) {
             next.push(step("keep it as a patch", &["--allow", &ids, "--write", "1", "fix.patch"]));

@@ -34,7 +34,7 @@ pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, P
     if path.symlink_metadata().is_ok() {
         return Err(hinted(format!("{} exists already", path.display()), "name a new file; nothing is written over"));
     }
-    let directory = std::env::current_dir().context("cannot tell the current folder")?;
+    let directory = std::env::current_dir().context("cannot find the current folder")?;
     let has_file_of = |format| bench::line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
     if let Some(format) = Format::of(&path.to_string_lossy())
         && !has_file_of(format)
@@ -132,7 +132,7 @@ pub fn run(
         Verdict::Oom => ("does not fit", status::DOES_NOT_FIT),
         Verdict::Recovered => ("runs out of memory and recovers", status::DOES_NOT_FIT),
         Verdict::Unsure => ("may or may not fit", status::DOES_NOT_FIT),
-        Verdict::Failed => ("failed for another reason than memory", status::PROGRAM_FAILED),
+        Verdict::Failed => ("failed for a reason other than memory", status::PROGRAM_FAILED),
     };
     let peak = oomph_gpu::size::format(peak(&report));
     output::tell(&format!("oomph: with fix {number} it {word}: its peak was {peak}"), quiet);

@@ -462,7 +462,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
         let why = match reported.first() {
             Some(remedy) if remedy.state == RemedyState::Already => format!("it is so already: {}", remedy.what),
             Some(remedy) => remedy.what.clone(),
-            None => "nothing was seen of it".to_owned(),
+            None => "there is no sign that it was applied".to_owned(),
         };
         refused.push((wanted.id.clone(), why));
     }
@@ -471,7 +471,7 @@ fn judge(changes: &Changes, report: &DryRunReport, run: &Observation, accept_rec
         Verdict::Fits if run.is_done() => Ran::Fits(peak(report)),
         Verdict::Recovered if accept_recovered && run.is_done() => Ran::Fits(peak(report)),
         Verdict::Oom | Verdict::Recovered | Verdict::Unsure => Ran::TooMuch,
-        Verdict::Fits => Ran::Failed("it was not done when the time was up".into()),
+        Verdict::Fits => Ran::Failed("it timed out".into()),
         Verdict::Failed => {
             let last = run.stderr_tail.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
             Ran::Failed(format!("the program ended with status {}: {}", report.exit_status, last.trim()))

@@ -456,7 +456,7 @@ pub fn limited(cards: &[Card], target: Option<&str>, margin: Option<&str>) -> Re
         .map(|text| size::parse(text).map_err(|error| hinted(format!("--target: {error}"), "write --target 10GiB")))
         .transpose()?;
     if target == Some(0) {
-        return Err(hinted("--target: nothing fits into no memory at all", "write --target 10GiB"));
+        return Err(hinted("--target 0 leaves no memory to fit into", "write --target 10GiB"));
     }
     cards
         .iter()

@@ -238,5 +238,5 @@ fn adapter(model: &Model) -> anyhow::Error {
     if base.is_empty() {
         return hinted(message, "plan the model that it was trained on, with --task lora");
     }
-    hinted(message, format!("plan the model that it stands on: oomph plan {base} --task lora --lora-rank {rank}"))
+    hinted(message, format!("plan its base model: oomph plan {base} --task lora --lora-rank {rank}"))
 }

@@ -84,7 +84,7 @@ impl Guarded<'_> {
                 break progress().filter_map(|one| one.step).max().unwrap_or(counted);
             }
         };
-        self.tell("looking for what makes it fit, while it runs");
+        self.tell("looking for a fix while it runs");
         let began = Instant::now();
         let answer = match self.searched(steps, &has_ended) {
             Ok(Some(answer)) => answer,

@@ -395,7 +395,7 @@ impl Guarded<'_> {
             // What was promised of it did not hold on this card.
             cards = remedy::below(&cards, peak, requested_bytes);
         }
-        output::say("oomph: looking for what makes it fit");
+        output::say("oomph: looking for a fix");
         let mut found = self.search(self.context, &cards)?;
         if let (Next::Fits { .. }, Some(context)) = (&found, self.as_far_as(steps).map_err(Stop::Failed)?) {
             self.tell(&format!("the dry run fits, the real run did not: following the program to step {}", steps + 1));

@@ -232,7 +232,7 @@ impl Sweep {
 
     /// Runs a cell by an oomph of its own, which leaves the answer.
     fn run_apart(&self, cell: &Cell) -> Result<()> {
-        let oomph = std::env::current_exe().context("cannot tell where oomph is")?;
+        let oomph = std::env::current_exe().context("cannot find oomph itself")?;
         let mut command = Command::new(oomph);
         command.args(["--quiet", "--ends-with-parent", "sweep", "--fresh", "--matrix", &matrix_name(&self.cells)]);
         command.args(["--cell", &cell.index.to_string()]).arg(&self.path).stdin(Stdio::null()).stdout(Stdio::null());

@@ -87,7 +87,7 @@ pub fn job(sweep: &Sweep, words: &[String], args: &SweepArgs) -> Result<()> {
     };
     let file = sweep.path.file_name().map(Path::new).unwrap_or(&sweep.path);
     let job = Job {
-        oomph: text(&std::env::current_exe().context("cannot tell where oomph is")?)?,
+        oomph: text(&std::env::current_exe().context("cannot find oomph itself")?)?,
         folder: text(&sweep.folder)?,
         file: text(file)?,
         matrix: matrix_name(&sweep.cells),
