@@ -259,7 +259,7 @@ class Record:
         phase = "" if oom["phase"] == protocol.PHASE_OTHER else " in the %s phase" % oom["phase"]
         size = "%.2f GiB" % (oom["requested_bytes"] / 2.0**30) if oom["requested_bytes"] else "some memory"
         self.warn(
-            "The program caught an out-of-memory error at %s (%s asked for%s, step %d) and went on."
+            "The program caught an out-of-memory error at %s (%s requested%s, step %d) and went on."
             % (place, size, phase, oom["step"])
         )
 

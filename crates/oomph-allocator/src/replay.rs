@@ -23,7 +23,7 @@ pub enum Start {
 pub struct Replay {
     /// The program would have come as far as it did, and past the allocation that killed it, if one did.
     pub survived: bool,
-    /// The allocation, of the program or of another library ([`Script::take_beside`]), that failed and ended the
+    /// The allocation, of the program or of another library ([`Script::take_outside`]), that failed and ended the
     /// replay.
     pub oom: Option<Failure>,
     /// Allocations that failed in the trace, that the program survived, and that fail here too.

@@ -70,7 +70,7 @@ pub(crate) enum Kind {
     ReleasePool,
     /// An allocation that failed when the trace was recorded.
     Attempt,
-    /// A library takes memory of the driver and gives it back; see [`Script::take_beside`].
+    /// A library takes memory of the driver and gives it back; see [`Script::take_outside`].
     Library,
 }
 
@@ -109,7 +109,7 @@ impl Script {
     /// Says where libraries take memory of their own from the driver for a moment: the places of events, in order, and
     /// how many bytes right after them. Libraries do not ask the allocator for its cache, so that a card that cannot
     /// spare the bytes at that moment ends the program, whatever lies free in the cache.
-    pub fn take_beside(&mut self, needs: &[(usize, u64)]) {
+    pub fn take_outside(&mut self, needs: &[(usize, u64)]) {
         let (steps, events) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.events));
         let fatal = self.fatal.take();
         let mut needs = needs.iter().peekable();
@@ -127,8 +127,8 @@ impl Script {
     }
 
     /// The most that libraries take outside the allocator at once, in bytes, as far as the script has it
-    /// ([`Script::take_beside`]).
-    pub fn most_beside(&self) -> u64 {
+    /// ([`Script::take_outside`]).
+    pub fn most_outside(&self) -> u64 {
         self.steps.iter().filter(|step| step.kind == Kind::Library).map(|step| step.size).max().unwrap_or(0)
     }
 

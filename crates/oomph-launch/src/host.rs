@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_tells_is_read() {
+    fn what_the_kernel_reports_is_read() {
         assert_eq!(total("MemTotal:       24607848 kB\nMemFree: 1 kB\n"), Some(24_607_848 << 10));
         assert_eq!(total("MemFree: 1 kB\n"), None);
         assert_eq!(killed("oom_kill_memcg 1\noom_kill 3\n"), Some(3));

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_of_torch_are_told_apart() {
+    fn builds_of_torch_are_distinguished() {
         let cuda = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n";
         assert_eq!(problem_of(cuda), None);
         let cpu = problem_of(

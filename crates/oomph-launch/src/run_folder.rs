@@ -497,7 +497,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn histories_are_found_beside_the_reports() {
+    fn histories_are_found_next_to_the_reports() {
         let run = RunFolder::create(&config()).unwrap();
         let hook = run.path().join("hook");
         for name in ["7.snapshot.pickle", "7.names.json", "5.snapshot.pickle", "x.snapshot.pickle", "9.names.json"] {

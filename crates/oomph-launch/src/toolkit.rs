@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_not_known_are_told_apart() {
+    fn versions_that_are_not_known_are_distinguished() {
         let folder = tempfile::tempdir().unwrap();
         let site = folder.path().join("lib/python3.11/site-packages");
         for name in

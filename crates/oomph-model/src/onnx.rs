@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_the_file_and_beside_it_are_read() {
+    fn weights_in_the_file_and_next_to_it_are_read() {
         let graph = read(&mut model().as_slice()).unwrap();
         let weights: Vec<String> = graph
             .tensors

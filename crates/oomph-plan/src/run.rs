@@ -220,7 +220,7 @@ pub(crate) fn train(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u
     let before = tape.memory.usage();
     update(tape, pass, state);
     let made = tape.memory.owners()[TapeOwner::OptimizerState as usize];
-    tape.memory.repeat_beside(&before, TapeOwner::OptimizerState, made);
+    tape.memory.repeat_alongside(&before, TapeOwner::OptimizerState, made);
     sizes
 }
 

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_more_than_is_free_is_told_apart_from_one_that_does_not() {
+    fn a_server_that_wants_more_than_is_free_is_distinguished_from_one_that_does_not() {
         let mut situation = Situation::default();
         situation.memory.capacity = Some(24 * GIB);
         situation.memory.free = Some(20 * GIB);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_told_the_share_that_is_free() {
+    fn a_server_is_given_the_share_that_is_free() {
         let mut situation = Situation::default();
         situation.memory.capacity = Some(24 << 30);
         situation.memory.free = Some(18 << 30);

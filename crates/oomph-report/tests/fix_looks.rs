@@ -148,7 +148,7 @@ fn fixes_are_listed_cheapest_first() {
 }
 
 #[test]
-fn where_nothing_fits_the_floor_is_told() {
+fn where_nothing_fits_the_floor_is_reported() {
     let report = FixReport {
         verdict: FixVerdict::NothingFits,
         fixes: vec![],

@@ -122,7 +122,7 @@ fn a_pickle_that_would_run_code_is_refused_by_name() {
 }
 
 #[test]
-fn a_file_cut_anywhere_says_so_and_salvage_gives_what_stands_before() {
+fn a_file_cut_anywhere_says_so_and_salvage_gives_what_comes_before() {
     let whole = small();
     let mut most = 0;
     for end in 1..whole.len() {

@@ -290,13 +290,13 @@ fn unexplained_refusal(run: &Observation) -> bool {
         if refused && process.devices.iter().all(|books| books.peak_bytes == 0) {
             return true;
         }
-        let reported = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(tells_its_end);
+        let reported = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(reports_its_end);
         refused && !reported
     })
 }
 
 /// Whether a framework was there whose out-of-memory errors the hook knows.
-fn tells_its_end(hook: &HookReport) -> bool {
+fn reports_its_end(hook: &HookReport) -> bool {
     ["torch", "jax", "tensorflow", "onnxruntime"].iter().any(|name| hook.frameworks.contains_key(*name))
 }
 

@@ -479,7 +479,7 @@ fn the_time_was_up() {
 }
 
 #[test]
-fn what_was_interrupted_is_told_as_far_as_it_came() {
+fn what_was_interrupted_is_reported_as_far_as_it_came() {
     let cards = [card("rtx-3060")];
     let mut server = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook(7, &[(0, 700, 700)])], 130);
     server.cut = Some(Cut::Interrupted);
@@ -489,7 +489,7 @@ fn what_was_interrupted_is_told_as_far_as_it_came() {
 }
 
 #[test]
-fn what_weakens_the_answer_is_told_once() {
+fn what_weakens_the_answer_is_reported_once() {
     let cards = [card("rtx-3060")];
     let notes = [
         (NoteKind::Warning, "a thing was modelled"),

@@ -78,7 +78,7 @@ fn an_explanation_fits_one_screen() -> std::io::Result<()> {
 }
 
 #[test]
-fn a_recording_that_nobody_left_is_told() -> std::io::Result<()> {
+fn a_recording_that_nobody_left_is_reported() -> std::io::Result<()> {
     use std::process::Command;
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_oomph"));

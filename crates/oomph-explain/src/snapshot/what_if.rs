@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
     fn on(&self, card: &Card) -> Replay {
         let looks_at_card = self.settings.per_process_memory_fraction < 1.0;
         let available = card.capacity_bytes.saturating_sub(card.context_bytes);
-        let needed = self.unlimited.peak_reserved().saturating_add(self.scripts.firm.most_beside());
+        let needed = self.unlimited.peak_reserved().saturating_add(self.scripts.firm.most_outside());
         let room = available >= needed && self.unlimited.survived;
         if card.capacity_bytes == 0 || (room && !looks_at_card) {
             return self.unlimited;

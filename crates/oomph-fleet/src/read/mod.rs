@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_told_by_its_beginning() {
+    fn a_text_is_identified_by_its_beginning() {
         assert_eq!(kind_of_text(b"{\"schema\":\"oomph.dry-run/1\""), Ok(Kind::DryRun));
         assert_eq!(kind_of_text(b"{\n  \"schema\": \"oomph.journal/1\""), Ok(Kind::Journal));
         assert_eq!(kind_of_text(b"Traceback (most recent call last):"), Ok(Kind::Log));

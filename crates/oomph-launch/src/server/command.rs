@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_modules_are_told_from_options() {
+    fn scripts_and_modules_are_distinguished_from_options() {
         let script = read("python3 -u -X dev -Wignore train.py --lr 1 -m x").unwrap();
         assert_eq!(script.options, ["-u", "-X", "dev", "-Wignore"]);
         assert_eq!(script.target, Target::Script("train.py".into()));

@@ -8,7 +8,7 @@ const TRAINING: &[u8] = include_bytes!("fixtures/training.pt");
 const PLAIN: &[u8] = include_bytes!("fixtures/plain.pt");
 
 #[test]
-fn the_models_tensors_are_told_from_the_optimizers() {
+fn the_models_tensors_are_distinguished_from_the_optimizers() {
     let checkpoint = read(&mut &*TRAINING).unwrap();
     let tensors: Vec<String> = checkpoint
         .tensors

@@ -166,7 +166,7 @@ impl Memory {
 
     /// What was gone through up to `earlier` happens once more, in addition to so many bytes of an owner that have come
     /// since. Only true of what is allocated: what is reserved depends on where the new bytes lie.
-    pub(crate) fn repeat_beside(&self, earlier: &Usage, owner: TapeOwner, bytes: u64) {
+    pub(crate) fn repeat_alongside(&self, earlier: &Usage, owner: TapeOwner, bytes: u64) {
         let mut book = self.0.borrow_mut();
         for phase in [TapePhase::Forward, TapePhase::Backward] {
             let again = earlier.phase_peaks[phase as usize].saturating_add(bytes);

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::answer::{Answer, Started};
 use super::files::files;
 use crate::failure::Hinted;
-use crate::whose::names_beside;
+use crate::whose::names_path;
 use crate::{explain, output};
 
 /// How long a program that counts no steps is recorded.
@@ -317,7 +317,7 @@ impl Met<'_> {
         }
         let file = errand.folder().join("snapshot.pickle");
         let trace = oomph_trace::read(&file, &ReadOptions::default()).context("cannot read the snapshot")?;
-        let names = fs::read(names_beside(&file)).ok().and_then(|text| Names::parse(&text).ok());
+        let names = fs::read(names_path(&file)).ok().and_then(|text| Names::parse(&text).ok());
         let is_recorded = process.recorded.is_some();
         let options = Options {
             at,
@@ -332,9 +332,9 @@ impl Met<'_> {
         process.notes.extend(explanation.notes);
         if let Some(to) = &self.visit.snapshot {
             copy(&file, to)?;
-            let names = names_beside(&file);
+            let names = names_path(&file);
             if names.is_file() {
-                copy(&names, &names_beside(to))?;
+                copy(&names, &names_path(to))?;
             }
             process.snapshot = Some(to.display().to_string());
         }

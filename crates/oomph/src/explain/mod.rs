@@ -16,7 +16,7 @@ use oomph_trace::{ReadOptions, Trace};
 use crate::cli::{ExplainArgs, Form, ReadingArgs};
 use crate::failure::{hinted, status};
 use crate::html::{self, Shown, Writing};
-use crate::whose::names_beside;
+use crate::whose::names_path;
 use crate::{cards, export, output};
 
 pub use inputs::{Input, open, recording};
@@ -78,7 +78,7 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
 /// # Errors
 /// When it cannot be read.
 pub fn names_of(args: &ReadingArgs, recording: &Path) -> Result<Option<Names>> {
-    let companion = names_beside(recording);
+    let companion = names_path(recording);
     let path = args.names.clone().or_else(|| companion.is_file().then_some(companion));
     path.as_deref().map(names).transpose()
 }

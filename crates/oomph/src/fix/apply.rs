@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_cannot_do_stands_in_it_for_its_reader() {
+    fn what_a_script_cannot_do_is_in_it_for_its_reader() {
         let text = script(&row("code", "a()\nb()"), None, &["python".into(), "my train.py".into()], &BTreeMap::new());
         assert!(
             text.contains("#     a()\n#     b()\n") && text.ends_with("exec python 'my train.py' \"$@\"\n"),

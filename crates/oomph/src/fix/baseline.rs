@@ -55,7 +55,7 @@ impl Baseline<'_> {
         self.runner.prepare(self.cards);
         if self.runner.jobs() > 1 {
             tell("the unmodified program");
-            return self.beside_each_other();
+            return self.at_the_same_time();
         }
         tell("the unmodified program");
         let first = self.on_the_cards()?;
@@ -68,7 +68,7 @@ impl Baseline<'_> {
         Ok(Seen { first, probe, time_limit })
     }
 
-    fn beside_each_other(&self) -> Result<Seen, Stop> {
+    fn at_the_same_time(&self) -> Result<Seen, Stop> {
         let give_up = AtomicBool::new(false);
         let (first, probe) = std::thread::scope(|scope| {
             let probing = scope.spawn(|| self.runner.perform(&self.probe(self.timeout, Some(&give_up))));

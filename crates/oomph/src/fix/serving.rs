@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_the_longest_that_fits_and_told_in_whole_thousands() {
+    fn a_context_is_the_longest_that_fits_and_printed_in_whole_thousands() {
         assert_eq!(longest(131_072, CELLS, |context| context <= 50_000), Some(48 * 1024));
         assert_eq!(longest(8192, CELLS, |context| context <= 3000), Some(2816));
         assert_eq!(longest(8192, CELLS, |_| true), None);

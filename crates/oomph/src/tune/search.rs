@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_told() {
+    fn the_ends_are_reported() {
         assert_eq!(search(&all(), 1, |_| LIMIT + 1).0, Boundary { best: None, fails: Some(0) });
         let (found, tried) = search(&all(), 1, |_| 5 * MIB);
         assert_eq!(found, Boundary { best: Some(4095), fails: None });

@@ -145,7 +145,7 @@ fn ten_fluctuating_series_get_no_date() {
 }
 
 #[test]
-fn growing_inputs_and_fragmentation_are_told_from_leaks() {
+fn growing_inputs_and_fragmentation_are_distinguished_from_leaks() {
     let (inputs, died) = series(|_| 3000.0, |step| 500.0 + 5.0 * step, 12_000.0, 1, 300);
     let outlook = inputs.outlook();
     assert_eq!(outlook.trend, Trend::GrowingInputs);

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_told_apart_by_their_identifiers() {
+    fn cards_are_distinguished_by_their_identifiers() {
         assert!(is_same_card("00010203-0405", "GPU-00010203-0405"));
         assert!(!is_same_card("00010203-0405", "GPU-00010203-0406"));
         let uuid = std::array::from_fn(|at| u8::try_from(at).unwrap());

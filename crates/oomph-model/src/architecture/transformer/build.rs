@@ -13,7 +13,7 @@ pub(in super::super) fn parameters(model: &Transformer) -> Vec<Parameter> {
         stack(&mut builder, encoder);
     }
     match &model.vision {
-        Some(vision) if model.kind == Kind::Decoder => beside_text(&mut builder, model, vision),
+        Some(vision) if model.kind == Kind::Decoder => vision_and_text(&mut builder, model, vision),
         Some(vision) => {
             // CLIP and SigLIP: two towers that meet.
             builder.within("text_model", |builder| stack(builder, model));
@@ -446,7 +446,7 @@ fn meeting(out: &mut Builder, text: &Transformer, vision: &Transformer) {
 }
 
 /// A language model and its vision tower. [`place`] moves the text's names.
-fn beside_text(out: &mut Builder, text: &Transformer, vision: &Transformer) {
+fn vision_and_text(out: &mut Builder, text: &Transformer, vision: &Transformer) {
     stack(out, text);
     match (text.family.as_str(), vision.family.as_str()) {
         ("gemma3_text", _) => {
