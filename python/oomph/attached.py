@@ -216,7 +216,7 @@ class Session:
             self.close()
 
     def close(self) -> None:
-        """Stop the recording; what hangs on optimizers and on the allocator does nothing from now on."""
+        """Stop the recording; its hooks on optimizers and on the allocator do nothing from now on."""
         self.on = False
         if self.history.on:
             self.history.stop()

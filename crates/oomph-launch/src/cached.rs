@@ -102,7 +102,7 @@ impl CacheDir {
         gone
     }
 
-    /// What is free on the disk of the cache for this user, in bytes; `None` where the system does not tell.
+    /// What is free on the disk of the cache for this user, in bytes; `None` where the system does not say.
     pub fn free_bytes(&self) -> Option<u64> {
         #[cfg(unix)]
         return rustix::fs::statvfs(self.path()).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize));

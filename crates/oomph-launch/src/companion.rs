@@ -34,7 +34,7 @@ impl Companion {
     /// Whether it has ended.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not say.
     pub fn has_ended(&mut self) -> io::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// How much memory the host has in all, in bytes; `None` where the system does not tell.
+/// How much memory the host has in all, in bytes; `None` where the system does not say.
 pub fn host_memory_bytes() -> Option<u64> {
     total(&fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -13,7 +13,7 @@ pub fn available_host_memory_bytes() -> Option<u64> {
     figure(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
-/// How many processes the kernel has killed to get memory since the system started; 0 where it does not tell.
+/// How many processes the kernel has killed to get memory since the system started; 0 where it does not say.
 pub(crate) fn kills() -> u64 {
     fs::read_to_string("/proc/vmstat").ok().as_deref().and_then(killed).unwrap_or(0)
 }

@@ -80,7 +80,7 @@ pub struct DryRunReport {
     /// Whether it fits with less room than the upper end of the interval asks for.
     #[serde(default)]
     pub tight: bool,
-    /// What the verdict hangs on, where that is `unsure`.
+    /// What the verdict depends on, where that is `unsure`.
     #[serde(default)]
     pub unsure: Option<Unsure>,
     /// The host's memory that ran out, where that ended the program.

@@ -77,7 +77,7 @@ pub enum TuneVerdict {
     AllFit,
     /// The smallest value does not fit.
     NoneFits,
-    /// The program failed for another reason than memory at the smallest value.
+    /// The program failed for a reason other than memory at the smallest value.
     Failed,
 }
 

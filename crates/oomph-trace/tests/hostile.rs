@@ -14,7 +14,7 @@ fn salvage(bytes: &[u8]) -> Result<Trace, oomph_trace::ReadError> {
     read_from(bytes, "hostile", &ReadOptions { salvage: true, ..ReadOptions::default() })
 }
 
-/// The most memory that this process had so far, in bytes; `None` where the system does not tell.
+/// The most memory that this process had so far, in bytes; `None` where the system does not say.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

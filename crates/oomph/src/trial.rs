@@ -25,7 +25,7 @@ pub struct Changes {
     /// Configuration files that say something else, by the words of the command that name them. The user's stay as
     /// they are: a run gets copies.
     pub files: BTreeMap<String, String>,
-    /// Which end is taken of sizes that nobody computed.
+    /// Which end is taken of sizes that were not computed.
     pub unknown_sizes: UnknownSizes,
     /// Files of the program's code that are run with another text, by their absolute paths.
     pub edited: BTreeMap<PathBuf, String>,

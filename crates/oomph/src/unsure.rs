@@ -1,6 +1,6 @@
 //! Handles answers that depend on sizes that were never computed: runs the program again with the smallest ones.
 //!
-//! A dry run computes small values alone. Where a size hangs on others (how much of a mask is set), the most there can be is
+//! A dry run computes small values alone. Where a size depends on others (how much of a mask is set), the most there can be is
 //! taken, which is the safe side of "fits". A verdict of death is not safe that way.
 
 use std::collections::BTreeSet;

@@ -179,7 +179,7 @@ class FrameworkWatcher:
 
 
 def requested_of(message: str) -> int:
-    """The bytes that an error says were asked for; 0 where it does not tell."""
+    """The bytes that an error says were asked for; 0 where it does not say."""
     found = re.search(r"smaller than requested bytes of (\d+)", message)
     if found:
         return int(found.group(1))

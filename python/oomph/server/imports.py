@@ -68,7 +68,7 @@ def _import(name):
 
 
 class _Stop(Exception):
-    """From here on the text does not tell what an import finds."""
+    """From here on the text does not say what an import finds."""
 
 
 class _Reader:

@@ -33,7 +33,7 @@ def install(
     `routing` says which experts get the tokens where the router's choice was not computed: "balanced" for the same
     number each, "worst" for the same few experts all of them.
 
-    `unknown_sizes` says which end is taken of a size that hangs on values that were not computed: "most" or "least".
+    `unknown_sizes` says which end is taken of a size that depends on values that were not computed: "most" or "least".
 
     `record.warn(sentence)` hears of every line where the program depends on a value that was never computed.
     """

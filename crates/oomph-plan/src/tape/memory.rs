@@ -12,7 +12,7 @@ use serde::Serialize;
 pub const GRAIN: u64 = 512;
 
 /// Whose bytes they are in a plan. It is not `oomph_protocol::Owner`, which is of blocks that were allocated: a plan has the parts of
-/// its arithmetic (logits, what is gathered of other cards) and does not tell buffers, caches or other processes apart.
+/// its arithmetic (logits, what is gathered of other cards) and does not distinguish buffers, caches or other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TapeOwner {

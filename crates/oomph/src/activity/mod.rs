@@ -59,7 +59,7 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     Some(Activity { allocations, pooled, transfers, remarks })
 }
 
-/// The innermost line of a call that is the program's own; where debug information does not tell it, the function.
+/// The innermost line of a call that is the program's own; where debug information does not have it, the function.
 pub fn own_line(frames: &[counted::CodePlace]) -> Result<Site, Option<String>> {
     let mut lines = Lines::default();
     lines.own(frames).ok_or_else(|| lines.own_function(frames))

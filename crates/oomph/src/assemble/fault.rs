@@ -34,7 +34,7 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
     let to_blame = match failure {
         // An exception that has nothing to do with CUDA is the program's own, whatever it called before.
         Some(_) => says(&REFUSALS) || (!asked.is_empty() && says(&OF_CUDA)),
-        // A program of machine code, or one that left by a signal, does not tell.
+        // A program of machine code, or one that left by a signal, does not say.
         None => !asked.is_empty(),
     };
     to_blame.then(|| Fault { asked, message: message(run), static_runtime: None })

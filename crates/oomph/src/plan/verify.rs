@@ -33,7 +33,7 @@ pub enum Verification {
 /// second run on the card itself says whether PyTorch's allocator makes do with less.
 ///
 /// # Errors
-/// When there is no such program, when what it needs is missing, or when it fails for another reason than memory.
+/// When there is no such program, when what it needs is missing, or when it fails for a reason other than memory.
 pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, quiet: bool) -> Result<Verification> {
     let folder = tempfile::tempdir().context("cannot make a folder for the program")?;
     let path = folder.path().join("plan.py");

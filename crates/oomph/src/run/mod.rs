@@ -157,7 +157,7 @@ enum Decision {
 }
 
 impl Guarded<'_> {
-    /// Starts the program until it ends for another reason than GPU memory, or nothing is left to try.
+    /// Starts the program until it ends for a reason other than GPU memory, or nothing is left to try.
     fn go(mut self, check: Option<Duration>) -> Result<ExitCode> {
         self.journal.add(&Event::Start {
             command: self.context.program.shown(),
