@@ -36,7 +36,10 @@ pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<Proces
         {
             Ok(trace) => trace,
             Err(error) => {
-                warnings.push(format!("whose memory it was is not known for process {}: {}", history.pid, error.cause));
+                warnings.push(format!(
+                    "the owners of the memory are not known for process {}: {}",
+                    history.pid, error.cause
+                ));
                 continue;
             }
         };

@@ -303,7 +303,7 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
 fn owners(page: &mut Page, whose: &Whose) {
     page.gap();
     let moment = if whose.at == "oom" { "when it died" } else { "at the peak" };
-    page.paragraph(2, 4, &[(Ink::Strong, "whose memory"), (Ink::Plain, &format!(" {moment}"))]);
+    page.paragraph(2, 4, &[(Ink::Strong, "memory by owner"), (Ink::Plain, &format!(" {moment}"))]);
     let rows: Vec<OwnerRow> = whose.owners.iter().take(MOST_OWNERS).copied().collect();
     explain_snapshot::table(page, &rows, whose.owners.iter().map(|row| row.bytes).sum());
     let hidden: u64 = whose.owners.iter().skip(MOST_OWNERS).map(|row| row.bytes).sum();

@@ -78,7 +78,7 @@ fn owners(page: &mut Page, device: &DeviceExplanation) {
         Moment::Event => "at that event",
     };
     let figures = format!(": reserved {}, allocated {}", size(peak.reserved_bytes), size(peak.allocated_bytes));
-    page.paragraph(0, 2, &[(Ink::Strong, &format!("whose memory {moment}")), (Ink::Plain, &figures)]);
+    page.paragraph(0, 2, &[(Ink::Strong, &format!("memory by owner {moment}")), (Ink::Plain, &figures)]);
     table(page, &device.owners, device.owners.iter().map(|row| row.bytes).sum());
 }
 

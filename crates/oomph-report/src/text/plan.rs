@@ -78,7 +78,7 @@ fn verdict(page: &mut Page, device: &PlannedDevice) {
 
 /// Bytes by owner, each with a bar of its share.
 fn owners(page: &mut Page, device: &PlannedDevice, phase: &str) {
-    page.line(0, &[(Ink::Strong, "whose bytes"), (Ink::Plain, &format!(", at the peak ({phase})"))]);
+    page.line(0, &[(Ink::Strong, "memory by owner"), (Ink::Plain, &format!(", at the peak ({phase})"))]);
     let names = device.owners.iter().map(|owner| owner.owner.len()).max().unwrap_or(0);
     let cells = page.width().saturating_sub(names + 18).min(50);
     let glyph = if page.unicode() { "█" } else { "#" };
