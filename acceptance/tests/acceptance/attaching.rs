@@ -1,5 +1,5 @@
-//! `oomph attach`: what it says of a training program on a virtual card is what PyTorch says there, and the program computes
-//! what it would.
+//! Tests `oomph attach`: what it reports of a training program on a virtual card is what PyTorch reports there, and the
+//! program's results stay the same.
 //!
 //! The program (`acceptance/programs/attaching.py`) runs under `oomph run --rehearse`. The ways through the kernel are held
 //! against interpreters without a card in `crates/oomph-attach/tests/attaching.rs`.

@@ -1,4 +1,4 @@
-//! Where the `oomph` under test is.
+//! Locates the `oomph` under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What the report says about the memory calls of a CUDA program, against what the program counts itself.
+//! Compares the report on the memory calls of a CUDA program with what the program counts itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

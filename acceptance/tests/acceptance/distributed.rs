@@ -1,5 +1,5 @@
-//! Jobs of several ranks and cards: what each rank holds, against the arithmetic of its method, and jobs of which only
-//! some ranks run, against the same jobs run whole.
+//! Tests jobs of several ranks and cards: what each rank holds, against the arithmetic of its method, and jobs of which
+//! only some ranks run, against the same jobs run whole.
 //!
 //! DeepSpeed is built against an installed PyTorch, which no list of requirements can say. `OOMPH_DEEPSPEED` names a
 //! folder that holds it (`pip install --target FOLDER --no-build-isolation --no-deps deepspeed hjson ninja py-cpuinfo einops

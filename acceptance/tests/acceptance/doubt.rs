@@ -1,5 +1,5 @@
-//! Answers that are doubtful or void say so: sizes that nobody computed, a host whose memory ran out, and memory that
-//! grows beyond a card that nobody filled.
+//! Tests that doubtful and void answers say so: sizes that were not computed, a host whose memory ran out, and memory
+//! that grows beyond a card that nothing filled.
 
 use anyhow::{Result, ensure};
 use libtest_mimic::{Failed, Trial};

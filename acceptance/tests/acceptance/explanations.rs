@@ -1,4 +1,4 @@
-//! What `oomph explain` says of recordings and messages that real PyTorch has just made.
+//! Tests what `oomph explain` says of recordings and messages that real PyTorch has just made.
 
 use std::process::Command;
 

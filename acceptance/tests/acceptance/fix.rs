@@ -1,4 +1,4 @@
-//! What `oomph fix` finds for programs that do not fit, and that what it finds is true.
+//! Tests what `oomph fix` finds for programs that do not fit, and that what it finds is true.
 
 use std::fs;
 

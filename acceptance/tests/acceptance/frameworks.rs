@@ -1,4 +1,4 @@
-//! JAX, TensorFlow with Keras, ONNX Runtime: the report against what each says of itself.
+//! Tests JAX, TensorFlow with Keras, and ONNX Runtime: the report against what each says of itself.
 //!
 //! Their wheels are gigabytes, so these run where `OOMPH_FRAMEWORKS` names them: `jax,tensorflow,onnxruntime`. So do those
 //! of `rust_frameworks.rs`: `candle,burn`.

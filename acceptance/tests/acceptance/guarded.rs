@@ -1,5 +1,5 @@
-//! `oomph run`: programs that die of GPU memory end by themselves, with the optimizer steps and the samples of a run that
-//! never died, and the journal says what happened.
+//! Tests `oomph run`: programs that die of GPU memory come to their end without help, with the optimizer steps and the
+//! samples of a run that never died, and the journal says what happened.
 //!
 //! `acceptance/programs/guarded/programs.toml` has the programs. Those that are marked so run in CI; `OOMPH_ANSWERS` names
 //! an interpreter in whose environment all of them run. The virtual GPU replaces the real one (`--rehearse`).

@@ -1,5 +1,5 @@
-//! A dry run changes nothing: `acceptance/programs/harm.py` changes files in every way that it knows, and none of it is
-//! seen from outside, while the program itself sees all of it.
+//! Tests that a dry run changes nothing: `acceptance/programs/harm.py` changes files in every way that it knows, and
+//! none of it is seen from outside, while the program itself sees all of it.
 
 use std::collections::BTreeSet;
 use std::fs;

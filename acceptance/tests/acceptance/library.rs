@@ -1,5 +1,5 @@
-//! `import oomph` in a program that nobody started under oomph: its reports are true, it warns of growth, it explains a
-//! death, and a trainer's loggers get its figures.
+//! Tests `import oomph` in a program that was not started under oomph: its reports are true, it warns of growth, it
+//! explains a death, and a trainer's loggers get its figures.
 //!
 //! The program has the virtual card of a rehearsal without its hook (`acceptance/programs/library/without_hook.py`). The
 //! trainers are tried by hand, in the environment that `OOMPH_ANSWERS` names.

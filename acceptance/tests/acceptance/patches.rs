@@ -1,5 +1,5 @@
-//! Fixes as a user gets them: the first one's patch is applied with `git apply`, and the patched program runs to the
-//! promised peak without further changes.
+//! Tests fixes as a user gets them: the first one's patch is applied with `git apply`, and the patched program runs to
+//! the promised peak without further changes.
 //!
 //! `acceptance/patches/programs.toml` has the programs, written as people write them. Those that need no more than PyTorch's
 //! environment run in CI where they are marked so; `OOMPH_ANSWERS` names an interpreter in whose environment all of them

@@ -1,4 +1,4 @@
-//! candle and burn, frameworks in Rust: the report against what their programs count.
+//! Tests candle and burn, frameworks in Rust: the report against what their programs count.
 //!
 //! They are built with NVIDIA's compiler and libraries from Python packages; candle's kernels alone take a quarter of an
 //! hour. So these are tests of `frameworks.rs`, which run where `OOMPH_FRAMEWORKS` names them: `candle,burn`.

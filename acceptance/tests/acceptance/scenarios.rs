@@ -1,4 +1,4 @@
-//! What the command does around a program: streams, signals, files, wrong usage.
+//! Tests what the command does around a program: streams, signals, files, wrong usage.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Programs that serve models: what they say of their memory, against the device's own books.
+//! Tests programs that serve models: what they say of their memory, against the device's own books.
 //!
 //! llama.cpp's library runs always, because its wheel is small; its own programs run where `OOMPH_LLAMA_CPP` names the
 //! folder that has them (`llama-server`, `llama-fit-params`, and the CUDA backend). `OOMPH_FRAMEWORKS` names, with commas, what else runs: `vllm`

@@ -1,5 +1,5 @@
-//! `oomph watch`: its figures are those of the virtual card's books, it waits until a card has room, and it foretells the
-//! step at which a leak fills the card.
+//! Tests `oomph watch`: its figures are those of the virtual card's books, it waits until a card has room, and it
+//! predicts the step at which a leak fills the card.
 //!
 //! The program (`acceptance/programs/watching.py`) runs under `oomph run --rehearse` and starts `oomph watch` itself: there
 //! NVML shows the virtual card. From outside the books of the rehearsal are read.

@@ -1,4 +1,4 @@
-//! Calls and their arguments.
+//! Finds calls and their arguments.
 
 use tree_sitter::Node;
 

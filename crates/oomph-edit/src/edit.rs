@@ -1,4 +1,4 @@
-//! Edits of a text: replacing, inserting and indenting, with every other byte kept.
+//! Edits a text by replacing, inserting and indenting, with every other byte kept.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Options in configuration files: those of Hydra, and of OmegaConf where it reads the command line.
+//! Finds options in configuration files of Hydra, and of OmegaConf where it reads the command line.
 //!
 //! They are typed as `training.batch_size=4`.
 

@@ -1,4 +1,4 @@
-//! The calls that make batches, and the loops that go over them.
+//! Finds the calls that make batches, and the loops over them.
 
 use tree_sitter::Node;
 

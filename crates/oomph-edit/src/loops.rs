@@ -1,4 +1,4 @@
-//! The loops of a program: those that train, and those that only evaluate.
+//! Finds the loops of a program: those that train, and those that only evaluate.
 
 use std::collections::BTreeSet;
 

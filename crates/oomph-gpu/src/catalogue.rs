@@ -1,4 +1,4 @@
-//! The catalogue: reading `data/gpus.toml` and going through it.
+//! Reads the catalogue of cards from `data/gpus.toml`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

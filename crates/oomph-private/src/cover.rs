@@ -1,5 +1,4 @@
-//! Building the new root: an overlay over everything that can be written, while what talks to the kernel stays
-//! unchanged.
+//! Builds the new root: an overlay over everything that can be written, while what talks to the kernel stays unchanged.
 
 use std::fs::{self, File, Permissions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Moving the calling process into a view of its own.
+//! Moves the calling process into a view of its own.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a view is to be made of, what it was made of, and how both are written to a file.
+//! Plans a view, records what it was made of, and writes both to a file.
 //!
 //! Both are lists of names and values, each ended by a zero byte, which no path holds. That needs no parser in the
 //! programs that this is loaded into, and every path passes unchanged.

@@ -1,4 +1,4 @@
-//! How far the same program may come out otherwise on another machine: many replays, each of which differs from the
+//! Measures how far the same program may differ on another machine: many replays, each of which differs from the
 //! recording in what a real card may do differently.
 //!
 //! What a program holds is decided by its code. What an allocator *reserves* for it depends on the places of a few blocks, and

@@ -1,4 +1,4 @@
-//! Gradient accumulation, written into a training loop that has none.
+//! Writes gradient accumulation into a training loop that has none.
 
 use tree_sitter::Node;
 

@@ -1,4 +1,4 @@
-//! Which expressions of a program give tensors that have a graph, or that lie on the card.
+//! Finds expressions of a program that give tensors with a graph, or tensors on the card.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Places that keep a tensor with its graph from step to step: lists, totals, states, metrics, hooks.
+//! Detaches tensors that are kept with their graphs from step to step: in lists, totals, states, metrics, hooks.
 
 use tree_sitter::Node;
 

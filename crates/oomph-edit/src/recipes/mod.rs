@@ -1,4 +1,4 @@
-//! How each remedy is placed in a program.
+//! Places each remedy in a program.
 
 mod accumulation;
 mod adapters;

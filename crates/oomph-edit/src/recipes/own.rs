@@ -1,4 +1,4 @@
-//! The program's own options for a remedy, found by their names.
+//! Finds the program's own options for a remedy, by their names.
 
 use crate::options::{Opt, OptKind};
 use crate::program::{At, Draft, Program};

@@ -1,4 +1,4 @@
-//! From a file to rows: what it is, from its first bytes, and what it says.
+//! Turns a file into rows: its kind, from its first bytes, and its contents.
 
 mod journal;
 mod log;

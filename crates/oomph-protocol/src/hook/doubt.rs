@@ -1,4 +1,5 @@
-//! What makes an answer doubtful or void: sizes that were not computed, and a host whose memory ran out.
+//! The parts of the hook's report that make an answer doubtful or void: sizes that were not computed, and a host whose
+//! memory ran out.
 
 use serde::{Deserialize, Serialize};
 

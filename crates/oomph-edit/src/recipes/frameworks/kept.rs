@@ -1,4 +1,4 @@
-//! What a loop keeps on the card goes to host memory, in the words of each framework.
+//! Moves what a loop keeps on the card to host memory, as each framework writes it.
 
 use crate::edit::Edit;
 use crate::program::{At, CannotPlace, Draft, Way};

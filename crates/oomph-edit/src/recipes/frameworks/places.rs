@@ -1,4 +1,4 @@
-//! Where programs without a `DataLoader` write how many samples they take at a time.
+//! Finds where programs without a `DataLoader` say how many samples they take at a time.
 
 use crate::calls::Call;
 use crate::program::{At, CannotPlace, Draft, Program};
