@@ -55,7 +55,7 @@ class Batches:
         hook.on_import("torch.utils.data.dataloader", self._watch)
 
     def new_run(self) -> None:
-        """Begin anew in a child of the fork server."""
+        """Begin again in a child of the fork server."""
         self.wanted = hook.config["batches"] == "longest"
 
     def _watch(self, module):

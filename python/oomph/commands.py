@@ -58,7 +58,7 @@ def install(ov: Overlay) -> None:
 def _folder(ov):
     """The folder of commands: in the runtime's own folder, or in the run's where that cannot be written.
 
-    It stays on the PATH of children that outlive the run, so its name must not be one that others can make anew.
+    It stays on the PATH of children that outlive the run, so its name must not be one that others can make again.
     """
     global _lasting
     if _lasting is None:

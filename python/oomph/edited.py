@@ -1,7 +1,7 @@
 """Runs files of the program with another text, to try a change to the user's code without touching its files.
 
 `edited` of hook.json maps absolute paths to texts. Scripts, modules, what is run by `runpy`, tracebacks and
-`inspect.getsource` all see the text; everything else about the file, its name and its place, is as ever.
+`inspect.getsource` all see the text; everything else about the file, its name and its place, is unchanged.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _wrap_excepthook(watcher):
         previous(kind, value, tb)
 
     def heard(event, arguments):
-        # Some, such as typer, put a hook in the place of this one, to show errors in their own way.
+        # Some, such as typer, put a hook in place of this one, to show errors in their own way.
         if event == "sys.excepthook" and arguments[0] is not excepthook:
             ends(arguments[2])
 

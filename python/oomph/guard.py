@@ -289,7 +289,7 @@ class Guard:
         return path
 
     def _saved_lightning(self, trainer, filepath):
-        # In the middle of an epoch Lightning remembers how many batches were made, and starts the loader anew: the rest
+        # In the middle of an epoch Lightning remembers how many batches were made, and starts the loader again: the rest
         # of the epoch would see other samples. One that is written in the background is not finished here.
         ended = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
         writer = type(trainer.strategy.checkpoint_io).__name__

@@ -184,7 +184,7 @@ def run_folder() -> str | None:
 def is_ours(folder: str) -> bool:
     """Whether a run folder is this user's and nobody else's.
 
-    A process may outlive its run, whose folder is removed then; others can make a folder of the same name anew.
+    A process may outlive its run, whose folder is removed then; others can make a folder of the same name again.
     """
     try:
         found = os.lstat(folder)

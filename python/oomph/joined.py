@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oomph._types import Library
 
 LARGE_BYTES = 64 << 20
-"""An array of fewer bytes is joined as ever."""
+"""An array of fewer bytes is joined as usual."""
 
 
 def install(numpy: Library) -> None:

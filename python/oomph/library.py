@@ -109,7 +109,7 @@ class Watch:
         torch = sys.modules.get("torch")
         if self.record != "off" and torch is not None and torch.cuda.is_initialized():
             torch.cuda.memory._record_memory_history(None)
-        # What is still written at the end of the process must not make the folder anew.
+        # What is still written at the end of the process must not make the folder again.
         record.current().folder = os.devnull
         shutil.rmtree(self.folder, True)
         self.folder = None

@@ -33,7 +33,7 @@ class Window:
                 known[1] = allocated
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self.peaks = {}
 
 

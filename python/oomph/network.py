@@ -64,7 +64,7 @@ def _tell(what):
         return
     _named.add(what)
     record.current().warn(
-        "the program sent %s, which oomph answered in the place of the service; --network all lets it go out" % what
+        "the program sent %s, which oomph answered in place of the service; --network all lets it go out" % what
     )
 
 

@@ -54,7 +54,7 @@ class Phases:
         """Called when a backward pass of the program's begins."""
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._found, self._last, self._around = {}, None, []
         self._thread = threading.get_ident()
 

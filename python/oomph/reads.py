@@ -28,7 +28,7 @@ _root: str | None = None
 
 
 def install(root: str) -> None:
-    """Note what is read below `root` from now on; for a child of the fork server begin anew."""
+    """Note what is read below `root` from now on; for a child of the fork server begin again."""
     global _root
     first = _root is None
     _root = os.path.realpath(root).rstrip(os.sep) + os.sep

@@ -129,7 +129,7 @@ class Record:
         self._written = 0.0
 
     def forked(self) -> None:
-        """Begin anew in a forked child: what the parent saw is the parent's."""
+        """Begin again in a forked child: what the parent saw is the parent's."""
         frameworks, architectures, asked = self.frameworks, self.architectures, self.asked_for_card
         memory, remedies, program = self.current_memory, self.remedies, self.program
         phases, course, unreached = self.phases, self.course, self.unreached

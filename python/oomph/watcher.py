@@ -55,7 +55,7 @@ class Watcher:
         """What the allocator held at the last look at its peaks, by device."""
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
         self.ready = None
@@ -64,7 +64,7 @@ class Watcher:
             self.owners.forked()
 
     def new_run(self) -> None:
-        """Begin anew in a child of the fork server, whose config may differ."""
+        """Begin again in a child of the fork server, whose config may differ."""
         self.rule = stop.StopRule(self.config["stop"]["mode"], self.config["stop"].get("steps", 3))
         if self.owners is None:
             # Nothing is observed before a card is used, so it is not too late.

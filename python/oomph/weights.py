@@ -202,7 +202,7 @@ def _named(result, name):
 
 
 def _weights_missing(error, name, kwargs):
-    """Say whether the library failed for want of weights: nothing else may be covered up."""
+    """Say whether the library failed for lack of weights: nothing else may be covered up."""
     try:
         if os.path.isdir(name):
             return _folder_lacks_weights(os.path.join(name, kwargs.get("subfolder") or ""))

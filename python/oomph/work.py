@@ -37,7 +37,7 @@ class Work:
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._steps: list[dict[str, Any]] = []
         self._count = 0
         self._begun = False

@@ -77,7 +77,7 @@ def counts(name):
 if torch is not None:
 
     class ForgetfulKernels(Kernels):
-        """The kernels with the CPU in the place of the GPU."""
+        """The kernels with the CPU in place of the GPU."""
 
         def __init__(self, *args):
             super().__init__(*args)

@@ -59,7 +59,7 @@ class MissingWeights(unittest.TestCase):
 
 @unittest.skipUnless(TRANSFORMERS, "torch and transformers are not installed")
 class Hint(WeightsCase):
-    """A program that dies for want of weights leaves a word of what would help, and its own error."""
+    """A program that dies for lack of weights leaves a word of what would help, and its own error."""
 
     config = {"random_weights": False}
 

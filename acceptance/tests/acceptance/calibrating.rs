@@ -1,4 +1,4 @@
-//! `oomph calibrate`, with a virtual card in the place of the real one: a card with the catalogue's figures has nothing to
+//! `oomph calibrate`, with a virtual card in place of the real one: a card with the catalogue's figures has nothing to
 //! correct; one whose context is 100 MiB larger is corrected by that, dry runs use it and say so, and the next calibration
 //! takes it back.
 

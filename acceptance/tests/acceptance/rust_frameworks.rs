@@ -134,7 +134,7 @@ fn source(name: &str) -> PathBuf {
 
 /// A program of `acceptance/programs/rust`, and the toolkit that it was built with. Both stay for the next time.
 fn built(name: &str) -> Result<(PathBuf, PathBuf)> {
-    // Building is not for two at once: cargo would wait, but the toolkit's folder is made anew each time.
+    // Building is not for two at once: cargo would wait, but the toolkit's folder is made again each time.
     static BUILDING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _building = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));

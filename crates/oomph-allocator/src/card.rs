@@ -95,7 +95,7 @@ impl Script {
 }
 
 /// The border between dying and surviving, if there is but one, from `low` to `high`, which survives, and how far below
-/// it the search ended for want of replays.
+/// it the search ended for lack of replays.
 fn bisect(
     mut low: u64,
     mut high: u64,

@@ -57,7 +57,7 @@ impl Replay {
         self.statistics.allocated.peak
     }
 
-    /// How often the cache was given back for want of memory.
+    /// How often the cache was given back for lack of memory.
     pub fn retries(&self) -> u64 {
         self.statistics.retries
     }

@@ -16,7 +16,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Something in the place of a node.
+    /// Something in place of a node.
     pub fn replace(node: Node<'_>, text: impl Into<String>) -> Self {
         Self { range: node.byte_range(), text: text.into() }
     }

@@ -280,7 +280,7 @@ impl Base {
         let real = real_path(python);
         let identity = is_machine_code(&real).then(|| identity(&real)).flatten();
         let Some((size, modified_nanoseconds)) = identity else {
-            // A script, such as a version manager's stand-in, decides anew each time which Python it starts.
+            // A script, such as a version manager's stand-in, decides again each time which Python it starts.
             return inspect::ask(python, directory).map(Self::from);
         };
         let name = short_hash([real.as_os_str().as_encoded_bytes()]);

@@ -75,7 +75,7 @@ impl Installer {
     }
 
     /// The two steps that fill `folder`. What is installed is compiled as well, which pip always does: a program cannot write
-    /// to its environment, so that it would compile torch anew in each run.
+    /// to its environment, so that it would compile torch again in each run.
     fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed) -> [Command; 2] {
         let file = listed.file.iter().flat_map(|file| [OsStr::new("-r"), file.as_os_str()]);
         match self {

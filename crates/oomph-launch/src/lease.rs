@@ -2,7 +2,7 @@
 //!
 //! Next to each environment `KEY` lies a file `KEY.lock`. Whoever uses the environment holds its lock together with
 //! others, whoever makes or removes it holds it alone. The file's time says when the environment was last used.
-//! It stays when the environment goes: a lock on a file that is removed and made anew would be two locks.
+//! It stays when the environment goes: a lock on a file that is removed and made again would be two locks.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;

@@ -142,7 +142,7 @@ mod linux {
             if fence { view.fenced() } else { Some(view) }
         }
 
-        /// A fence in the place of the view; none where the view was to cut off the network.
+        /// A fence in place of the view; none where the view was to cut off the network.
         pub(crate) fn fenced(mut self) -> Option<Self> {
             if self.plan.fence || self.plan.no_network {
                 return None;
@@ -248,7 +248,7 @@ mod linux {
             }
         }
 
-        /// What runs the step before a program, in the place of the program's own command.
+        /// What runs the step before a program, in place of the program's own command.
         ///
         /// # Errors
         /// When the plan cannot be written.

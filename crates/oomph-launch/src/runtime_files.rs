@@ -249,7 +249,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// A folder of this user's that stays, in the place of one in the cache: others can make a folder of its name only where
+/// A folder of this user's that stays, in place of one in the cache: others can make a folder of its name only where
 /// it was removed by hand.
 fn lasting_folder() -> Result<PathBuf, LaunchError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());

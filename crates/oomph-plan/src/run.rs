@@ -112,7 +112,7 @@ fn judged(shape: &Transformer, workload: &Workload) -> Transformer {
     }
 }
 
-/// The network with one score in the place of words.
+/// The network with one score in place of words.
 fn scoring(shape: &Transformer) -> Transformer {
     Transformer { head: Head::Classes(1), ..shape.clone() }
 }
@@ -323,7 +323,7 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
             for parameter in &with_grad {
                 let (count, kind) = parameter.share;
                 // The gradient and the weight in fp32; the squared gradient and its sum with a constant; then the update
-                // made of rows and columns in the place of one of them.
+                // made of rows and columns in place of one of them.
                 let _copies =
                     (kind == Kind::Half).then(|| [tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
                 drop([tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);

@@ -276,7 +276,7 @@ impl<'a> Cover<'a> {
         Ok(())
     }
 
-    /// Puts a socket that nobody listens on in the place of each hidden device: not even root can open one.
+    /// Puts a socket that nobody listens on in place of each hidden device: not even root can open one.
     fn hide(&self) -> io::Result<()> {
         if self.plan.hidden.is_empty() {
             return Ok(());

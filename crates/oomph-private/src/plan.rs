@@ -25,7 +25,7 @@ pub struct Plan {
     pub keep_real: bool,
     /// What may be changed for real.
     pub open: Vec<PathBuf>,
-    /// Folders of ours that are shown in the place of others: first ours, then the place.
+    /// Folders of ours that are shown in place of others: first ours, then the place.
     pub instead: Vec<(PathBuf, PathBuf)>,
     /// Devices that the program must not reach.
     pub hidden: Vec<PathBuf>,

@@ -1,6 +1,6 @@
 //! What the command line says, word for word: the transcripts in `tests/cmd`.
 //!
-//! `TRYCMD=overwrite cargo test -p oomph --test cli` writes them anew.
+//! `TRYCMD=overwrite cargo test -p oomph --test cli` writes them again.
 
 // Elsewhere than on Linux a dry run ends before it looks at its program.
 #![cfg(target_os = "linux")]

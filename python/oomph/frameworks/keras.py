@@ -74,7 +74,7 @@ class KerasLoops:
                 peaks = hook.guarded(self.watcher.peaks) or {}
                 if rule.after_step(count, [peaks[index][1] for index in sorted(peaks)]) is not None:
                     hook.guarded(self._shortened, iterator, frame, count)
-                    # The next pass begins its data anew.
+                    # The next pass begins its data again.
                     iterator._current_iterator = None
                     iterator._steps_seen = 0
                     iterator.data_adapter.on_epoch_end()

@@ -115,7 +115,7 @@ class Course:
         self.budget = float(stop.get("budget_seconds") or 60.0)
 
     def forked(self) -> None:
-        """Begin anew in a forked child, whose loops are its own."""
+        """Begin again in a forked child, whose loops are its own."""
         self.stack, self.ended, self._around = [], [], None
         self.left_out = LeftOut()
         self.skipped_steps = self.ahead = 0

@@ -55,7 +55,7 @@ class Progress:
         self.jumped()
 
     def jumped(self) -> None:
-        """What follows may differ from what was seen: begin the judgement anew."""
+        """What follows may differ from what was seen: begin the judgement again."""
         self.unmoved = 0
         self._held.clear()
         self._at.clear()

@@ -34,7 +34,7 @@ def is_followed(path: str) -> bool:
 
 
 def instrumented(source: str | bytes, path: str) -> CodeType | None:
-    """Code of a file with its loops instrumented; None where the file is compiled as ever."""
+    """Code of a file with its loops instrumented; None where the file is compiled as usual."""
     try:
         return rewrite.instrument(source, path) if is_followed(path) else None
     except Exception:

@@ -59,7 +59,7 @@ class Modules:
         """Indices of the devices that modules have been seen on."""
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._local = threading.local()
         self.in_backward = 0
 

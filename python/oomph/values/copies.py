@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oomph.values.kernels import Kernels
     from oomph.values.operations import Operation
 
-#: Tensors of the host that are fewer bytes in all are joined as ever.
+#: Tensors of the host that are fewer bytes in all are joined as usual.
 JOINED_BYTES = 64 << 20
 
 

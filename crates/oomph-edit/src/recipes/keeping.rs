@@ -231,7 +231,7 @@ fn let_go<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>, at: At<'a>, round: At<
     let names = graphs.around(at);
     for one in keeping(at) {
         let root = root_of(one.target);
-        // What begins anew in each round holds the graph of one round.
+        // What starts over in each round holds the graph of one round.
         if begins_in(round, root) {
             continue;
         }

@@ -166,7 +166,7 @@ impl Search<'_> {
             return Ok(None);
         }
         let start = Instant::now();
-        // What adapts is run for each capacity anew, and takes the time of as many trials.
+        // What adapts runs once for each capacity, and takes the time of as many trials.
         let hurry = self.hurry && adapts;
         let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
         let peaks: Vec<u64> = report

@@ -40,7 +40,7 @@ pub struct RealRun<'a> {
     pub changes: &'a Changes,
     /// Where the program's output goes.
     pub output: Output,
-    /// Virtual cards in the place of the machine's own.
+    /// Virtual cards in place of the machine's own.
     pub stand_in: Option<&'a [Card]>,
     /// How closely it is recorded.
     pub recording: Recording,

@@ -201,7 +201,7 @@ impl Sweep {
         if let Some(expected) = args.matrix.as_ref().filter(|expected| **expected != name) {
             return Err(hinted(
                 format!("the matrix is not the one that this job was written for ({expected}, now {name})"),
-                "the file, a commit or oomph's version has changed; write the job anew with --write",
+                "the file, a commit or oomph's version has changed; write the job again with --write",
             ));
         }
         let numbers = numbers(text, self.cells.len())?;

@@ -167,7 +167,7 @@ impl Packed {
         Self { weight, adapter: weights.expert_adapter(count, inputs, outputs, fused) }
     }
 
-    /// The matrices with LoRA's product added, which makes them anew (PEFT's parametrization).
+    /// The matrices with LoRA's product added, which makes them again (PEFT's parametrization).
     fn adapted(&self, tape: &Tape) -> Tensor {
         let Some((down, up)) = &self.adapter else { return self.weight.clone() };
         let mut delta = tape.matmul(up, down, self.weight.count);
