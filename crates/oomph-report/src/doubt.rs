@@ -1,8 +1,9 @@
 //! What makes an answer doubtful or void: sizes that nobody computed, and a host whose memory ran out.
 
+use oomph_protocol::Verdict;
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{Site, Verdict};
+use crate::site::Site;
 
 /// An answer that hangs on sizes that nobody computed: with the least and with the most that they can be it is not the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,9 +1,11 @@
 //! The answer of `oomph fix`, `oomph.fix/1`.
 
 use oomph_explain::snapshot::OwnerRow;
+use oomph_protocol::Verdict;
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{NextStep, Oom, Verdict};
+use crate::dry_run::NextStep;
+use crate::oom::Oom;
 
 oomph_protocol::schema!(FixSchema, "oomph.fix/1");
 

@@ -256,8 +256,9 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use oomph_protocol::Verdict;
+
     use super::*;
-    use crate::dry_run::Verdict;
     use crate::sweep::SweepSchema;
 
     #[test]

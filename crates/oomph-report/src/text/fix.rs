@@ -1,13 +1,13 @@
 //! What makes a program fit, on one screen.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
 use unicode_width::UnicodeWidthStr;
 
-use super::explain_snapshot::owner_name;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::fix::{Attempt, FixOrder, FixReport, FixRow, FixVerdict, ResultChange};
+use crate::owner_names::owner_name;
 
 /// Owners named in the line about the peak.
 const MOST_OWNERS: usize = 4;
