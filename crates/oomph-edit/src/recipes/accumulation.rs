@@ -3,12 +3,13 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, wrapped};
+use crate::error::CannotPlace;
 use crate::loaders::{loaders, name_of, names};
 use crate::loops::{Pass, passes, statement};
-use crate::names::assigned;
-use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{Source, function_of, statements, within};
+use crate::scopes::assigned;
+use crate::source::{At, Source, function_of, statements, within};
 
 use super::cannot;
 
