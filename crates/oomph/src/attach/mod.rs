@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use oomph_report::{AttachReport, AttachSchema, AttachedProcess, clean_json, render_attach};
 
 use crate::cli::{AttachArgs, Format};
-use crate::failure::status;
-use crate::{output, program, whose};
+use crate::status;
+use crate::{output, program, recordings};
 
 use visit::{Action, Visit};
 
@@ -41,7 +41,7 @@ pub fn run(args: &AttachArgs, quiet: bool) -> Result<ExitCode> {
     let words: Vec<String> = pids.iter().map(|pid| visit::word(*pid)).collect();
     let each = |file: Option<&std::path::Path>| -> Vec<Option<std::path::PathBuf>> {
         match file {
-            Some(file) => whose::targets(file, words.iter().cloned()).map(Some).collect(),
+            Some(file) => recordings::targets(file, words.iter().cloned()).map(Some).collect(),
             None => vec![None; pids.len()],
         }
     };

@@ -22,7 +22,8 @@ use oomph_gpu::size;
 use oomph_report::{WatchReport, clean_json, render_watch};
 
 use crate::cli::{Format, WatchArgs};
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
+use crate::status;
 use crate::{output, program};
 
 use condition::Condition;
