@@ -28,6 +28,7 @@ mod doctor;
 #[cfg(test)]
 mod drift_tests;
 mod dry_run;
+mod duration;
 mod elsewhere;
 mod embedded;
 mod evidence;
@@ -59,6 +60,7 @@ mod review;
 mod run;
 mod run_context;
 mod shell;
+mod shell_words;
 mod status;
 mod sweep;
 mod trial;

@@ -14,7 +14,7 @@ use oomph_remedy::{DryRunKind, Kind, Remedy, Situation};
 
 use super::edits::{self, Edits};
 use crate::changes::Changes;
-use crate::program::quoted;
+use crate::shell_words::quoted;
 
 /// A file with more bytes is not a configuration.
 const LONGEST_CONFIG: u64 = 1 << 20;

@@ -20,8 +20,8 @@ use super::bench::peak;
 use crate::assemble::assemble;
 use crate::failure::hinted;
 use crate::output;
-use crate::program::quoted;
 use crate::run_context::{Ended, RealRun, Recording, RunContext, RunRequest};
+use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
 
 /// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.

@@ -29,17 +29,20 @@ use oomph_remedy::search::Wishes;
 use oomph_report::{FixVerdict, render_fix};
 
 use crate::cli::{FixArgs, Form};
+use crate::duration::duration;
 use crate::fork_runner::ForkRunner;
 use crate::margin::Margin;
-use crate::program::{self, Program, quoted};
+use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::RunContext;
+use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
 use crate::trial::Stop;
 use crate::{html, output};
 
 pub use answer::{Answer, Applied};
 use search::Search;
+use wanted::target;
 pub use wanted::{Wanted, limited};
 
 /// Searches and answers.
@@ -99,7 +102,7 @@ pub fn run(args: FixArgs, quiet: bool) -> Result<ExitCode> {
 
 /// What the options ask for; `written` is the number of the fix that is to be written to a file, or 0.
 fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue, written: usize) -> Result<Wanted> {
-    let cards = limited(&program.cards, args.target.as_deref())?;
+    let cards = limited(&program.cards, args.target.as_deref().map(target).transpose()?)?;
     let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?;
     let cards = margin.off(&cards)?;
     let wishes = Wishes {
@@ -115,7 +118,7 @@ fn wanted(args: &FixArgs, program: &Program, catalogue: &Catalogue, written: usi
         // What is to be applied or written has to be found first.
         fixes: args.fixes.max(args.apply.unwrap_or(0)).max(args.in_place.unwrap_or(0)).max(written),
         jobs: args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
-        max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
+        max_time: args.max_time.as_deref().map(|text| duration("--max-time", text)).transpose()?,
         accept_recovered: args.accept_recovered,
         options: typed.flatten().collect(),
     })

@@ -27,17 +27,23 @@ pub struct Wanted {
     pub options: Vec<String>,
 }
 
-/// The cards with what the program may take of them: up to `--target` of each.
+/// What `--target` says, in bytes.
 ///
 /// # Errors
-/// When the target cannot be understood, or a card without a limit gets none.
-pub fn limited(cards: &[Card], target: Option<&str>) -> Result<Vec<Card>> {
-    let target = target
-        .map(|text| size::parse(text).map_err(|error| hinted(format!("--target: {error}"), "write --target 10GiB")))
-        .transpose()?;
-    if target == Some(0) {
-        return Err(hinted("--target: nothing fits into no memory at all", "write --target 10GiB"));
+/// When it is not a size, or 0.
+pub fn target(text: &str) -> Result<u64> {
+    match size::parse(text) {
+        Ok(0) => Err(hinted("--target: nothing fits into no memory at all", "write --target 10GiB")),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(hinted(format!("--target: {error}"), "write --target 10GiB")),
     }
+}
+
+/// The cards with what the program may take of them: up to `target` bytes of each.
+///
+/// # Errors
+/// When a card without a limit gets none.
+pub fn limited(cards: &[Card], target: Option<u64>) -> Result<Vec<Card>> {
     let limited = |card: &Card| match (card.capacity_bytes(), target) {
         (Some(capacity), Some(target)) if target < capacity => Ok(card.with_capacity(target)),
         (Some(_), _) => Ok(card.clone()),

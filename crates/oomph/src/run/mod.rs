@@ -25,12 +25,14 @@ use crate::assemble::assemble;
 use crate::cards::Card;
 use crate::changes::Changes;
 use crate::cli::{self, Record, RunArgs};
+use crate::duration::duration;
 use crate::fix::{self, list};
 use crate::margin::Margin;
 use crate::output;
-use crate::program::{self, Program};
+use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, RunContext};
+use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
 use crate::trial::{Runner, Stop};
 
@@ -55,7 +57,7 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let rules = Rules {
         allow: list::allowed(catalogue, &args.allow)?,
         forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
-        max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
+        max_time: args.max_time.as_deref().map(|text| duration("--max-time", text)).transpose()?,
         only: None,
     };
     let devices = Devices::new(args.rehearse.as_deref(), args.vram.as_deref())?;
@@ -462,7 +464,7 @@ impl Guarded<'_> {
     fn point_to(&self, death: &journal::Death) {
         self.tell(&format!("the journal is {}", self.journal.path().display()));
         if let Some(recording) = &death.recording {
-            self.tell(&format!("why it died: oomph explain {}", program::quoted(&recording.to_string_lossy())));
+            self.tell(&format!("why it died: oomph explain {}", quoted(&recording.to_string_lossy())));
         }
     }
 
