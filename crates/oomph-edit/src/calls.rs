@@ -3,8 +3,7 @@
 use tree_sitter::Node;
 
 use crate::edit::Edit;
-use crate::program::At;
-use crate::source::Source;
+use crate::source::{At, Source};
 
 /// A call: `torch.optim.Adam(model.parameters(), lr=1e-3)`.
 #[derive(Clone, Copy)]

@@ -16,6 +16,7 @@
 mod catalogue;
 mod gpu;
 mod lookup;
+mod names;
 pub mod nvml;
 pub mod roofline;
 pub mod size;

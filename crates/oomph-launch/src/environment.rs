@@ -15,8 +15,8 @@ use crate::installer::{Installer, InstallerOutput, Work, settings};
 use crate::lease::{self, Claim, Exclusive, Lease};
 use crate::program::{is_executable, real_path};
 use crate::records::{Look, Packages};
-use crate::run_folder::{fresh_name, is_fresh_name};
 use crate::secrets::without_password;
+use crate::unique_names::{fresh_name, is_fresh_name};
 use crate::{CacheDir, LaunchError, PythonFacts, cleanup};
 
 /// Changes when environments are made differently, so that old ones are not taken for new ones.

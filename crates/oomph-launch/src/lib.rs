@@ -38,6 +38,7 @@ mod installer;
 mod interrupts;
 mod lease;
 mod newer_cudnn;
+mod permissions;
 #[cfg(target_os = "linux")]
 mod places;
 mod prepare;
@@ -53,6 +54,7 @@ mod secrets;
 mod server;
 mod supervise;
 mod toolkit;
+mod unique_names;
 #[cfg(target_os = "linux")]
 mod watchdog;
 

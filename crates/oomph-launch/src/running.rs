@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use oomph_protocol::paths;
 
-use crate::run_folder::{bases, is_fresh_name, is_mine, read, report_files};
+use crate::permissions::is_mine;
+use crate::run_folder::{bases, read, report_files};
+use crate::unique_names::is_fresh_name;
 use crate::{Guard, HookConfig, HookReport};
 
 /// A run that goes on.

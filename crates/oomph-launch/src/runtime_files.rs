@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::run_folder::{is_mine, link, make_private, random_name};
+use crate::permissions::{is_private, make_private, only_we_write};
+use crate::run_folder::link;
 use crate::toolkit::LIBRARIES;
+use crate::unique_names::random_name;
 use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease};
 
 /// The one real library file.
@@ -268,26 +270,6 @@ fn lasting_folder() -> Result<PathBuf, LaunchError> {
         }
     }
     Err(LaunchError::run_folder(std::env::temp_dir(), failure))
-}
-
-/// Whether a folder is ours, and nobody else's.
-fn is_private(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_mine(&found) && !has_rights(&found, 0o077))
-}
-
-/// Whether nobody else can make files in a folder.
-fn only_we_write(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_mine(&found) && !has_rights(&found, 0o022))
-}
-
-#[cfg(unix)]
-pub(crate) fn has_rights(found: &fs::Metadata, rights: u32) -> bool {
-    std::os::unix::fs::MetadataExt::mode(found) & rights != 0
-}
-
-#[cfg(not(unix))]
-pub(crate) fn has_rights(_found: &fs::Metadata, _rights: u32) -> bool {
-    false
 }
 
 /// A folder of links to one file.

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::run_folder::is_run_folder;
+use crate::unique_names::is_run_folder;
 use crate::{cleanup, processes};
 
 /// The argument that makes this executable a watchdog. What it watches over follows: the run's mark and its folders.

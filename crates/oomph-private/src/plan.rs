@@ -44,6 +44,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A path of the plan as the process reaches it that makes the view.
+    pub(crate) fn real(&self, path: &Path) -> PathBuf {
+        self.base.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     /// The plan as the bytes of a file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut list = List::default();

@@ -1,8 +1,9 @@
 //! The result types for doubtful or void answers: sizes that nothing computed, and a host whose memory ran out.
 
+use oomph_protocol::Verdict;
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{Site, Verdict};
+use crate::site::Site;
 
 /// An answer that depends on sizes that were not computed: their smallest and largest values give different answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -65,7 +65,7 @@ pub struct Growth {
     #[serde(default)]
     pub holders: Vec<Holder>,
     /// The line that allocates most of what grows; `null` where no recording shows it.
-    pub site: Option<crate::dry_run::Site>,
+    pub site: Option<crate::site::Site>,
 }
 
 /// A thing in the program that holds on to memory.

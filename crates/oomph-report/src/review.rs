@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::Verdict;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::CheckReport;
-use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Site, Verdict};
-use crate::text::owner_name;
+use crate::device::{CUSTOM, DeviceReport};
+use crate::dry_run::DryRunReport;
+use crate::owner_names::owner_name;
+use crate::site::Site;
 
 oomph_protocol::schema!(ReviewSchema, "oomph.review/1");
 

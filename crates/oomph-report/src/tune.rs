@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::{Phase, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{NextStep, Phase, Verdict};
+use crate::dry_run::NextStep;
 
 oomph_protocol::schema!(TuneSchema, "oomph.tune/1");
 

@@ -3,8 +3,9 @@
 #![allow(missing_docs)]
 
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
+use oomph_remedy::search::Prefer;
 use oomph_report::{
-    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
+    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
     ResultChange, Site, Style, TimeRatio, Verdict, render_fix,
 };
 
@@ -137,7 +138,7 @@ fn found() -> FixReport {
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
         next: vec![],
-        order: FixOrder::Quality,
+        order: Prefer::Quality,
     }
 }
 

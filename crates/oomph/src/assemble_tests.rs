@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use oomph_gpu::Catalogue;
 use oomph_launch::activity::Refusal;
 use oomph_launch::{HookDevice, HookFailure, HookHostShortage, HookLimit, HookSite, LimitScales};
 use oomph_ledger::{
-    DeviceWord, HeaderWord, Kind, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
+    DeviceWord, HeaderWord, Kind, Ledger, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
     process_device_word, process_word,
 };
 
@@ -15,6 +16,8 @@ use super::holding::{SMALLEST, SMALLEST_SPECIAL};
 use oomph_report::CapacityKnown;
 
 use super::*;
+use crate::evidence::{Foretold, Found};
+use crate::recordings::ProcessMemory;
 
 const MIB: u64 = 1 << 20;
 const CONTEXT: u64 = 135 * MIB;

@@ -3,7 +3,7 @@
 use oomph_explain::snapshot::grown_at;
 use oomph_report::{DryRunReport, Site};
 
-use crate::assemble::Observation;
+use crate::observation::Observation;
 
 /// Adds to loops whose memory grows the line that allocates most of it, where the recording reaches so far back.
 pub fn tell(report: &mut DryRunReport, run: &Observation) {

@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use oomph_launch::{HookUnknownSize, UnknownSizes};
 use oomph_report::{DryRunReport, End, UnknownSize, Unsure, Verdict};
 
-use crate::assemble::{Observation, assemble, site_of};
+use crate::assemble::{assemble, site_of};
+use crate::changes::Changes;
+use crate::observation::Observation;
 use crate::run_context::{Ended, RunContext};
-use crate::trial::{Changes, Runner, Stop};
+use crate::trial::{Runner, Stop};
 
 /// Runs the program with the least sizes, where the verdict may hang on them, and says so in the report where it does.
 ///

@@ -3,12 +3,14 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, lines_after};
+use crate::error::CannotPlace;
 use crate::facts::KeptAt;
 use crate::loops::without_graph;
-use crate::options::parameters;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{around, function_of, statement_of, within};
+use crate::program::Program;
+use crate::scopes::parameters;
+use crate::source::{At, around, function_of, statement_of, within};
 
 use super::cannot;
 use super::graphs::{Graphs, Names, children, lets_go};

@@ -22,8 +22,8 @@ use super::command::Target;
 use super::{Forked, ForkedRun, PythonProgram, refusal};
 use crate::interrupts::{Event, Subscription};
 use crate::private::PrivateView;
-use crate::run_folder::random_name;
 use crate::supervise::{command, exit_of, tail_of};
+use crate::unique_names::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{Launch, LaunchError, Outcome, Output, processes};
 

@@ -22,7 +22,7 @@ use super::{Exit, Launch, Outcome, Output};
 use crate::interrupts::{Event, Subscription};
 use crate::private::PrivateView;
 use crate::program::spawn_error;
-use crate::run_folder::random_name;
+use crate::unique_names::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{LaunchError, processes};
 

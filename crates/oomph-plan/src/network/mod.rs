@@ -2,7 +2,6 @@
 
 mod attend;
 pub mod autoencoder;
-mod cogvideo;
 mod denoiser;
 mod parts;
 mod transformer;

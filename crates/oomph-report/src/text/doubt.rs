@@ -1,11 +1,13 @@
 //! Shows doubts: an answer that depends on sizes that nothing computed, a host whose memory ran out, and a program that
 //! oomph could not run.
 
+use oomph_protocol::Verdict;
+
 use super::page::{Ink, Page};
 use super::statics;
 use crate::clean;
 use crate::doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
-use crate::dry_run::{Site, Verdict};
+use crate::site::Site;
 use oomph_gpu::size::format as size;
 
 /// Sizes that are printed one by one; JSON has all of them.

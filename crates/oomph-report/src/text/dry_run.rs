@@ -1,5 +1,7 @@
 //! Shows the answer of a dry run on one screen.
 
+use oomph_protocol::{Phase, Stopped, Verdict};
+
 use super::activity;
 use super::batches;
 use super::doubt;
@@ -9,10 +11,9 @@ use super::page::{Ink, Page, Style};
 use super::peak::{at_oom, bars, legend};
 use super::site;
 use crate::clean;
-use crate::dry_run::{
-    CUSTOM, CapacityKnown, DeviceReport, DryRunReport, Instead, Oom, Phase, Pool, PoolScale, Stopped, UNBOUNDED,
-    Verdict, Whose,
-};
+use crate::device::{CUSTOM, CapacityKnown, DeviceReport, Pool, PoolScale, UNBOUNDED, Whose};
+use crate::dry_run::DryRunReport;
+use crate::oom::{Instead, Oom};
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
 

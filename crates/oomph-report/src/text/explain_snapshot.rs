@@ -8,6 +8,7 @@ use oomph_gpu::size::format as size;
 
 use super::page::{Ink, Page, shortened};
 use crate::clean;
+use crate::owner_names::owner_name;
 
 /// Rows of lines and modules that are printed; JSON has all of them.
 const MOST_GROUPS: usize = 5;
@@ -98,29 +99,6 @@ pub(super) fn table(page: &mut Page, owners: &[OwnerRow], total: u64) {
             _ => String::new(),
         };
         page.line(2, &[(Ink::Plain, &head), (owner_ink(row.owner), &bar), (Ink::Faint, &how)]);
-    }
-}
-
-/// The name of an owner in a table.
-pub(crate) fn owner_name(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Parameters => "parameters",
-        Owner::Buffers => "buffers",
-        Owner::Gradients => "gradients",
-        Owner::OptimizerState => "optimizer state",
-        Owner::Activations => "activations",
-        Owner::Temporaries => "temporaries",
-        Owner::Inputs => "inputs",
-        Owner::KvCache => "KV cache",
-        Owner::Workspace => "library workspaces",
-        Owner::GraphPools => "CUDA graph pools",
-        Owner::Unattributed => "unattributed",
-        Owner::SlackInBlocks => "slack inside blocks",
-        Owner::CachedSplit => "cached, pinned by blocks",
-        Owner::CachedUnsplit => "cached, whole segments",
-        Owner::Context => "CUDA context",
-        Owner::OtherProcesses => "other processes",
-        Owner::Free => "free",
     }
 }
 

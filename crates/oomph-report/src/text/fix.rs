@@ -1,13 +1,14 @@
 //! Shows what makes a program fit, on one screen.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
+use oomph_remedy::search::Prefer;
 use unicode_width::UnicodeWidthStr;
 
-use super::explain_snapshot::owner_name;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::Verdict;
-use crate::fix::{Attempt, FixOrder, FixReport, FixRow, FixVerdict, ResultChange};
+use crate::fix::{Attempt, FixReport, FixRow, FixVerdict, ResultChange};
+use crate::owner_names::owner_name;
 
 /// Owners named in the line about the peak.
 const MOST_OWNERS: usize = 4;
@@ -71,9 +72,9 @@ fn verdict(page: &mut Page, report: &FixReport) {
                 if count == 1 { "one way to make it fit".to_owned() } else { format!("{count} ways to make it fit") };
             let first = match report.order {
                 _ if count == 1 => "",
-                FixOrder::Quality => ", cheapest first",
-                FixOrder::Speed => ", fastest first",
-                FixOrder::Memory => ", least memory first",
+                Prefer::Quality => ", cheapest first",
+                Prefer::Speed => ", fastest first",
+                Prefer::Memory => ", least memory first",
             };
             page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}{first}"))]);
             if let Some(needs) = needs {

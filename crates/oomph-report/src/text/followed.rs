@@ -5,7 +5,8 @@ use oomph_protocol::LoopKind;
 
 use super::page::{Ink, Page};
 use crate::clean;
-use crate::dry_run::{DeviceReport, DryRunReport};
+use crate::device::DeviceReport;
+use crate::dry_run::DryRunReport;
 use crate::followed::{FollowedLoop, Growth, Holder};
 
 /// Loops that are named one by one; JSON has all of them.

@@ -2,7 +2,8 @@
 
 use super::bar::{Part, draw};
 use super::page::{Ink, Page};
-use crate::dry_run::{DeviceReport, Oom, Peak};
+use crate::device::{DeviceReport, Peak};
+use crate::oom::Oom;
 use oomph_gpu::size::format as size;
 
 /// A bar wider than this is no easier to read.

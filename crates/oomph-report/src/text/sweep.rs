@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::Verdict;
 use unicode_width::UnicodeWidthStr;
 
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::sweep::{Largest, Pending, SweepAxis, SweepCell, SweepReport};
 
 /// The axis whose values are the columns, where there is one.

@@ -1,12 +1,12 @@
 //! Shows the largest values that fit, on one screen.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
 use unicode_width::UnicodeWidthStr;
 
 use super::dry_run::phase;
 use super::page::{Ink, Page, Style};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::tune::{TriedValue, TuneReport, TuneVerdict, Values};
 
 /// Runs that are shown; of more, those around the boundary.

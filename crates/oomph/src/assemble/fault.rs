@@ -2,7 +2,8 @@
 
 use oomph_report::Fault;
 
-use super::{Observation, host, statics};
+use super::{host, statics};
+use crate::observation::Observation;
 
 /// Errors that the virtual GPU answers with where it cannot do what a real driver does, in small letters.
 const REFUSALS: [&str; 8] = [

@@ -3,9 +3,9 @@
 use oomph_gpu::Catalogue;
 use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};
 
-use super::Observation;
 use super::probe::with_less;
 use crate::cards::Card;
+use crate::observation::Observation;
 use crate::{architectures, pool};
 
 /// How many of the smallest cards are named in the text.

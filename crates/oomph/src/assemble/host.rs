@@ -2,10 +2,12 @@
 
 use oomph_report::HostShortage;
 
-use super::{Observation, site_of};
+use super::site_of;
+use crate::observation::Observation;
+use crate::status::SIGNAL;
 
 /// What a shell reports for a process that was killed.
-const KILLED: i32 = 128 + 9;
+const KILLED: i32 = SIGNAL + 9;
 
 /// What the host could not give, where that ended the program.
 pub fn shortage(run: &Observation) -> Option<HostShortage> {

@@ -3,8 +3,8 @@
 use oomph_ledger::Kind;
 use oomph_report::{DeviceReport, ModelledTerm, Peak, Pool};
 
-use super::{Observation, device_map};
 use crate::cards::Card;
+use crate::observation::{Observation, device_map};
 use crate::{followed, pool};
 
 /// Processes count as being on a card at the same time while their peaks add up to no more than this part of the

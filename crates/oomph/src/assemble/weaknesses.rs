@@ -2,12 +2,14 @@
 
 use oomph_report::{DeviceReport, Verdict};
 
-use super::{Cut, Observation, statics, unexplained_refusal, used_a_gpu};
+use super::{statics, unexplained_refusal, used_a_gpu};
 use crate::architectures;
 use crate::cards::Card;
+use crate::observation::{Cut, Observation};
+use crate::status::SIGNAL;
 
 /// Exit statuses of programs that a bus error, a division by zero or a bad address ended.
-const CRASHES: [i32; 3] = [128 + 7, 128 + 8, 128 + 11];
+const CRASHES: [i32; 3] = [SIGNAL + 7, SIGNAL + 8, SIGNAL + 11];
 
 /// What weakens the answer.
 pub(super) fn weaknesses(

@@ -14,9 +14,10 @@ use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
 use crate::cli::{ExplainArgs, Form, ReadingArgs};
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
-use crate::whose::names_path;
+use crate::recordings::names_beside;
+use crate::status;
 use crate::{cards, export, output};
 
 pub use inputs::{Input, open, recording};

@@ -15,13 +15,14 @@ use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
 use super::answer::{Answer, Applied};
-use super::bench::{self, Said, peak};
+use super::applier::{Said, line_of};
+use super::bench::peak;
 use crate::assemble::assemble;
-use crate::dry_run::interrupted;
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::output;
-use crate::program::quoted;
 use crate::run_context::{Ended, RealRun, Recording, RunContext, RunRequest};
+use crate::shell_words::quoted;
+use crate::status::{self, interrupted};
 
 /// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
 pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
@@ -34,8 +35,8 @@ pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, P
     if path.symlink_metadata().is_ok() {
         return Err(hinted(format!("{} exists already", path.display()), "name a new file; nothing is written over"));
     }
-    let directory = std::env::current_dir().context("cannot find the current folder")?;
-    let has_file_of = |format| bench::line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
+    let directory = std::env::current_dir().context("cannot tell the current folder")?;
+    let has_file_of = |format| line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
     if let Some(format) = Format::of(&path.to_string_lossy())
         && !has_file_of(format)
     {
@@ -108,7 +109,7 @@ pub fn run(
         let outcome = context.perform_for_real(&run)?;
         return Ok(match outcome.interrupted {
             Some(signal) => interrupted(signal),
-            None => ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)),
+            None => status::of_program(outcome.exit_status),
         });
     }
     let cards = &context.program.cards;

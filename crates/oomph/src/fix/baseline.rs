@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use oomph_launch::Output;
 use oomph_report::Verdict;
 
-use crate::assemble::{Observation, assemble};
+use crate::assemble::assemble;
 use crate::cards::Card;
+use crate::changes::Changes;
+use crate::observation::Observation;
 use crate::run_context::{Ended, RunRequest};
-use crate::trial::{Changes, Runner, Stop};
+use crate::trial::{Runner, Stop};
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
 /// long as it took to die on the card. Cut short it says nothing of owners, so it is given time.

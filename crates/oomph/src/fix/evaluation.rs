@@ -11,7 +11,7 @@ use crate::cards::Card;
 use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
 
-use super::bench::Applier;
+use super::applier::Applier;
 use super::phases;
 
 /// How many remedies are tried.

@@ -21,8 +21,9 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use tokio::sync::{RwLock, mpsc};
 
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::output;
+use crate::status;
 
 use job::{Finished, Job};
 use tools::Offered;

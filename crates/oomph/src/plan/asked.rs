@@ -37,23 +37,8 @@ pub struct Asked {
 /// When a name is not known or settings contradict each other.
 pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let (gpu, count) = card(args)?;
-    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
-    let gpu = match (gpu, vram) {
-        (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram)),
-        (gpu, None) => gpu.cloned(),
-        (None, Some(vram)) => {
-            let card = Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card")?;
-            Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram) })
-        }
-    };
-    let task = match (args.task, &found.subject) {
-        (Some(task), _) => of_task(task, args.method),
-        (None, Subject::Pipeline(_)) => Task::Image,
-        (None, Subject::Transformer { shape, .. }) if shape.kind == oomph_model::architecture::Kind::Decoder => {
-            Task::Generate
-        }
-        (None, _) => Task::Inference,
-    };
+    let gpu = with_vram(gpu, args)?;
+    let task = task(args, found);
     let objective = args.task.map_or(Objective::Labels, objective);
     if args.method.is_some() && objective == Objective::Labels {
         return Err(hinted("--method is for dpo, grpo, ppo, reward and contrastive", "--task lora trains adapters"));
@@ -63,69 +48,21 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     if guided {
         fits_guidance(args, found)?;
     }
-    // A pipeline makes images, and its denoiser can be trained.
-    let suits = if guided {
-        task == Task::Image
-    } else if pipeline {
-        matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora)
-    } else {
-        task != Task::Image
-    };
-    if !suits {
-        let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
-        return Err(hinted(format!("`{}` is not a model for {}", found.name, task.name()), hint));
-    }
+    suits(found, task, guided)?;
     serving(args, found, task)?;
-    let precision = args.precision.map_or(
-        match task {
-            // sentence-transformers trains in fp32 where nothing is said.
-            _ if objective == Objective::Contrastive => Precision::Fp32,
-            // TRL loads models in fp32 and computes under autocast, adapters or not.
-            Task::Lora if objective != Objective::Labels => Precision::AmpBf16,
-            Task::Full | Task::Freeze | Task::Qlora | Task::Evaluate => Precision::AmpBf16,
-            _ if guided => Precision::Fp32,
-            _ => Precision::Bf16,
-        },
-        of_precision,
-    );
-    let most = match &found.subject {
-        Subject::Transformer { shape, .. } if shape.max_positions > 0 => shape.max_positions,
-        _ => u64::MAX,
-    };
     let optimizer = match &args.optimizer {
         // What Trainer takes; the training scripts of diffusers take `torch.optim.AdamW` as it comes.
         None if pipeline => Optimizer::AdamwForeach,
         None => Optimizer::AdamwFused,
         Some(name) => optimizer(name)?,
     };
-    let tasks = [args.tensor_parallel, args.pipeline_parallel, args.sequence_parallel];
-    let product = tasks.iter().fold(1_u64, |product, degree| product.saturating_mul(*degree));
-    if count % product != 0 {
-        return Err(hinted(
-            format!("{count} cards cannot be split {product} ways"),
-            "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
-        ));
-    }
+    let parallel = parallel(args, count)?;
     fits_the_shape(args, found, task)?;
-    let parallel = Parallel {
-        gpus: count,
-        zero: if args.fsdp { 3 } else { args.zero },
-        fsdp: args.fsdp,
-        tensor: args.tensor_parallel,
-        pipeline: args.pipeline_parallel,
-        sequence: args.sequence_parallel,
-        offload_optimizer: args.offload.contains(&OffloadArg::Optimizer),
-        offload_weights: args.offload.contains(&OffloadArg::Weights),
+    let image = image(args, found, guided)?;
+    let most = match &found.subject {
+        Subject::Transformer { shape, .. } if shape.max_positions > 0 => shape.max_positions,
+        _ => u64::MAX,
     };
-    if !pipeline && (args.resolution.is_some() || args.images.is_some() || args.frames.is_some()) {
-        return Err(hinted(
-            format!("`{}` makes no images", clean(&found.name)),
-            "leave out --resolution, --images and --frames",
-        ));
-    }
-    // What the scripts of VQGAN+CLIP take where nothing is said, and what others do.
-    let usual = if guided { 512 } else { 1024 };
-    let (width, height) = args.resolution.as_deref().map_or(Ok((usual, usual)), resolution)?;
     let writes = matches!(task, Task::Generate | Task::Serve) || objective.generates();
     let usual_new = if objective.generates() { 256 } else { 128 };
     let trl = matches!(objective, Objective::Dpo | Objective::Grpo | Objective::Reward);
@@ -134,7 +71,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let workload = Workload {
         task,
         objective,
-        precision,
+        precision: args.precision.map_or_else(|| usual_precision(task, objective, guided), of_precision),
         batch: args.images.or(args.batch).unwrap_or(usual_batch),
         samples: if task == Task::Evaluate { args.samples } else { 0 },
         length: args.seq.unwrap_or(LENGTH.min(most)),
@@ -153,21 +90,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         accumulation: args.accumulation,
         cache_bytes: args.kv_cache.map_or(2.0, CacheArg::bytes),
         parallel,
-        image: Image {
-            width,
-            height,
-            frames: args.frames.unwrap_or(if is_video(&found.subject) { VIDEO_FRAMES } else { 1 }),
-            offload: if args.offload.contains(&OffloadArg::Sequential) {
-                Offloading::Sequential
-            } else if parallel.offload_weights {
-                Offloading::Model
-            } else {
-                Offloading::None
-            },
-            slicing: args.vae_slicing,
-            tiling: args.vae_tiling,
-            ..Image::default()
-        },
+        image,
         ..Workload::default()
     };
     let weights = match &found.subject {
@@ -175,6 +98,109 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         _ => None,
     };
     Ok(Asked { workload, gpu, count, weights, pipeline })
+}
+
+/// The card with the memory of `--vram`, where that was given: a size alone is a card without a name.
+fn with_vram(gpu: Option<&Gpu>, args: &PlanArgs) -> Result<Option<Gpu>> {
+    let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
+    Ok(match (gpu, vram) {
+        (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram)),
+        (gpu, None) => gpu.cloned(),
+        (None, Some(vram)) => {
+            let card = Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card")?;
+            Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram) })
+        }
+    })
+}
+
+/// What is done with the model: what was asked for, or what such a model is for.
+fn task(args: &PlanArgs, found: &Found) -> Task {
+    match (args.task, &found.subject) {
+        (Some(task), _) => of_task(task, args.method),
+        (None, Subject::Pipeline(_)) => Task::Image,
+        (None, Subject::Transformer { shape, .. }) if shape.kind == oomph_model::architecture::Kind::Decoder => {
+            Task::Generate
+        }
+        (None, _) => Task::Inference,
+    }
+}
+
+/// Refuses a task that the model is not for: a pipeline makes images, and its denoiser can be trained.
+fn suits(found: &Found, task: Task, guided: bool) -> Result<()> {
+    let suits = match &found.subject {
+        Subject::Pipeline(_) if guided => task == Task::Image,
+        Subject::Pipeline(_) => matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora),
+        _ => task != Task::Image,
+    };
+    if suits {
+        return Ok(());
+    }
+    let hint = if task == Task::Image { "leave out --task image" } else { "leave out --task" };
+    Err(hinted(format!("`{}` is not a model for {}", found.name, task.name()), hint))
+}
+
+/// The precision in which the libraries compute where nothing is said.
+fn usual_precision(task: Task, objective: Objective, guided: bool) -> Precision {
+    match task {
+        // sentence-transformers trains in fp32 where nothing is said.
+        _ if objective == Objective::Contrastive => Precision::Fp32,
+        // TRL loads models in fp32 and computes under autocast, adapters or not.
+        Task::Lora if objective != Objective::Labels => Precision::AmpBf16,
+        Task::Full | Task::Freeze | Task::Qlora | Task::Evaluate => Precision::AmpBf16,
+        _ if guided => Precision::Fp32,
+        _ => Precision::Bf16,
+    }
+}
+
+/// How the work is divided among `count` cards.
+fn parallel(args: &PlanArgs, count: u64) -> Result<Parallel> {
+    let degrees = [args.tensor_parallel, args.pipeline_parallel, args.sequence_parallel];
+    let product = degrees.iter().fold(1_u64, |product, degree| product.saturating_mul(*degree));
+    if !count.is_multiple_of(product) {
+        return Err(hinted(
+            format!("{count} cards cannot be split {product} ways"),
+            "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
+        ));
+    }
+    Ok(Parallel {
+        gpus: count,
+        zero: if args.fsdp { 3 } else { args.zero },
+        fsdp: args.fsdp,
+        tensor: args.tensor_parallel,
+        pipeline: args.pipeline_parallel,
+        sequence: args.sequence_parallel,
+        offload_optimizer: args.offload.contains(&OffloadArg::Optimizer),
+        offload_weights: args.offload.contains(&OffloadArg::Weights),
+    })
+}
+
+/// How images are made, for models that make some.
+fn image(args: &PlanArgs, found: &Found, guided: bool) -> Result<Image> {
+    let pipeline = matches!(found.subject, Subject::Pipeline(_));
+    if !pipeline && (args.resolution.is_some() || args.images.is_some() || args.frames.is_some()) {
+        return Err(hinted(
+            format!("`{}` makes no images", clean(&found.name)),
+            "leave out --resolution, --images and --frames",
+        ));
+    }
+    // What the scripts of VQGAN+CLIP take where nothing is said, and what others do.
+    let usual = if guided { 512 } else { 1024 };
+    let (width, height) = args.resolution.as_deref().map_or(Ok((usual, usual)), resolution)?;
+    Ok(Image {
+        width,
+        height,
+        frames: args.frames.unwrap_or(if is_video(&found.subject) { VIDEO_FRAMES } else { 1 }),
+        offload: if args.offload.contains(&OffloadArg::Sequential) {
+            Offloading::Sequential
+        } else if args.offload.contains(&OffloadArg::Weights) {
+            Offloading::Model
+        } else {
+            Offloading::None
+        },
+        slicing: args.vae_slicing,
+        tiling: args.vae_tiling,
+        ..Image::default()
+    })
 }
 
 impl Asked {

@@ -12,12 +12,13 @@ use super::script;
 use super::subject::{Found, Origin};
 use crate::assemble::assemble;
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::cli::{Batches, PlanArgs, ProgramArgs, Routing, Values};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
 use crate::run_context::{Ended, RunContext};
-use crate::trial::{Changes, Runner};
+use crate::trial::Runner;
 
 /// What became of it.
 pub enum Verification {

@@ -61,7 +61,7 @@ pub fn look(guarded: &Guarded<'_>, steps: u64) -> Result<ExitCode> {
     let found = match guarded.decide(&unchanged, steps, &cards, 0, &mut Vec::new()) {
         Ok(Decision::Again(next)) => Found { remedies: next.remedies, titles: next.titles, reason: None },
         Ok(Decision::End(reason)) => Found { reason: Some(reason), ..Found::default() },
-        Err(crate::trial::Stop::Interrupted(signal)) => return Ok(crate::dry_run::interrupted(signal)),
+        Err(crate::trial::Stop::Interrupted(signal)) => return Ok(crate::status::interrupted(signal)),
         Err(crate::trial::Stop::Failed(error)) => return Err(error),
     };
     output::data(&(serde_json::to_string(&found)? + "\n"))?;

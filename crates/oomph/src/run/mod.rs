@@ -23,14 +23,18 @@ use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::cli::{self, Record, RunArgs};
-use crate::dry_run::interrupted;
+use crate::duration::duration;
 use crate::fix::{self, list};
+use crate::margin::Margin;
 use crate::output;
-use crate::program::{self, Program};
+use crate::program::Program;
 use crate::progress::Progress;
-use crate::run_context::{Ended, Ending, Meanwhile, RealOutcome, RealRun, Recording, RunContext};
-use crate::trial::{Changes, Runner, Stop};
+use crate::run_context::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, RunContext};
+use crate::shell_words::quoted;
+use crate::status::{self, interrupted};
+use crate::trial::{Runner, Stop};
 
 use act::Found;
 use attempt::Attempt;
@@ -44,9 +48,6 @@ const QUICK_CHECK: Duration = Duration::from_secs(10);
 /// A death in a step beyond this is too far away for dry runs that make every step.
 const FARTHEST: u32 = 400;
 
-/// The exit status of a program that died of GPU memory with a remedy too, when no other is left.
-const NO_REMEDY_LEFT: u8 = 78;
-
 /// Runs the program under guard.
 ///
 /// # Errors
@@ -56,13 +57,14 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let rules = Rules {
         allow: list::allowed(catalogue, &args.allow)?,
         forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
-        max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
+        max_time: args.max_time.as_deref().map(|text| duration("--max-time", text)).transpose()?,
         only: None,
     };
     let devices = Devices::new(args.rehearse.as_deref(), args.vram.as_deref())?;
     let program = Program { cards: devices.twins()?, ..program_of(&args)? };
-    let margin = args.margin.clone();
-    fix::limited(&program.cards, None, margin.as_deref())?;
+    let cards = fix::limited(&program.cards, None)?;
+    let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?;
+    margin.off(&cards)?;
     let (context, problem) = RunContext::new_for_real(program, quiet)?;
     if let Some(problem) = problem.as_ref().filter(|_| args.rehearse.is_some()) {
         return Err(anyhow::anyhow!("{problem}"));
@@ -132,7 +134,7 @@ struct Guarded<'a> {
     search_arguments: Vec<OsString>,
     devices: Devices,
     rules: Rules,
-    margin: Option<String>,
+    margin: Margin,
     recording: Recording,
     /// How often the program is started at most.
     attempts: usize,
@@ -194,7 +196,7 @@ impl Guarded<'_> {
                 }
                 continue;
             }
-            let own = ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX));
+            let own = status::of_program(outcome.exit_status);
             let Some(death) = &attempt.death else { return Ok(own) };
             output::say(&format!("oomph: {}", attempt::described(death)));
             self.died.push(configuration.clone());
@@ -224,7 +226,7 @@ impl Guarded<'_> {
                     output::say(&format!("oomph: not started again: {reason}"));
                     self.point_to(death);
                     let changed = self.died.iter().any(|died| !died.remedies.is_empty());
-                    return Ok(if changed { ExitCode::from(NO_REMEDY_LEFT) } else { own });
+                    return Ok(if changed { ExitCode::from(status::NO_REMEDY_LEFT) } else { own });
                 }
             }
         }
@@ -447,7 +449,7 @@ impl Guarded<'_> {
 
     /// The cards with what is free on them now, less the margin.
     fn cards(&self) -> Result<Vec<Card>> {
-        fix::limited(&self.devices.twins()?, None, self.margin.as_deref())
+        self.margin.off(&fix::limited(&self.devices.twins()?, None)?)
     }
 
     fn decided(&mut self, remedies: &[String], reason: &str, seconds: f64) {
@@ -462,7 +464,7 @@ impl Guarded<'_> {
     fn point_to(&self, death: &journal::Death) {
         self.tell(&format!("the journal is {}", self.journal.path().display()));
         if let Some(recording) = &death.recording {
-            self.tell(&format!("why it died: oomph explain {}", program::quoted(&recording.to_string_lossy())));
+            self.tell(&format!("why it died: oomph explain {}", quoted(&recording.to_string_lossy())));
         }
     }
 

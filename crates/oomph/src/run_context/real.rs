@@ -13,8 +13,8 @@ use oomph_ledger::{DeviceDescription, Ledger};
 
 use super::{CUDNN_VARIABLE, RunContext};
 use crate::cards::Card;
-use crate::trial::Changes;
-use crate::whose;
+use crate::changes::Changes;
+use crate::recordings;
 
 /// Events that PyTorch's recording keeps per card in a run that may take days. One with its stack takes some kilobytes.
 const RING: u32 = 100_000;
@@ -145,7 +145,7 @@ impl RunContext {
         let kept = match keep {
             Some(path) if !histories.is_empty() => {
                 let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
-                whose::keep(&histories, &ranks, path).is_ok()
+                recordings::keep(&histories, &ranks, path).is_ok()
             }
             _ => false,
         };

@@ -27,10 +27,10 @@ use oomph_report::{
 };
 
 use crate::cli::{SweepArgs, SweepFormat};
-use crate::dry_run::interrupted;
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::progress::Progress;
 use crate::run_context::RunContext;
+use crate::status::{self, interrupted};
 use crate::{html, output};
 
 use cells::{Cell, Places, expand, matrix_name};

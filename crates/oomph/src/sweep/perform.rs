@@ -17,9 +17,10 @@ use oomph_report::{DryRunReport, SweepCell, Verdict};
 use super::cells::Cell;
 use super::sources;
 use super::store::Record;
-use crate::assemble::{Observation, assemble};
+use crate::assemble::assemble;
 use crate::dry_run;
 use crate::fork_runner::ForkRunner;
+use crate::observation::Observation;
 use crate::run_context::{Ended, RunContext};
 use crate::trial::Runner;
 

@@ -11,8 +11,8 @@ use oomph_report::clean;
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Cell, digest};
-use crate::assemble::Observation;
 use crate::failure::hinted;
+use crate::observation::Observation;
 
 /// A larger file is known by its size and the time of its last change: reading it would take longer than the run.
 const LARGEST_READ: u64 = 8 << 20;

@@ -5,10 +5,10 @@ mod junit;
 mod sarif;
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
 
 use super::page::{Ink, Page, Style};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::review::{Review, ReviewedRun};
 
 pub use github::{github_annotations, github_summary};

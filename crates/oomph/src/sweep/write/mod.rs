@@ -20,7 +20,7 @@ use super::template::nearest;
 use crate::cli::SweepArgs;
 use crate::failure::hinted;
 use crate::output;
-use crate::program::quoted;
+use crate::shell_words::quoted;
 
 /// The schedulers.
 const KINDS: [&str; 3] = ["slurm", "kubernetes", "ray"];
