@@ -46,7 +46,7 @@ pub fn load(histories: &[HookHistory], warnings: &mut Vec<String>) -> Vec<Proces
 }
 
 /// Keeps the recordings where the user wants them: the first under the name itself, the others with their rank or their
-/// process; and what the hook named next to them, where [`names_beside`] finds it.
+/// process; and what the hook named next to them, where [`names_path`] finds it.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -66,14 +66,14 @@ pub fn keep(histories: &[HookHistory], ranks: &BTreeMap<u32, u32>, path: &Path) 
         };
         copy(&history.snapshot, &target)?;
         if let Some(names) = &history.names {
-            copy(names, &names_beside(&target))?;
+            copy(names, &names_path(&target))?;
         }
     }
     Ok(())
 }
 
 /// Where the names of a recording are kept: `run.pickle` has them in `run.names.json`.
-pub fn names_beside(recording: &Path) -> PathBuf {
+pub fn names_path(recording: &Path) -> PathBuf {
     recording.with_extension("names.json")
 }
 

@@ -206,7 +206,7 @@ fn need_seen(
     needed
 }
 
-/// How a run ended for want of the host's memory.
+/// How a run ended for lack of the host's memory.
 fn host_words(host: &HostShortage) -> String {
     let asked = host.requested_bytes.map(|bytes| format!(", where it requested {}", size(bytes))).unwrap_or_default();
     let total = host.total_bytes.map(|bytes| format!(" (this machine has {})", size(bytes))).unwrap_or_default();

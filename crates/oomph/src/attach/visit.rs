@@ -16,7 +16,7 @@ use serde_json::json;
 use super::answer::{Answer, Started};
 use super::files::files;
 use crate::failure::Hinted;
-use crate::recordings::names_beside;
+use crate::recordings::names_path;
 use crate::{explain, output};
 
 /// How long a program that counts no steps is recorded.

@@ -16,7 +16,7 @@ use oomph_trace::{ReadOptions, Trace};
 use crate::cli::{ExplainArgs, Form, ReadingArgs};
 use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
-use crate::recordings::names_beside;
+use crate::recordings::names_path;
 use crate::status;
 use crate::{cards, export, output};
 

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_that_a_script_refuses_is_told_from_other_failures_and_not_tried_again() {
+    fn an_option_that_a_script_refuses_is_distinguished_from_other_failures_and_not_tried_again() {
         let command: Vec<OsString> =
             ["python", "train_text_to_image_lora.py", "--train_batch_size=16"].map(OsString::from).into();
         let situation = Situation::of([Framework::DiffusersScripts, Framework::Pytorch], Cause::Full);

@@ -35,7 +35,7 @@ pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, P
     if path.symlink_metadata().is_ok() {
         return Err(hinted(format!("{} exists already", path.display()), "name a new file; nothing is written over"));
     }
-    let directory = std::env::current_dir().context("cannot tell the current folder")?;
+    let directory = std::env::current_dir().context("cannot find the current folder")?;
     let has_file_of = |format| line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
     if let Some(format) = Format::of(&path.to_string_lossy())
         && !has_file_of(format)

@@ -33,7 +33,7 @@ pub struct Wanted {
 /// When it is not a size, or 0.
 pub fn target(text: &str) -> Result<u64> {
     match size::parse(text) {
-        Ok(0) => Err(hinted("--target: nothing fits into no memory at all", "write --target 10GiB")),
+        Ok(0) => Err(hinted("--target 0 leaves no memory to fit into", "write --target 10GiB")),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(hinted(format!("--target: {error}"), "write --target 10GiB")),
     }

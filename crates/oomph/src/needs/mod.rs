@@ -182,7 +182,7 @@ impl Search<'_> {
     pub fn run(&self) -> Result<Option<Found>, Stop> {
         let start = Instant::now();
         let Some(outlook) = self.outlook() else { return Ok(None) };
-        // What adapts is run for each capacity anew, and takes the time of as many trials.
+        // What adapts runs once for each capacity, and takes the time of as many trials.
         let hurry = self.hurry && outlook.adapts;
         let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
         let mut bracket = self.bracket(&outlook);

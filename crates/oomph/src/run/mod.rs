@@ -31,7 +31,7 @@ use crate::margin::Margin;
 use crate::output;
 use crate::program::Program;
 use crate::progress::Progress;
-use crate::run_context::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, RunContext};
+use crate::run_context::{Ended, Ending, Meanwhile, RealOutcome, RealRun, Recording, RunContext};
 use crate::shell_words::quoted;
 use crate::status::{self, interrupted};
 use crate::trial::{Runner, Stop};
