@@ -41,29 +41,30 @@ pub fn returned(ctype: &CType, header: &Header, sizes: &BTreeMap<String, usize>)
     })
 }
 
+/// Success would hand out memory that nobody charges, or a linked program that nobody linked.
+const NEED_AN_ANSWER: &[&str] = &[
+    "cudaMalloc3D",
+    "cudaLibraryGetManaged",
+    "cuLibraryGetManaged",
+    "cudaMemGetMemPool",
+    "cuMemGetMemPool",
+    "cudaMemGetDefaultMemPool",
+    "cuMemGetDefaultMemPool",
+    "cudaGraphAddMemAllocNode",
+    "cuGraphAddMemAllocNode",
+    "cuLinkCreate",
+    "cuLinkCreate_v2",
+    "cuLinkAddData",
+    "cuLinkAddData_v2",
+    "cuLinkAddFile",
+    "cuLinkAddFile_v2",
+    "cuLinkComplete",
+];
+
 /// The class of a function that nobody has classified yet.
 pub fn class(library: &str, prototype: &Prototype) -> Class {
     let name = prototype.name.as_str();
     let any = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    // Success would hand out memory that nobody charges, or a linked program that nobody linked.
-    const NEED_AN_ANSWER: &[&str] = &[
-        "cudaMalloc3D",
-        "cudaLibraryGetManaged",
-        "cuLibraryGetManaged",
-        "cudaMemGetMemPool",
-        "cuMemGetMemPool",
-        "cudaMemGetDefaultMemPool",
-        "cuMemGetDefaultMemPool",
-        "cudaGraphAddMemAllocNode",
-        "cuGraphAddMemAllocNode",
-        "cuLinkCreate",
-        "cuLinkCreate_v2",
-        "cuLinkAddData",
-        "cuLinkAddData_v2",
-        "cuLinkAddFile",
-        "cuLinkAddFile_v2",
-        "cuLinkComplete",
-    ];
     if NEED_AN_ANSWER.contains(&name) {
         return Class::Unsupported;
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use oomph_pickle::Problem;
+
 /// A file that could not be read, in one line: which, where in it, what, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub struct ReadError {
@@ -93,5 +95,17 @@ impl Fault {
 
     pub(crate) fn named(self, name: &str) -> ReadError {
         ReadError { name: name.to_owned(), offset: self.offset, cause: self.cause }
+    }
+}
+
+impl From<oomph_pickle::Error> for Fault {
+    fn from(error: oomph_pickle::Error) -> Self {
+        let cause = match error.problem {
+            Problem::Cut => Cause::Cut,
+            Problem::Io(error) if error.kind() == io::ErrorKind::QuotaExceeded => Cause::Grows,
+            Problem::Io(error) => Cause::Io(error),
+            problem @ (Problem::NegativeLength | Problem::LongLine(_)) => Cause::Malformed(problem.to_string()),
+        };
+        Self::at(error.offset, cause)
     }
 }

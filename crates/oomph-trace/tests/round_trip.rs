@@ -109,6 +109,28 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     )
 }
 
+/// A segment with a block of each size, in states that take turns.
+fn add_segment(device: &mut Device, address: u64, sizes: &[u64], at: usize, stack: &impl Fn(usize) -> StackId) {
+    let first_block = device.blocks.len() as u32;
+    for (i, &size) in sizes.iter().enumerate() {
+        let state = [BlockState::ActiveAllocated, BlockState::ActivePendingFree, BlockState::Inactive][i % 3];
+        let stack = stack(at.wrapping_add(i));
+        device.blocks.push(Block { address: address ^ i as u64, size, requested: size / 2, state, stack });
+    }
+    let end_block = device.blocks.len() as u32;
+    device.segments.push(Segment {
+        address,
+        total_size: at.wrapping_mul(3) as u64 >> 1,
+        stream: address >> 3,
+        large: at.is_multiple_of(2),
+        pool: PoolId(address % 3, address % 2),
+        expandable: at.is_multiple_of(3),
+        stack: stack(at),
+        first_block,
+        end_block,
+    });
+}
+
 fn build(recipe: &Recipe) -> Trace {
     let mut trace = Trace::default();
     let name = |trace: &mut Trace, index: usize| trace.strings.intern(&recipe.names[index % recipe.names.len()]);
@@ -155,24 +177,7 @@ fn build(recipe: &Recipe) -> Trace {
             });
         }
         for (address, sizes, at) in segments {
-            let first_block = device.blocks.len() as u32;
-            for (i, &size) in sizes.iter().enumerate() {
-                let state = [BlockState::ActiveAllocated, BlockState::ActivePendingFree, BlockState::Inactive][i % 3];
-                let stack = stack(at.wrapping_add(i));
-                device.blocks.push(Block { address: *address ^ i as u64, size, requested: size / 2, state, stack });
-            }
-            let end_block = device.blocks.len() as u32;
-            device.segments.push(Segment {
-                address: *address,
-                total_size: at.wrapping_mul(3) as u64 >> 1,
-                stream: *address >> 3,
-                large: at % 2 == 0,
-                pool: PoolId(*address % 3, *address % 2),
-                expandable: at % 3 == 0,
-                stack: stack(*at),
-                first_block,
-                end_block,
-            });
+            add_segment(&mut device, *address, sizes, *at, &stack);
         }
         trace.devices.push(device);
     }

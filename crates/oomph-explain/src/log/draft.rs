@@ -181,15 +181,6 @@ impl Draft {
         derived.heap = self.heap;
         let operation = operation::of_frames(&self.frames)
             .or_else(|| operation::of_message(&self.pattern.id, &self.message, self.named.as_deref()));
-        let growth = self.settings.trend.grows().then(|| {
-            let (first, first_line) = self.settings.trend.first.unwrap_or_default();
-            let (last, last_line) = self.settings.trend.last.unwrap_or_default();
-            format!(
-                "the memory in use rose step by step from {} (line {first_line}) to {} (line {last_line})",
-                size::show(first),
-                size::show(last)
-            )
-        });
         let evidence = Evidence {
             facts: &self.facts,
             derived: &derived,
@@ -197,7 +188,7 @@ impl Draft {
             operation,
             message: &self.message,
             named: &self.causes,
-            growth,
+            growth: growth(&self.settings.trend),
             has_pool: is_bfc(self.pattern),
             outside_allocator: self.pattern.id.contains("cuda-error") || self.pattern.id == "cuda.driver-error",
         };
@@ -234,6 +225,17 @@ impl Draft {
         remedies::advise(&mut failure, &settings);
         failure
     }
+}
+
+/// What shows that the memory in use rose while the program ran.
+fn growth(trend: &settings::Trend) -> Option<String> {
+    if !trend.grows() {
+        return None;
+    }
+    let (first, first_line) = trend.first.unwrap_or_default();
+    let (last, last_line) = trend.last.unwrap_or_default();
+    let (first, last) = (size::show(first), size::show(last));
+    Some(format!("the memory in use rose step by step from {first} (line {first_line}) to {last} (line {last_line})"))
 }
 
 /// Sorts a failure among others: the smallest is the root.

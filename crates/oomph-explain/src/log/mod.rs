@@ -18,6 +18,7 @@ mod follow;
 mod front_end;
 mod identities;
 mod incident;
+mod ingredients;
 mod kind;
 mod operation;
 mod patterns;

@@ -37,32 +37,6 @@ pub(crate) fn advise(failure: &mut Failure, settings: &RunSettings) {
 /// The failure in the catalogue's terms.
 fn situation(failure: &Failure, settings: &RunSettings) -> Situation {
     let facts = &failure.facts;
-    let mut frameworks: Vec<Installed> = Vec::new();
-    let mut add = |name: &str| {
-        let Some(framework) = framework(name) else { return };
-        if frameworks.iter().all(|known| known.framework != framework) {
-            frameworks.push(match settings.get(name) {
-                Some(version) => Installed::new(framework, version),
-                None => framework.into(),
-            });
-            for below in framework.below() {
-                if frameworks.iter().all(|known| known.framework != *below) {
-                    frameworks.push((*below).into());
-                }
-            }
-        }
-    };
-    for name in [failure.front_end.as_deref(), failure.framework.as_deref()].into_iter().flatten() {
-        add(name);
-    }
-    add("machine");
-    if let Some(version) = settings.get("torch") {
-        for known in &mut frameworks {
-            if known.framework == Framework::Pytorch {
-                *known = Installed::new(Framework::Pytorch, version);
-            }
-        }
-    }
     let mut causes: Vec<Suspect> = failure
         .causes
         .iter()
@@ -77,7 +51,7 @@ fn situation(failure: &Failure, settings: &RunSettings) -> Situation {
         site.file.starts_with("In") || site.file.contains("ipykernel") || site.file.contains("ipython-input")
     });
     Situation {
-        frameworks,
+        frameworks: frameworks(failure, settings),
         task: task(failure),
         causes,
         owners: None,
@@ -118,6 +92,37 @@ fn situation(failure: &Failure, settings: &RunSettings) -> Situation {
         platform: spilled.then_some(Platform::Windows),
         notebook: in_notebook,
     }
+}
+
+/// The frameworks that take part, each with what it is built on.
+fn frameworks(failure: &Failure, settings: &RunSettings) -> Vec<Installed> {
+    let mut frameworks: Vec<Installed> = Vec::new();
+    let mut add = |name: &str| {
+        let Some(framework) = framework(name) else { return };
+        if frameworks.iter().all(|known| known.framework != framework) {
+            frameworks.push(match settings.get(name) {
+                Some(version) => Installed::new(framework, version),
+                None => framework.into(),
+            });
+            for below in framework.below() {
+                if frameworks.iter().all(|known| known.framework != *below) {
+                    frameworks.push((*below).into());
+                }
+            }
+        }
+    };
+    for name in [failure.front_end.as_deref(), failure.framework.as_deref()].into_iter().flatten() {
+        add(name);
+    }
+    add("machine");
+    if let Some(version) = settings.get("torch") {
+        for known in &mut frameworks {
+            if known.framework == Framework::Pytorch {
+                *known = Installed::new(Framework::Pytorch, version);
+            }
+        }
+    }
+    frameworks
 }
 
 /// The catalogue's framework of a name in the tables of messages.

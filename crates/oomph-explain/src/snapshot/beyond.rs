@@ -3,7 +3,7 @@
 
 use oomph_trace::Action;
 
-use super::Scene;
+use super::Analysis;
 use super::causes::readable;
 use super::explanation::{Beyond, BeyondKind, Cause, CauseKind, Owner, Phase};
 use super::lifetimes::Position;
@@ -13,9 +13,12 @@ use super::rounds::Rounds;
 const COUNTER: u64 = 4096;
 
 /// What comes after the failure; `None` where the recording ends otherwise, or shows nothing of it.
-pub(super) fn beyond(scene: &Scene, rounds: Option<&Rounds>, causes: &[Cause]) -> Option<Beyond> {
-    scene.oom.filter(|oom| oom.fatal)?;
-    leak(causes).or_else(|| rounds.map(of_rounds)).or_else(|| optimizer_state(scene)).or_else(|| rest_of_step(scene))
+pub(super) fn beyond(analysis: &Analysis, rounds: Option<&Rounds>, causes: &[Cause]) -> Option<Beyond> {
+    analysis.oom.filter(|oom| oom.fatal)?;
+    leak(causes)
+        .or_else(|| rounds.map(of_rounds))
+        .or_else(|| optimizer_state(analysis))
+        .or_else(|| rest_of_step(analysis))
 }
 
 /// A step that leaves memory behind does so again.
@@ -47,15 +50,15 @@ fn of_rounds(rounds: &Rounds) -> Beyond {
 }
 
 /// An optimizer makes as much state for each parameter as it made for the first ones.
-fn optimizer_state(scene: &Scene) -> Option<Beyond> {
-    scene.oom.filter(|oom| oom.phase == Phase::Optimizer)?;
+fn optimizer_state(analysis: &Analysis) -> Option<Beyond> {
+    analysis.oom.filter(|oom| oom.phase == Phase::Optimizer)?;
     let of = |owner: Owner| {
-        let pieces = scene.layout.pieces.iter().zip(scene.identities);
+        let pieces = analysis.layout.pieces.iter().zip(analysis.identities);
         pieces.filter(move |(piece, identity)| identity.owner == owner && piece.requested >= COUNTER)
     };
     let parameters: u64 = of(Owner::Parameters).map(|(piece, _)| piece.requested).sum();
     let mut states: Vec<(Position, u64)> = of(Owner::OptimizerState)
-        .map(|(piece, _)| (scene.timeline.lifetimes[piece.block as usize].birth, piece.requested))
+        .map(|(piece, _)| (analysis.timeline.lifetimes[piece.block as usize].birth, piece.requested))
         .collect();
     states.sort_unstable();
     let made: u64 = states.iter().map(|(_, bytes)| bytes).sum();
@@ -76,24 +79,24 @@ fn optimizer_state(scene: &Scene) -> Option<Beyond> {
 }
 
 /// What the step before took after the same allocation, in the proportion of the two requests.
-fn rest_of_step(scene: &Scene) -> Option<Beyond> {
-    let oom = scene.oom?;
-    let ends = scene.phases.step_ends();
-    let now = ends.partition_point(|&end| end < scene.position);
+fn rest_of_step(analysis: &Analysis) -> Option<Beyond> {
+    let oom = analysis.oom?;
+    let ends = analysis.phases.step_ends();
+    let now = ends.partition_point(|&end| end < analysis.position);
     let end = *ends.get(now.checked_sub(1)?)?;
     let start = now.checked_sub(2).and_then(|before| ends.get(before)).copied().unwrap_or(0);
     // The same line; a step may be called from another one. Autograd's allocations have none.
-    let line = scene.facts.get(scene.timeline.device.events.get(oom.event as usize)?.stack).line;
+    let line = analysis.facts.get(analysis.timeline.device.events.get(oom.event as usize)?.stack).line;
     let made_there = |from: Position, to: Position| {
         (from..to).filter(move |&at| {
-            let event = scene.timeline.device.events.get(at as usize);
-            event.is_some_and(|event| event.action == Action::Alloc && scene.facts.get(event.stack).line == line)
+            let event = analysis.timeline.device.events.get(at as usize);
+            event.is_some_and(|event| event.action == Action::Alloc && analysis.facts.get(event.stack).line == line)
         })
     };
-    let turn = made_there(end, scene.position).count();
+    let turn = made_there(end, analysis.position).count();
     let same = made_there(start, end).nth(turn)?;
-    let asked = scene.timeline.device.events.get(same as usize)?.size.max(1);
-    let active = scene.timeline.active.get(same as usize..=end as usize)?;
+    let asked = analysis.timeline.device.events.get(same as usize)?.size.max(1);
+    let active = analysis.timeline.active.get(same as usize..=end as usize)?;
     let more = active.iter().max()?.saturating_sub(*active.first()?);
     let scale = oom.requested_bytes as f64 / asked as f64;
     let bytes = (more as f64 * scale) as u64;

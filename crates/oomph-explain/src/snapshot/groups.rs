@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use oomph_trace::{FrameId, StackId};
 
-use super::Scene;
+use super::Analysis;
 use super::causes::readable;
 use super::explanation::{Churn, Group, Line, Owner, Phase, StackGroup};
 use super::rows;
@@ -26,9 +26,9 @@ impl Sum {
 }
 
 /// Sums of the live blocks by a key; the largest first.
-fn sums<K: Hash + Eq + Ord + Copy>(scene: &Scene, key: impl Fn(u32) -> Option<K>) -> Vec<(K, Sum)> {
+fn sums<K: Hash + Eq + Ord + Copy>(analysis: &Analysis, key: impl Fn(u32) -> Option<K>) -> Vec<(K, Sum)> {
     let mut sums = HashMap::<K, Sum>::new();
-    for (piece, identity) in scene.layout.pieces.iter().zip(scene.identities) {
+    for (piece, identity) in analysis.layout.pieces.iter().zip(analysis.identities) {
         let Some(key) = key(piece.block) else { continue };
         let sum = sums.entry(key).or_default();
         sum.bytes += piece.requested;
@@ -44,43 +44,43 @@ fn group(name: String, sum: &Sum) -> Group {
     Group { name, bytes: sum.bytes, blocks: sum.blocks, owner: sum.owner() }
 }
 
-fn stack_of(scene: &Scene, block: u32) -> StackId {
-    scene.timeline.lifetimes[block as usize].stack
+fn stack_of(analysis: &Analysis, block: u32) -> StackId {
+    analysis.timeline.lifetimes[block as usize].stack
 }
 
 /// By module; blocks of no module are one group without a name. Empty where the hook recorded no modules.
-pub(super) fn by_module(scene: &Scene) -> Vec<Group> {
-    let Some(naming) = scene.naming.filter(|naming| naming.has_modules()) else { return Vec::new() };
-    let sums = sums(scene, |block| Some(naming.module(block).unwrap_or("")));
+pub(super) fn by_module(analysis: &Analysis) -> Vec<Group> {
+    let Some(naming) = analysis.naming.filter(|naming| naming.has_modules()) else { return Vec::new() };
+    let sums = sums(analysis, |block| Some(naming.module(block).unwrap_or("")));
     sums.iter().map(|(name, sum)| group((*name).to_owned(), sum)).collect()
 }
 
 /// By data type. Empty where the hook recorded none.
-pub(super) fn by_dtype(scene: &Scene) -> Vec<Group> {
-    let Some(naming) = scene.naming else { return Vec::new() };
-    let sums = sums(scene, |block| Some(naming.dtype(block).unwrap_or("unknown")));
+pub(super) fn by_dtype(analysis: &Analysis) -> Vec<Group> {
+    let Some(naming) = analysis.naming else { return Vec::new() };
+    let sums = sums(analysis, |block| Some(naming.dtype(block).unwrap_or("unknown")));
     sums.iter().map(|(name, sum)| group((*name).to_owned(), sum)).collect()
 }
 
 /// By the line of the program that allocated.
-pub(super) fn by_line(scene: &Scene) -> Vec<Group> {
-    let line = |block: u32| Some(scene.facts.get(stack_of(scene, block)).line);
-    let sums = sums(scene, line);
+pub(super) fn by_line(analysis: &Analysis) -> Vec<Group> {
+    let line = |block: u32| Some(analysis.facts.get(stack_of(analysis, block)).line);
+    let sums = sums(analysis, line);
     if sums.len() == 1 && sums[0].0.is_none() {
         return Vec::new();
     }
-    let name = |frame: Option<FrameId>| match frame.and_then(|frame| rows::line(scene.trace, frame)) {
+    let name = |frame: Option<FrameId>| match frame.and_then(|frame| rows::line(analysis.trace, frame)) {
         Some(line) => line.to_string(),
-        None if scene.phases.has_stacks => "(backward, or before the recording)".to_owned(),
+        None if analysis.phases.has_stacks => "(backward, or before the recording)".to_owned(),
         None => "(no stack was recorded)".to_owned(),
     };
     sums.iter().map(|(frame, sum)| group(name(*frame), sum)).collect()
 }
 
 /// By the part of the program that allocated.
-pub(super) fn by_phase(scene: &Scene) -> Vec<Group> {
-    let phase = |block: u32| Some(scene.phases.birth(scene.timeline.lifetimes[block as usize].birth).kind);
-    sums(scene, phase).iter().map(|(kind, sum)| group(phase_name(*kind).to_owned(), sum)).collect()
+pub(super) fn by_phase(analysis: &Analysis) -> Vec<Group> {
+    let phase = |block: u32| Some(analysis.phases.birth(analysis.timeline.lifetimes[block as usize].birth).kind);
+    sums(analysis, phase).iter().map(|(kind, sum)| group(phase_name(*kind).to_owned(), sum)).collect()
 }
 
 /// A phase as groups of memory are called by it.
@@ -89,8 +89,8 @@ pub fn phase_name(kind: Phase) -> &'static str {
 }
 
 /// By what was asked for at once: many blocks of one size are often the pieces of one thing.
-pub(super) fn by_size(scene: &Scene, top: usize) -> Vec<Group> {
-    let sums = sums(scene, |block| Some(scene.timeline.lifetimes[block as usize].requested));
+pub(super) fn by_size(analysis: &Analysis, top: usize) -> Vec<Group> {
+    let sums = sums(analysis, |block| Some(analysis.timeline.lifetimes[block as usize].requested));
     let name = |size: u64, blocks: u64| match blocks {
         1 => format!("one block of {}", readable(size)),
         _ => format!("{blocks} blocks of {} each", readable(size)),
@@ -99,8 +99,8 @@ pub(super) fn by_size(scene: &Scene, top: usize) -> Vec<Group> {
 }
 
 /// What was asked for over the whole recording.
-pub(super) fn churn(scene: &Scene) -> Churn {
-    let recorded = scene.timeline.lifetimes.iter().filter(|block| !block.before_recording());
+pub(super) fn churn(analysis: &Analysis) -> Churn {
+    let recorded = analysis.timeline.lifetimes.iter().filter(|block| !block.before_recording());
     recorded.fold(Churn::default(), |sum, block| Churn {
         allocations: sum.allocations + 1,
         bytes: sum.bytes.saturating_add(block.requested),
@@ -108,23 +108,23 @@ pub(super) fn churn(scene: &Scene) -> Churn {
 }
 
 /// The stacks that hold the most.
-pub(super) fn top_stacks(scene: &Scene, top: usize) -> Vec<StackGroup> {
-    let sums = sums(scene, |block| Some(stack_of(scene, block)));
+pub(super) fn top_stacks(analysis: &Analysis, top: usize) -> Vec<StackGroup> {
+    let sums = sums(analysis, |block| Some(stack_of(analysis, block)));
     sums.iter()
         .take(top)
         .map(|(stack, sum)| StackGroup {
             bytes: sum.bytes,
             blocks: sum.blocks,
             owner: sum.owner(),
-            frames: frames(scene, *stack),
+            frames: frames(analysis, *stack),
         })
         .collect()
 }
 
 /// The frames of a stack that say something: Python's, without those that PyTorch puts around every call.
-pub(super) fn frames(scene: &Scene, stack: StackId) -> Vec<Line> {
-    let frames = scene.trace.stacks.innermost_first(stack);
-    let lines: Vec<Line> = frames.filter_map(|frame| rows::line(scene.trace, frame)).collect();
+pub(super) fn frames(analysis: &Analysis, stack: StackId) -> Vec<Line> {
+    let frames = analysis.trace.stacks.innermost_first(stack);
+    let lines: Vec<Line> = frames.filter_map(|frame| rows::line(analysis.trace, frame)).collect();
     let python = |line: &&Line| line.file.ends_with(".py") || line.file.starts_with('<');
     let telling = |line: &&Line| !matches!(line.function.as_str(), "_call_impl" | "_wrapped_call_impl" | "_apply");
     if lines.iter().any(|line| python(&line)) {

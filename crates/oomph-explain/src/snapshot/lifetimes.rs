@@ -99,38 +99,7 @@ pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64)
         while let Some((block, asker)) = standing.next_if(|(block, _)| block.address < address) {
             all.push(recorded(before(block.address, block.requested, asker), block));
         }
-        let mut current: Option<Lifetime> = None;
-        // Where an allocation was not recorded (recording was paused, or had not begun), the block lives from the last
-        // thing that is known of its address.
-        let mut known_until = 0;
-        for &(_, index) in group {
-            let Some(event) = events.get(index as usize) else { continue };
-            let after = index + 1;
-            let asker = (event.stream, pools.pool(index as usize, &event));
-            match event.action {
-                Action::Alloc => {
-                    // An allocation where one is live: its free was not recorded, so it ends here at the latest.
-                    all.extend(current.take().map(|earlier| ended(earlier, index)));
-                    let (stack, label) = (event.stack, event.label);
-                    current = Some(Lifetime { birth: after, stack, label, ..before(address, event.size, asker) });
-                }
-                Action::FreeRequested => {
-                    let block = current
-                        .get_or_insert_with(|| Lifetime { birth: known_until, ..before(address, event.size, asker) });
-                    block.released = block.released.min(after);
-                }
-                _ => {
-                    let block = current.take().unwrap_or_else(|| Lifetime {
-                        birth: known_until,
-                        label: event.label,
-                        released: if records_release { known_until } else { NEVER },
-                        ..before(address, event.size, asker)
-                    });
-                    all.push(ended(block, after));
-                }
-            }
-            known_until = after;
-        }
+        let (current, known_until) = at_address(device, pools, group, records_release, &before, &mut all);
         let end = standing.next_if(|(block, _)| block.address == address);
         match (current, end) {
             (Some(block), Some((end, _))) => all.push(recorded(block, end)),
@@ -147,6 +116,51 @@ pub(super) fn lifetimes(device: &Device, pools: &EventPools, round: impl Fn(u64)
     }
     all.sort_unstable_by_key(|block| (block.birth, block.address));
     all
+}
+
+/// Adds the allocations at one address that ended, from the events there. What remains is the one that lives on, if there
+/// is one, and the position up to which the address is known.
+fn at_address(
+    device: &Device,
+    pools: &EventPools,
+    group: &[(u64, Position)],
+    records_release: bool,
+    before: &impl Fn(u64, u64, Asker) -> Lifetime,
+    all: &mut Vec<Lifetime>,
+) -> (Option<Lifetime>, Position) {
+    let mut current: Option<Lifetime> = None;
+    // Where an allocation was not recorded (recording was paused, or had not begun), the block lives from the last thing
+    // that is known of its address.
+    let mut known_until = 0;
+    for &(address, index) in group {
+        let Some(event) = device.events.get(index as usize) else { continue };
+        let after = index + 1;
+        let asker = (event.stream, pools.pool(index as usize, &event));
+        match event.action {
+            Action::Alloc => {
+                // An allocation where one is live: its free was not recorded, so it ends here at the latest.
+                all.extend(current.take().map(|earlier| ended(earlier, index)));
+                let (stack, label) = (event.stack, event.label);
+                current = Some(Lifetime { birth: after, stack, label, ..before(address, event.size, asker) });
+            }
+            Action::FreeRequested => {
+                let block = current
+                    .get_or_insert_with(|| Lifetime { birth: known_until, ..before(address, event.size, asker) });
+                block.released = block.released.min(after);
+            }
+            _ => {
+                let block = current.take().unwrap_or_else(|| Lifetime {
+                    birth: known_until,
+                    label: event.label,
+                    released: if records_release { known_until } else { NEVER },
+                    ..before(address, event.size, asker)
+                });
+                all.push(ended(block, after));
+            }
+        }
+        known_until = after;
+    }
+    (current, known_until)
 }
 
 fn ended(block: Lifetime, at: Position) -> Lifetime {

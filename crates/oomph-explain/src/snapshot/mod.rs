@@ -97,8 +97,8 @@ fn too_small(device: &DeviceExplanation, options: &Options) -> Option<String> {
     ))
 }
 
-/// Everything that is known of one device at the moment that is asked about.
-struct Scene<'a> {
+/// What is known of one device at the moment that is asked about, from which its explanation is made.
+struct Analysis<'a> {
     trace: &'a Trace,
     timeline: &'a Timeline<'a>,
     facts: &'a Facts,
@@ -144,7 +144,7 @@ fn explain_device(
     let peak = rows::peak(&timeline, &layout, position, moment);
     let oom = rows::oom(trace, &timeline, facts, &phases);
     let card = rows::card(&peak, oom.as_ref(), options);
-    let scene = Scene {
+    let analysis = Analysis {
         trace,
         timeline: &timeline,
         facts,
@@ -159,13 +159,13 @@ fn explain_device(
         died: timeline.fatal().is_some(),
         card: card.as_ref(),
     };
-    let owners = rows::owners(&scene);
-    let pinned = pinned::pinned(&scene, options.top);
-    let rounds = Rounds::of(&scene);
-    let causes = causes::causes(&scene, rounds.as_ref());
-    let beyond = beyond::beyond(&scene, rounds.as_ref(), &causes);
-    let (what_if, smallest_card) = what_if::what_if(&scene, options);
-    let verdict = verdict::verdict(&scene, &peak, &causes, &what_if);
+    let owners = rows::owners(&analysis);
+    let pinned = pinned::pinned(&analysis, options.top);
+    let rounds = Rounds::of(&analysis);
+    let causes = causes::causes(&analysis, rounds.as_ref());
+    let beyond = beyond::beyond(&analysis, rounds.as_ref(), &causes);
+    let (what_if, smallest_card) = what_if::what_if(&analysis, options);
+    let verdict = verdict::verdict(&analysis, &peak, &causes, &what_if);
     DeviceExplanation {
         index: device.index,
         verdict,
@@ -173,13 +173,13 @@ fn explain_device(
         peak_active_bytes: timeline.active.iter().copied().max().unwrap_or(0),
         peak_reserved_bytes: timeline.reserved.iter().copied().max().unwrap_or(0).max(peak.reserved_bytes),
         owners,
-        by_module: groups::by_module(&scene),
-        by_line: groups::by_line(&scene),
-        by_dtype: groups::by_dtype(&scene),
-        by_phase: groups::by_phase(&scene),
-        by_size: groups::by_size(&scene, options.top),
-        churn: groups::churn(&scene),
-        top_stacks: groups::top_stacks(&scene, options.top),
+        by_module: groups::by_module(&analysis),
+        by_line: groups::by_line(&analysis),
+        by_dtype: groups::by_dtype(&analysis),
+        by_phase: groups::by_phase(&analysis),
+        by_size: groups::by_size(&analysis, options.top),
+        churn: groups::churn(&analysis),
+        top_stacks: groups::top_stacks(&analysis, options.top),
         got_past: failures.got_past(trace, &timeline, facts),
         beyond,
         causes,

@@ -2,16 +2,16 @@
 
 use oomph_trace::PoolId;
 
-use super::Scene;
+use super::Analysis;
 use super::explanation::{PinnedSegment, PinningBlock};
 use super::layout::{Held, Piece};
 use super::rows;
 
 /// The native segments with free memory next to live blocks, those with the most free first.
-pub(super) fn pinned(scene: &Scene, top: usize) -> Vec<PinnedSegment> {
-    let mut held: Vec<&Held> = scene.layout.segments.iter().filter(|held| is_pinned(held)).collect();
+pub(super) fn pinned(analysis: &Analysis, top: usize) -> Vec<PinnedSegment> {
+    let mut held: Vec<&Held> = analysis.layout.segments.iter().filter(|held| is_pinned(held)).collect();
     held.sort_by(|a, b| b.free.cmp(&a.free).then(a.range.address.cmp(&b.range.address)));
-    held.into_iter().take(top).filter_map(|held| describe(scene, held)).collect()
+    held.into_iter().take(top).filter_map(|held| describe(analysis, held)).collect()
 }
 
 /// Whether a segment has free memory that live blocks keep from being given back. Expandable segments give back single
@@ -20,14 +20,14 @@ pub(super) fn is_pinned(held: &Held) -> bool {
     held.free > 0 && held.first_piece < held.end_piece && held.range.pool == PoolId::DEFAULT
 }
 
-fn describe(scene: &Scene, held: &Held) -> Option<PinnedSegment> {
-    let death = |piece: &Piece| scene.timeline.lifetimes[piece.block as usize].death;
-    let pieces = scene.layout.pieces_of(held);
+fn describe(analysis: &Analysis, held: &Held) -> Option<PinnedSegment> {
+    let death = |piece: &Piece| analysis.timeline.lifetimes[piece.block as usize].death;
+    let pieces = analysis.layout.pieces_of(held);
     // The block that lives longest decides; of several that live on, the smallest shows the waste best.
     let at = (0..pieces.len()).max_by_key(|&at| (death(&pieces[at]), std::cmp::Reverse(pieces[at].bytes)))?;
     let piece = &pieces[at];
-    let block = &scene.timeline.lifetimes[piece.block as usize];
-    let identity = scene.identities.get(held.first_piece + at)?;
+    let block = &analysis.timeline.lifetimes[piece.block as usize];
+    let identity = analysis.identities.get(held.first_piece + at)?;
     Some(PinnedSegment {
         address: held.range.address,
         total_bytes: held.range.size,
@@ -39,8 +39,8 @@ fn describe(scene: &Scene, held: &Held) -> Option<PinnedSegment> {
             address: block.address,
             bytes: piece.bytes,
             owner: identity.owner,
-            name: scene.naming.and_then(|naming| naming.name(piece.block)).map(str::to_owned),
-            site: scene.facts.get(block.stack).line.and_then(|frame| rows::line(scene.trace, frame)),
+            name: analysis.naming.and_then(|naming| naming.name(piece.block)).map(str::to_owned),
+            site: analysis.facts.get(block.stack).line.and_then(|frame| rows::line(analysis.trace, frame)),
         },
     })
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use oomph_trace::StackId;
 
-use super::Scene;
+use super::Analysis;
 use super::explanation::Phase;
 use super::lifetimes::Position;
 use super::stacks::Signs;
@@ -27,18 +27,21 @@ pub(super) struct Rounds {
 
 impl Rounds {
     /// The loop that was under way at the moment under analysis.
-    pub fn of(scene: &Scene) -> Option<Self> {
-        let from = scene.phases.since_backward(scene.position)?;
-        let marked = by_calls(scene, from).into_iter().chain(by_stacks(scene, from));
-        marked.filter(|starts| computes(scene, starts)).filter_map(|starts| Self::growing(scene, starts)).max_by_key(
-            |rounds| (rounds.growth.saturating_mul(rounds.starts.len() as u64), std::cmp::Reverse(rounds.starts.len())),
-        )
+    pub fn of(analysis: &Analysis) -> Option<Self> {
+        let from = analysis.phases.since_backward(analysis.position)?;
+        let marked = by_calls(analysis, from).into_iter().chain(by_stacks(analysis, from));
+        marked
+            .filter(|starts| computes(analysis, starts))
+            .filter_map(|starts| Self::growing(analysis, starts))
+            .max_by_key(|rounds| {
+                (rounds.growth.saturating_mul(rounds.starts.len() as u64), std::cmp::Reverse(rounds.starts.len()))
+            })
     }
 
     /// The rounds, if memory in use grows from one to the next.
-    fn growing(scene: &Scene, starts: Vec<Position>) -> Option<Self> {
+    fn growing(analysis: &Analysis, starts: Vec<Position>) -> Option<Self> {
         let active =
-            |start: Position| scene.timeline.active.get(start.saturating_sub(1) as usize).copied().unwrap_or(0);
+            |start: Position| analysis.timeline.active.get(start.saturating_sub(1) as usize).copied().unwrap_or(0);
         let levels: Vec<u64> = starts.iter().map(|&start| active(start)).collect();
         let mut steps: Vec<i128> = levels.windows(2).map(|pair| i128::from(pair[1]) - i128::from(pair[0])).collect();
         // The first round makes what later ones reuse.
@@ -52,7 +55,7 @@ impl Rounds {
         steps.sort_unstable();
         let growth = steps.get(steps.len() / 2).copied().and_then(|step| u64::try_from(step).ok()).unwrap_or(0);
         let total = growth.saturating_mul(steps.len() as u64);
-        let enough = total as f64 >= (scene.layout.reserved() as f64 * LEAST_GROWTH).max((1 << 20) as f64);
+        let enough = total as f64 >= (analysis.layout.reserved() as f64 * LEAST_GROWTH).max((1 << 20) as f64);
         enough.then_some(Self { starts, growth })
     }
 
@@ -63,20 +66,20 @@ impl Rounds {
 }
 
 /// Calls of one module from outside of any module, since the last backward pass.
-fn by_calls(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
-    let Some(naming) = scene.naming else { return Vec::new() };
+fn by_calls(analysis: &Analysis, from: Position) -> Vec<Vec<Position>> {
+    let Some(naming) = analysis.naming else { return Vec::new() };
     let mut calls = HashMap::<u32, Vec<Position>>::new();
-    let upto = naming.calls().partition_point(|(at, _)| *at <= scene.position);
+    let upto = naming.calls().partition_point(|(at, _)| *at <= analysis.position);
     for &(at, module) in &naming.calls()[..upto] {
         calls.entry(module).or_default().push(at);
     }
-    let named_loop = matches!(scene.phases.birth(scene.position).kind, Phase::Eval | Phase::Generate);
+    let named_loop = matches!(analysis.phases.birth(analysis.position).kind, Phase::Eval | Phase::Generate);
     let mut marked: Vec<(u32, Vec<Position>)> = calls
         .into_iter()
         .filter_map(|(module, calls)| {
             let now = calls.partition_point(|&at| at <= from);
             let (earlier, now) = calls.split_at(now);
-            let usual = most_between(earlier, &scene.phases.backward_starts());
+            let usual = most_between(earlier, &analysis.phases.backward_starts());
             // A first forward pass may call a layer repeatedly, which without an earlier pass looks the same as a loop.
             let is_loop = match usual {
                 Some(usual) => now.len() > usual.saturating_mul(MORE_THAN_IN_A_STEP),
@@ -104,7 +107,7 @@ fn most_between(calls: &[Position], backward: &[Position]) -> Option<usize> {
 }
 
 /// Stacks outside of modules that allocate again and again, as the one that brings a batch to the card.
-fn by_stacks(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
+fn by_stacks(analysis: &Analysis, from: Position) -> Vec<Vec<Position>> {
     let elsewhere = Signs::FORWARD
         .and(Signs::BACKWARD)
         .and(Signs::STEP)
@@ -112,9 +115,9 @@ fn by_stacks(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
         .and(Signs::OPTIMIZER)
         .and(Signs::RECOMPUTE);
     let mut births = HashMap::<StackId, Vec<Position>>::new();
-    for block in &scene.timeline.lifetimes {
-        let signs = scene.facts.get(block.stack).signs;
-        if block.birth > from && block.birth <= scene.position && signs.any(Signs::PYTHON) && !signs.any(elsewhere) {
+    for block in &analysis.timeline.lifetimes {
+        let signs = analysis.facts.get(block.stack).signs;
+        if block.birth > from && block.birth <= analysis.position && signs.any(Signs::PYTHON) && !signs.any(elsewhere) {
             births.entry(block.stack).or_default().push(block.birth);
         }
     }
@@ -125,12 +128,12 @@ fn by_stacks(scene: &Scene, from: Position) -> Vec<Vec<Position>> {
 }
 
 /// Whether modules compute in most rounds: a program that lays out its memory in a loop has no such rounds.
-fn computes(scene: &Scene, starts: &[Position]) -> bool {
+fn computes(analysis: &Analysis, starts: &[Position]) -> bool {
     let forward = |birth: Position, stack: StackId| {
-        scene.facts.get(stack).signs.any(Signs::FORWARD)
-            || matches!(scene.phases.birth(birth).kind, Phase::Forward | Phase::Eval | Phase::Generate)
+        analysis.facts.get(stack).signs.any(Signs::FORWARD)
+            || matches!(analysis.phases.birth(birth).kind, Phase::Forward | Phase::Eval | Phase::Generate)
     };
-    let blocks = &scene.timeline.lifetimes;
+    let blocks = &analysis.timeline.lifetimes;
     let rounds = starts.windows(2).filter(|pair| {
         let first = blocks.partition_point(|block| block.birth < pair[0]);
         blocks[first..].iter().take_while(|block| block.birth < pair[1]).any(|block| forward(block.birth, block.stack))

@@ -10,7 +10,7 @@ use super::lifetimes::Position;
 use super::phases::Phases;
 use super::stacks::Facts;
 use super::timeline::Timeline;
-use super::{Options, Scene};
+use super::{Analysis, Options};
 
 /// The state of the allocator at a position.
 pub(super) fn peak(timeline: &Timeline, layout: &Layout, position: Position, at: Moment) -> Peak {
@@ -90,10 +90,10 @@ struct Sum {
 }
 
 /// Whose bytes; they add up to the card, or to the reserved memory where no card is known.
-pub(super) fn owners(scene: &Scene) -> Vec<OwnerRow> {
+pub(super) fn owners(analysis: &Analysis) -> Vec<OwnerRow> {
     let mut sums = BTreeMap::<Owner, Sum>::new();
     let mut slack = 0u64;
-    for (piece, identity) in scene.layout.pieces.iter().zip(scene.identities) {
+    for (piece, identity) in analysis.layout.pieces.iter().zip(analysis.identities) {
         let sum = sums.entry(identity.owner).or_default();
         sum.bytes += piece.requested;
         sum.blocks += 1;
@@ -119,7 +119,7 @@ pub(super) fn owners(scene: &Scene) -> Vec<OwnerRow> {
     };
     recorded(Owner::SlackInBlocks, slack, 0, 1.0);
     let (mut split, mut unsplit, mut graphs) = (0, 0, 0);
-    for held in &scene.layout.segments {
+    for held in &analysis.layout.segments {
         if held.range.pool != PoolId::DEFAULT {
             graphs += held.free;
         } else if held.first_piece == held.end_piece {
@@ -130,7 +130,7 @@ pub(super) fn owners(scene: &Scene) -> Vec<OwnerRow> {
     }
     recorded(Owner::CachedSplit, split, 0, 1.0);
     recorded(Owner::CachedUnsplit, unsplit, 0, 1.0);
-    if let Some(card) = scene.card {
+    if let Some(card) = analysis.card {
         recorded(Owner::Context, card.context_bytes, 0, 0.8);
         recorded(Owner::OtherProcesses, card.other_bytes, 0, 0.8);
         recorded(Owner::Free, card.free_bytes, 0, 1.0);

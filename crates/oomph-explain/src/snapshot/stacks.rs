@@ -174,62 +174,79 @@ fn native_signs(name: &str) -> Signs {
 }
 
 fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
-    let ends = |suffix: &str| path.ends_with(suffix);
-    if torch {
-        if ends("nn/modules/module.py") {
-            return match name {
-                "_call_impl" | "_wrapped_call_impl" | "__call__" => Signs::FORWARD,
-                "to"
-                | "_apply"
-                | "convert"
-                | "cuda"
-                | "half"
-                | "float"
-                | "double"
-                | "bfloat16"
-                | "to_empty"
-                | "load_state_dict"
-                | "_load_from_state_dict"
-                | "load" => Signs::LOAD,
-                _ => Signs::default(),
-            };
-        }
-        if ends("/nn/modules/conv.py") && name.ends_with("forward") {
-            return Signs::FORWARD.and(Signs::CONVOLUTION);
-        }
-        if path.contains("/optim/") && !ends("/swa_utils.py") && !ends("/lr_scheduler.py") {
-            return optimizer_signs(name, ends("/optim/optimizer.py"));
-        }
-        if path.contains("/nn/modules/") && matches!(name, "__init__" | "reset_parameters")
-            || ends("/nn/init.py")
-            || ends("/nn/parameter.py")
-            || ends("/torch/serialization.py")
-        {
-            return Signs::LOAD;
-        }
-        if path.contains("/autograd/") && matches!(name, "backward" | "grad" | "_engine_run_backward" | "_make_grads")
-            || ends("/torch/_tensor.py") && name == "backward"
-        {
-            return Signs::BACKWARD;
-        }
-        if path.contains("/utils/data/") {
-            return Signs::INPUT;
-        }
-        // The buckets are made anew in the first step, in the order in which the gradients came.
-        if ends("/nn/parallel/distributed.py") && matches!(name, "_ddp_init_helper" | "_pre_forward") {
-            return Signs::BUCKETS;
-        }
-        if ends("/torch/distributed/utils.py") && matches!(name, "_to_kwargs" | "_recursive_to") {
-            return Signs::INPUT;
-        }
-        if ends("/nn/parallel/scatter_gather.py") || ends("/nn/parallel/_functions.py") && name == "forward" {
-            return Signs::INPUT;
-        }
-        return if name == "forward" { Signs::FORWARD } else { Signs::default() };
+    let known = if torch { torch_signs(name, path) } else { library_signs(name, path) };
+    match known {
+        Some(signs) => signs,
+        None if name == "forward" => Signs::FORWARD,
+        None => Signs::default(),
     }
+}
+
+/// What a function of PyTorch's own is known to do.
+fn torch_signs(name: &str, path: &str) -> Option<Signs> {
+    let ends = |suffix: &str| path.ends_with(suffix);
+    if ends("nn/modules/module.py") {
+        return Some(module_signs(name));
+    }
+    if ends("/nn/modules/conv.py") && name.ends_with("forward") {
+        return Some(Signs::FORWARD.and(Signs::CONVOLUTION));
+    }
+    if path.contains("/optim/") && !ends("/swa_utils.py") && !ends("/lr_scheduler.py") {
+        return Some(optimizer_signs(name, ends("/optim/optimizer.py")));
+    }
+    if path.contains("/nn/modules/") && matches!(name, "__init__" | "reset_parameters")
+        || ends("/nn/init.py")
+        || ends("/nn/parameter.py")
+        || ends("/torch/serialization.py")
+    {
+        return Some(Signs::LOAD);
+    }
+    if path.contains("/autograd/") && matches!(name, "backward" | "grad" | "_engine_run_backward" | "_make_grads")
+        || ends("/torch/_tensor.py") && name == "backward"
+    {
+        return Some(Signs::BACKWARD);
+    }
+    if path.contains("/utils/data/") {
+        return Some(Signs::INPUT);
+    }
+    // The buckets are made anew in the first step, in the order in which the gradients came.
+    if ends("/nn/parallel/distributed.py") && matches!(name, "_ddp_init_helper" | "_pre_forward") {
+        return Some(Signs::BUCKETS);
+    }
+    let moves_input = ends("/torch/distributed/utils.py") && matches!(name, "_to_kwargs" | "_recursive_to")
+        || ends("/nn/parallel/scatter_gather.py")
+        || ends("/nn/parallel/_functions.py") && name == "forward";
+    moves_input.then_some(Signs::INPUT)
+}
+
+/// What a method of `torch.nn.Module` does.
+fn module_signs(name: &str) -> Signs {
+    const LOADS: [&str; 12] = [
+        "to",
+        "_apply",
+        "convert",
+        "cuda",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "to_empty",
+        "load_state_dict",
+        "_load_from_state_dict",
+        "load",
+    ];
+    match name {
+        "_call_impl" | "_wrapped_call_impl" | "__call__" => Signs::FORWARD,
+        _ if LOADS.contains(&name) => Signs::LOAD,
+        _ => Signs::default(),
+    }
+}
+
+/// What a function of another library, or of the program, is known to do.
+fn library_signs(name: &str, path: &str) -> Option<Signs> {
     let file = path.rsplit('/').next().unwrap_or(path);
     if makes_cache(name, path, file) {
-        return Signs::KV_CACHE;
+        return Some(Signs::KV_CACHE);
     }
     // Every optimizer that derives from PyTorch's own passes its wrapper; these are the ones that do not.
     if name == "step" && path.to_ascii_lowercase().contains("optim")
@@ -237,8 +254,20 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
         || path.contains("apex/optimizers/")
         || path.contains("deepspeed/ops/adam/")
     {
-        return optimizer_signs(name, false);
+        return Some(optimizer_signs(name, false));
     }
+    if loads_weights(name, path) {
+        return Some(Signs::LOAD);
+    }
+    let moves_input = matches!(
+        name,
+        "send_to_device" | "_prepare_input" | "_prepare_inputs" | "move_data_to_device" | "batch_to_device"
+    ) || name.contains("collate");
+    moves_input.then_some(Signs::INPUT)
+}
+
+/// Whether a function of another library than PyTorch brings a model's weights to the card.
+fn loads_weights(name: &str, path: &str) -> bool {
     const LOADERS: [&str; 10] = [
         "safetensors/torch.py",
         "accelerate/utils/modeling.py",
@@ -251,7 +280,7 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
         "bitsandbytes/nn/modules.py",
         "timm/models/_builder.py",
     ];
-    if LOADERS.iter().any(|loader| path.ends_with(loader)) && name != "forward"
+    LOADERS.iter().any(|loader| path.ends_with(loader)) && name != "forward"
         || makes_weights(name)
         || path.contains("/model_loader/")
         || path.contains("/integrations/bitsandbytes")
@@ -265,17 +294,6 @@ fn python_signs(name: &str, path: &str, torch: bool) -> Signs {
                 | "prepare_model_for_kbit_training"
                 | "get_peft_model"
         )
-    {
-        return Signs::LOAD;
-    }
-    if matches!(
-        name,
-        "send_to_device" | "_prepare_input" | "_prepare_inputs" | "move_data_to_device" | "batch_to_device"
-    ) || name.contains("collate")
-    {
-        return Signs::INPUT;
-    }
-    if name == "forward" { Signs::FORWARD } else { Signs::default() }
 }
 
 /// Whether a function lays out a cache of keys and values, by the names that servers and runtimes give it.

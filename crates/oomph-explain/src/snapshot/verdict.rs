@@ -1,14 +1,14 @@
 //! The answer in a few sentences.
 
-use super::Scene;
+use super::Analysis;
 use super::causes::readable;
 use super::explanation::{Cause, CauseKind, Outcome, Peak, Verdict, WhatIf};
 use super::what_if::is_unclear;
 
-pub(super) fn verdict(scene: &Scene, peak: &Peak, causes: &[Cause], what_if: &[WhatIf]) -> Verdict {
+pub(super) fn verdict(analysis: &Analysis, peak: &Peak, causes: &[Cause], what_if: &[WhatIf]) -> Verdict {
     let first = causes.iter().find(|cause| !cause.background);
-    let fatal = scene.oom.filter(|oom| oom.fatal);
-    let (outcome, happened) = match (fatal, scene.card) {
+    let fatal = analysis.oom.filter(|oom| oom.fatal);
+    let (outcome, happened) = match (fatal, analysis.card) {
         (Some(oom), _) => {
             let place = oom.site.as_ref().map_or(String::new(), |line| format!(" at {line}"));
             let happened = format!(
@@ -23,7 +23,7 @@ pub(super) fn verdict(scene: &Scene, peak: &Peak, causes: &[Cause], what_if: &[W
         (None, card) => {
             let in_use = readable(peak.active_bytes);
             // A profiler's timeline has no segments, and the file of a program that used no card has nothing.
-            let known = peak.active_bytes == 0 || scene.timeline.reserved.iter().any(|&bytes| bytes > 0);
+            let known = peak.active_bytes == 0 || analysis.timeline.reserved.iter().any(|&bytes| bytes > 0);
             let happened = match known {
                 true => format!("{} were reserved, of which {in_use} in use", readable(peak.reserved_bytes)),
                 false => format!("{in_use} were in use; what was reserved is not in the recording"),

@@ -6,7 +6,7 @@ use oomph_trace::SourceKind;
 use super::diff::growth;
 use super::explanation::{SmallestCard, WhatIf};
 use super::requests::Scripts;
-use super::{Card, Options, Scene};
+use super::{Analysis, Card, Options};
 
 /// Settings that are worth a try, as a user would write them. The defaults are tried as well where they are not what the
 /// program ran with.
@@ -66,36 +66,36 @@ const REPLAYED_ELSEWHERE: usize = 30_000_000;
 const NOTICEABLE: f64 = 0.01;
 
 /// The table, and the smallest card; empty where the recording has no events or nobody asks.
-pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<SmallestCard>) {
-    let device = scene.timeline.device;
+pub(super) fn what_if(analysis: &Analysis, options: &Options) -> (Vec<WhatIf>, Option<SmallestCard>) {
+    let device = analysis.timeline.device;
     // The virtual GPU's own log is what a program asks of the driver: whatever allocator it has is not in it.
-    if !options.what_if || device.events.is_empty() || scene.trace.source == SourceKind::VirtualGpu {
+    if !options.what_if || device.events.is_empty() || analysis.trace.source == SourceKind::VirtualGpu {
         return (Vec::new(), None);
     }
-    let scripts = Scripts::of(scene.timeline, scene.facts, scene.phases, scene.settings);
+    let scripts = Scripts::of(analysis.timeline, analysis.facts, analysis.phases, analysis.settings);
     if scripts.firm.is_empty() {
         return (Vec::new(), None);
     }
-    let mut settings: Vec<Settings> = vec![scene.settings.clone()];
-    if *scene.settings != Settings::default() {
+    let mut settings: Vec<Settings> = vec![analysis.settings.clone()];
+    if *analysis.settings != Settings::default() {
         settings.push(Settings::default());
     }
     settings.extend(SETTINGS.iter().filter_map(|text| text.parse().ok()));
     settings.dedup();
-    let version = options.version(scene.trace);
+    let version = options.version(analysis.trace);
     let runs: Vec<Run> = settings.into_iter().map(|settings| Run::new(&scripts, settings, version)).collect();
 
     let mut rows = Vec::new();
     // A replay that does not fail where the program did is wrong on every card.
     let mut unclear = None;
-    for (card, own) in cards(scene, options) {
+    for (card, own) in cards(analysis, options) {
         let recorded = runs[0].on(&card);
         if own {
-            unclear = unlike(scene, &runs[0], &card, &recorded);
+            unclear = unlike(analysis, &runs[0], &card, &recorded);
         }
         // On the program's own card the recording itself says whether it passed; a replay that says otherwise is wrong
         // for every other setting as well.
-        let died = if own { scene.died } else { !recorded.survived };
+        let died = if own { analysis.died } else { !recorded.survived };
         if unclear.is_none() && own && died && recorded.survived {
             unclear = Some(UNCLEAR);
         }
@@ -112,7 +112,7 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
             // What was reserved is in the recording, whatever a replay says.
             let known = as_recorded && own && !died && unclear.is_some();
             let elsewhere = elsewhere.filter(|_| !known);
-            let peak = if known { most_reserved(scene) } else { replay.peak_reserved() };
+            let peak = if known { most_reserved(analysis) } else { replay.peak_reserved() };
             let difference = match unclear {
                 Some(_) => 0,
                 None => growth(recorded.peak_reserved(), replay.peak_reserved()),
@@ -138,15 +138,15 @@ pub(super) fn what_if(scene: &Scene, options: &Options) -> (Vec<WhatIf>, Option<
                     (None, _) if unproven => DRIVERS_POOL,
                     (None, Some(_)) => PERHAPS,
                     (None, None) => {
-                        let told = as_recorded && (own || !scene.died);
-                        says(told, died || scene.died, survives, difference, recorded.peak_reserved())
+                        let told = as_recorded && (own || !analysis.died);
+                        says(told, died || analysis.died, survives, difference, recorded.peak_reserved())
                     }
                 }
                 .to_owned(),
             });
         }
     }
-    let smallest = if unclear.is_none() { smallest(&runs[0], options, scene) } else { None };
+    let smallest = if unclear.is_none() { smallest(&runs[0], options, analysis) } else { None };
     (rows, smallest)
 }
 
@@ -156,28 +156,28 @@ pub(super) fn is_unclear(row: &WhatIf) -> bool {
 }
 
 /// The highest that reserved memory was, as the recording has it. A block outside of all segments counts as one of its own.
-fn most_reserved(scene: &Scene) -> u64 {
-    scene.timeline.reserved.iter().copied().max().unwrap_or(0).max(scene.layout.reserved())
+fn most_reserved(analysis: &Analysis) -> u64 {
+    analysis.timeline.reserved.iter().copied().max().unwrap_or(0).max(analysis.layout.reserved())
 }
 
 /// Why the replay on the program's own card is not the run that was recorded.
-fn unlike(scene: &Scene, run: &Run, card: &Card, replay: &Replay) -> Option<&'static str> {
-    let known = scene.card.is_some();
-    if scene.died {
+fn unlike(analysis: &Analysis, run: &Run, card: &Card, replay: &Replay) -> Option<&'static str> {
+    let known = analysis.card.is_some();
+    if analysis.died {
         // Whether a replay on a known card fails as well is checked with the rows.
         return (!known).then_some(NO_CARD);
     }
-    if scene.timeline.reserved.iter().all(|&bytes| bytes == 0) {
+    if analysis.timeline.reserved.iter().all(|&bytes| bytes == 0) {
         return Some(NOT_RECORDED);
     }
-    let reserved = most_reserved(scene);
+    let reserved = most_reserved(analysis);
     let like = |replayed: u64| reserved.abs_diff(replayed) as f64 <= reserved as f64 * NOTICEABLE;
     // What hangs on the places of a few blocks comes out as recorded in one of several replays.
     let spread = || run.elsewhere(card, 1).map_or(0..=0, |spread| spread.low()..=spread.high());
     if like(replay.peak_reserved()) || (known && spread().contains(&reserved)) {
         return None;
     }
-    let first = scene.timeline.reserved.first().copied().unwrap_or(0);
+    let first = analysis.timeline.reserved.first().copied().unwrap_or(0);
     match () {
         () if first > replay.peak_reserved() => Some(EARLIER),
         () if known => Some(UNLIKE_ON_CARD),
@@ -186,16 +186,16 @@ fn unlike(scene: &Scene, run: &Run, card: &Card, replay: &Replay) -> Option<&'st
 }
 
 /// The program's own card, or one without limit where it is not known, and the cards of the list.
-fn cards(scene: &Scene, options: &Options) -> Vec<(Card, bool)> {
-    let own = match scene.card {
+fn cards(analysis: &Analysis, options: &Options) -> Vec<(Card, bool)> {
+    let own = match analysis.card {
         Some(card) => Card {
             name: "this card".to_owned(),
             capacity_bytes: card.capacity_bytes,
             context_bytes: match card.context_bytes.saturating_add(card.other_bytes) {
                 // Where no failure shows what PyTorch could have, the context's share is not known. What was reserved is
                 // proof that it was no more than the rest.
-                0 if scene.oom.is_none() && options.context_bytes.is_none() => {
-                    let reserved = scene.timeline.reserved.iter().copied().max().unwrap_or(0);
+                0 if analysis.oom.is_none() && options.context_bytes.is_none() => {
+                    let reserved = analysis.timeline.reserved.iter().copied().max().unwrap_or(0);
                     usual_context(options).min(card.capacity_bytes.saturating_sub(reserved))
                 }
                 outside => outside,
@@ -288,9 +288,9 @@ fn says(as_recorded: bool, died: bool, survives: bool, difference: i64, peak: u6
 }
 
 /// The smallest card, under the settings of the recording.
-fn smallest(run: &Run, options: &Options, scene: &Scene) -> Option<SmallestCard> {
+fn smallest(run: &Run, options: &Options, analysis: &Analysis) -> Option<SmallestCard> {
     let scripts = run.scripts;
-    let context = match scene.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes) {
+    let context = match analysis.card.map_or(options.context_bytes.unwrap_or(0), |card| card.context_bytes) {
         0 => usual_context(options),
         known => known,
     };

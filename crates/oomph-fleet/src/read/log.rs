@@ -82,50 +82,66 @@ fn add(context: &Context, report: &Report, seen: &Seen, index: usize, found: &mu
             pattern: Some(failure.pattern.clone()),
         },
     );
+    let id = id.as_deref();
+    add_causes(failure, id, day, found);
+    add_remedies(failure, id, day, found);
+    add_facts(facts, id, day, found);
+    // What the log says of the run belongs to its first failure.
+    if index == 0 {
+        add_settings(report, id, day, found);
+    }
+}
+
+/// Why it failed.
+fn add_causes(failure: &log::Failure, id: Option<&str>, day: Day, found: &mut Found) {
     for (place, cause) in failure.causes.iter().enumerate() {
         found.push(
             day,
             Cause {
-                id: id.clone(),
+                id: id.map(str::to_owned),
                 source: Some("log".to_owned()),
                 place: i64::try_from(place + 1).ok(),
                 cause: word(&cause.cause),
                 background: Some(false),
                 confidence: Some(cause.confidence),
-                bytes: figure(cause.bytes),
+                bytes: cause.bytes.and_then(figure),
                 because: Some(cause.because.clone()),
                 ..Cause::default()
             },
         );
     }
+}
+
+/// What was advised.
+fn add_remedies(failure: &log::Failure, id: Option<&str>, day: Day, found: &mut Found) {
     for offer in &failure.remedies {
         found.push(
             day,
             WhatIf {
-                id: id.clone(),
+                id: id.map(str::to_owned),
                 known_by: Some("advised".to_owned()),
                 remedy: Some(offer.id.clone()),
-                frees_bytes: figure(offer.frees_bytes),
+                frees_bytes: offer.frees_bytes.and_then(figure),
                 ..WhatIf::default()
             },
         );
     }
-    add_facts(facts, id.as_deref(), day, found);
-    // What the log says of the run belongs to its first failure.
-    if index == 0 {
-        for (name, setting) in report.settings.seen.iter().take(MOST) {
-            let number = report.settings.number(name).and_then(crate::found::figure);
-            found.push(
-                day,
-                Fact {
-                    id: id.clone(),
-                    name: Some((*name).to_owned()),
-                    number,
-                    text: Some(setting.value.clone()),
-                    line: figure(Some(setting.line)),
-                },
-            );
-        }
+}
+
+/// The settings of the run.
+fn add_settings(report: &Report, id: Option<&str>, day: Day, found: &mut Found) {
+    for (name, setting) in report.settings.seen.iter().take(MOST) {
+        let number = report.settings.number(name).and_then(figure);
+        found.push(
+            day,
+            Fact {
+                id: id.map(str::to_owned),
+                name: Some((*name).to_owned()),
+                number,
+                text: Some(setting.value.clone()),
+                line: figure(setting.line),
+            },
+        );
     }
 }
 

@@ -123,12 +123,29 @@ fn add(context: &Context, explanation: &Explanation, device: &DeviceExplanation,
     if died {
         add_failure(context, device, at, day, found);
     }
+    let id = id.as_deref();
+    add_owners(id, device, day, found);
+    add_causes(id, device, day, found);
+    add_what_if(id, device, day, found);
+    for (grouped_by, groups) in [
+        ("line", &device.by_line),
+        ("module", &device.by_module),
+        ("dtype", &device.by_dtype),
+        ("phase", &device.by_phase),
+    ] {
+        add_groups(id, grouped_by, groups, day, found);
+    }
+    add_stacks(id, device, day, found);
+}
+
+/// Whose the memory was.
+fn add_owners(id: Option<&str>, device: &DeviceExplanation, day: Day, found: &mut Found) {
     let moment = word(&device.peak.at);
     for row in &device.owners {
         found.push(
             day,
             schema::Owner {
-                id: id.clone(),
+                id: id.map(str::to_owned),
                 source: Some("snapshot".to_owned()),
                 moment: moment.clone(),
                 owner: word(&row.owner),
@@ -140,12 +157,16 @@ fn add(context: &Context, explanation: &Explanation, device: &DeviceExplanation,
             },
         );
     }
+}
+
+/// Why it ran out, or was nearly full.
+fn add_causes(id: Option<&str>, device: &DeviceExplanation, day: Day, found: &mut Found) {
     for (place, cause) in device.causes.iter().enumerate() {
         let site = cause.evidence.iter().find_map(|evidence| evidence.site.as_ref());
         found.push(
             day,
             schema::Cause {
-                id: id.clone(),
+                id: id.map(str::to_owned),
                 source: Some("snapshot".to_owned()),
                 place: i64::try_from(place + 1).ok(),
                 cause: word(&cause.cause),
@@ -159,15 +180,19 @@ fn add(context: &Context, explanation: &Explanation, device: &DeviceExplanation,
             },
         );
     }
+}
+
+/// What other settings and cards would have changed.
+fn add_what_if(id: Option<&str>, device: &DeviceExplanation, day: Day, found: &mut Found) {
     for row in &device.what_if {
         found.push(
             day,
             schema::WhatIf {
-                id: id.clone(),
+                id: id.map(str::to_owned),
                 known_by: Some("replayed".to_owned()),
                 settings: Some(row.settings.clone()),
                 as_recorded: Some(row.as_recorded),
-                gpu: catalogue.get(&row.card).map(|gpu| gpu.id.clone()),
+                gpu: Catalogue::builtin().get(&row.card).map(|gpu| gpu.id.clone()),
                 capacity_bytes: figure(row.capacity_bytes),
                 survives: Some(row.survives),
                 peak_reserved_bytes: figure(row.peak_reserved_bytes),
@@ -176,20 +201,16 @@ fn add(context: &Context, explanation: &Explanation, device: &DeviceExplanation,
             },
         );
     }
-    for (grouped_by, groups) in [
-        ("line", &device.by_line),
-        ("module", &device.by_module),
-        ("dtype", &device.by_dtype),
-        ("phase", &device.by_phase),
-    ] {
-        add_groups(id.as_deref(), grouped_by, groups, day, found);
-    }
+}
+
+/// Where the most of it was allocated.
+fn add_stacks(id: Option<&str>, device: &DeviceExplanation, day: Day, found: &mut Found) {
     for stack in &device.top_stacks {
         let frames: Vec<String> = stack.frames.iter().take(MOST_FRAMES).map(ToString::to_string).collect();
         found.push(
             day,
             schema::Stack {
-                id: id.clone(),
+                id: id.map(str::to_owned),
                 grouped_by: Some("stack".to_owned()),
                 name: Some(frames.join(";")),
                 bytes: figure(stack.bytes),

@@ -1,8 +1,8 @@
 //! A reader of the pickles in PyTorch's checkpoints. It builds plain data and tensors' descriptions, and runs nothing.
-//!
-//! Opcodes: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 
 use std::rc::Rc;
+
+use oomph_pickle::{Code, Decoder, Instruction, Op, Problem};
 
 use super::{malformed, storage_dtype};
 use crate::{Dtype, ModelError};
@@ -90,8 +90,8 @@ impl Heap {
 /// Reads a pickle that is at `base` in its file.
 pub(super) fn read(bytes: &[u8], base: u64) -> Result<(Value, Heap), ModelError> {
     let mut machine = Machine {
-        bytes,
-        at: 0,
+        decoder: Decoder::new(bytes),
+        longest_line: bytes.len(),
         base,
         stack: Vec::new(),
         marks: Vec::new(),
@@ -104,8 +104,9 @@ pub(super) fn read(bytes: &[u8], base: u64) -> Result<(Value, Heap), ModelError>
 }
 
 struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    decoder: Decoder<&'a [u8]>,
+    /// The pickle's length, in bytes.
+    longest_line: usize,
     base: u64,
     stack: Vec<Value>,
     marks: Vec<usize>,
@@ -118,12 +119,11 @@ struct Machine<'a> {
 impl Machine<'_> {
     fn run(&mut self) -> Result<Value, ModelError> {
         loop {
-            let start = self.at;
-            let [opcode] = self.take()?;
-            if opcode == b'.' {
+            let instruction = self.decoder.instruction().map_err(|error| self.broken(error))?;
+            if instruction.op == Op::Stop {
                 return self.pop();
             }
-            self.execute(opcode, start)?;
+            self.execute(instruction)?;
             self.kept += 1;
             if self.kept > MOST_VALUES {
                 return Err(self.fault("more values than any checkpoint has"));
@@ -132,41 +132,27 @@ impl Machine<'_> {
     }
 
     fn fault(&self, problem: impl Into<String>) -> ModelError {
-        malformed(problem, self.base + self.at as u64)
+        malformed(problem, self.base + self.decoder.offset())
     }
 
-    fn slice(&mut self, length: usize) -> Result<&[u8], ModelError> {
-        let end = self.at.checked_add(length).filter(|&end| end <= self.bytes.len());
-        let Some(end) = end else { return Err(self.fault("a pickle that is cut short")) };
-        let slice = &self.bytes[self.at..end];
-        self.at = end;
-        Ok(slice)
-    }
-
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], ModelError> {
-        let mut taken = [0; N];
-        taken.copy_from_slice(self.slice(N)?);
-        Ok(taken)
+    /// What the decoder found wrong.
+    fn broken(&self, error: oomph_pickle::Error) -> ModelError {
+        let problem = match error.problem {
+            Problem::Cut => "a pickle that is cut short".to_owned(),
+            problem => problem.to_string(),
+        };
+        malformed(problem, self.base + error.offset)
     }
 
     /// Text up to the end of the line.
     fn line(&mut self) -> Result<String, ModelError> {
-        let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n');
-        let Some(length) = length else { return Err(self.fault("a pickle that is cut short")) };
-        let text = String::from_utf8_lossy(self.slice(length)?).into_owned();
-        self.at += 1;
-        Ok(text)
+        let line = self.decoder.line(self.longest_line).map_err(|error| self.broken(error))?;
+        Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
-    fn text(&mut self, length: usize) -> Result<(), ModelError> {
-        let text = String::from_utf8_lossy(self.slice(length)?).into_owned();
-        self.stack.push(Value::Text(text.into()));
-        Ok(())
-    }
-
-    fn length(&mut self) -> Result<usize, ModelError> {
-        let length = u64::from_le_bytes(self.take()?);
-        usize::try_from(length).map_err(|_| self.fault(format!("a length of {length}")))
+    fn text(&mut self, length: u64) -> Result<Value, ModelError> {
+        let text = self.decoder.payload(length, |bytes| Value::Text(String::from_utf8_lossy(bytes).into()));
+        text.map_err(|error| self.broken(error))
     }
 
     fn pop(&mut self) -> Result<Value, ModelError> {
@@ -193,13 +179,12 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn get(&mut self, index: usize) -> Result<(), ModelError> {
+    fn get(&self, index: usize) -> Result<Value, ModelError> {
         let value = self.memo.get(index).cloned();
-        let Some(value) = value else { return Err(self.fault(format!("entry {index} of a memo that has none"))) };
-        self.stack.push(value);
-        Ok(())
+        value.ok_or_else(|| self.fault(format!("entry {index} of a memo that has none")))
     }
 
+    /// Puts keys and values, by turns, into the dict on top of the stack.
     fn fill_dict(&mut self, pairs: Vec<Value>) {
         let Some(Value::Node(index)) = self.stack.last() else { return };
         if let Node::Dict(entries) = &mut self.heap.nodes[*index] {
@@ -210,6 +195,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Appends values to the list on top of the stack.
     fn fill_list(&mut self, more: Vec<Value>) {
         let Some(Value::Node(index)) = self.stack.last() else { return };
         if let Node::Items(items) = &mut self.heap.nodes[*index] {
@@ -217,185 +203,111 @@ impl Machine<'_> {
         }
     }
 
-    fn execute(&mut self, opcode: u8, start: usize) -> Result<(), ModelError> {
-        match opcode {
-            // Protocol and frames.
-            0x80 => drop(self.slice(1)?),
-            0x95 => drop(self.slice(8)?),
-            b'(' => self.marks.push(self.stack.len()),
-            b'0' => drop(self.pop()?),
-            b'1' => drop(self.since_mark()?),
-            b'2' => {
-                let top = self.stack.last().cloned().unwrap_or(Value::Nothing);
-                self.stack.push(top);
+    fn execute(&mut self, instruction: Instruction) -> Result<(), ModelError> {
+        let value = match instruction.op {
+            Op::Protocol(_) | Op::Frame(_) => return Ok(()),
+            Op::Mark => {
+                self.marks.push(self.stack.len());
+                return Ok(());
             }
-            b'N' => self.stack.push(Value::Nothing),
-            0x88 => self.stack.push(Value::Integer(1)),
-            0x89 => self.stack.push(Value::Integer(0)),
-            b'K' => {
-                let [byte] = self.take()?;
-                self.stack.push(Value::Integer(byte.into()));
+            Op::Pop => return self.pop().map(drop),
+            Op::PopMark => return self.since_mark().map(drop),
+            Op::Dup => self.stack.last().cloned().unwrap_or(Value::Nothing),
+            Op::Nothing | Op::Unsigned(_) | Op::WideInt | Op::Float(_) => Value::Nothing,
+            Op::Bool(value) => Value::Integer(value.into()),
+            Op::Int(value) => Value::Integer(value),
+            Op::NumberLine => self.line()?.trim_end_matches('L').parse().map_or(Value::Nothing, Value::Integer),
+            Op::Text(length) => self.text(length)?,
+            Op::TextLine => Value::Text(self.line()?.trim_matches(['\'', '"']).into()),
+            Op::Bytes(length) => {
+                self.decoder.skip(length).map_err(|error| self.broken(error))?;
+                Value::Nothing
             }
-            b'M' => {
-                let value = u16::from_le_bytes(self.take()?);
-                self.stack.push(Value::Integer(value.into()));
-            }
-            b'J' => {
-                let value = i32::from_le_bytes(self.take()?);
-                self.stack.push(Value::Integer(value.into()));
-            }
-            0x8A => {
-                let [length] = self.take()?;
-                let bytes = self.slice(length.into())?;
-                let mut wide = [if bytes.last().is_some_and(|&last| last >= 0x80) { 0xFF } else { 0 }; 8];
-                let fits = bytes.len() <= 8;
-                if fits {
-                    wide[..bytes.len()].copy_from_slice(bytes);
-                }
-                self.stack.push(if fits { Value::Integer(i64::from_le_bytes(wide)) } else { Value::Nothing });
-            }
-            b'I' | b'L' | b'F' => {
-                let line = self.line()?;
-                let number = line.trim_end_matches('L').parse().map_or(Value::Nothing, Value::Integer);
-                self.stack.push(number);
-            }
-            b'G' => {
-                self.slice(8)?;
-                self.stack.push(Value::Nothing);
-            }
-            b'X' | b'T' => {
-                let length = u32::from_le_bytes(self.take()?) as usize;
-                self.text(length)?;
-            }
-            0x8C | b'U' => {
-                let [length] = self.take()?;
-                self.text(length.into())?;
-            }
-            0x8D => {
-                let length = self.length()?;
-                self.text(length)?;
-            }
-            b'V' | b'S' => {
-                let line = self.line()?;
-                self.stack.push(Value::Text(line.trim_matches(['\'', '"']).into()));
-            }
-            b'B' => {
-                let length = u32::from_le_bytes(self.take()?) as usize;
-                self.slice(length)?;
-                self.stack.push(Value::Nothing);
-            }
-            b'C' => {
-                let [length] = self.take()?;
-                self.slice(length.into())?;
-                self.stack.push(Value::Nothing);
-            }
-            0x8E | 0x96 => {
-                let length = self.length()?;
-                self.slice(length)?;
-                self.stack.push(Value::Nothing);
-            }
-            b'}' => {
-                let dict = self.heap.dict();
-                self.stack.push(dict);
-            }
-            b']' | b')' | 0x8F => {
-                let items = self.heap.items(Vec::new());
-                self.stack.push(items);
-            }
-            b'l' | b't' | 0x91 => {
+            Op::EmptyDict => self.heap.dict(),
+            Op::EmptyList | Op::EmptyTuple | Op::EmptySet => self.heap.items(Vec::new()),
+            Op::List | Op::Tuple | Op::FrozenSet => {
                 let items = self.since_mark()?;
-                let items = self.heap.items(items);
-                self.stack.push(items);
+                self.heap.items(items)
             }
-            b'd' => {
+            Op::TupleOf(count) => {
+                let Some(start) = self.stack.len().checked_sub(count) else {
+                    return Err(self.fault("a tuple of more values than there are"));
+                };
+                let items = self.stack.split_off(start);
+                self.heap.items(items)
+            }
+            Op::Dict => {
                 let pairs = self.since_mark()?;
                 let dict = self.heap.dict();
                 self.stack.push(dict);
                 self.fill_dict(pairs);
+                return Ok(());
             }
-            0x85..=0x87 => {
-                let count = usize::from(opcode - 0x84);
-                if self.stack.len() < count {
-                    return Err(self.fault("a tuple of more values than there are"));
-                }
-                let items = self.stack.split_off(self.stack.len() - count);
-                let items = self.heap.items(items);
-                self.stack.push(items);
-            }
-            b's' => {
+            Op::SetItem => {
                 let (value, key) = (self.pop()?, self.pop()?);
                 self.fill_dict(vec![key, value]);
+                return Ok(());
             }
-            b'u' => {
-                let pairs = self.since_mark()?;
-                self.fill_dict(pairs);
-            }
-            b'a' => {
-                let value = self.pop()?;
-                self.fill_list(vec![value]);
-            }
-            b'e' | 0x90 => {
-                let values = self.since_mark()?;
-                self.fill_list(values);
-            }
-            b'q' => {
-                let [index] = self.take()?;
-                self.put(index.into())?;
-            }
-            b'r' => {
-                let index = u32::from_le_bytes(self.take()?) as usize;
-                self.put(index)?;
-            }
-            0x94 => self.put(self.memo.len())?,
-            b'h' => {
-                let [index] = self.take()?;
-                self.get(index.into())?;
-            }
-            b'j' => {
-                let index = u32::from_le_bytes(self.take()?) as usize;
-                self.get(index)?;
-            }
-            b'c' => {
+            Op::SetItems => return self.since_mark().map(|pairs| self.fill_dict(pairs)),
+            Op::Append => return self.pop().map(|value| self.fill_list(vec![value])),
+            Op::Appends | Op::AddItems => return self.since_mark().map(|values| self.fill_list(values)),
+            Op::Put(index) => return self.put(index as usize),
+            Op::Memoize => return self.put(self.memo.len()),
+            Op::Get(index) => self.get(index as usize)?,
+            Op::Code(code) => return self.describe(code, instruction),
+            Op::Stop | Op::Unknown => return Err(self.refuse(instruction)),
+        };
+        self.stack.push(value);
+        Ok(())
+    }
+
+    /// Puts a description of what an instruction's code would make onto the stack. Nothing is run.
+    fn describe(&mut self, code: Code, instruction: Instruction) -> Result<(), ModelError> {
+        let value = match code {
+            Code::Global => {
                 let (module, name) = (self.line()?, self.line()?);
-                self.stack.push(Value::Global(format!("{module}.{name}").into()));
+                Value::Global(format!("{module}.{name}").into())
             }
-            0x93 => {
+            Code::StackGlobal => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                self.stack.push(match (module, name) {
+                match (module, name) {
                     (Value::Text(module), Value::Text(name)) => Value::Global(format!("{module}.{name}").into()),
                     _ => Value::Nothing,
-                });
+                }
             }
-            b'Q' => {
+            Code::BinPersId => {
                 let id = self.pop()?;
-                let storage = self.storage(&id);
-                self.stack.push(storage);
+                self.storage(&id)
             }
-            b'R' | 0x81 => {
+            Code::Reduce | Code::NewObj => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
-                let made = self.call(&callable, &arguments);
-                self.stack.push(made);
+                self.call(&callable, &arguments)
             }
-            0x92 => {
+            Code::NewObjEx => {
                 for _ in 0..3 {
                     self.pop()?;
                 }
-                self.stack.push(Value::Nothing);
+                Value::Nothing
             }
             // A state for an object: of an object that is not known it may hold the weights, so it takes its place.
-            b'b' => {
+            Code::Build => {
                 let state = self.pop()?;
-                if let Some(Value::Nothing) = self.stack.last() {
-                    self.stack.pop();
-                    self.stack.push(state);
+                if let Some(object @ Value::Nothing) = self.stack.last_mut() {
+                    *object = state;
                 }
+                return Ok(());
             }
-            _ => {
-                self.at = start;
-                return Err(self.fault(format!("opcode {opcode:#04x}, which no checkpoint has")));
+            Code::Inst | Code::Obj | Code::Ext1 | Code::Ext2 | Code::Ext4 | Code::PersId => {
+                return Err(self.refuse(instruction));
             }
-        }
+        };
+        self.stack.push(value);
         Ok(())
+    }
+
+    fn refuse(&self, instruction: Instruction) -> ModelError {
+        let problem = format!("opcode {:#04x}, which no checkpoint has", instruction.opcode);
+        malformed(problem, self.base + instruction.at)
     }
 
     /// `('storage', class, key, device, count)`.

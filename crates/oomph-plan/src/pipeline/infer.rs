@@ -2,7 +2,7 @@
 
 use oomph_model::Architecture;
 
-use super::{Denoising, Pipeline, Run, kind, latents};
+use super::{Denoising, Network, Pipeline, Run, kind, latents};
 use crate::answer::CardCost;
 use crate::network::{Weights, autoencoder};
 use crate::tape::{Memory, Tape, TapeOwner, TapePhase, Tensor};
@@ -13,93 +13,126 @@ pub(super) fn run(pipeline: &Pipeline, workload: &Workload, card: CardCost, rese
     let workload = &pipeline.binned(workload);
     let memory = Memory::new(reserved);
     let tape = Tape::new(memory.clone(), card.traits);
-    let offload = workload.image.offload;
     memory.enter(TapePhase::Forward);
     let mut weights = 0;
     tape.no_grad(|| {
-        let mut resident: Vec<Tensor> = Vec::new();
-        let mut denoisers = Vec::new();
-        let mut put = |denoisers: &mut Vec<_>, resident: &mut Vec<Tensor>, index: usize| {
-            let network = &pipeline.networks[index];
-            let before = memory.owners()[TapeOwner::Weights as usize];
-            let mut made = Weights::new(&tape, workload);
-            if let Some(denoiser) = network.denoising(&mut made) {
-                let (_, frozen, _) = made.finish();
-                resident.extend(frozen);
-                denoisers.push((index, denoiser));
-            } else {
-                resident.extend(network.load(&tape, workload));
-            }
-            weights += memory.owners()[TapeOwner::Weights as usize].saturating_sub(before);
+        let mut inference = Inference {
+            pipeline,
+            workload,
+            memory: &memory,
+            tape: &tape,
+            denoisers: Vec::new(),
+            resident: Vec::new(),
+            weights: 0,
         };
-        match offload {
-            Offloading::None => {
-                for index in 0..pipeline.networks.len() {
-                    put(&mut denoisers, &mut resident, index);
-                }
-                denoise(&tape, pipeline, &denoisers, workload);
-                decode(&tape, pipeline, workload);
-            }
-            Offloading::Model => {
-                // One network at a time, the cache emptied between them (accelerate's `CpuOffload`), but a ControlNet stays
-                // while its UNet works.
-                let is_encoder = |index: &usize| {
-                    let network = &pipeline.networks[*index];
-                    !network.is_denoiser() && !matches!(network.architecture, Some(Architecture::Autoencoder(_)))
-                };
-                let encoders: Vec<usize> = (0..pipeline.networks.len()).filter(is_encoder).collect();
-                for &index in &encoders {
-                    put(&mut denoisers, &mut resident, index);
-                    resident.clear();
-                    memory.empty_cache();
-                }
-                if let (true, [.., before, last]) = (pipeline.encodes_twice(workload), encoders.as_slice()) {
-                    // The second prompt comes to the others while the last one has not been sent away.
-                    put(&mut denoisers, &mut resident, *last);
-                    put(&mut denoisers, &mut resident, *before);
-                    resident.clear();
-                    memory.empty_cache();
-                }
-                for index in 0..pipeline.networks.len() {
-                    if pipeline.networks[index].is_denoiser() {
-                        put(&mut denoisers, &mut resident, index);
-                    }
-                }
-                denoise(&tape, pipeline, &denoisers, workload);
-                denoisers.clear();
-                resident.clear();
-                memory.empty_cache();
-                let decoder = pipeline
-                    .networks
-                    .iter()
-                    .position(|part| matches!(part.architecture, Some(Architecture::Autoencoder(_))));
-                if let Some(index) = decoder {
-                    put(&mut denoisers, &mut resident, index);
-                }
-                decode(&tape, pipeline, workload);
-            }
-            Offloading::Sequential => {
-                // Every module's weights are brought for the moment in which it runs: the largest of them is what counts.
-                let bytes = kind(workload).bytes();
-                let parameters = pipeline.networks.iter().flat_map(|part| &part.parameters);
-                let largest = parameters.map(|one| one.elements()).max();
-                weights = pipeline
-                    .networks
-                    .iter()
-                    .fold(0_u64, |sum, part| sum.saturating_add(part.numbers.saturating_mul(bytes)));
-                let one = tape.owned(TapeOwner::Weights, || tape.bytes(largest.unwrap_or(0).saturating_mul(bytes)));
-                let unheld = Tape::new(Memory::new(false), card.traits);
-                let mut made = Weights::new(&unheld, workload);
-                for (index, network) in pipeline.networks.iter().enumerate() {
-                    denoisers.extend(network.denoising(&mut made).map(|denoiser| (index, denoiser)));
-                }
-                denoise(&tape, pipeline, &denoisers, workload);
-                decode(&tape, pipeline, workload);
-                drop((one, made));
-            }
+        match workload.image.offload {
+            Offloading::None => inference.all_networks(),
+            Offloading::Model => inference.one_network_at_a_time(),
+            Offloading::Sequential => inference.one_module_at_a_time(card),
         }
+        weights = inference.weights;
     });
     Run { usage: memory.usage(), weights, trained: 0 }
+}
+
+/// A pipeline at work.
+struct Inference<'a> {
+    pipeline: &'a Pipeline,
+    workload: &'a Workload,
+    memory: &'a Memory,
+    tape: &'a Tape,
+    /// The denoisers on the card, with their places in the pipeline.
+    denoisers: Vec<(usize, Denoising)>,
+    /// Weights on the card.
+    resident: Vec<Tensor>,
+    /// Bytes of all weights that were brought to the card.
+    weights: u64,
+}
+
+impl Inference<'_> {
+    /// Brings a network to the card.
+    fn put(&mut self, index: usize) {
+        let network = &self.pipeline.networks[index];
+        let before = self.memory.owners()[TapeOwner::Weights as usize];
+        let mut made = Weights::new(self.tape, self.workload);
+        if let Some(denoiser) = network.denoising(&mut made) {
+            let (_, frozen, _) = made.finish();
+            self.resident.extend(frozen);
+            self.denoisers.push((index, denoiser));
+        } else {
+            self.resident.extend(network.load(self.tape, self.workload));
+        }
+        self.weights += self.memory.owners()[TapeOwner::Weights as usize].saturating_sub(before);
+    }
+
+    /// Sends away what was brought.
+    fn clear(&mut self) {
+        self.resident.clear();
+        self.memory.empty_cache();
+    }
+
+    fn denoise(&self) {
+        denoise(self.tape, self.pipeline, &self.denoisers, self.workload);
+    }
+
+    fn decode(&self) {
+        decode(self.tape, self.pipeline, self.workload);
+    }
+
+    fn all_networks(&mut self) {
+        for index in 0..self.pipeline.networks.len() {
+            self.put(index);
+        }
+        self.denoise();
+        self.decode();
+    }
+
+    /// One network at a time, the cache emptied between them (accelerate's `CpuOffload`), but a ControlNet stays while its
+    /// UNet works.
+    fn one_network_at_a_time(&mut self) {
+        let networks = &self.pipeline.networks;
+        let is_decoder = |index: &usize| matches!(networks[*index].architecture, Some(Architecture::Autoencoder(_)));
+        let is_encoder = |index: &usize| !networks[*index].is_denoiser() && !is_decoder(index);
+        let encoders: Vec<usize> = (0..networks.len()).filter(is_encoder).collect();
+        for &index in &encoders {
+            self.put(index);
+            self.clear();
+        }
+        if let (true, [.., before, last]) = (self.pipeline.encodes_twice(self.workload), encoders.as_slice()) {
+            // The second prompt comes to the others while the last one has not been sent away.
+            self.put(*last);
+            self.put(*before);
+            self.clear();
+        }
+        for index in (0..networks.len()).filter(|index| networks[*index].is_denoiser()) {
+            self.put(index);
+        }
+        self.denoise();
+        self.denoisers.clear();
+        self.clear();
+        if let Some(index) = (0..networks.len()).find(is_decoder) {
+            self.put(index);
+        }
+        self.decode();
+    }
+
+    /// Every module's weights are brought for the moment in which it runs: the largest of them is what counts.
+    fn one_module_at_a_time(&mut self, card: CardCost) {
+        let bytes = kind(self.workload).bytes();
+        let networks = &self.pipeline.networks;
+        let largest = networks.iter().flat_map(|part| &part.parameters).map(|one| one.elements()).max();
+        let of_network = |part: &Network| part.numbers.saturating_mul(bytes);
+        self.weights = networks.iter().map(of_network).fold(0_u64, u64::saturating_add);
+        let one = self.tape.owned(TapeOwner::Weights, || self.tape.bytes(largest.unwrap_or(0).saturating_mul(bytes)));
+        let unheld = Tape::new(Memory::new(false), card.traits);
+        let mut made = Weights::new(&unheld, self.workload);
+        for (index, network) in networks.iter().enumerate() {
+            self.denoisers.extend(network.denoising(&mut made).map(|denoiser| (index, denoiser)));
+        }
+        self.denoise();
+        self.decode();
+        drop((one, made));
+    }
 }
 
 /// One step of the denoisers: ControlNets first, whose outputs the UNet adds to its own.

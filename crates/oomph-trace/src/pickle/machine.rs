@@ -2,10 +2,9 @@
 
 use std::io::Read;
 
-use hashbrown::HashMap;
+use oomph_pickle::{Code, Decoder, Instruction, Op};
 
-use super::input::Input;
-use super::opcode::{self as op, runs_code};
+use super::memo::Memo;
 use super::value::{Atom, Dict, Heap, List, Value};
 use crate::StringId;
 use crate::error::{Cause, Fault};
@@ -42,6 +41,9 @@ const DEPTH: usize = 256;
 /// Bytes of a text. The longest in a snapshot are C++ function names and traces of FX nodes, some kilobytes long.
 const TEXT: u64 = 16 << 20;
 
+/// Bytes of the names of a module and a function, for a message.
+const LONGEST_TARGET: usize = 120;
+
 /// A pickle may cost this many bytes of memory at once...
 const FREE: u64 = 16 << 20;
 
@@ -54,7 +56,7 @@ const CHECK: u64 = 1 << 16;
 
 /// Reads one pickle.
 pub(crate) struct Machine<'s, R, S> {
-    input: Input<R>,
+    decoder: Decoder<R>,
     shapes: &'s mut S,
     limits: Limits,
     stack: Vec<Value>,
@@ -66,7 +68,7 @@ pub(crate) struct Machine<'s, R, S> {
 impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
     pub(crate) fn new(source: R, shapes: &'s mut S, limits: Limits) -> Self {
         Self {
-            input: Input::new(source),
+            decoder: Decoder::new(source),
             shapes,
             limits,
             stack: Vec::new(),
@@ -80,195 +82,128 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
     pub(crate) fn run(&mut self) -> Result<Value, Fault> {
         let mut check = 0;
         loop {
-            if self.input.offset() >= check {
+            if self.decoder.offset() >= check {
                 self.check_memory()?;
-                check = self.input.offset() + CHECK;
+                check = self.decoder.offset() + CHECK;
             }
-            self.gets()?;
-            let at = self.input.offset();
-            let [opcode] = self.input.bytes()?;
-            if opcode == op::STOP {
-                let value = self.pop(at)?;
+            self.gets();
+            let instruction = self.decoder.instruction()?;
+            if instruction.op == Op::Stop {
+                let value = self.pop(instruction.at)?;
                 return Ok(self.heap.resolve(value));
             }
-            self.execute(opcode, at)?;
+            self.execute(instruction)?;
         }
     }
 
-    /// Executes a run of BINGET and LONG_BINGET at once: nine of ten opcodes of a snapshot are these, a list of frames
-    /// being a list of memo entries.
+    /// Executes a run of GETs at once: nine of ten instructions of a snapshot are these, a list of frames being a list
+    /// of memo entries.
     #[inline]
-    fn gets(&mut self) -> Result<(), Fault> {
-        let bytes = self.input.buffered();
-        let mut done = 0;
-        // Five bytes are the longest of the two; the last few of a buffer go the ordinary way.
-        while let Some(&[opcode, a, b, c, d]) = bytes.get(done..).and_then(|rest| rest.first_chunk::<5>()) {
-            let (index, length) = match opcode {
-                op::BINGET => (u32::from(a), 2),
-                op::LONG_BINGET => (u32::from_le_bytes([a, b, c, d]), 5),
-                _ => break,
-            };
-            let Some(value) = self.memo.get(index) else { break };
-            self.stack.push(value);
-            done += length;
-        }
-        self.input.consume(done);
-        Ok(())
+    fn gets(&mut self) {
+        let (memo, stack) = (&self.memo, &mut self.stack);
+        self.decoder.gets(|index| match memo.get(index) {
+            Some(value) => {
+                stack.push(value);
+                true
+            }
+            None => false,
+        });
     }
 
-    fn execute(&mut self, opcode: u8, at: u64) -> Result<(), Fault> {
-        let value = match opcode {
-            op::MARK => {
-                if self.marks.len() >= DEPTH {
-                    return Err(Fault::malformed(at, format!("more than {DEPTH} values are nested in each other")));
-                }
-                self.marks.push(self.stack.len());
-                return Ok(());
+    #[inline]
+    fn execute(&mut self, instruction: Instruction) -> Result<(), Fault> {
+        let at = instruction.at;
+        let value = match instruction.op {
+            Op::Mark => return self.open(at),
+            Op::Get(index) => self.get(index, at)?,
+            Op::Memoize => return self.put(self.memo.len(), at),
+            Op::Put(index) => return self.put(index, at),
+            Op::Text(length) => self.text(length, at)?,
+            Op::Int(value) => Value::Int(value),
+            Op::Unsigned(value) => Value::Unsigned(value),
+            Op::Float(value) => Value::Float(value),
+            Op::Bool(value) => Value::Bool(value),
+            Op::Nothing | Op::WideInt => Value::Nothing,
+            Op::Bytes(length) => {
+                self.decoder.skip(length)?;
+                Value::Nothing
             }
-            op::BINGET => {
-                let [index] = self.input.bytes()?;
-                self.get(u32::from(index), at)?
-            }
-            op::LONG_BINGET => {
-                let index = u32::from_le_bytes(self.input.bytes()?);
-                self.get(index, at)?
-            }
-            op::MEMOIZE => return self.put(self.memo.len(), at),
-            op::BINPUT => {
-                let [index] = self.input.bytes()?;
-                return self.put(u32::from(index), at);
-            }
-            op::LONG_BINPUT => {
-                let index = u32::from_le_bytes(self.input.bytes()?);
-                return self.put(index, at);
-            }
-            op::SHORT_BINUNICODE | op::SHORT_BINSTRING => {
-                let [length] = self.input.bytes()?;
-                self.text(u64::from(length), at)?
-            }
-            op::BINUNICODE | op::BINSTRING => {
-                let length = u32::from_le_bytes(self.input.bytes()?);
-                self.text(u64::from(length), at)?
-            }
-            op::BINUNICODE8 => {
-                let length = u64::from_le_bytes(self.input.bytes()?);
-                self.text(length, at)?
-            }
-            op::BININT => Value::Int(i64::from(i32::from_le_bytes(self.input.bytes()?))),
-            op::BININT1 => {
-                let [value] = self.input.bytes()?;
-                Value::Int(i64::from(value))
-            }
-            op::BININT2 => Value::Int(i64::from(u16::from_le_bytes(self.input.bytes()?))),
-            op::LONG1 => {
-                let [length] = self.input.bytes()?;
-                self.long(u64::from(length))?
-            }
-            op::LONG4 => {
-                let length = i32::from_le_bytes(self.input.bytes()?);
-                let length = u64::try_from(length)
-                    .map_err(|_| Fault::malformed(at, "an integer has a negative number of bytes"))?;
-                self.long(length)?
-            }
-            op::BINFLOAT => Value::Float(f64::from_be_bytes(self.input.bytes()?)),
-            op::NONE => Value::Nothing,
-            op::NEWTRUE => Value::Bool(true),
-            op::NEWFALSE => Value::Bool(false),
-            op::EMPTY_LIST | op::EMPTY_TUPLE => self.new_list(List::Empty),
-            op::EMPTY_DICT => self.new_dict(),
-            op::SETITEMS => {
+            Op::EmptyList | Op::EmptyTuple => self.new_list(List::Empty),
+            Op::EmptyDict => self.new_dict(),
+            Op::SetItems => {
                 let mark = self.mark(at)?;
                 return self.set_items(mark, at);
             }
-            op::SETITEM => {
+            Op::SetItem => {
                 let start = self.below(2, at)?;
                 return self.set_items(start, at);
             }
-            op::APPENDS => {
+            Op::Appends => {
                 let mark = self.mark(at)?;
                 return self.append(mark, at);
             }
-            op::APPEND => {
+            Op::Append => {
                 let start = self.below(1, at)?;
                 return self.append(start, at);
             }
-            op::TUPLE1 => self.tuple(self.below(1, at)?),
-            op::TUPLE2 => self.tuple(self.below(2, at)?),
-            op::TUPLE3 => self.tuple(self.below(3, at)?),
-            op::TUPLE | op::LIST => {
+            Op::TupleOf(count) => self.tuple(self.below(count, at)?),
+            Op::Tuple | Op::List => {
                 let mark = self.mark(at)?;
                 self.tuple(mark)
             }
-            op::DICT => {
+            Op::Dict => {
                 let mark = self.mark(at)?;
                 let dict = self.new_dict();
                 self.stack.insert(mark, dict);
                 return self.set_items(mark + 1, at);
             }
-            op::PROTO => {
-                let [protocol] = self.input.bytes()?;
-                if !(2..=5).contains(&protocol) {
-                    return Err(Fault::malformed(at, format!("pickle protocol {protocol} is none of 2 to 5")));
-                }
-                return Ok(());
-            }
-            // What a frame promises about the next bytes is of no use to a reader that has its own buffer.
-            op::FRAME => return self.input.bytes::<8>().map(|_| ()),
-            op::POP => return self.pop(at).map(|_| ()),
-            op::POP_MARK => {
+            Op::Protocol(2..=5) | Op::Frame(_) => return Ok(()),
+            Op::Pop => return self.pop(at).map(|_| ()),
+            Op::PopMark => {
                 let mark = self.mark(at)?;
                 self.stack.truncate(mark);
                 return Ok(());
             }
-            op::DUP => {
+            Op::Dup => {
                 let value = self.pop(at)?;
                 self.stack.push(value);
                 value
             }
-            op::SHORT_BINBYTES => {
-                let [length] = self.input.bytes()?;
-                self.bytes(u64::from(length))?
-            }
-            op::BINBYTES => {
-                let length = u32::from_le_bytes(self.input.bytes()?);
-                self.bytes(u64::from(length))?
-            }
-            op::BINBYTES8 | op::BYTEARRAY8 => {
-                let length = u64::from_le_bytes(self.input.bytes()?);
-                self.bytes(length)?
-            }
-            _ => return Err(self.refuse(opcode, at)),
+            Op::Protocol(_)
+            | Op::NumberLine
+            | Op::TextLine
+            | Op::EmptySet
+            | Op::FrozenSet
+            | Op::AddItems
+            | Op::Code(_)
+            | Op::Stop
+            | Op::Unknown => return Err(self.refuse(instruction)),
         };
         self.stack.push(value);
         Ok(())
     }
 
-    /// Why an opcode is not executed.
+    /// Why an instruction is not executed.
     #[cold]
-    fn refuse(&mut self, opcode: u8, at: u64) -> Fault {
-        match runs_code(opcode) {
-            Some(name) => {
-                let target = matches!(opcode, op::GLOBAL | op::INST).then(|| self.two_lines()).flatten();
+    fn refuse(&mut self, instruction: Instruction) -> Fault {
+        let at = instruction.at;
+        match instruction.op {
+            Op::Code(code) => {
+                let target = matches!(code, Code::Global | Code::Inst).then(|| self.target()).flatten();
                 let target = target.map_or(String::new(), |target| format!(" {target}"));
-                Fault::at(at, Cause::RunsCode(format!("{name}{target}")))
+                Fault::at(at, Cause::RunsCode(format!("{}{target}", code.name())))
             }
-            None => Fault::malformed(at, format!("0x{opcode:02x} is not an opcode that a snapshot uses")),
+            Op::Protocol(protocol) => Fault::malformed(at, format!("pickle protocol {protocol} is none of 2 to 5")),
+            _ => Fault::malformed(at, format!("0x{:02x} is not an opcode that a snapshot uses", instruction.opcode)),
         }
     }
 
-    /// The names after a GLOBAL, for the message.
-    fn two_lines(&mut self) -> Option<String> {
-        let mut text = String::new();
-        while text.len() < 120 {
-            let [byte] = self.input.bytes().ok()?;
-            match byte {
-                b'\n' if text.contains('.') => return Some(text),
-                b'\n' => text.push('.'),
-                b'!'..=b'~' => text.push(char::from(byte)),
-                _ => return None,
-            }
-        }
-        None
+    /// What a GLOBAL wants to call, for the message.
+    fn target(&mut self) -> Option<String> {
+        let module = self.decoder.line(LONGEST_TARGET).ok()?;
+        let name = self.decoder.line(LONGEST_TARGET.checked_sub(module.len())?).ok()?;
+        let target = [module, name].join(&b'.');
+        if target.iter().all(u8::is_ascii_graphic) { String::from_utf8(target).ok() } else { None }
     }
 
     fn text(&mut self, length: u64, at: u64) -> Result<Value, Fault> {
@@ -276,37 +211,12 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
             return Err(Fault::malformed(at, format!("a text of {length} bytes is longer than any in a snapshot")));
         }
         let shapes = &mut *self.shapes;
-        let id = self.input.with(length as usize, |bytes| match std::str::from_utf8(bytes) {
+        let id = self.decoder.payload(length, |bytes| match std::str::from_utf8(bytes) {
             Ok(text) => shapes.text(text),
             // Python writes file names that are no UTF-8 with surrogates.
             Err(_) => shapes.text(&String::from_utf8_lossy(bytes)),
         })?;
         Ok(Value::Text(id))
-    }
-
-    /// A whole number of any length, little end first, in two's complement.
-    fn long(&mut self, length: u64) -> Result<Value, Fault> {
-        match length {
-            0 => Ok(Value::Int(0)),
-            1..=9 => self.input.with(length as usize, |bytes| {
-                let fill = if bytes.last().is_some_and(|top| top & 0x80 != 0) { 0xff } else { 0 };
-                let mut low = [fill; 8];
-                let kept = bytes.len().min(8);
-                low[..kept].copy_from_slice(&bytes[..kept]);
-                match bytes.get(8) {
-                    // An address above 2^63 has a ninth byte for its sign.
-                    Some(0) => Value::Unsigned(u64::from_le_bytes(low)),
-                    Some(_) => Value::Nothing,
-                    None => Value::Int(i64::from_le_bytes(low)),
-                }
-            }),
-            _ => self.bytes(length),
-        }
-    }
-
-    fn bytes(&mut self, length: u64) -> Result<Value, Fault> {
-        self.input.skip(length)?;
-        Ok(Value::Nothing)
     }
 
     fn get(&self, index: u32, at: u64) -> Result<Value, Fault> {
@@ -331,6 +241,15 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
 
     fn pop(&mut self, at: u64) -> Result<Value, Fault> {
         self.stack.pop().ok_or_else(|| Fault::malformed(at, "the stack is empty"))
+    }
+
+    /// Marks where the stack ends now.
+    fn open(&mut self, at: u64) -> Result<(), Fault> {
+        if self.marks.len() >= DEPTH {
+            return Err(Fault::malformed(at, format!("more than {DEPTH} values are nested in each other")));
+        }
+        self.marks.push(self.stack.len());
+        Ok(())
     }
 
     /// Where the values above the innermost mark start; the mark is taken away.
@@ -469,7 +388,7 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
     fn check_memory(&self) -> Result<(), Fault> {
         let held =
             self.stack.capacity() * size_of::<Value>() + self.memo.held() + self.heap.held() + self.shapes.held();
-        let offset = self.input.offset();
+        let offset = self.decoder.offset();
         let allowed = (FREE + offset.saturating_mul(RATIO)).min(self.limits.memory);
         if held as u64 > allowed { Err(Fault::at(offset, Cause::TooLarge(allowed >> 20))) } else { Ok(()) }
     }
@@ -507,56 +426,5 @@ impl<'s, R: Read, S: Shapes> Machine<'s, R, S> {
         } else {
             self.append(start, 0)
         };
-    }
-}
-
-/// Memo entries whose numbers do not follow those before them.
-const SPARSE: usize = 1 << 16;
-
-/// What was remembered.
-#[derive(Default)]
-struct Memo {
-    /// Writers number their entries from 0 on...
-    dense: Vec<Value>,
-    /// ...and the entries of one that does not are kept here, so that a large number costs no large table.
-    sparse: HashMap<u32, Value>,
-}
-
-impl Memo {
-    fn len(&self) -> u32 {
-        (self.dense.len() + self.sparse.len()) as u32
-    }
-
-    #[inline]
-    fn get(&self, index: u32) -> Option<Value> {
-        match self.dense.get(index as usize) {
-            Some(&value) => Some(value),
-            None => self.sparse.get(&index).copied(),
-        }
-    }
-
-    /// Says whether there was room.
-    fn put(&mut self, index: u32, value: Value) -> bool {
-        if index as usize == self.dense.len() && self.sparse.is_empty() {
-            self.dense.push(value);
-        } else if let Some(known) = self.dense.get_mut(index as usize) {
-            *known = value;
-        } else {
-            self.sparse.insert(index, value);
-        }
-        self.sparse.len() <= SPARSE
-    }
-
-    /// Replaces an entry if it is still `old`.
-    fn replace(&mut self, index: u32, old: Value, new: Value) {
-        if let Some(known) = self.dense.get_mut(index as usize)
-            && *known == old
-        {
-            *known = new;
-        }
-    }
-
-    fn held(&self) -> usize {
-        self.dense.capacity() * size_of::<Value>() + self.sparse.capacity() * 24
     }
 }

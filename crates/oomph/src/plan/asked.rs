@@ -36,19 +36,14 @@ pub struct Asked {
 /// # Errors
 /// When a name is not known or settings contradict each other.
 pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
-    let (gpu, count) = card(args)?;
-    let gpu = with_vram(gpu, args)?;
+    let (gpu, count) = gpus(args)?;
     let task = task(args, found);
     let objective = args.task.map_or(Objective::Labels, objective);
     if args.method.is_some() && objective == Objective::Labels {
         return Err(hinted("--method is for dpo, grpo, ppo, reward and contrastive", "--task lora trains adapters"));
     }
     let pipeline = matches!(found.subject, Subject::Pipeline(_));
-    let guided = matches!(&found.subject, Subject::Pipeline(pipeline) if pipeline.is_guided());
-    if guided {
-        fits_guidance(args, found)?;
-    }
-    suits(found, task, guided)?;
+    suits(args, found, task)?;
     serving(args, found, task)?;
     let optimizer = match &args.optimizer {
         // What Trainer takes; the training scripts of diffusers take `torch.optim.AdamW` as it comes.
@@ -58,7 +53,6 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     };
     let parallel = parallel(args, count)?;
     fits_the_shape(args, found, task)?;
-    let image = image(args, found, guided)?;
     let most = match &found.subject {
         Subject::Transformer { shape, .. } if shape.max_positions > 0 => shape.max_positions,
         _ => u64::MAX,
@@ -66,18 +60,17 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     let writes = matches!(task, Task::Generate | Task::Serve) || objective.generates();
     let usual_new = if objective.generates() { 256 } else { 128 };
     let trl = matches!(objective, Objective::Dpo | Objective::Grpo | Objective::Reward);
-    let checkpoints = args.checkpointing || (!pipeline && (task == Task::Qlora || trl) && !args.no_checkpointing);
     let usual_batch = if objective == Objective::Grpo { 8 } else { 1 };
     let workload = Workload {
         task,
         objective,
-        precision: args.precision.map_or_else(|| usual_precision(task, objective, guided), of_precision),
+        precision: precision(args, found, task, objective),
         batch: args.images.or(args.batch).unwrap_or(usual_batch),
         samples: if task == Task::Evaluate { args.samples } else { 0 },
         length: args.seq.unwrap_or(LENGTH.min(most)),
         new_tokens: if writes { args.new_tokens.unwrap_or(usual_new) } else { 0 },
         optimizer,
-        checkpointing: checkpoints,
+        checkpointing: args.checkpointing || (!pipeline && (task == Task::Qlora || trl) && !args.no_checkpointing),
         prepared: task == Task::Qlora && objective == Objective::Labels && !pipeline,
         trainer: objective != Objective::Labels || args.fsdp || args.zero > 0,
         attention: if args.eager { Attention::Eager } else { Attention::Sdpa },
@@ -90,7 +83,7 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
         accumulation: args.accumulation,
         cache_bytes: args.kv_cache.map_or(2.0, CacheArg::bytes),
         parallel,
-        image,
+        image: image(args, found)?,
         ..Workload::default()
     };
     let weights = match &found.subject {
@@ -100,20 +93,22 @@ pub fn read(args: &PlanArgs, found: &Found) -> Result<Asked> {
     Ok(Asked { workload, gpu, count, weights, pipeline })
 }
 
-/// The card with the memory of `--vram`, where that was given: a size alone is a card without a name.
-fn with_vram(gpu: Option<&Gpu>, args: &PlanArgs) -> Result<Option<Gpu>> {
+/// The card that was named, with the capacity that was given, and how many of it.
+fn gpus(args: &PlanArgs) -> Result<(Option<Gpu>, u64)> {
+    let (gpu, count) = card(args)?;
     let vram = args.vram.as_deref().map(cards::capacity).transpose()?;
-    Ok(match (gpu, vram) {
+    let gpu = match (gpu, vram) {
         (Some(gpu), Some(vram)) => Some(gpu.with_capacity(vram)),
         (gpu, None) => gpu.cloned(),
         (None, Some(vram)) => {
             let card = Catalogue::builtin().get(super::NAMELESS).context("the catalogue lacks its own default card")?;
             Some(Gpu { id: oomph_report::CUSTOM.into(), ..card.with_capacity(vram) })
         }
-    })
+    };
+    Ok((gpu, count))
 }
 
-/// What is done with the model: what was asked for, or what such a model is for.
+/// The task that was named, or the usual one of the model.
 fn task(args: &PlanArgs, found: &Found) -> Task {
     match (args.task, &found.subject) {
         (Some(task), _) => of_task(task, args.method),
@@ -125,12 +120,20 @@ fn task(args: &PlanArgs, found: &Found) -> Task {
     }
 }
 
-/// Refuses a task that the model is not for: a pipeline makes images, and its denoiser can be trained.
-fn suits(found: &Found, task: Task, guided: bool) -> Result<()> {
-    let suits = match &found.subject {
-        Subject::Pipeline(_) if guided => task == Task::Image,
-        Subject::Pipeline(_) => matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora),
-        _ => task != Task::Image,
+/// Whether the model is VQGAN+CLIP.
+fn is_guided(found: &Found) -> bool {
+    matches!(&found.subject, Subject::Pipeline(pipeline) if pipeline.is_guided())
+}
+
+/// Checks that the model can do the task: a pipeline makes images, and its denoiser can be trained.
+fn suits(args: &PlanArgs, found: &Found, task: Task) -> Result<()> {
+    let suits = if is_guided(found) {
+        fits_guidance(args, found)?;
+        task == Task::Image
+    } else if matches!(found.subject, Subject::Pipeline(_)) {
+        matches!(task, Task::Image | Task::Full | Task::Lora | Task::Qlora)
+    } else {
+        task != Task::Image
     };
     if suits {
         return Ok(());
@@ -139,24 +142,25 @@ fn suits(found: &Found, task: Task, guided: bool) -> Result<()> {
     Err(hinted(format!("`{}` is not a model for {}", found.name, task.name()), hint))
 }
 
-/// The precision in which the libraries compute where nothing is said.
-fn usual_precision(task: Task, objective: Objective, guided: bool) -> Precision {
-    match task {
+/// The precision that was named, or the usual one of the task.
+fn precision(args: &PlanArgs, found: &Found, task: Task, objective: Objective) -> Precision {
+    match (args.precision, task) {
+        (Some(precision), _) => of_precision(precision),
         // sentence-transformers trains in fp32 where nothing is said.
         _ if objective == Objective::Contrastive => Precision::Fp32,
         // TRL loads models in fp32 and computes under autocast, adapters or not.
-        Task::Lora if objective != Objective::Labels => Precision::AmpBf16,
-        Task::Full | Task::Freeze | Task::Qlora | Task::Evaluate => Precision::AmpBf16,
-        _ if guided => Precision::Fp32,
+        (_, Task::Lora) if objective != Objective::Labels => Precision::AmpBf16,
+        (_, Task::Full | Task::Freeze | Task::Qlora | Task::Evaluate) => Precision::AmpBf16,
+        _ if is_guided(found) => Precision::Fp32,
         _ => Precision::Bf16,
     }
 }
 
-/// How the work is divided among `count` cards.
+/// How the work is split over `count` cards.
 fn parallel(args: &PlanArgs, count: u64) -> Result<Parallel> {
     let degrees = [args.tensor_parallel, args.pipeline_parallel, args.sequence_parallel];
     let product = degrees.iter().fold(1_u64, |product, degree| product.saturating_mul(*degree));
-    if !count.is_multiple_of(product) {
+    if count % product != 0 {
         return Err(hinted(
             format!("{count} cards cannot be split {product} ways"),
             "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
@@ -174,8 +178,8 @@ fn parallel(args: &PlanArgs, count: u64) -> Result<Parallel> {
     })
 }
 
-/// How images are made, for models that make some.
-fn image(args: &PlanArgs, found: &Found, guided: bool) -> Result<Image> {
+/// The images that a pipeline makes.
+fn image(args: &PlanArgs, found: &Found) -> Result<Image> {
     let pipeline = matches!(found.subject, Subject::Pipeline(_));
     if !pipeline && (args.resolution.is_some() || args.images.is_some() || args.frames.is_some()) {
         return Err(hinted(
@@ -184,7 +188,7 @@ fn image(args: &PlanArgs, found: &Found, guided: bool) -> Result<Image> {
         ));
     }
     // What the scripts of VQGAN+CLIP take where nothing is said, and what others do.
-    let usual = if guided { 512 } else { 1024 };
+    let usual = if is_guided(found) { 512 } else { 1024 };
     let (width, height) = args.resolution.as_deref().map_or(Ok((usual, usual)), resolution)?;
     Ok(Image {
         width,

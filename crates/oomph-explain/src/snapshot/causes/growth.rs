@@ -38,17 +38,17 @@ pub(super) fn claim(ledger: &mut Ledger, rounds: Option<&Rounds>) {
 /// Blocks of the same origin that are left from three or more earlier steps. One step back does not count: a loop's
 /// variables hold the results of the step before until they are assigned anew.
 fn over_steps(ledger: &mut Ledger) {
-    let scene = ledger.scene;
-    let now = scene.phases.birth(scene.position).step;
+    let analysis = ledger.analysis;
+    let now = analysis.phases.birth(analysis.position).step;
     let mut origins = BTreeMap::<Origin, (BTreeSet<u32>, Vec<usize>)>::new();
     for at in ledger.unclaimed() {
         let (step, _, born) = ledger.birth(at);
-        let named = scene.identities[at].named && ledger.owner(at) == Owner::Gradients;
+        let named = analysis.identities[at].named && ledger.owner(at) == Owner::Gradients;
         if born == 0 || step >= now || named || !may_grow(ledger.owner(at)) {
             continue;
         }
-        let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
-        let size = if scene.facts.get(block.stack).line.is_some() { 0 } else { block.requested };
+        let block = &analysis.timeline.lifetimes[analysis.layout.pieces[at].block as usize];
+        let size = if analysis.facts.get(block.stack).line.is_some() { 0 } else { block.requested };
         let (steps, pieces) = origins.entry((block.stack, size)).or_default();
         if step + 1 < now {
             steps.insert(step);
@@ -60,16 +60,16 @@ fn over_steps(ledger: &mut Ledger) {
     let pieces: Vec<usize> = origins.into_values().flat_map(|(_, pieces)| pieces).collect();
     let mut of_step = BTreeMap::<u32, u64>::new();
     for &at in &pieces {
-        *of_step.entry(ledger.birth(at).0).or_default() += scene.layout.pieces[at].bytes;
+        *of_step.entry(ledger.birth(at).0).or_default() += analysis.layout.pieces[at].bytes;
     }
     let total: u64 = of_step.values().sum();
-    if ledger.negligible(total) && scene.oom.is_some() {
+    if ledger.negligible(total) && analysis.oom.is_some() {
         return;
     }
     let each = median(of_step.into_values().collect());
     let evidence = evidence(ledger, &pieces);
     // Without training, steps are only repetitions of a line.
-    let confidence = if scene.phases.trains { 0.9 } else { 0.7 };
+    let confidence = if analysis.phases.trains { 0.9 } else { 0.7 };
     let because = format!(
         "memory grows by about {} with every step{}: {} earlier steps left {} behind; {}",
         readable(each),
@@ -85,7 +85,7 @@ fn over_steps(ledger: &mut Ledger) {
 
 /// Blocks that earlier rounds of the loop under way left behind. A cache of keys and values is meant to grow.
 fn over_rounds(ledger: &mut Ledger, rounds: &Rounds) {
-    let scene = ledger.scene;
+    let analysis = ledger.analysis;
     let (Some(&first), last) = (rounds.starts.first(), rounds.last_start()) else { return };
     let pieces: Vec<usize> = ledger
         .unclaimed()
@@ -95,7 +95,7 @@ fn over_rounds(ledger: &mut Ledger, rounds: &Rounds) {
             born >= first && born < last && may_grow(owner) && owner != Owner::KvCache
         })
         .collect();
-    let total: u64 = pieces.iter().map(|&at| scene.layout.pieces[at].bytes).sum();
+    let total: u64 = pieces.iter().map(|&at| analysis.layout.pieces[at].bytes).sum();
     // What the rounds left has to be most of what they added: the rest is a cache that is meant to grow.
     let explains = total >= rounds.growth.saturating_mul(rounds.starts.len() as u64) / 2;
     // A cache that is made anew with each round is a few blocks, however large: what rounds leave behind is one at least.
@@ -118,19 +118,19 @@ fn over_rounds(ledger: &mut Ledger, rounds: &Rounds) {
 
 /// The blocks by the line that made them, the largest first, with the module where it is known.
 fn evidence(ledger: &Ledger, pieces: &[usize]) -> Vec<Evidence> {
-    let scene = ledger.scene;
+    let analysis = ledger.analysis;
     let mut lines = BTreeMap::<_, (u64, u64, Option<&str>)>::new();
     for &at in pieces {
-        let block = scene.layout.pieces[at].block;
-        let line = scene.facts.get(scene.timeline.lifetimes[block as usize].stack).line;
+        let block = analysis.layout.pieces[at].block;
+        let line = analysis.facts.get(analysis.timeline.lifetimes[block as usize].stack).line;
         let (bytes, count, module) = lines.entry(line.map(|frame| frame.0)).or_default();
-        *bytes += scene.layout.pieces[at].bytes;
+        *bytes += analysis.layout.pieces[at].bytes;
         *count += 1;
-        *module = scene.naming.and_then(|naming| naming.module(block)).filter(|name| !name.is_empty()).or(*module);
+        *module = analysis.naming.and_then(|naming| naming.module(block)).filter(|name| !name.is_empty()).or(*module);
     }
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_by_key(|(_, (bytes, ..))| std::cmp::Reverse(*bytes));
-    let site = |line: Option<u32>| super::rows::line(scene.trace, oomph_trace::FrameId(line?));
+    let site = |line: Option<u32>| super::rows::line(analysis.trace, oomph_trace::FrameId(line?));
     lines
         .into_iter()
         .take(5)
@@ -152,9 +152,11 @@ fn place(evidence: &[Evidence]) -> String {
 
 /// What holds the blocks, as far as they show it: a graph is many different blocks of a step, a result is one.
 fn holder(ledger: &Ledger, pieces: &[usize]) -> &'static str {
-    let scene = ledger.scene;
-    let stacks: BTreeSet<u32> =
-        pieces.iter().map(|&at| scene.timeline.lifetimes[scene.layout.pieces[at].block as usize].stack.0).collect();
+    let analysis = ledger.analysis;
+    let stacks: BTreeSet<u32> = pieces
+        .iter()
+        .map(|&at| analysis.timeline.lifetimes[analysis.layout.pieces[at].block as usize].stack.0)
+        .collect();
     if stacks.len() >= GRAPH {
         "whole graphs are held: look for a loss or an output that is kept or added up without .item() or .detach(), \
          for retain_graph=True, and for an evaluation without torch.no_grad()"

@@ -20,10 +20,10 @@ pub(super) fn claim(ledger: &mut Ledger) {
 
 /// Results of forward passes that are over.
 fn results(ledger: &mut Ledger) {
-    let scene = ledger.scene;
-    let now = scene.phases.birth(scene.position).step;
+    let analysis = ledger.analysis;
+    let now = analysis.phases.birth(analysis.position).step;
     // An allocation that failed before and did not end the program: its frames may hold what the attempt had made.
-    let caught = scene.failures.caught.iter().rev().copied().find(|&oom| oom < scene.position);
+    let caught = analysis.failures.caught.iter().rev().copied().find(|&oom| oom < analysis.position);
     let mut pieces = Vec::new();
     let mut after_failure = 0u64;
     for at in ledger.unclaimed() {
@@ -35,20 +35,20 @@ fn results(ledger: &mut Ledger) {
         let over = step + 1 < now || (step < now && matches!(kind, Phase::Eval | Phase::Generate));
         if failed || over {
             pieces.push(at);
-            after_failure += if failed { scene.layout.pieces[at].bytes } else { 0 };
+            after_failure += if failed { analysis.layout.pieces[at].bytes } else { 0 };
         }
     }
-    let total: u64 = pieces.iter().map(|&at| scene.layout.pieces[at].bytes).sum();
+    let total: u64 = pieces.iter().map(|&at| analysis.layout.pieces[at].bytes).sum();
     if ledger.negligible(total) {
         return;
     }
-    pieces.sort_by_key(|&at| std::cmp::Reverse(scene.layout.pieces[at].bytes));
+    pieces.sort_by_key(|&at| std::cmp::Reverse(analysis.layout.pieces[at].bytes));
     let evidence = pieces
         .iter()
         .take(5)
         .map(|&at| Evidence {
             what: "a result of an earlier part of the program".to_owned(),
-            bytes: scene.layout.pieces[at].bytes,
+            bytes: analysis.layout.pieces[at].bytes,
             site: ledger.site(at),
         })
         .collect();
@@ -73,25 +73,25 @@ fn results(ledger: &mut Ledger) {
 /// A recording shows where memory is made and not where it is read, so that a model at work shows only by the lines
 /// whose results it allocates: an earlier model counts as done where none of them allocates after the later load began.
 fn earlier_models(ledger: &mut Ledger) {
-    let scene = ledger.scene;
+    let analysis = ledger.analysis;
     let pieces: Vec<(usize, u32)> = ledger
         .unclaimed()
         .filter(|&at| matches!(ledger.owner(at), Owner::Parameters | Owner::Buffers))
-        .map(|at| (at, scene.layout.pieces[at].block))
+        .map(|at| (at, analysis.layout.pieces[at].block))
         .collect();
     let mut standing: Vec<(u32, usize)> = pieces.iter().map(|&(at, block)| (block, at)).collect();
     standing.sort_unstable();
-    let loading = scene.oom.and_then(|oom| {
-        let event = scene.timeline.device.events.get(oom.event as usize)?;
-        let signs = scene.facts.get(event.stack).signs;
+    let loading = analysis.oom.and_then(|oom| {
+        let event = analysis.timeline.device.events.get(oom.event as usize)?;
+        let signs = analysis.facts.get(event.stack).signs;
         (signs.any(Signs::LOAD) && !signs.any(Signs::FORWARD)).then_some(oom.requested_bytes)
     });
 
     let mut models = vec![Model::default()];
     let mut standing = standing.into_iter().peekable();
     let mut computed = 0;
-    for (index, block) in scene.timeline.lifetimes.iter().enumerate() {
-        if block.birth > scene.position {
+    for (index, block) in analysis.timeline.lifetimes.iter().enumerate() {
+        if block.birth > analysis.position {
             break;
         }
         let weight = standing.next_if(|(lifetime, _)| *lifetime == index as u32);
@@ -105,13 +105,13 @@ fn earlier_models(ledger: &mut Ledger) {
             computed = 0;
             if let Some(model) = models.last_mut() {
                 model.pieces.push(at);
-                model.bytes += scene.layout.pieces[at].bytes;
+                model.bytes += analysis.layout.pieces[at].bytes;
             }
             continue;
         }
-        let kind = scene.phases.birth(block.birth).kind;
+        let kind = analysis.phases.birth(block.birth).kind;
         if matches!(kind, Phase::Forward | Phase::Eval | Phase::Generate)
-            && let (Some(model), Some(line)) = (models.last_mut(), scene.facts.get(block.stack).line)
+            && let (Some(model), Some(line)) = (models.last_mut(), analysis.facts.get(block.stack).line)
         {
             computed += 1;
             model.lines.insert(line);
@@ -131,15 +131,15 @@ fn earlier_models(ledger: &mut Ledger) {
         .filter(|model| last.bytes as f64 >= model.bytes as f64 * ANOTHER && model.lines.is_disjoint(&last.lines))
         .flat_map(|model| model.pieces.iter().copied())
         .collect();
-    let total: u64 = done.iter().map(|&at| scene.layout.pieces[at].bytes).sum();
+    let total: u64 = done.iter().map(|&at| analysis.layout.pieces[at].bytes).sum();
     if ledger.negligible(total) {
         return;
     }
-    done.sort_by_key(|&at| std::cmp::Reverse(scene.layout.pieces[at].bytes));
+    done.sort_by_key(|&at| std::cmp::Reverse(analysis.layout.pieces[at].bytes));
     let mut lines = BTreeSet::new();
     let evidence = done
         .iter()
-        .filter_map(|&at| Some((ledger.site(at)?, scene.layout.pieces[at].bytes)))
+        .filter_map(|&at| Some((ledger.site(at)?, analysis.layout.pieces[at].bytes)))
         .filter(|(site, _)| lines.insert(site.clone()))
         .take(5)
         .map(|(site, bytes)| Evidence { what: "a weight of the earlier model".to_owned(), bytes, site: Some(site) })

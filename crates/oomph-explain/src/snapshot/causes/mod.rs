@@ -9,7 +9,7 @@ mod recording;
 mod space;
 mod step;
 
-use super::Scene;
+use super::Analysis;
 use super::explanation::{Cause, CauseKind, Evidence, Line, Owner, Phase};
 use super::lifetimes::Position;
 use super::rounds::Rounds;
@@ -20,7 +20,7 @@ const NEGLIGIBLE: f64 = 0.005;
 
 /// The bytes at the moment, and who has claimed them.
 struct Ledger<'a> {
-    scene: &'a Scene<'a>,
+    analysis: &'a Analysis<'a>,
     /// How many bytes of each piece of the layout nobody has claimed.
     left: Vec<u64>,
     causes: Vec<Cause>,
@@ -58,33 +58,33 @@ impl Ledger<'_> {
 
     /// A cause that is too small to be one is a part of what the program needs.
     fn negligible(&self, bytes: u64) -> bool {
-        (bytes as f64) < (self.scene.layout.reserved() as f64 * NEGLIGIBLE).max((1 << 20) as f64)
+        (bytes as f64) < (self.analysis.layout.reserved() as f64 * NEGLIGIBLE).max((1 << 20) as f64)
     }
 
     fn owner(&self, at: usize) -> Owner {
-        self.scene.identities[at].owner
+        self.analysis.identities[at].owner
     }
 
     /// The step in which a piece was made, the phase, and the position.
     fn birth(&self, at: usize) -> (u32, Phase, Position) {
-        let scene = self.scene;
-        let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
-        let birth = scene.phases.birth(block.birth);
+        let analysis = self.analysis;
+        let block = &analysis.timeline.lifetimes[analysis.layout.pieces[at].block as usize];
+        let birth = analysis.phases.birth(block.birth);
         (birth.step, birth.kind, block.birth)
     }
 
     /// The line that allocated a piece.
     fn site(&self, at: usize) -> Option<Line> {
-        let block = &self.scene.timeline.lifetimes[self.scene.layout.pieces[at].block as usize];
-        self.scene.facts.get(block.stack).line.and_then(|frame| rows::line(self.scene.trace, frame))
+        let block = &self.analysis.timeline.lifetimes[self.analysis.layout.pieces[at].block as usize];
+        self.analysis.facts.get(block.stack).line.and_then(|frame| rows::line(self.analysis.trace, frame))
     }
 }
 
 /// The causes, those that decide first and the background last. Their bytes add up to the card, or to the reserved
 /// memory where no card is known.
-pub(super) fn causes(scene: &Scene, rounds: Option<&Rounds>) -> Vec<Cause> {
+pub(super) fn causes(analysis: &Analysis, rounds: Option<&Rounds>) -> Vec<Cause> {
     let mut ledger =
-        Ledger { scene, left: scene.layout.pieces.iter().map(|piece| piece.bytes).collect(), causes: Vec::new() };
+        Ledger { analysis, left: analysis.layout.pieces.iter().map(|piece| piece.bytes).collect(), causes: Vec::new() };
     recording::claim(&mut ledger);
     growth::claim(&mut ledger, rounds);
     kept::claim(&mut ledger);
@@ -92,9 +92,9 @@ pub(super) fn causes(scene: &Scene, rounds: Option<&Rounds>) -> Vec<Cause> {
     space::claim(&mut ledger);
     let mut causes = ledger.causes;
     causes.retain(|cause| cause.bytes > 0 || !cause.background);
-    let live: u64 = scene.layout.pieces.iter().map(|piece| piece.bytes).sum();
-    let request = scene.oom.map_or(0, |oom| oom.requested_bytes);
-    let usable = scene.card.map(|card| card.usable());
+    let live: u64 = analysis.layout.pieces.iter().map(|piece| piece.bytes).sum();
+    let request = analysis.oom.map_or(0, |oom| oom.requested_bytes);
+    let usable = analysis.card.map(|card| card.usable());
     // What lives and the request are more than the card has: then memory that need not live decides. Otherwise there was
     // enough memory, but not where it could be used.
     let too_much = usable.is_some_and(|usable| live.saturating_add(request) > usable);
@@ -114,7 +114,7 @@ pub(super) fn causes(scene: &Scene, rounds: Option<&Rounds>) -> Vec<Cause> {
         (_, Some(usable)) => too_much && live.saturating_sub(cause.bytes).saturating_add(request) <= usable,
         (_, None) => true,
     };
-    let failed = scene.oom.is_some();
+    let failed = analysis.oom.is_some();
     causes.sort_by(|a, b| {
         let key =
             |cause: &Cause| (cause.background, failed && !decides(cause), if failed { rank(cause.cause) } else { 0 });

@@ -35,17 +35,17 @@ pub(super) fn claim(ledger: &mut Ledger) {
 
 /// Sorts the free memory of all segments by why the request could not have it.
 fn free_memory(ledger: &Ledger) -> Unusable {
-    let scene = ledger.scene;
+    let analysis = ledger.analysis;
     let mut unusable = Unusable::default();
-    let request = scene.oom.and_then(|oom| scene.timeline.device.events.get(oom.event as usize));
-    for held in &scene.layout.segments {
+    let request = analysis.oom.and_then(|oom| analysis.timeline.device.events.get(oom.event as usize));
+    for held in &analysis.layout.segments {
         let free = held.free;
         match request {
             // A graph is captured on a stream of its own, but it is the pool that keeps the memory.
             Some(request) if held.range.pool != request.pool.unwrap_or(PoolId::DEFAULT) => unusable.other_pools += free,
             None if held.range.pool != PoolId::DEFAULT => unusable.other_pools += free,
             Some(request) if held.range.stream != request.stream => unusable.other_streams += free,
-            Some(request) if unusable.fits == 0 && serves(scene.settings.max_split_size, held, request.size) => {
+            Some(request) if unusable.fits == 0 && serves(analysis.settings.max_split_size, held, request.size) => {
                 unusable.fits = held.largest_gap;
                 unusable.fragments += free - held.largest_gap;
             }
@@ -63,7 +63,7 @@ fn serves(max_split: u64, held: &Held, request: u64) -> bool {
 }
 
 fn explain_free(ledger: &mut Ledger, unusable: &Unusable) {
-    let scene = ledger.scene;
+    let analysis = ledger.analysis;
     if unusable.fits > 0 {
         let because = format!(
             "a free block of {} that fits the request came back while PyTorch looked for memory, and PyTorch does not look \
@@ -74,8 +74,8 @@ fn explain_free(ledger: &mut Ledger, unusable: &Unusable) {
     }
     let evidence = pinning(ledger);
     if unusable.fragments > 0 {
-        let request = scene.oom.map_or(0, |oom| oom.requested_bytes);
-        let largest = scene.layout.segments.iter().map(|held| held.largest_gap).max().unwrap_or(0);
+        let request = analysis.oom.map_or(0, |oom| oom.requested_bytes);
+        let largest = analysis.layout.segments.iter().map(|held| held.largest_gap).max().unwrap_or(0);
         let because = if request > 0 {
             format!(
                 "{} are free inside of segments that live blocks keep, in pieces of at most {}, and the request was {}",
@@ -110,7 +110,7 @@ fn explain_free(ledger: &mut Ledger, unusable: &Unusable) {
 
 /// The segments with the most free memory, and what keeps them.
 fn pinning(ledger: &Ledger) -> Vec<Evidence> {
-    super::super::pinned::pinned(ledger.scene, 5)
+    super::super::pinned::pinned(ledger.analysis, 5)
         .into_iter()
         .map(|segment| Evidence {
             what: format!(
@@ -127,9 +127,9 @@ fn pinning(ledger: &Ledger) -> Vec<Evidence> {
 
 /// The driver had what was needed, and the allocator did not ask for it: the program set itself a limit.
 fn memory_limit(ledger: &mut Ledger) -> bool {
-    let scene = ledger.scene;
-    let (Some(oom), Some(card)) = (scene.oom, scene.card) else { return false };
-    let needed = scene.settings.segment(oom.requested_bytes);
+    let analysis = ledger.analysis;
+    let (Some(oom), Some(card)) = (analysis.oom, analysis.card) else { return false };
+    let needed = analysis.settings.segment(oom.requested_bytes);
     if card.free_bytes < needed.saturating_add(2 << 20) || needed == 0 || oom.free_bytes != card.free_bytes {
         return false;
     }
@@ -144,7 +144,7 @@ fn memory_limit(ledger: &mut Ledger) -> bool {
 
 /// What is on the card outside the allocator's memory.
 fn card(ledger: &mut Ledger, limit: bool) {
-    let Some(card) = ledger.scene.card else { return };
+    let Some(card) = ledger.analysis.card else { return };
     let because = "the CUDA context, and what libraries take for themselves".to_owned();
     ledger.add(CauseKind::Context, card.context_bytes, 0.8, because, Vec::new());
     if card.other_bytes > 0 {
@@ -158,11 +158,11 @@ fn card(ledger: &mut Ledger, limit: bool) {
 
 /// What lives and has no other cause: what the program needs.
 fn live(ledger: &mut Ledger) {
-    let scene = ledger.scene;
+    let analysis = ledger.analysis;
     let rest: Vec<usize> = ledger.unclaimed().collect();
-    let live: u64 = scene.layout.pieces.iter().map(|piece| piece.bytes).sum();
+    let live: u64 = analysis.layout.pieces.iter().map(|piece| piece.bytes).sum();
     let bytes = ledger.claim(rest);
-    let (Some(oom), Some(card)) = (scene.oom, scene.card) else {
+    let (Some(oom), Some(card)) = (analysis.oom, analysis.card) else {
         let because = "what the program needs at this moment".to_owned();
         ledger.add(CauseKind::WorkingSet, bytes, 1.0, because, Vec::new());
         return;

@@ -23,24 +23,24 @@ pub(super) fn claim(ledger: &mut Ledger, rounds: Option<&Rounds>) {
 
 /// The optimizer's state is made in its first step: a program can pass forward and backward, and die there.
 fn lazy_optimizer(ledger: &mut Ledger) {
-    let scene = ledger.scene;
-    let Some(oom) = scene.oom.filter(|oom| oom.phase == Phase::Optimizer) else { return };
+    let analysis = ledger.analysis;
+    let Some(oom) = analysis.oom.filter(|oom| oom.phase == Phase::Optimizer) else { return };
     // The step under way is the first one if none began before it, and if there is no state of before.
     let position = oom.event as u32 + 1;
-    if scene.phases.optimizer_steps_before(position) > 1 {
+    if analysis.phases.optimizer_steps_before(position) > 1 {
         return;
     }
     let state: Vec<usize> = ledger.unclaimed().filter(|&at| ledger.owner(at) == Owner::OptimizerState).collect();
     let older = |&&at: &&usize| {
-        let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
-        scene.phases.birth(block.birth).kind != Phase::Optimizer
+        let block = &analysis.timeline.lifetimes[analysis.layout.pieces[at].block as usize];
+        analysis.phases.birth(block.birth).kind != Phase::Optimizer
     };
     if state.iter().filter(older).count() * 2 > state.len() {
         return;
     }
-    let parameters: u64 = (0..scene.identities.len())
+    let parameters: u64 = (0..analysis.identities.len())
         .filter(|&at| ledger.owner(at) == Owner::Parameters)
-        .map(|at| scene.layout.pieces[at].requested)
+        .map(|at| analysis.layout.pieces[at].requested)
         .sum();
     let bytes = ledger.claim(state);
     let because = format!(
@@ -59,8 +59,8 @@ fn lazy_optimizer(ledger: &mut Ledger) {
 
 /// Blocks of this step that are larger than those that the same lines allocated in the same turn of earlier steps.
 fn longest_batch(ledger: &mut Ledger) {
-    let scene = ledger.scene;
-    let now = scene.phases.birth(scene.position).step;
+    let analysis = ledger.analysis;
+    let now = analysis.phases.birth(analysis.position).step;
     if (now as usize) < EARLIER_STEPS {
         return;
     }
@@ -69,32 +69,32 @@ fn longest_batch(ledger: &mut Ledger) {
     let candidates: Vec<usize> = ledger
         .unclaimed()
         .filter(|&at| {
-            let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
+            let block = &analysis.timeline.lifetimes[analysis.layout.pieces[at].block as usize];
             block.birth > 0
                 && varies(ledger.owner(at))
-                && scene.phases.birth(block.birth).step == now
-                && scene.facts.get(block.stack).line.is_some()
+                && analysis.phases.birth(block.birth).step == now
+                && analysis.facts.get(block.stack).line.is_some()
         })
         .collect();
     for &at in &candidates {
-        let block = &scene.timeline.lifetimes[scene.layout.pieces[at].block as usize];
+        let block = &analysis.timeline.lifetimes[analysis.layout.pieces[at].block as usize];
         sizes.entry(block.stack).or_default();
     }
     let mut turn_of = HashMap::<u32, usize>::new();
-    for (index, block) in scene.timeline.lifetimes.iter().enumerate() {
+    for (index, block) in analysis.timeline.lifetimes.iter().enumerate() {
         if block.birth > 0
-            && block.birth <= scene.position
+            && block.birth <= analysis.position
             && let Some(history) = sizes.get_mut(&block.stack)
         {
-            let turn = history.push(scene.phases.birth(block.birth).step, block.requested, now);
+            let turn = history.push(analysis.phases.birth(block.birth).step, block.requested, now);
             turn_of.insert(index as u32, turn);
         }
     }
     let mut excess = Vec::<(usize, u64, u64)>::new();
     let mut compared = 0u64;
     for &at in &candidates {
-        let piece = &scene.layout.pieces[at];
-        let block = &scene.timeline.lifetimes[piece.block as usize];
+        let piece = &analysis.layout.pieces[at];
+        let block = &analysis.timeline.lifetimes[piece.block as usize];
         let (Some(history), Some(&turn)) = (sizes.get_mut(&block.stack), turn_of.get(&piece.block)) else { continue };
         let Some(usual) = history.usual(turn) else { continue };
         compared += piece.bytes;
@@ -112,7 +112,7 @@ fn longest_batch(ledger: &mut Ledger) {
         .take(5)
         .map(|&(at, _, usual)| Evidence {
             what: format!("usually {}", readable(usual)),
-            bytes: scene.layout.pieces[at].bytes,
+            bytes: analysis.layout.pieces[at].bytes,
             site: ledger.site(at),
         })
         .collect();

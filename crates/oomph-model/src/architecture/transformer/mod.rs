@@ -2,9 +2,11 @@
 
 mod build;
 mod decoder;
+mod families;
 mod names;
 mod pairs;
 mod read;
+mod rules;
 mod towers;
 
 pub(super) use build::parameters;

@@ -93,43 +93,10 @@ impl Attention {
         encoded: Option<&Tensor>,
         index: usize,
     ) -> Tensor {
-        let source = encoded.unwrap_or(x);
-        let (mut query, mut key, mut value);
+        let call = Call { tape, shape, pass, encoded, index };
         // What an encoder's output became in the first pass of a generation.
         let known = encoded.and_then(|_| pass.crossed.borrow().get(index).cloned());
-        match (&self.latent, &self.key, &self.value) {
-            _ if known.is_some() => {
-                query = tape.linear(&self.query, x);
-                (key, value) = known.clone().unwrap_or_else(|| (x.clone(), x.clone()));
-            }
-            (Some(latent), _, _) => (query, key, value) = self.compressed(tape, shape, pass, latent, x),
-            (None, Some(keys), Some(values)) => {
-                query = tape.linear(&self.query, x);
-                if matches!(shape.family.as_str(), "opt" | "whisper" | "bart") {
-                    query = tape.keeping_nothing(&query);
-                }
-                key = tape.linear(keys, source);
-                value = tape.linear(values, source);
-            }
-            _ => {
-                let all = tape.linear(&self.query, x);
-                let rows = x.count / shape.hidden.max(1);
-                let widths =
-                    [shape.query_width(), shape.kv_width(), shape.kv_width()].map(|width| product([rows, width]));
-                let mut parts = match shape.family.as_str() {
-                    "phi3" => widths.iter().map(|&width| tape.slice(&all, width)).collect(),
-                    _ => tape.split(&all, &widths),
-                };
-                if shape.family == "falcon" {
-                    // Transposed and flattened, which copies each.
-                    parts = parts.iter().map(|part| tape.contiguous(part)).collect();
-                }
-                drop(all);
-                value = parts.pop().unwrap_or_else(|| x.clone());
-                key = parts.pop().unwrap_or_else(|| x.clone());
-                query = parts.pop().unwrap_or_else(|| x.clone());
-            }
-        }
+        let (mut query, mut key, mut value) = self.projected(&call, x, known.as_ref());
         if let (Some(query_norm), Some(key_norm)) = (&self.query_norm, &self.key_norm) {
             query = query_norm.forward(tape, &query);
             key = key_norm.forward(tape, &key);
@@ -138,47 +105,13 @@ impl Attention {
             let turned = (rotated(tape, shape, &query, cos, sin), rotated(tape, shape, &key, cos, sin));
             (query, key) = turned;
         }
-        let mut past = 0;
-        let owner = if pass.training { TapeOwner::Activations } else { TapeOwner::KvCache };
-        let joined = |old: Option<&Tensor>, new: &Tensor, kind: Kind| tape.owned(owner, || tape.joined(old, new, kind));
         if pass.caching && encoded.is_none() {
-            past = pass.past;
-            let mut cache = pass.cache.borrow_mut();
-            // The cache has the type of the first keys, and copies even what comes first.
-            let old = cache.get(index).cloned();
-            let pair = (
-                joined(old.as_ref().map(|pair| &pair.0), &key, key.kind),
-                joined(old.as_ref().map(|pair| &pair.1), &value, key.kind),
-            );
-            drop(old);
-            if let Some(slot) = cache.get_mut(index) {
-                *slot = (pair.0.detach(), pair.1.detach());
-            } else {
-                cache.push((pair.0.detach(), pair.1.detach()));
-            }
-            (key, value) = pair;
+            call.extend_cache(&mut key, &mut value);
         }
         if pass.caching && encoded.is_some() && known.is_none() {
-            // Keys and values of the encoder's output are kept for the tokens to come (`EncoderDecoderCache`).
-            (key, value) = (joined(None, &key, key.kind), joined(None, &value, value.kind));
-            pass.crossed.borrow_mut().push((key.detach(), value.detach()));
+            call.keep_crossed(&mut key, &mut value);
         }
-        let keys = if encoded.is_some() {
-            source.count / shape.hidden.max(1) / pass.batch.max(1)
-        } else {
-            pass.length.saturating_add(past)
-        };
-        let heads = Heads {
-            batch: pass.batch,
-            queries: pass.length,
-            keys,
-            heads: shape.heads,
-            kv_heads: shape.kv_heads,
-            width: query.count / product([pass.batch, pass.length, shape.heads]).max(1),
-            value_width: shape.value_width() / shape.heads.max(1),
-            dropout: pass.training && shape.attention_dropout > 0.0,
-            masked: pass.masked,
-        };
+        let heads = call.heads(&query);
         let attended = match pass.how {
             How::Eager => eager(tape, shape, heads, query, key, value, pass),
             How::Sdpa => {
@@ -188,27 +121,50 @@ impl Attention {
                     key = tape.repeat(&key, groups);
                     value = tape.repeat(&value, groups);
                 }
-                // T5 adds its positions to the scores, for one sample or, with a mask, for all; attention to an encoder has
-                // none but that of the mask.
-                let own_mask = heads.masked && (encoded.is_some() || !pass.causal);
-                let biases = pass.biases.get().and_then(Option::as_ref);
-                let bias = match biases {
-                    Some(_) if own_mask => Some(heads.batch),
-                    Some(_) if encoded.is_none() => Some(1),
-                    Some(_) => Some(0),
-                    None => None,
-                };
-                let own = biases.filter(|_| encoded.is_none());
-                let joint_mask = own.and_then(|biases| biases.mask(tape, bias.unwrap_or(1), own_mask || pass.causal));
-                let attended = tape.sdpa(&query, &key, &value, heads, bias);
-                drop(joint_mask);
-                // Joined queries lie head by head, and so does the output, which is then put in order of tokens.
-                let by_head = shape.family == "phi3"
-                    || matches!(shape.positions, Positions::Rotary(width) if width < shape.head_dim && shape.latent.is_none());
-                if by_head && attended.kind == Kind::Half { tape.contiguous(&attended) } else { attended }
+                call.fused(heads, &query, &key, &value)
             }
         };
         tape.linear(&self.output, &attended)
+    }
+
+    /// Queries, keys and values; the last two as they are `known` from an earlier pass.
+    fn projected(&self, call: &Call<'_>, x: &Tensor, known: Option<&(Tensor, Tensor)>) -> (Tensor, Tensor, Tensor) {
+        let Call { tape, shape, pass, .. } = *call;
+        if let Some((key, value)) = known {
+            return (tape.linear(&self.query, x), key.clone(), value.clone());
+        }
+        let source = call.encoded.unwrap_or(x);
+        match (&self.latent, &self.key, &self.value) {
+            (Some(latent), _, _) => self.compressed(tape, shape, pass, latent, x),
+            (None, Some(keys), Some(values)) => {
+                let mut query = tape.linear(&self.query, x);
+                if matches!(shape.family.as_str(), "opt" | "whisper" | "bart") {
+                    query = tape.keeping_nothing(&query);
+                }
+                (query, tape.linear(keys, source), tape.linear(values, source))
+            }
+            _ => self.joined(tape, shape, x),
+        }
+    }
+
+    /// Queries, keys and values from one projection.
+    fn joined(&self, tape: &Tape, shape: &Transformer, x: &Tensor) -> (Tensor, Tensor, Tensor) {
+        let all = tape.linear(&self.query, x);
+        let rows = x.count / shape.hidden.max(1);
+        let widths = [shape.query_width(), shape.kv_width(), shape.kv_width()].map(|width| product([rows, width]));
+        let mut parts = match shape.family.as_str() {
+            "phi3" => widths.iter().map(|&width| tape.slice(&all, width)).collect(),
+            _ => tape.split(&all, &widths),
+        };
+        if shape.family == "falcon" {
+            // Transposed and flattened, which copies each.
+            parts = parts.iter().map(|part| tape.contiguous(part)).collect();
+        }
+        drop(all);
+        let value = parts.pop().unwrap_or_else(|| x.clone());
+        let key = parts.pop().unwrap_or_else(|| x.clone());
+        let query = parts.pop().unwrap_or_else(|| x.clone());
+        (query, key, value)
     }
 
     /// Multi-head latent attention (DeepSeek V2): keys and values unfold from a compressed vector.
@@ -246,6 +202,91 @@ impl Attention {
         let key = tape.cat(&[&parts[0], &turned_key]);
         let query = tape.cat(&[&query_parts[0], &turned_query]);
         (query, key, parts[1].clone())
+    }
+}
+
+/// One use of an attention in a pass.
+struct Call<'a> {
+    tape: &'a Tape,
+    shape: &'a Transformer,
+    pass: &'a Pass,
+    /// An encoder's output, for attention to it.
+    encoded: Option<&'a Tensor>,
+    /// Which attention of the pass it is.
+    index: usize,
+}
+
+impl Call<'_> {
+    /// A part of the cache and what is added to it, as one.
+    fn cached(&self, old: Option<&Tensor>, new: &Tensor, kind: Kind) -> Tensor {
+        let owner = if self.pass.training { TapeOwner::Activations } else { TapeOwner::KvCache };
+        self.tape.owned(owner, || self.tape.joined(old, new, kind))
+    }
+
+    /// Adds keys and values to the cache, and makes them those of all tokens so far.
+    fn extend_cache(&self, key: &mut Tensor, value: &mut Tensor) {
+        let mut cache = self.pass.cache.borrow_mut();
+        // The cache has the type of the first keys, and copies even what comes first.
+        let old = cache.get(self.index).cloned();
+        let pair = (
+            self.cached(old.as_ref().map(|pair| &pair.0), key, key.kind),
+            self.cached(old.as_ref().map(|pair| &pair.1), value, key.kind),
+        );
+        drop(old);
+        if let Some(slot) = cache.get_mut(self.index) {
+            *slot = (pair.0.detach(), pair.1.detach());
+        } else {
+            cache.push((pair.0.detach(), pair.1.detach()));
+        }
+        (*key, *value) = pair;
+    }
+
+    /// Keeps keys and values of the encoder's output for the tokens to come (`EncoderDecoderCache`).
+    fn keep_crossed(&self, key: &mut Tensor, value: &mut Tensor) {
+        (*key, *value) = (self.cached(None, key, key.kind), self.cached(None, value, value.kind));
+        self.pass.crossed.borrow_mut().push((key.detach(), value.detach()));
+    }
+
+    fn heads(&self, query: &Tensor) -> Heads {
+        let (shape, pass) = (self.shape, self.pass);
+        let keys = match self.encoded {
+            Some(source) => source.count / shape.hidden.max(1) / pass.batch.max(1),
+            None => pass.length.saturating_add(if pass.caching { pass.past } else { 0 }),
+        };
+        Heads {
+            batch: pass.batch,
+            queries: pass.length,
+            keys,
+            heads: shape.heads,
+            kv_heads: shape.kv_heads,
+            width: query.count / product([pass.batch, pass.length, shape.heads]).max(1),
+            value_width: shape.value_width() / shape.heads.max(1),
+            dropout: pass.training && shape.attention_dropout > 0.0,
+            masked: pass.masked,
+        }
+    }
+
+    /// Attention by `scaled_dot_product_attention`.
+    fn fused(&self, heads: Heads, query: &Tensor, key: &Tensor, value: &Tensor) -> Tensor {
+        let Call { tape, shape, pass, encoded, .. } = *self;
+        // T5 adds its positions to the scores, for one sample or, with a mask, for all; attention to an encoder has
+        // none but that of the mask.
+        let own_mask = heads.masked && (encoded.is_some() || !pass.causal);
+        let biases = pass.biases.get().and_then(Option::as_ref);
+        let bias = match biases {
+            Some(_) if own_mask => Some(heads.batch),
+            Some(_) if encoded.is_none() => Some(1),
+            Some(_) => Some(0),
+            None => None,
+        };
+        let own = biases.filter(|_| encoded.is_none());
+        let mask = own.and_then(|biases| biases.mask(tape, bias.unwrap_or(1), own_mask || pass.causal));
+        let attended = tape.sdpa(query, key, value, heads, bias);
+        drop(mask);
+        // Joined queries lie head by head, and so does the output, which is then put in order of tokens.
+        let by_head = shape.family == "phi3"
+            || matches!(shape.positions, Positions::Rotary(width) if width < shape.head_dim && shape.latent.is_none());
+        if by_head && attended.kind == Kind::Half { tape.contiguous(&attended) } else { attended }
     }
 }
 
