@@ -138,8 +138,8 @@ pub(super) fn what_if(analysis: &Analysis, options: &Options) -> (Vec<WhatIf>, O
                     (None, _) if unproven => DRIVERS_POOL,
                     (None, Some(_)) => PERHAPS,
                     (None, None) => {
-                        let told = as_recorded && (own || !analysis.died);
-                        says(told, died || analysis.died, survives, difference, recorded.peak_reserved())
+                        let known = as_recorded && (own || !analysis.died);
+                        says(known, died || analysis.died, survives, difference, recorded.peak_reserved())
                     }
                 }
                 .to_owned(),
