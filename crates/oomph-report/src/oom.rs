@@ -9,7 +9,7 @@ use crate::site::Site;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Oom {
-    /// What was asked for, in bytes; 0 where the error does not tell.
+    /// What was requested, in bytes; 0 where the error does not say.
     pub requested_bytes: u64,
     /// What the framework had allocated at that moment, in bytes.
     pub allocated_bytes: Option<u64>,

@@ -172,7 +172,7 @@ fn unlike(analysis: &Analysis, run: &Run, card: &Card, replay: &Replay) -> Optio
     }
     let reserved = most_reserved(analysis);
     let like = |replayed: u64| reserved.abs_diff(replayed) as f64 <= reserved as f64 * NOTICEABLE;
-    // What hangs on the places of a few blocks comes out as recorded in one of several replays.
+    // What depends on the places of a few blocks comes out as recorded in one of several replays.
     let spread = || run.elsewhere(card, 1).map_or(0..=0, |spread| spread.low()..=spread.high());
     if like(replay.peak_reserved()) || (known && spread().contains(&reserved)) {
         return None;

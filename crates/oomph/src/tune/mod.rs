@@ -264,7 +264,7 @@ fn answer(rows: Vec<Row>, knobs: &Knobs, program: &Program, margin: u64) -> Tune
     }
 }
 
-/// The value that does not fit because the program failed there, for another reason than memory.
+/// The value that does not fit because the program failed there, for a reason other than memory.
 fn failed(row: &Row) -> Option<&Tried> {
     let tried = row.tried.get(&row.boundary.fails?)?;
     Some(tried).filter(|tried| tried.report.verdict == Verdict::Failed)
