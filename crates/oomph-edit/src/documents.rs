@@ -1,4 +1,4 @@
-//! Configuration files in YAML, JSON and TOML, and the plain values in them.
+//! Reads configuration files in YAML, JSON and TOML, and the plain values in them.
 
 use std::ops::Range;
 use std::path::Path;

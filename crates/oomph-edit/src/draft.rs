@@ -1,4 +1,4 @@
-//! A program while a remedy is being placed in it, and what comes of that.
+//! Collects the edits of a remedy while it is placed in a program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Values that are written out in code.
+//! Reads values that are written out in code.
 
 use crate::source::At;
 

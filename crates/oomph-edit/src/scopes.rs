@@ -1,4 +1,4 @@
-//! What names are given within a function or a file: the parameters of a function, and assignments.
+//! Finds the values that names get within a function or a file: parameters and assignments.
 
 use tree_sitter::Node;
 

@@ -1,4 +1,5 @@
-//! The calls that make and start Trainers: that of transformers, its descendants, Lightning's, and an `Accelerator`.
+//! Finds the calls that make and start Trainers: that of transformers, its descendants, Lightning's, and an
+//! `Accelerator`.
 
 use crate::calls::Call;
 use crate::program::Program;

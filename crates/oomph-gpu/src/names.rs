@@ -1,4 +1,4 @@
-//! Names of cards in the form in which they are compared.
+//! Normalises names of cards for comparison.
 //!
 //! Case, spaces and punctuation do not matter, the maker and the line ("NVIDIA", "GeForce", "RTX", "Tesla") may be left
 //! out at the start, and words that say nothing ("GPU", "Generation") anywhere. Several cards may share the name that

@@ -1,4 +1,4 @@
-//! Files and folders that belong to this user alone, and the rights on them.
+//! Makes files and folders that belong to this user alone, and checks the rights on them.
 
 use std::fs;
 use std::io::{self, Write};

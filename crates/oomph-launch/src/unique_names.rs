@@ -1,4 +1,4 @@
-//! Names that no other process gives: of run folders, and of what is made next to its place and moved there.
+//! Makes names that no other process gives: of run folders, and of what is made next to its place and moved there.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

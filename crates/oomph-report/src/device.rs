@@ -1,4 +1,4 @@
-//! A virtual card: what a program had on it, what it needs, and whose memory that was.
+//! The result type for a virtual card: what a program had on it, what it needs, and who owned the memory.
 
 use oomph_explain::snapshot::{Group, OwnerRow};
 use serde::{Deserialize, Serialize};

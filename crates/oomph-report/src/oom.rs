@@ -1,4 +1,4 @@
-//! Out-of-memory errors that a program ran into.
+//! The result types for out-of-memory errors.
 
 use oomph_protocol::Phase;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What the owners of memory are called for people.
+//! The names of memory owners in texts for people.
 
 use oomph_explain::snapshot::Owner;
 

@@ -1,4 +1,4 @@
-//! A line of a program.
+//! The result type for a line of a program.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a program wrote, and what kept it away from the files of the user.
+//! The result type for what a program wrote, and what kept it away from the user's files.
 
 use serde::{Deserialize, Serialize};
 

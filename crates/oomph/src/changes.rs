@@ -1,4 +1,4 @@
-//! What a run changes of the program as it was typed.
+//! The changes that a run makes to the program as it was typed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Durations, as a command line gives them.
+//! Reads durations from a command line.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is known of a program's need from other runs than the one that an answer is about, and from replays.
+//! Evidence of a program's need from other runs than the one that an answer is about, and from replays.
 
 use oomph_allocator::Spread;
 

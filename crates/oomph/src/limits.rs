@@ -1,4 +1,4 @@
-//! Limits on memory, as a command line gives them.
+//! Reads limits on memory from a command line.
 
 use anyhow::Result;
 use oomph_gpu::size;

@@ -1,4 +1,4 @@
-//! What is to stay free on a card: a size, or a share of the card.
+//! The memory that has to stay free on a card: a size, or a share of the card.
 
 use anyhow::Result;
 use oomph_gpu::size;

@@ -1,4 +1,4 @@
-//! What a run left behind, read into memory.
+//! Reads into memory what a run left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Words of a command line, as a shell takes them.
+//! Quotes words of a command line as a shell takes them.
 
 /// A word as a POSIX shell takes it.
 pub fn quoted(word: &str) -> String {

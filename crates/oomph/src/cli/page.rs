@@ -1,4 +1,4 @@
-//! A command's answer as an HTML page: the options that most commands share.
+//! The options that most commands share to write their answer as an HTML page.
 
 use std::path::PathBuf;
 

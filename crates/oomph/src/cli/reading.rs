@@ -1,4 +1,4 @@
-//! How recordings are read: the options that several commands share.
+//! The options that several commands share to read recordings.
 
 use std::path::PathBuf;
 

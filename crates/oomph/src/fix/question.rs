@@ -1,5 +1,5 @@
-//! What the catalogue of remedies is asked: the situation of a program and the moments in which it may run out, with its
-//! code where that can be edited.
+//! Prepares the question to the catalogue of remedies: the situation of a program and the moments in which it may run
+//! out, with its code where that can be edited.
 
 use std::ffi::OsString;
 use std::path::Path;

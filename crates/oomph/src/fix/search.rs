@@ -1,4 +1,4 @@
-//! The whole search: the unmodified program, what it needs, and what makes it fit.
+//! Runs the whole search: the unmodified program, what it needs, and what makes it fit.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

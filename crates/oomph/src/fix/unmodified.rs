@@ -1,4 +1,4 @@
-//! The unmodified program: what its runs have shown, what it needs, and whose memory that is.
+//! Describes the unmodified program: what its runs have shown, what it needs, and who owns its memory.
 
 use oomph_explain::snapshot::{At, OwnerRow};
 use oomph_launch::{HookOom, HookProgram};

@@ -1,4 +1,4 @@
-//! What was asked for, in addition to the program.
+//! The request for a search, in addition to the program.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The git work tree that a file is in.
+//! Finds the git work tree that a file is in.
 
 use std::path::Path;
 

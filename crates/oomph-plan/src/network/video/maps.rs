@@ -1,4 +1,4 @@
-//! What decoders of video have in common: the sizes of their maps, the parts that they work in, and a convolution.
+//! The common parts of video decoders: the sizes of their maps, the parts that they work in, and a convolution.
 
 use crate::tape::{Tape, TapeOwner, Tensor};
 
