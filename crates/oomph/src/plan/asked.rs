@@ -160,7 +160,7 @@ fn precision(args: &PlanArgs, found: &Found, task: Task, objective: Objective) -
 fn parallel(args: &PlanArgs, count: u64) -> Result<Parallel> {
     let degrees = [args.tensor_parallel, args.pipeline_parallel, args.sequence_parallel];
     let product = degrees.iter().fold(1_u64, |product, degree| product.saturating_mul(*degree));
-    if count % product != 0 {
+    if !count.is_multiple_of(product) {
         return Err(hinted(
             format!("{count} cards cannot be split {product} ways"),
             "the degrees of parallelism multiply to a divisor of the number of cards; --gpus 8xh100 names eight",
