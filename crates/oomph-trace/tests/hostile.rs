@@ -113,6 +113,13 @@ fn a_pickle_that_would_run_code_is_refused_by_name() {
         "hostile, byte 2: the pickle wants to run code (GLOBAL os.system), which a memory snapshot never does; nothing \
          was run; do not load this file with Python"
     );
+    // A module's name may have dots, and a name that cannot be printed is left out.
+    for (pickle, named) in
+        [(&b"\x80\x04cos.path\njoin\n."[..], "(GLOBAL os.path.join)"), (b"\x80\x04c\x1b[2J\njoin\n.", "(GLOBAL)")]
+    {
+        let error = read(pickle).expect_err("it would run code").to_string();
+        assert!(error.contains(named), "{error}");
+    }
     for opcode in [b'c', b'i', b'R', b'b', b'o', b'P', b'Q', 0x81, 0x82, 0x83, 0x84, 0x92, 0x93] {
         let bytes = [&[0x80, 4, b'N', b'N'][..], &[opcode], b"os\nsystem\n....."].concat();
         let error = read(&bytes).expect_err("it would run code");
