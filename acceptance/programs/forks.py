@@ -27,9 +27,9 @@ def in_child(ask):
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as answers:
-        told = json.loads(answers.read() or "null")
+        answer = json.loads(answers.read() or "null")
     os.waitpid(pid, 0)
-    return told
+    return answer
 
 
 def calls():
@@ -74,18 +74,18 @@ def busy_forks():
 
 
 def main():
-    told = {"unused": in_child(of_torch)}
+    answers = {"unused": in_child(of_torch)}
     torch.ones(3, device="cuda")
-    told["used"] = in_child(calls)
-    told["child of a child"] = in_child(lambda: in_child(calls))
-    told["torch"] = in_child(of_torch)
-    told["refused"] = busy_forks()
+    answers["used"] = in_child(calls)
+    answers["child of a child"] = in_child(lambda: in_child(calls))
+    answers["torch"] = in_child(of_torch)
+    answers["refused"] = busy_forks()
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        told["pool"] = pool.map(add, range(3))
+        answers["pool"] = pool.map(add, range(3))
     loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=8, num_workers=2)
-    told["loader"] = sum(float(batch.cuda().numel()) for (batch,) in loader)
-    told["parent"] = of_torch()
-    print("forks=" + json.dumps(told), flush=True)
+    answers["loader"] = sum(float(batch.cuda().numel()) for (batch,) in loader)
+    answers["parent"] = of_torch()
+    print("forks=" + json.dumps(answers), flush=True)
 
 
 if __name__ == "__main__":

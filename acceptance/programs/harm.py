@@ -546,8 +546,8 @@ def main():
         pass
     if last is not None:
         last("%s/f-%d" % (folder, len(WAYS)), "%s/d-%d" % (folder, len(WAYS)))
-    told = {"ways": len(WAYS), "took_effect": took_effect, "failed": failed, "outside": harm_native.OUTSIDE}
-    print("harm=" + json.dumps(told), flush=True)
+    result = {"ways": len(WAYS), "took_effect": took_effect, "failed": failed, "outside": harm_native.OUTSIDE}
+    print("harm=" + json.dumps(result), flush=True)
     import torch
 
     torch.zeros(1, device="cuda")

@@ -19,7 +19,7 @@ COMPILED = {
 }
 
 LAST = "leave_a_daemon_that_waits"
-"""The way that is to be the last one: it takes effect when the program has ended."""
+"""The function that runs last: it takes effect when the program has ended."""
 
 
 def ways():

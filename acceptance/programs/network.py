@@ -47,12 +47,12 @@ def send(method):
     return connection.getresponse().status
 
 
-told = {method: tried(lambda: ask(method)) for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH")}
-told.update({"http." + method: tried(lambda: send(method)) for method in ("POST", "PUT", "DELETE", "MERGE")})
+results = {method: tried(lambda: ask(method)) for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH")}
+results.update({"http." + method: tried(lambda: send(method)) for method in ("POST", "PUT", "DELETE", "MERGE")})
 if shutil.which("curl"):
     command = ["curl", "--silent", "--max-time", "5", "--request", "CURL", address]
-    told["curl"] = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
+    results["curl"] = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Own)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-told["own"] = tried(lambda: ask("POST", "http://127.0.0.1:%d/" % server.server_port).decode())
-print("network=" + json.dumps(told))
+results["own"] = tried(lambda: ask("POST", "http://127.0.0.1:%d/" % server.server_port).decode())
+print("network=" + json.dumps(results))

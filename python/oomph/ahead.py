@@ -1,4 +1,4 @@
-"""The longest batch that is still to come, from lengths that are there to be read.
+"""Finds the longest batch that is still to come, from lengths that can be read.
 
 A run that counts is not disturbed: no sample is made, so that a dataset that draws random numbers, counts its calls or reads
 from a disk notices nothing. Lengths are read of `datasets.Dataset`, from its columns, and of lists of samples.

@@ -1,4 +1,4 @@
-"""What `oomph attach` does inside a program: look, record some steps, keep watch for an out-of-memory error, stop.
+"""Carries out `oomph attach` inside a program: look, record some steps, wait for an out-of-memory error, stop.
 
 Only the standard library and a torch that the program has imported are used. Nothing is imported for the program,
 nothing is allocated on a card, and nothing stays behind but what was asked for: while a recording goes on or a watch is
@@ -202,7 +202,7 @@ class Session:
         return True
 
     def stepped(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An optimizer has made a step. The table of hooks is being gone through, and stays as it is."""
+        """An optimizer has made a step. The table of hooks is being iterated over, so it is left unchanged."""
         if not self.on or self.wanted is None:
             return
         try:
@@ -216,7 +216,7 @@ class Session:
             self.close()
 
     def close(self) -> None:
-        """Stop the recording; what hangs on optimizers and on the allocator does nothing from now on."""
+        """Stop the recording; its hooks on optimizers and on the allocator do nothing from now on."""
         self.on = False
         if self.history.on:
             self.history.stop()

@@ -1,4 +1,4 @@
-"""Batches of different sizes: what was seen, and one step on a batch of the longest samples.
+"""Tracks batches of different sizes, and runs one step on a batch of the longest samples.
 
 A program whose batches differ runs out of memory in step 3,482, when its longest samples meet. So once two steps are done, one
 batch of the training loader is replaced by one made of the longest samples, through the loader's own dataset and collate
@@ -55,7 +55,7 @@ class Batches:
         hook.on_import("torch.utils.data.dataloader", self._watch)
 
     def new_run(self) -> None:
-        """Begin anew in a child of the fork server."""
+        """Begin again in a child of the fork server."""
         self.wanted = hook.config["batches"] == "longest"
 
     def _watch(self, module):

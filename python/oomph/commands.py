@@ -1,4 +1,4 @@
-"""The file commands that a program starts (`rm -r old-checkpoint`, `cp`, `mv`, ...), brought under the overlay.
+"""Brings the file commands that a program starts (`rm -r old-checkpoint`, `cp`, `mv`, ...) under the overlay.
 
 A child that is not Python does not go through Python's file functions: it would change the real files, and it would
 not find what the run has written.  So the shell and the children of a program get a folder in front of their PATH that
@@ -58,7 +58,7 @@ def install(ov: Overlay) -> None:
 def _folder(ov):
     """The folder of commands: in the runtime's own folder, or in the run's where that cannot be written.
 
-    It stays on the PATH of children that outlive the run, so its name must not be one that others can make anew.
+    It stays on the PATH of children that outlive the run, so its name must not be one that others can make again.
     """
     global _lasting
     if _lasting is None:

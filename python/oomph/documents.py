@@ -1,4 +1,4 @@
-"""Documents of a run as bytes."""
+"""Writes documents of a run as bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door of a guarded run: a Unix socket at which `oomph attach` hands in a script, without any permission to trace.
+"""The door of a guarded run: a Unix socket that takes a script from `oomph attach`, without any permission to trace.
 
 It lies in the run folder with mode 0600, and the kernel says who is at the other end: only this user and root are let
 in. One thread waits at it; the script runs in the main thread, or in this one where the main thread does not get to it.
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_PATIENCE = 0.5
+_BEGIN_TIMEOUT = 0.5
 """Seconds in which the main thread may begin with a script."""
 
 _kept: list[Any] = []
@@ -109,5 +109,5 @@ def _schedule(script):
     except Exception:
         # An interpreter without ctypes: then in this thread.
         pass
-    if not begun.wait(_PATIENCE):
+    if not begun.wait(_BEGIN_TIMEOUT):
         call(None)

@@ -1,7 +1,7 @@
-"""Files of the program that are run with another text: a trial of a change to the user's code, whose files stay as they are.
+"""Runs files of the program with another text, to try a change to the user's code without touching its files.
 
 `edited` of hook.json maps absolute paths to texts. Scripts, modules, what is run by `runpy`, tracebacks and
-`inspect.getsource` all see the text; everything else about the file, its name and its place, is as ever.
+`inspect.getsource` all see the text; everything else about the file, its name and its place, is unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _texts: dict[str, bytes] = {}
 
 
 def text_of(path: str) -> bytes | None:
-    """The text that stands for a file, as bytes; None where the file is run as it is."""
+    """The text that replaces a file's, as bytes; None where the file runs unchanged."""
     return _texts.get(os.path.realpath(path)) if _texts else None
 
 
@@ -63,7 +63,7 @@ def _replace():
     def get_code(self, fullname):
         path = self.get_filename(fullname)
         text = text_of(path)
-        # The compiled file that lies beside the source is of the other text.
+        # The compiled file next to the source is of the other text.
         return plain_code(self, fullname) if text is None else mainscript.compiled(text, path, "exec", dont_inherit=True)
 
     def open_code(path):

@@ -1,4 +1,4 @@
-"""How a process ends: exceptions that end it, exits it asks for, and the stop when its peak has been seen."""
+"""Follows how a process ends: exceptions that end it, exits it asks for, and the stop when its peak has been seen."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def safely(function: Callable[..., object], *args: object) -> None:
 
 def _wrap_excepthook(watcher):
     previous = sys.excepthook
-    told = set()
+    noted = set()
 
     def ends(value):
-        # A hook may be called by another's, so that both ways lead here. Told again, when the frames are gone, an
+        # A hook may be called by another's, so that both lead here. Noted again, when the frames are gone, an
         # out-of-memory error would lose its module and its line in the library.
-        if id(value) not in told:
-            told.add(id(value))
+        if id(value) not in noted:
+            noted.add(id(value))
             safely(watcher.record.note_failure, value)
             safely(watcher.failed, value)
 
@@ -68,7 +68,7 @@ def _wrap_excepthook(watcher):
         previous(kind, value, tb)
 
     def heard(event, arguments):
-        # Some, such as typer, put a hook in the place of this one, to show errors in their own way.
+        # Some, such as typer, put a hook in place of this one, to show errors in their own way.
         if event == "sys.excepthook" and arguments[0] is not excepthook:
             ends(arguments[2])
 
@@ -145,7 +145,7 @@ class Agreement:
     collective away from them, so a rank that has seen its peak says so in the run folder and goes on until all have.
     """
 
-    PATIENCE = 50
+    UNSEEN_RANK_STEPS = 50
 
     def __init__(self, folder: str) -> None:
         self.folder = os.path.join(folder, protocol.PATH_HOOK, protocol.PATH_READY)
@@ -161,7 +161,7 @@ class Agreement:
             os.makedirs(self.folder, exist_ok=True)
             with open(self._mine(), "w"):
                 pass
-        return len(os.listdir(self.folder)) >= self.world or step - self.since >= self.PATIENCE
+        return len(os.listdir(self.folder)) >= self.world or step - self.since >= self.UNSEEN_RANK_STEPS
 
     def withdraw(self) -> None:
         """The peak has moved after all."""

@@ -1,4 +1,4 @@
-"""A run that counts (`oomph run`): what checkpoints the program's trainer finished, how far it is, and where it resumes.
+"""Follows a guarded run (`oomph run`): which checkpoints its trainer finished, how far it is, and where it resumes.
 
 Nothing of the program is changed but what `hook.json` asks for: a checkpoint to resume from, and a limit on what PyTorch
 takes of each card. A checkpoint is named once the trainer's own call that writes it has returned, so a folder that a
@@ -59,7 +59,7 @@ class Guard:
         self.looks: dict[int, Signs] = {}
         """The signs of each card in use."""
         self.signs: list[str] = []
-        """What was told of them."""
+        """The warnings that were given, in order."""
         self.leaving = False
         """Whether the next checkpoint is the last thing that this process does."""
         self.left = False
@@ -289,7 +289,7 @@ class Guard:
         return path
 
     def _saved_lightning(self, trainer, filepath):
-        # In the middle of an epoch Lightning remembers how many batches were made, and starts the loader anew: the rest
+        # In the middle of an epoch Lightning remembers how many batches were made, and starts the loader again: the rest
         # of the epoch would see other samples. One that is written in the background is not finished here.
         ended = trainer.fit_loop.epoch_loop._num_ready_batches_reached()
         writer = type(trainer.strategy.checkpoint_io).__name__

@@ -1,6 +1,6 @@
-"""PyTorch's own recording of its allocator: turned on for the run, and written out as a snapshot.
+"""Turns on PyTorch's own recording of its allocator for the run, and writes it out as a snapshot.
 
-A program that records by itself keeps its recording: ours steps aside.
+A program that makes its own recording keeps it: oomph's steps aside.
 """
 
 from __future__ import annotations

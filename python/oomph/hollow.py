@@ -1,4 +1,4 @@
-"""Checkpoints that are as large as the real ones and take no disk: whatever is large in them is a hole.
+"""Writes checkpoints that are as large as the real ones and take no disk: whatever is large in them is a hole.
 
 They are written in shards, as libraries write theirs. The system refuses to map a file that is larger than the machine's
 memory, and a shard never is.

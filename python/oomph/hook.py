@@ -1,4 +1,4 @@
-"""Entry of the hook: read what the launcher wants and attach to modules as they are imported.
+"""Entry of the hook: reads the launcher's settings, and attaches to modules as they are imported.
 
 Nothing here imports torch or any other library. Work is hung on module names with `on_import` and happens when the
 program itself imports them, so a process that never uses torch pays for one small JSON file and nothing else.
@@ -184,7 +184,7 @@ def run_folder() -> str | None:
 def is_ours(folder: str) -> bool:
     """Whether a run folder is this user's and nobody else's.
 
-    A process may outlive its run, whose folder is removed then; others can make a folder of the same name anew.
+    A process may outlive its run, whose folder is removed then; others can make a folder of the same name again.
     """
     try:
         found = os.lstat(folder)
@@ -201,7 +201,7 @@ def on_virtual_card() -> bool:
 
 
 class _Scanning:
-    """What the scanner of the json module is told."""
+    """What the scanner of the json module is given."""
 
     strict = True
     object_hook = object_pairs_hook = array_hook = None
@@ -330,7 +330,7 @@ def in_new_run(callback: Callable[[], object]) -> None:
 
 
 def begin_again() -> None:
-    """In a child of the fork server: take what the child's own run folder says for what this process was told.
+    """In a child of the fork server: replace what this process was given by what the child's own run folder says.
 
     Libraries may have been imported, with the hook on them; nothing of the program has run and no card was used.
     """
@@ -389,7 +389,7 @@ def _install_harmless(folder):
         in_new_run(lambda: overlay.move(run_folder() or folder, config.get("program_root")))
     else:
         guarded(_install_renames)
-    # What opens files by itself waits for its library; none of it is loaded before.
+    # What opens files without Python waits for its library; none of it is loaded before.
     before_import("torch", _install_savers)
     for name in _EARLY_LIBRARIES:
         before_import(name, _install_savers)

@@ -1,4 +1,4 @@
-"""The memory of the host that ran out: what was asked for, where the error tells it.
+"""Reads from an error that the host's memory ran out, and how many bytes were requested, where the error says.
 
 A dry run keeps on the host what the program keeps there. A machine with less memory than the real one may run out of it,
 which says nothing of the GPU.
@@ -44,18 +44,18 @@ def shortage(error: BaseException | None) -> HookHostShortage | None:
 
 
 def _requested(error):
-    """The bytes that were asked for, 0 where they are not told, None where the host's memory was not what lacked."""
+    """The bytes that were requested: 0 where the error does not say, None where it is not about the host's memory."""
     text = str(error)
     if isinstance(error, MemoryError):
-        told = _NUMPY.search(text)
-        if told and told.group(2) in _UNITS:
-            return int(float(told.group(1)) * _UNITS[told.group(2)])
+        found = _NUMPY.search(text)
+        if found and found.group(2) in _UNITS:
+            return int(float(found.group(1)) * _UNITS[found.group(2)])
         return 0
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return 0
     if isinstance(error, RuntimeError):
         for words in _WORDS:
-            told = words.search(text)
-            if told:
-                return int(told.group(1)) if words.groups else 0
+            found = words.search(text)
+            if found:
+                return int(found.group(1)) if words.groups else 0
     return None

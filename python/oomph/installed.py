@@ -1,4 +1,4 @@
-"""Where the program `oomph` is."""
+"""Finds the program `oomph`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large arrays that are joined on the host stay as empty as their parts.
+"""Keeps large arrays that are joined on the host as empty as their parts.
 
 What an evaluation gathers on the host came from the card by copies that moved nothing, so most of its pages were never
 touched. A copy of them all would ask for as much host memory as the real thing, which the machine may not have.
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oomph._types import Library
 
 LARGE_BYTES = 64 << 20
-"""An array of fewer bytes is joined as ever."""
+"""An array of fewer bytes is joined as usual."""
 
 
 def install(numpy: Library) -> None:

@@ -89,7 +89,7 @@ class Watch:
 
             record.current()
         finally:
-            # A child that this program starts is no part of the watch.
+            # A child that this program starts is not watched.
             if before is None:
                 del os.environ[protocol.PATH_RUN_VARIABLE]
             else:
@@ -109,7 +109,7 @@ class Watch:
         torch = sys.modules.get("torch")
         if self.record != "off" and torch is not None and torch.cuda.is_initialized():
             torch.cuda.memory._record_memory_history(None)
-        # What is still written at the end of the process must not make the folder anew.
+        # What is still written at the end of the process must not make the folder again.
         record.current().folder = os.devnull
         shutil.rmtree(self.folder, True)
         self.folder = None
@@ -129,25 +129,25 @@ class Watch:
         if self.recording is None or program is None:
             return
         sys.stderr.flush()
-        told = subprocess.run(
+        explained = subprocess.run(
             [program, "explain", self.recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
         )
-        text = told.stdout.decode("utf-8", "replace")
+        text = explained.stdout.decode("utf-8", "replace")
         sys.stderr.write("%s\noomph: the recording is %s\n" % (text, self.recording))
 
     def _kept(self):
         """Copy what the hook left of the death to where it stays."""
         if self.folder is None:
             return None
-        beside = os.path.join(self.folder, protocol.PATH_HOOK, str(os.getpid()))
-        if not os.path.exists(beside + protocol.PATH_SNAPSHOT_END):
+        recorded = os.path.join(self.folder, protocol.PATH_HOOK, str(os.getpid()))
+        if not os.path.exists(recorded + protocol.PATH_SNAPSHOT_END):
             return None
         os.makedirs(self.keep, exist_ok=True)
         name = "%s-%d" % (time.strftime("%Y%m%d-%H%M%S"), os.getpid())
         path = os.path.join(self.keep, name)
-        shutil.copyfile(beside + protocol.PATH_SNAPSHOT_END, path + ".pickle")
-        if os.path.exists(beside + protocol.PATH_NAMES_END):
-            shutil.copyfile(beside + protocol.PATH_NAMES_END, path + protocol.PATH_NAMES_END)
+        shutil.copyfile(recorded + protocol.PATH_SNAPSHOT_END, path + ".pickle")
+        if os.path.exists(recorded + protocol.PATH_NAMES_END):
+            shutil.copyfile(recorded + protocol.PATH_NAMES_END, path + protocol.PATH_NAMES_END)
         return path + ".pickle"
 
     def _hear_the_end(self):
@@ -215,7 +215,7 @@ def scalars() -> dict[str, float]:
 
 
 def _seen():
-    """What can be told without asking the driver for processes."""
+    """What is known without asking the driver for processes."""
     from oomph import record
 
     torch = sys.modules.get("torch")
@@ -257,16 +257,16 @@ def _seen():
 
 
 def _outside():
-    """What this process holds beside PyTorch's allocator, by card, as `oomph watch` reads it from the driver."""
+    """What this process holds outside PyTorch's allocator, by card, as `oomph watch` reads it from the driver."""
     program = installed.find()
     if program is None or _current is None and not hook._installed:
         return {}
     try:
-        told = subprocess.run(
+        listed = subprocess.run(
             [program, "watch", "--once", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL, timeout=10,
         )
-        cards = json.loads(told.stdout.decode("utf-8"))["cards"]
+        cards = json.loads(listed.stdout.decode("utf-8"))["cards"]
     except (OSError, ValueError, KeyError, subprocess.SubprocessError):
         return {}
     found = {}

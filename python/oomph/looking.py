@@ -1,4 +1,4 @@
-"""Looking at the program's objects and variables without changing what it does.
+"""Looks at the program's objects and variables without changing what it does.
 
 Attributes may be code of the program's own that raises whatever it likes, and a look at variables must not keep what they
 stand for alive.
@@ -66,7 +66,7 @@ def _reads_locals(code):
         return False
     import dis
 
-    # The names of attributes stand beside those of functions: `model.eval()` is no call of `eval`.
+    # The names of attributes are listed with those of functions, so `model.eval()` is not a call of `eval`.
     return any(
         step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in _READERS for step in dis.get_instructions(code)
     )

@@ -1,4 +1,4 @@
-"""`%load_ext oomph` and `%%dry_run`: a cell of a notebook on a virtual card, in a process of its own.
+"""`%load_ext oomph` and `%%dry_run`: runs a cell of a notebook on a virtual card, in a process of its own.
 
 The kernel runs nothing of the cell and takes no GPU: the cells that it ran before, and this one, are run from the start by
 `oomph dry-run -- python -m oomph.cells`.

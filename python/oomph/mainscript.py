@@ -1,4 +1,4 @@
-"""Running a script as the interpreter runs it: its text compiled as `__main__`, its end as Python's own."""
+"""Runs a script as the interpreter does: its text compiled as `__main__`, its end as Python's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peaks of PyTorch's allocator within intervals of our own, without changing what the program sees of them.
+"""Measures peaks of PyTorch's allocator within oomph's own intervals, without changing what the program sees of them.
 
 PyTorch keeps one peak since the last reset. To know the peak of an interval the counter is reset at the interval's
 ends, and whoever asks through torch is given the larger of the present peak and those before our own resets.
@@ -33,7 +33,7 @@ class Window:
                 known[1] = allocated
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self.peaks = {}
 
 
@@ -106,7 +106,7 @@ class Meter:
     def _keep(self, device, stats):
         kept = self._kept.setdefault(device, {})
         for name, pools in stats.items():
-            # What is no statistic of pools is a plain number.
+            # Whatever is not a statistic of pools is a plain number.
             if isinstance(pools, dict) and "all" in pools:
                 known = kept.setdefault(name, {})
                 for pool, entry in pools.items():

@@ -1,4 +1,4 @@
-"""Which module of which model a stack is in, by the name that the model gives it: `model.layers.17.mlp`.
+"""Finds which module of which model a stack is in, by the name that the model gives it: `model.layers.17.mlp`.
 
 Only frames of PyTorch's own `Module.__call__` are read.
 """
@@ -56,7 +56,7 @@ def called(frame: FrameType | None) -> Called | None:
 
 
 def of_recomputation(found: Called | None) -> Called | None:
-    """The same with the model that the outermost module is a part of: backward calls a layer again by itself.
+    """The same with the model that the outermost module is a part of: backward calls a layer again on its own.
 
     Every object of the process is looked at, so this is done for the first few errors of a process only.
     """

@@ -1,4 +1,4 @@
-"""The moments of a program at which something can be seen or changed: a model is called, an optimizer is made.
+"""Reports the moments at which something can be seen or changed: a model is called, an optimizer is made.
 
 Each moment is watched only once somebody asks for it, by one change to the library it belongs to. Calls of models are
 watched for remedies only, since every call of a module pays for it.

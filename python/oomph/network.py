@@ -1,4 +1,4 @@
-"""Requests that send are answered here and go nowhere: the numbers of a dry run belong in nobody's service.
+"""Answers requests that would send something, so that the numbers of a dry run reach nobody's service.
 
 Every method but GET and HEAD is stopped in `urllib`, `http.client`, `urllib3` (and so in `requests` and `botocore`), `httpx`
 (and so in `huggingface_hub`) and `aiohttp`.  The answer is status 200 with an empty JSON object, because a program that
@@ -64,7 +64,7 @@ def _tell(what):
         return
     _named.add(what)
     record.current().warn(
-        "the program sent %s, which oomph answered in the place of the service; --network all lets it go out" % what
+        "the program sent %s, which oomph answered in place of the service; --network all lets it go out" % what
     )
 
 

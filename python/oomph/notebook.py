@@ -1,4 +1,4 @@
-"""Notebooks: which cell a line is in, and how a run is stopped.
+"""Finds which cell of a notebook a line is in, and stops a run there.
 
 When a run is stopped, the kernel stays, and what is left of the cells is passed over.
 
@@ -19,7 +19,7 @@ _CELL = re.compile(r"<ipython-input-(\d+)-|/ipykernel_\d+/\d+\.py$")
 
 
 def cell_of(filename: str) -> int | None:
-    """The number of the cell that code of this file was typed into, as in `In [5]`; None for what is no cell.
+    """The number of the cell that code of this file was typed into, as in `In [5]`; None for a file that is not a cell.
 
     IPython itself knows it; an old IPython has it in the name of the file, and ipykernel a temporary file for each cell.
     """

@@ -1,15 +1,15 @@
-"""A dry run leaves nothing behind: writes go to the run's scratch folder, and reads see them there.
+"""Keeps a dry run from leaving anything behind: writes go to the run's scratch folder, and reads see them there.
 
 This is the state of a union of two trees. The *lower* tree is the real file system and is never changed outside the
 allowed places. The *upper* tree lies under $OOMPH_RUN/scratch at the same absolute paths and holds what the run wrote.
 A *hidden* path is one whose lower entry (and all below it) was removed or replaced by the run.
 
-Every process of the run shares the state: changes are appended to a log, and a counter in a mapped page tells the
+Every process of the run shares the state: changes are appended to a log, and a counter in a mapped page shows the
 others that there is something new, so that looking costs no system call. Paths are compared by their *key*, the
 absolute path with symbolic links resolved through the union.
 
 `overlay_os` puts this under Python's own file functions. What does not go through Python is only covered where
-`savers` translates the paths of a compiled library, and where `commands` stands in for a command of the shell.
+`savers` translates the paths of a compiled library, and where `commands` replaces a command of the shell.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Overlay:
     def key(self, path: AnyPath, dir_fd: int | None = None, follow: bool = True) -> str:
         """Resolve a path to its key. The last component is resolved too when `follow` is set.
 
-        A trailing part that does not exist stays as it is, as in os.path.realpath.
+        A trailing part that does not exist stays unchanged, as in os.path.realpath.
         """
         path = self.logical(self.absolute(path, dir_fd))
         if "//" in path or "/." in path or path[-1] == "/":
@@ -505,7 +505,7 @@ def move(run_folder: str, program_root: str | None = None) -> None:
 
 
 def real_path(path: Any, writing: bool = False) -> Any:
-    """Translate a path for a library that opens files by itself: where to read it, or where to write it.
+    """Translate a path for a library that opens files without Python: where to read it, or where to write it.
 
     Gives `path` unchanged when there is nothing to translate. With `writing` the parent is made ready in the scratch
     folder and a file that exists is copied there, so the caller may change it in place.

@@ -1,4 +1,4 @@
-"""Renaming and linking over the overlay: between places that may be changed and places that may not."""
+"""Renames and links over the overlay: between places that may be changed and places that may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overlay under Python's file functions: wrappers around open and the functions of os.
+"""Puts the overlay under Python's file functions: wrappers around open and the functions of os.
 
 Each wrapper takes the original's arguments. As long as nothing was redirected in the whole run, a read costs one
 comparison of eight bytes. Errors carry the path that the program gave, never one of the scratch folder.
@@ -71,7 +71,7 @@ def place_for_writing(
     exclusive: object,
     nofollow: object = False,
 ) -> str | None:
-    """Decide where an open for writing goes: a real path, or None for the path as it is."""
+    """Decide where an open for writing goes: a real path, or None for the unchanged path."""
     key = ov.key(file, dir_fd, follow=not (exclusive or nofollow))
     if ov.places.allowed(key):
         return key if ov.dirty() and key != os.fspath(file) and dir_fd is None else None

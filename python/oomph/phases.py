@@ -1,4 +1,4 @@
-"""The phases of a program and the peak of each: loading, forward, backward, optimizer, evaluation, and others.
+"""Follows the phases of a program and the peak of each: loading, forward, backward, optimizer, evaluation, and others.
 
 Time is cut into intervals. An interval gets its name from the event that ends it: what ends with the begin of a backward
 pass was a forward pass. Inside an evaluation, a generation or a saving the name is that of the whole.
@@ -54,7 +54,7 @@ class Phases:
         """Called when a backward pass of the program's begins."""
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._found, self._last, self._around = {}, None, []
         self._thread = threading.get_ident()
 

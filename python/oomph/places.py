@@ -1,4 +1,4 @@
-"""Which places a dry run may write to: temporary files and caches, but nothing the user would miss."""
+"""Decides which places a dry run may write to: temporary files and caches, but nothing the user would miss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _forms(path):
 
 
 class Places:
-    """Tells by its key whether a path may be changed for real."""
+    """Decides by its key whether a path may be changed for real."""
 
     def __init__(self, run_folder: str, program_root: str | None, private: str) -> None:
         temporary = set()

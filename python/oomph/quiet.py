@@ -1,4 +1,4 @@
-"""Keeping torch's compiler from compiling us: what runs between compiled frames of the program is not the program."""
+"""Keeps torch's compiler from compiling oomph: what runs between compiled frames of the program is not the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Quiet:
         self._skip = getattr(frames, "skip_code", None) or _skipping(frames)
 
     def skip(self, function: Any) -> Any:
-        """Have the frame of a function run as it is; what it calls is looked at as ever."""
+        """Have the frame of a function run unchanged; what it calls is looked at as usual."""
         if self._skip is not None:
             self._skip(function.__code__)
         return function

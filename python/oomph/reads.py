@@ -1,7 +1,7 @@
-"""Which files below the program's folder the program reads: what its answer depends on.
+"""Records which files below the program's folder the program reads: what its answer depends on.
 
 `oomph sweep` keeps answers, and one is known only as long as these files have not changed. Python's own opens are seen
-(an audit event), and modules are taken from `sys.modules`. What a compiled library opens by itself is not seen.
+(an audit event), and modules are taken from `sys.modules`. What a compiled library opens directly is not seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _root: str | None = None
 
 
 def install(root: str) -> None:
-    """Note what is read below `root` from now on; for a child of the fork server begin anew."""
+    """Note what is read below `root` from now on; for a child of the fork server begin again."""
     global _root
     first = _root is None
     _root = os.path.realpath(root).rstrip(os.sep) + os.sep

@@ -1,4 +1,4 @@
-"""What the hook saw in this process, and its writing to $OOMPH_RUN/hook/PID.json.
+"""Collects what the hook saw in this process, and writes it to $OOMPH_RUN/hook/PID.json.
 
 The file is replaced as a whole each time, so whoever reads it sees one consistent state, however the process dies.
 """
@@ -87,7 +87,7 @@ class Record:
         self.oom: HookOom | None = None
         self.oom_at_step: int | None = None
         self.refusal: HookOom | None = None
-        """The newest refusal of the allocator's that no exception has told of."""
+        """The allocator's newest refusal that no exception has reported."""
         self.warnings: list[str] = []
         self.unknown_sizes: dict[tuple[str, tuple[str, int] | None], HookUnknownSize] = {}
         """Sizes that hang on values that were never computed, by operation and place."""
@@ -117,7 +117,7 @@ class Record:
         self.failure: HookFailure | None = None
         """The exception that ended the program: {"kind": its class, "message": its words}."""
         self.shortened: list[HookFollowedLoop] = []
-        """Loops of frameworks that were shortened, beside those of the user's."""
+        """Loops of frameworks that were shortened, in addition to the user's own."""
         self.left_out: list[HookUnreached] = []
         """What frameworks without loops of the user's left out: {"phase", "why", "certain"}."""
         self.compiled: list[HookCompiled] = []
@@ -129,7 +129,7 @@ class Record:
         self._written = 0.0
 
     def forked(self) -> None:
-        """Begin anew in a forked child: what the parent saw is the parent's."""
+        """Begin again in a forked child: what the parent saw is the parent's."""
         frameworks, architectures, asked = self.frameworks, self.architectures, self.asked_for_card
         memory, remedies, program = self.current_memory, self.remedies, self.program
         phases, course, unreached = self.phases, self.course, self.unreached
@@ -167,13 +167,13 @@ class Record:
                 known["high"], known["taken"] = most, taken
 
     def add_memory(self, peaks: Callable[[], Peaks]) -> None:
-        """Count the pools of a framework beside PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
+        """Count the pools of a framework other than PyTorch: `peaks()` gives {device: (reserved or None, allocated)}."""
         self._memory.append(peaks)
 
     def all_peaks(self) -> Peaks:
         """The peaks of all frameworks of this process: {device: (reserved or None, allocated)}.
 
-        Pools of several frameworks lie beside each other, so they add up; what one does not tell is not known of the sum.
+        Pools of several frameworks are separate, so they add up; a figure that one does not report is unknown for the sum.
         """
         total: Peaks = {**self.refresh_peaks()}
         for peaks in self._memory:
@@ -228,7 +228,7 @@ class Record:
                 self.oom = before
 
     def refusal_was_raised(self) -> None:
-        """An exception has told of the last refusal."""
+        """An exception has reported the last refusal."""
         with self._lock:
             if self.refusal is not None:
                 facts, self.refusal = self.refusal, None
@@ -259,7 +259,7 @@ class Record:
         phase = "" if oom["phase"] == protocol.PHASE_OTHER else " in the %s phase" % oom["phase"]
         size = "%.2f GiB" % (oom["requested_bytes"] / 2.0**30) if oom["requested_bytes"] else "some memory"
         self.warn(
-            "The program caught an out-of-memory error at %s (%s asked for%s, step %d) and went on."
+            "The program caught an out-of-memory error at %s (%s requested%s, step %d) and went on."
             % (place, size, phase, oom["step"])
         )
 

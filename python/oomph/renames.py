@@ -1,4 +1,4 @@
-"""Renaming folders in a private view of the file system that was made in a user namespace.
+"""Renames folders in a private view of the file system that was made in a user namespace.
 
 The kernel's overlay cannot rename a folder there that was on the disk before the run; it answers as if the two names
 were on different disks. Commands such as `mv` copy then, and so does this, for Python.

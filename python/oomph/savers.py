@@ -1,4 +1,4 @@
-"""Libraries that write or read files without Python's `open`, brought under the overlay.
+"""Brings libraries that write or read files without Python's `open` under the overlay.
 
 Two jobs: paths are translated before compiled code sees them, and the payload of large checkpoints is left out
 (`sparsezip`, and the same for safetensors), so that a dry run of a 70 B model does not write 140 GB of zeros.
@@ -89,7 +89,7 @@ def _sparse_target(target):
 
 
 def install_torch(torch: Torch) -> None:
-    """Attach to a torch that has just been imported, and wait for the libraries that save beside it."""
+    """Attach to a torch that has just been imported, and wait for the other libraries that save."""
     serialization = torch.serialization
     _wrap_writer(serialization)
     _wrap_reader(torch)
@@ -372,7 +372,7 @@ def _tokenizers(module):
             key = state.key(folder)
             if state.places.allowed(key) or not state.is_directory(key):
                 return original(self, folder, *args, **kwargs)
-            # The folder's upper twin is made ready; the names written there are told as the program knows them.
+            # The folder's upper twin is made ready; the names written there are reported as the program knows them.
             place = overlay.real_path(os.path.join(folder, ".oomph"), True)
             written = original(self, os.path.dirname(place), *args, **kwargs)
             return [state.logical(path) for path in written]
@@ -423,7 +423,7 @@ _FUNCTIONS = (
 
 
 def install_libraries() -> None:
-    """Wait for every library that opens files by itself."""
+    """Wait for every library that opens files without Python."""
     from oomph.hook import on_import
 
     sparsecopy.install()

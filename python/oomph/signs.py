@@ -15,7 +15,7 @@ _STEPS = 24
 """Growth is judged over this many steps: a loader's or a cache's warming up is over by then."""
 
 _LEAST = 1 << 20
-"""Growth below this many bytes a step is not told: a scalar's 512 bytes a step fill no card within a run."""
+"""Growth below this many bytes a step is not reported: a scalar's 512 bytes a step fill no card within a run."""
 
 _STEADY = 0.25
 """The two halves of those steps may differ in their growth by this part of it."""
@@ -30,7 +30,7 @@ _WIDER = 1.1
 """Two batches tell what a token takes if one is larger by this factor."""
 
 _DOMINANT = 3
-"""One batch tells what a token takes if what comes and goes in a step is so many times the gradients: then it is not what an
+"""One batch shows what a token takes if what comes and goes in a step is so many times the gradients: then it is not what an
 optimizer takes for a moment. The gradients themselves are held where a step ends."""
 
 
@@ -64,12 +64,12 @@ class Signs:
         batch so far and of the largest that may still come (`oomph.ahead`), `gradients` what all gradients take, in bytes.
         `lost` is the cache, in bytes, and how much of it lies in pieces between live tensors.
         """
-        told = []
+        warnings = []
         retried = self._retries is not None and retries > self._retries
         self._retries = retries
         self._retried = self._retried + 1 if retried else 0
         if self._retried == 2 and self._once("retries"):
-            told.append(
+            warnings.append(
                 "PyTorch gave its cache back to get memory in two steps in a row (to step %d): the card is nearly full"
                 % step
             )
@@ -81,18 +81,18 @@ class Signs:
         growth = self._growth()
         if growth is not None and self._once("growth"):
             left = self._left(growth, held, peak, held + room())
-            told.append(
+            warnings.append(
                 "%s more are held after each step: the card is full in about %d steps (step %d)"
                 % (size(growth), left, step + left)
             )
         if tokens is not None and step >= _SETTLED:
             needed, most = self._largest(held, peak, gradients, *tokens), held + room()
             if needed is not None and needed > most and self._once("batch"):
-                told.append(
+                warnings.append(
                     "batches of up to %d tokens are still to come, the largest so far had %d: one takes about %s, and PyTorch "
                     "can have %s" % (tokens[1], tokens[0], size(needed), size(most))
                 )
-        return told
+        return warnings
 
     def _left(self, growth, held, peak, most):
         """The steps until what a step needs is more than PyTorch can have."""
@@ -131,7 +131,7 @@ class Signs:
         if growth < _LEAST or abs(first - second) > _STEADY * growth:
             return None
         falls = sum(1 for before, after in zip(self._held, self._held[1:]) if after < before)
-        # A cache that is emptied now and then is no leak, nor is it steady.
+        # A cache that is emptied now and then is neither a leak nor steady.
         return growth if falls == 0 else None
 
 

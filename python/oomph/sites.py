@@ -1,4 +1,5 @@
-"""Reading stacks: which line of the user's and of the library, which module, which phase, is this an out-of-memory error.
+"""Reads stacks: which line of the user's and of the library, which module, which phase, whether it is an out-of-memory
+error.
 
 Everything works on frames and code objects alone and imports nothing of torch, so it can be used inside the
 allocator's observer and tested on stacks that were made by hand.
@@ -174,7 +175,7 @@ def is_oom(error: BaseException | None) -> bool:
         return False
     if any(known in text for known in _OOM_TEXTS):
         return True
-    # bitsandbytes and other extensions report through a plain text and name CUDA or the GPU beside it.
+    # bitsandbytes and other extensions report through a plain text and name CUDA or the GPU next to it.
     return "out of memory" in text and ("cuda" in text or "gpu" in text)
 
 
@@ -372,7 +373,7 @@ def where(grad_enabled: bool = True, trains: Callable[[Model], bool] | None = No
     """Say where the process is now, as a `Place`. `trains(model)` says whether an optimizer updates a model.
 
     The backward pass runs in threads of the autograd engine, which have no Python frames of the user's; then the
-    thread that waits in `backward` tells. An activation that is recomputed in backward counts as backward.
+    thread that waits in `backward` decides. An activation that is recomputed in backward counts as backward.
     """
     import threading
 
@@ -380,7 +381,7 @@ def where(grad_enabled: bool = True, trains: Callable[[Model], bool] | None = No
     own = threading.get_ident()
     # Only a thread that has not been started has none.
     main = threading.main_thread().ident or 0
-    # The frame that stands there for this thread is this call's own. Kept in one of its variables it would refer to
+    # The frame listed for this thread is this call's own. Kept in one of its variables it would refer to
     # itself, and keep what the program holds in its frames until the garbage is collected: a program that goes on after
     # an out-of-memory error would find its tensors still there.
     stacks.pop(own, None)

@@ -1,4 +1,4 @@
-"""Copies of files with holes: `shutil` copies every zero of a checkpoint whose payload was left out.
+"""Copies files with holes: `shutil` copies every zero of a checkpoint whose payload was left out.
 
 A trainer that pushes its checkpoints copies them first. Twelve gigabytes of zeros take longer than the training steps
 before them, and would take that much of the disk.

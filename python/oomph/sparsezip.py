@@ -70,7 +70,7 @@ def _view(data, size):
 
 
 class SparseZipWriter:
-    """Stands in for torch's PyTorchFileWriter: `write_record` and `write_end_of_file`."""
+    """Replaces torch's PyTorchFileWriter: `write_record` and `write_end_of_file`."""
 
     def __init__(self, file: IO[bytes], archive: str) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""When a training run has shown its peak: counting optimizer steps and deciding to stop.
+"""Decides when a training run has shown its peak, by counting optimizer steps.
 
 This module knows nothing of torch; the memory comes in as plain numbers, so the rule can be tested without a GPU.
 """

@@ -1,4 +1,4 @@
-"""Uploads and experiment trackers are off in a dry run: its numbers are meaningless and belong in nobody's history.
+"""Turns off uploads and experiment trackers in a dry run: its numbers are meaningless and belong in nobody's history.
 
 Nothing is imported here. Environment variables are set right before the library that reads them is imported, and
 functions are replaced right after; a program that does not use a tracker sees nothing of this.
@@ -59,7 +59,7 @@ def _setting(variables):
 
 
 def _wandb(module):
-    """A mode given in code beats the environment, so `init` is told once more; `login` would ask for a key."""
+    """A mode given in code beats the environment, so `init` gets the mode again; `login` would ask for a key."""
     import functools
 
     init = module.init
@@ -123,7 +123,7 @@ def _finished(value):
 
 
 def _hub(module):
-    """Replace what changes the Hub by functions that say it went well; reading stays as it is."""
+    """Replace what changes the Hub by functions that report success; reading is unchanged."""
     import functools
 
     api = module.HfApi

@@ -1,8 +1,8 @@
-"""Large weights that are drawn at random on the host are left at zero, with the generator where it would be.
+"""Leaves large weights that are drawn at random on the host at zero, with the generator where it would be.
 
 No large copy between host and card moves anything on the virtual GPU, so such weights reach it as zeros in any case.
 Drawing them takes most of the start of a model that is built from its config, for the numbers and even more for the
-host's memory under them. What is drawn later, such as the order of the samples, is the same as ever.
+host's memory under them. What is drawn later, such as the order of the samples, is the same as without oomph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INITIALISERS = frozenset((
 """Functions that give weights their first values. Others may be after the numbers, as rejection sampling is."""
 
 _BLOCK = 16
-"""`normal_` works on blocks of this many numbers, and draws anew for one that is not full."""
+"""`normal_` works on blocks of this many numbers, and draws again for one that is not full."""
 
 _ROUND = 624
 """The generator (MT19937) makes this many numbers at a time."""

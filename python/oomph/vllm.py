@@ -1,7 +1,7 @@
-"""vLLM in a dry run: settings without which it would wait for results that no kernel computes, and its engine's record.
+"""Prepares vLLM for a dry run, in which it would wait for results that no kernel computes, and reads its engine's record.
 
 The engine runs in processes of its own, which vLLM kills when the program ends. So what is known of them is written when
-they have taken all their memory, and again when they are told to shut down.
+they have taken all their memory, and again when they are asked to shut down.
 """
 
 from __future__ import annotations

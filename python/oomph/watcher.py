@@ -1,4 +1,4 @@
-"""Watching PyTorch: true peaks, optimizer steps, the end of a run that has shown its peak.
+"""Watches PyTorch: true peaks, optimizer steps, the end of a run that has shown its peak.
 
 Nothing here initialises CUDA. What needs an initialised device waits in torch's own queue of lazy calls, which torch
 empties when the program first uses a GPU.
@@ -47,7 +47,7 @@ class Watcher:
         """The loops of the program, where they are followed."""
         self.gauge: Meter | None = None
         self._observes = True
-        """Whether the allocator tells of what it was refused."""
+        """Whether the allocator reports what it was refused."""
         self._hears = False
         """Whether later errors are recorded as well."""
         self._outer = threading.local()
@@ -55,7 +55,7 @@ class Watcher:
         """What the allocator held at the last look at its peaks, by device."""
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self.counter = stop.StepCounter()
         self.rule = stop.StopRule(self.rule.mode, self.rule.steps)
         self.ready = None
@@ -64,7 +64,7 @@ class Watcher:
             self.owners.forked()
 
     def new_run(self) -> None:
-        """Begin anew in a child of the fork server, whose config may differ."""
+        """Begin again in a child of the fork server, whose config may differ."""
         self.rule = stop.StopRule(self.config["stop"]["mode"], self.config["stop"].get("steps", 3))
         if self.owners is None:
             # Nothing is observed before a card is used, so it is not too late.
@@ -196,7 +196,7 @@ class Watcher:
             if attach is not None:
                 attach(self.out_of_memory)
         except Exception:
-            # cudaMallocAsync has no observers. What it was refused is told by its errors.
+            # cudaMallocAsync has no observers. Its errors report what it was refused.
             self._observes = False
         hook.guarded(self.hear_errors)
         hook.guarded(self._versions)
@@ -256,7 +256,7 @@ class Watcher:
         if self._observes:
             self.record.refusal_was_raised()
         elif self._usable():
-            self.record.note_oom(self._oom_by_itself(error))
+            self.record.note_oom(self._oom_outside_allocator(error))
             self.record.write()
 
     def cache_refused(self, error: BaseException, needed: int, available: int) -> None:
@@ -266,8 +266,8 @@ class Watcher:
         self.record.note_oom(facts)
         self.record.write()
 
-    def _oom_by_itself(self, error):
-        """What is known of an error that no observer was told of."""
+    def _oom_outside_allocator(self, error):
+        """What is known of an error that no observer reported."""
         device = free = 0
         if self._usable():
             device = self.torch.cuda.current_device()
@@ -316,7 +316,7 @@ class Watcher:
         return self.record.steps + 1 if self.course is None else self.course.step_now(self.record.steps)
 
     def _evaluates(self, phase):
-        """Whether a forward pass, or what no frame tells, belongs to an evaluation."""
+        """Whether a forward pass, or a phase that no frame shows, belongs to an evaluation."""
         course, phases = self.course, self.record.phases
         if course is None or phases is None or phase not in (protocol.PHASE_FORWARD, protocol.PHASE_OTHER):
             return False
@@ -329,10 +329,10 @@ class Watcher:
             site = sites.site_of_traceback(cause.__traceback__) or sites.site_of_traceback(error.__traceback__)
             self.record.refusal_was_raised()
             known = self.record.oom
-            told_by_allocator = type(cause).__name__ == "OutOfMemoryError"
-            if known is None or known["fatal"] or not told_by_allocator:
-                # The allocator was not asked: the driver or a library ran out of memory by itself.
-                fatal = self._oom_by_itself(cause)
+            from_allocator = type(cause).__name__ == "OutOfMemoryError"
+            if known is None or known["fatal"] or not from_allocator:
+                # The allocator was not asked: the driver or a library ran out of memory itself.
+                fatal = self._oom_outside_allocator(cause)
                 if known is not None and fatal["phase"] == protocol.PHASE_OTHER and known["step"] == fatal["step"]:
                     # The frames are gone by now; what was refused before lay in the same step.
                     fatal["phase"] = known["phase"]
@@ -516,4 +516,4 @@ def _watch_vllm(module, watcher):
 def _watch_vllm_cache(module, watcher):
     from oomph import vllm
 
-    vllm.watch_cache(module, lambda *told: hook.guarded(watcher.cache_refused, *told))
+    vllm.watch_cache(module, lambda *refusal: hook.guarded(watcher.cache_refused, *refusal))

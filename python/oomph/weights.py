@@ -1,4 +1,4 @@
-"""`--random-weights`: a model whose weights are not on disk is built from its config by `from_pretrained` itself.
+"""`--random-weights`: builds a model whose weights are not on disk from its config, by `from_pretrained` itself.
 
 The missing checkpoint is made, not the model: a folder in the run's scratch with the config and safetensors files
 that have the right names, types and shapes, but holes where the numbers would be. The library's own `from_pretrained`
@@ -84,7 +84,7 @@ def install(record: Record) -> None:
 
 
 def _watch(cls):
-    """Leave from_pretrained as it is, but say what was missing when it fails for a name that is nowhere to be had."""
+    """Leave from_pretrained unchanged, but say what was missing when it fails for a name that cannot be found."""
     original = cls.__dict__["from_pretrained"].__func__
 
     @functools.wraps(original)
@@ -202,7 +202,7 @@ def _named(result, name):
 
 
 def _weights_missing(error, name, kwargs):
-    """Say whether the library failed for want of weights: nothing else may be covered up."""
+    """Say whether the library failed for lack of weights: nothing else may be covered up."""
     try:
         if os.path.isdir(name):
             return _folder_lacks_weights(os.path.join(name, kwargs.get("subfolder") or ""))
@@ -218,7 +218,7 @@ def _weights_missing(error, name, kwargs):
 
 
 def _folder_lacks_weights(folder):
-    """Say whether a local folder has a config but no complete set of weights; a pointer of git-lfs is no weight."""
+    """Say whether a local folder has a config but no complete set of weights; a git-lfs pointer is not a weight."""
     names = os.listdir(folder)
     if "config.json" not in names:
         return False
@@ -383,7 +383,7 @@ def _prepare_quantized(model, quantization, own, dtype):
 
 
 def _copy_companions(name, kwargs, target):
-    """Put what lies beside the config into the new folder; the generation config is read from there."""
+    """Put what is next to the config into the new folder; the generation config is read from there."""
     source = None
     if os.path.isdir(name):
         source = os.path.join(name, kwargs.get("subfolder") or "")
@@ -448,7 +448,7 @@ def _for_diffusers(cls, name, args, kwargs):
 def _skeleton(torch, dtype, construct):
     """Build a model whose parameters are on the meta device and whose buffers are real.
 
-    Each parameter moves as it is registered, and the initializing functions do nothing, so that at any time at most one
+    Each parameter moves once registered, and the initializing functions do nothing, so that at any time at most one
     tensor exists, and its memory is never touched. The program's random numbers are not used up.
     """
     original = torch.nn.Module.register_parameter

@@ -1,7 +1,7 @@
-"""What an optimizer step computes and moves: the virtual GPU counts it, and this cuts the count at each step.
+"""Measures what an optimizer step computes and moves: the virtual GPU counts it, and this cuts the count at each step.
 
 The price of a remedy is the time of a step with it by the time of one without it, so that one step has to be like the others:
-of those that were made, the one in the middle by what it computes is told. The first is left out, because it holds what came
+of those that were made, the one in the middle by what it computes is reported. The first is left out, because it holds what came
 before the loop.
 """
 
@@ -37,7 +37,7 @@ class Work:
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._steps: list[dict[str, Any]] = []
         self._count = 0
         self._begun = False

@@ -53,7 +53,7 @@ class Order:
         return os.path.join(self.path, name)
 
     def run_in(self, before="", after="", errand=None):
-        """Run the script in a fresh interpreter, the way that an attachment does."""
+        """Run the script in a fresh interpreter, as an attachment does."""
         script = "exec((lambda f: (f.read(), f.close())[0])(open(%r)), {'FOLDER': %r})" % (self.file("errand.py"), self.path)
         program = "\n".join([textwrap.dedent(before), errand or script, textwrap.dedent(after)])
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)

@@ -70,10 +70,10 @@ class Loading(unittest.TestCase):
     def test_the_third_batch_is_of_the_longest_samples_and_the_others_stay(self):
         found = self.loop(data.DataLoader(Texts(), batch_size=2, collate_fn=padded))
         self.assertEqual(found, [[0, 1], [2, 3], [6, 10], [6, 7], [8, 9], [10, 11]])
-        told = self.batches.as_dict()
-        self.assertEqual(told["longest"], {"step": 3, "elements": 100, "shape": [2, 50], "peak_allocated": 100, "peak_reserved": 1000})
-        self.assertEqual(told["usual"]["peak_allocated"], 8)
-        self.assertEqual((told["seen"]["min"], told["seen"]["unit"]), (8, "tokens"))
+        document = self.batches.as_dict()
+        self.assertEqual(document["longest"], {"step": 3, "elements": 100, "shape": [2, 50], "peak_allocated": 100, "peak_reserved": 1000})
+        self.assertEqual(document["usual"]["peak_allocated"], 8)
+        self.assertEqual((document["seen"]["min"], document["seen"]["unit"]), (8, "tokens"))
 
     def test_random_numbers_and_the_order_are_the_programs(self):
         def order():

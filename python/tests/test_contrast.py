@@ -1,4 +1,4 @@
-"""Losses that compare the samples of a batch are told from those that do not, by their graphs."""
+"""Losses that compare the samples of a batch are distinguished from those that do not by their graphs."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""Frameworks beside PyTorch: what is read from their errors, and how their pools are counted."""
+"""Frameworks other than PyTorch: what is read from their errors, and how their pools are counted."""
 
 import json
 import os

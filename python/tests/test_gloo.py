@@ -45,9 +45,9 @@ dist.all_gather_object(names, {"rank": "r" * (rank + 1)})
 assert [len(name["rank"]) for name in names] == [1, 2, 2, 2, 2, 6], names
 
 for source, like in ((0, 0), (1, 1), (3, 1), (5, 5)):
-    told = torch.tensor(rank)
-    dist.broadcast(told, src=source)
-    assert told.item() == like, (source, told)
+    sent = torch.tensor(rank)
+    dist.broadcast(sent, src=source)
+    assert sent.item() == like, (source, sent)
 gathered = [None] * world if rank == 1 else None
 dist.gather_object(rank, gathered, dst=1)
 assert rank != 1 or gathered == [0, 1, 1, 1, 1, 5], gathered

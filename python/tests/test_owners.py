@@ -75,7 +75,7 @@ class Places(unittest.TestCase):
             self.notes.phase(0, self.allocator.allocated, "forward", False)
             self.notes.close(step + 1)
         kept = {entry["name"] for entry in self.notes.as_dict(1)["names"]}
-        # What is not named is still told by its phase.
+        # A block without a name is still attributed by its phase.
         phases = self.notes.as_dict(1)["phases"]
         self.assertEqual([phase["step"] for phase in phases[::2]], list(range(1, 41)))
         self.assertEqual([phase["begin"] for phase in phases], [True, False] * 40)

@@ -72,8 +72,8 @@ class Literals(support.RunCase):
             for name in files:
                 if name.endswith(".py") and name != "_protocol.py":
                     with open(os.path.join(folder, name)) as file:
-                        told = set(re.findall(r"\"([^\"\n]+)\"", re.sub(r'"""[\s\S]*?"""', "", file.read())))
-                    self.assertFalse(told & names, name)
+                        texts = set(re.findall(r"\"([^\"\n]+)\"", re.sub(r'"""[\s\S]*?"""', "", file.read())))
+                    self.assertFalse(texts & names, name)
 
 
 class Config(support.RunCase):

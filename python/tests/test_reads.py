@@ -11,7 +11,7 @@ class Reads(support.RunCase):
     config = {"reads": True}
 
     def reads(self, program, **options):
-        """Run a program that writes the record by itself, since none of PyTorch is there to do so; give what was noted."""
+        """Run a program that writes the record itself, since none of PyTorch is there to do so; give what was noted."""
         text = program + "\nfrom oomph import record\nrecord.current().write()\n"
         done = self.python(text, **options)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -117,7 +117,7 @@ class Loop(Case):
     def test_micro_batches_train_the_same_model(self):
         # Batches of 32, 32 and 8 in pieces of 8, 8 and 2: the shares differ from batch to batch.
         plain, changed, record = self.weights_agree(("micro-batch", {"divide_by": 4}))
-        # The loader is as long and the schedule as far as ever, while the loop ran four times as often.
+        # The loader is as long and the schedule as far as usual, while the loop ran four times as often.
         self.assertEqual(plain[:2], changed[:2])
         self.assertEqual((plain[2], changed[2]), ("6", "24"))
         self.assertEqual(record["optimizer_steps"], 6)

@@ -14,7 +14,7 @@ from oomph.signs import Signs
 MIB = 1 << 20
 
 
-def told(series, capacity, extra=64 * MIB, retries=lambda step: 0):
+def watched(series, capacity, extra=64 * MIB, retries=lambda step: 0):
     """What is said of a program that holds `series` bytes at the ends of its steps, and `extra` more within them."""
     signs, sentences = Signs(), []
     for step, held in enumerate(series, 1):
@@ -31,7 +31,7 @@ class Forecasts(unittest.TestCase):
             base, growth = chance.randint(100, 4000) * MIB, chance.randint(2, 40) * MIB
             noise = growth * chance.random() * 0.4
             series = (int(base + growth * step + chance.random() * noise) for step in range(100000))
-            death, sentences = told(series, base + growth * chance.randint(60, 3000))
+            death, sentences = watched(series, base + growth * chance.randint(60, 3000))
             (sentence,) = sentences
             forecast = int(re.search(r"\(step (\d+)\)", sentence).group(1))
             self.assertLess(abs(forecast - death), 0.05 * death, (number, forecast, death))
@@ -57,34 +57,34 @@ class Forecasts(unittest.TestCase):
                 lambda step: base + 512 * step,
             )
             kind = kinds[number % len(kinds)]
-            _, sentences = told((int(kind(step)) for step in range(400)), 1 << 60)
+            _, sentences = watched((int(kind(step)) for step in range(400)), 1 << 60)
             self.assertEqual(sentences, [], number)
 
     def test_a_cache_that_is_given_back_twice_in_a_row(self):
-        _, sentences = told([MIB] * 40, 1 << 40, retries=lambda step: max(0, step - 10))
+        _, sentences = watched([MIB] * 40, 1 << 40, retries=lambda step: max(0, step - 10))
         self.assertEqual(len(sentences), 1)
         self.assertIn("two steps in a row (to step 12)", sentences[0])
-        _, sentences = told([MIB] * 40, 1 << 40, retries=lambda step: step // 5)
+        _, sentences = watched([MIB] * 40, 1 << 40, retries=lambda step: step // 5)
         self.assertEqual(sentences, [])
 
     def test_a_larger_batch_that_is_still_to_come(self):
         def sentences(capacity, lengths, coming, per_token=1000, gradients=None):
-            signs, told, most, peak = Signs(), [], 0, 0
+            signs, warnings, most, peak = Signs(), [], 0, 0
             for step, length in enumerate(lengths, 1):
                 most, peak = max(most, 8 * length), max(peak, 100 * MIB + per_token * 8 * length)
                 tokens = None if coming is None else (most, coming)
-                told += signs.stepped(step, 100 * MIB, peak, 0, lambda: capacity - 100 * MIB, tokens, gradients)
-            return told
+                warnings += signs.stepped(step, 100 * MIB, peak, 0, lambda: capacity - 100 * MIB, tokens, gradients)
+            return warnings
 
         lengths = [500, 400, 510, 700, 600, 900, 300]
-        (told,) = sentences(130 * MIB, lengths, 8 * 8192)
-        self.assertIn("up to 65536 tokens are still to come, the largest so far had 5600: one takes about 162.50 MiB", told)
-        self.assertIn("can have 130.00 MiB", told)
+        (warnings,) = sentences(130 * MIB, lengths, 8 * 8192)
+        self.assertIn("up to 65536 tokens are still to come, the largest so far had 5600: one takes about 162.50 MiB", warnings)
+        self.assertIn("can have 130.00 MiB", warnings)
         self.assertEqual(sentences(170 * MIB, lengths, 8 * 8192), [])
         self.assertEqual(sentences(130 * MIB, lengths, None), [])
         # Where all batches were alike, what comes and goes in a step is the batch's only if it is much more than gradients.
-        (told,) = sentences(130 * MIB, [500] * 7, 8 * 8192, gradients=MIB)
-        self.assertIn("one takes about 162.50 MiB", told)
+        (warnings,) = sentences(130 * MIB, [500] * 7, 8 * 8192, gradients=MIB)
+        self.assertIn("one takes about 162.50 MiB", warnings)
         self.assertEqual(sentences(170 * MIB, [500] * 7, 8 * 8192, gradients=MIB), [])
         self.assertEqual(sentences(130 * MIB, [500] * 7, 8 * 8192, gradients=2 * MIB), [])
         self.assertEqual(sentences(130 * MIB, [500] * 7, 8 * 8192), [])

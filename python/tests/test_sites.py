@@ -349,7 +349,7 @@ class Watching(support.RunCase):
         finally:
             gc.enable()
 
-    def test_a_refusal_that_no_error_tells_of_was_passed_over_by_torch_itself(self):
+    def test_a_refusal_that_no_error_reports_was_passed_over_by_torch_itself(self):
         torch, rec, observer = self.observer()
         torch.OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})
         observer.hear_errors()

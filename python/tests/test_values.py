@@ -77,7 +77,7 @@ def counts(name):
 if torch is not None:
 
     class ForgetfulKernels(Kernels):
-        """The kernels with the CPU in the place of the GPU."""
+        """The kernels with the CPU in place of the GPU."""
 
         def __init__(self, *args):
             super().__init__(*args)
@@ -440,7 +440,7 @@ class Unknown(Case):
             if low < 0.1:
                 break
         self.assertEqual(len(heard.sentences), 1)
-        self.assertRegex(heard.sentences[0], r"test_values\.py:\d+: whether the program goes on hangs on a number")
+        self.assertRegex(heard.sentences[0], r"test_values\.py:\d+: whether the program continues depends on a number")
 
     def test_unknown_masks_select_everything(self):
         x = self.big()

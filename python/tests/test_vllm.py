@@ -17,24 +17,24 @@ class Cache(unittest.TestCase):
         self.assertEqual(vllm.shortage(MESSAGE), (2 << 30, int(1.32 * 2**30)))
         self.assertEqual(vllm.shortage("No available memory for the cache blocks."), (0, 0))
 
-    def test_the_error_is_told_and_goes_on_its_way(self):
+    def test_the_error_is_reported_and_raised_again(self):
         def check(available):
             if available < 2:
                 raise ValueError(MESSAGE)
             return "enough"
 
         module = types.SimpleNamespace(check_enough_kv_cache_memory=check)
-        told = []
-        vllm.watch_cache(module, lambda error, needed, available: told.append((str(error), needed, available)))
+        reported = []
+        vllm.watch_cache(module, lambda error, needed, available: reported.append((str(error), needed, available)))
         self.assertEqual(module.check_enough_kv_cache_memory(2), "enough")
-        self.assertEqual(told, [])
+        self.assertEqual(reported, [])
         with self.assertRaises(ValueError):
             module.check_enough_kv_cache_memory(1)
-        self.assertEqual(told, [(MESSAGE, 2 << 30, int(1.32 * 2**30))])
+        self.assertEqual(reported, [(MESSAGE, 2 << 30, int(1.32 * 2**30))])
 
     def test_another_release_without_the_check_is_left_alone(self):
         module = types.SimpleNamespace()
-        vllm.watch_cache(module, lambda *told: self.fail("nothing to tell"))
+        vllm.watch_cache(module, lambda *refusal: self.fail("nothing to report"))
         self.assertEqual(vars(module), {})
 
 

@@ -36,7 +36,7 @@ class WeightsCase(support.RunCase):
         return done.stdout
 
 
-class Told(unittest.TestCase):
+class MissingWeights(unittest.TestCase):
     """Which exceptions say that weights are not there."""
 
     def error_of(self, function):
@@ -59,7 +59,7 @@ class Told(unittest.TestCase):
 
 @unittest.skipUnless(TRANSFORMERS, "torch and transformers are not installed")
 class Hint(WeightsCase):
-    """A program that dies for want of weights leaves a word of what would help, and its own error."""
+    """A program that dies for lack of weights leaves a word of what would help, and its own error."""
 
     config = {"random_weights": False}
 
@@ -71,8 +71,8 @@ class Hint(WeightsCase):
         )
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("OSError", done.stderr)
-        told = [sentence for record in self.records() for sentence in record["warnings"]]
-        self.assertTrue(any("--random-weights" in sentence for sentence in told), told)
+        warnings = [sentence for record in self.records() for sentence in record["warnings"]]
+        self.assertTrue(any("--random-weights" in sentence for sentence in warnings), warnings)
 
 
 class Missing(WeightsCase):

@@ -1,4 +1,4 @@
-"""The work of a step: which of several is told, and what of it."""
+"""The work of a step: which of several is reported, and what of it."""
 
 import json
 import types
@@ -24,19 +24,19 @@ def made(operations):
 
 
 class WorkTest(unittest.TestCase):
-    def test_the_step_in_the_middle_is_told_without_the_first(self):
+    def test_the_step_in_the_middle_is_reported_without_the_first(self):
         # The first holds the loading, and an evaluation came before the fourth.
         work = made([999, 10, 12, 500, 11, 11])
         for _ in range(5):
             work.delivered(4)
             work.stepped()
         self.assertEqual(work.as_dict()["samples"], 4)
-        # What is read of a loader beside the loop is no step's.
+        # What is read of a loader outside the loop belongs to no step.
         work.delivered(1000)
         work.stepped()
-        told = work.as_dict()
-        self.assertEqual(told["products"][0][1], 11)
-        self.assertEqual((told["steps"], told["samples"]), (5, 4))
+        document = work.as_dict()
+        self.assertEqual(document["products"][0][1], 11)
+        self.assertEqual((document["steps"], document["samples"]), (5, 4))
 
     def test_one_step_is_none(self):
         work = made([10])

@@ -1,4 +1,4 @@
-//! Plans against readings.
+//! `cargo run -p xtask -- calibrate`: compares plans with readings.
 
 use std::fs;
 use std::path::Path;

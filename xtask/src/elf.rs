@@ -1,4 +1,4 @@
-//! What shared objects export and import.
+//! Reads what shared objects export and import.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

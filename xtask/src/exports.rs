@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- exports`: which names would a program miss?
+//! `cargo run -p xtask -- exports`: lists the names that a program would miss.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! The page of frameworks, made of recorded readings.
+//! Writes the page of frameworks from recorded readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -83,7 +83,7 @@ fn page(readings: &[Reading]) -> String {
         "# What has run on the virtual GPU\n\n\
          Made by `cargo run -p xtask -- frameworks` from `acceptance/readings/frameworks.csv`. Each row is one program, \
          unmodified,\nunder `oomph dry-run` on a machine without a GPU. Sizes are peaks in binary units (GiB is 2^30 \
-         bytes): *reserved* is what\nthe framework's own allocator held, where it has one and tells, *process* is what \
+         bytes): *reserved* is what\nthe framework's own allocator held, where it has one and reports it, *process* is what \
          `nvidia-smi` would show of the process.\n*Time* is that of the whole run and *host* the most memory of the \
          machine that any one of its processes held. The\nmachine had 2 cores and other work at the same time.\n",
     );

@@ -1,4 +1,4 @@
-//! What a function's name and parameters say about how to treat it, until somebody has looked at it.
+//! Classifies a function by its name and parameters, until somebody has looked at it.
 
 use std::collections::BTreeMap;
 

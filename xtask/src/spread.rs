@@ -1,4 +1,4 @@
-//! How often the interval of a dry run holds: it is set by some replays of a recording, and held against others.
+//! Measures how often the interval of a dry run holds: some replays of a recording set it, and the others test it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -66,7 +66,7 @@ fn root() -> PathBuf {
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments);
-    // What cargo says of xtask to xtask is not a setting of other builds: crates that look at it would be built anew.
+    // What cargo says of xtask to xtask is not a setting of other builds: crates that look at it would be built again.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || OF_XTASK.contains(&text.as_ref()) {

@@ -1,4 +1,4 @@
-//! Tests of what these tools share with the build script, and of how a header becomes a line.
+//! Tests what these tools share with the build script, and how a header becomes a line of a table.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Which exported symbol `cuGetProcAddress` must answer with, by CUDA version.
+//! Finds which exported symbol `cuGetProcAddress` must answer with, by CUDA version.
 //!
 //! `cudaTypedefs.h` names a function type for every version of every driver function (`PFN_cuMemAlloc_v3020`), but
 //! not the symbol (`cuMemAlloc_v2`). Both lists grow in the same order, so they are paired from the newest backwards,

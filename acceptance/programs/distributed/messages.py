@@ -16,9 +16,9 @@ def objects(rank, world, group):
     names = [None] * world
     dist.all_gather_object(names, {"of": "a rank"}, group=group)
     right += sum(name == {"of": "a rank"} for name in names)
-    told = ["from rank 0" if rank == 0 else None]
-    dist.broadcast_object_list(told, src=0, group=group)
-    right += told == ["from rank 0"]
+    received = ["from rank 0" if rank == 0 else None]
+    dist.broadcast_object_list(received, src=0, group=group)
+    right += received == ["from rank 0"]
     gathered = [None] * world if rank == 0 else None
     dist.gather_object("a state", gathered, dst=0, group=group)
     right += rank != 0 or gathered == ["a state"] * world
@@ -43,9 +43,9 @@ def tensors(rank, world, group):
     whole = torch.zeros(2 * world)
     dist.all_gather_into_tensor(whole, torch.ones(2), group=group)
     right += whole.sum() == 2 * world
-    told = torch.full((3,), float(rank == 0))
-    dist.broadcast(told, src=0, group=group)
-    right += told.sum() == 3
+    received = torch.full((3,), float(rank == 0))
+    dist.broadcast(received, src=0, group=group)
+    right += received.sum() == 3
     part = torch.zeros(2)
     dist.reduce_scatter(part, [torch.ones(2) for _ in range(world)], group=group)
     right += part.tolist() == [world, world]

@@ -9,7 +9,7 @@ import torch
 import oomph
 
 
-def told(name, value):
+def show(name, value):
     print("%s=%s" % (name, json.dumps(value)), flush=True)
 
 
@@ -25,13 +25,13 @@ def plain():
             held.append(torch.empty(8 << 20, dtype=torch.uint8, device="cuda"))
         report = oomph.report()
         free, total = torch.cuda.mem_get_info()
-        told("report", report)
-        told("truth", {
+        show("report", report)
+        show("truth", {
             "allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved(),
             "allocated_peak": torch.cuda.max_memory_allocated(), "free": free, "total": total,
             "pid": os.getpid(),
         })
-        told("scalars", oomph.scalars())
+        show("scalars", oomph.scalars())
         print(report)
         torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
 
@@ -47,7 +47,7 @@ def trainer():
         output_dir="made", max_steps=6, logging_steps=2, report_to="tensorboard", disable_tqdm=True, save_strategy="no",
     )
     Trainer(model=model, args=arguments, train_dataset=data, callbacks=[oomph.TrainerCallback()]).train()
-    told("board", tags("."))
+    show("board", tags("."))
 
 
 def lightning():
@@ -71,7 +71,7 @@ def lightning():
         max_steps=8, logger=logger, log_every_n_steps=2, enable_progress_bar=False, accelerator="gpu", devices=1,
         callbacks=[oomph.LightningCallback()],
     ).fit(Module(), data)
-    told("board", tags("board"))
+    show("board", tags("board"))
 
 
 def tags(folder):

@@ -50,7 +50,7 @@ def arguments():
 
 def main():
     asked = arguments()
-    # vLLM's workers are processes that start anew, so this is where it is imported.
+    # vLLM's workers are processes that start from scratch, so this is where it is imported.
     from vllm import LLM, SamplingParams
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-//! A test that fails is run once more, and the totals show what happened either way.
+//! Runs a failed test once more, and shows in the totals what happened either way.
 //!
 //! Each test starts whole programs with PyTorch, hundreds in a run of all tests. One in some thousands of those starts
 //! ends in a way that nobody could bring about again. Such a failure is not hidden: a test that passes the second time

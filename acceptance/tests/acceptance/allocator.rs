@@ -1,5 +1,5 @@
-//! The model of PyTorch's allocator against PyTorch: the same random requests have to bring about the same events,
-//! addresses, counters and blocks.
+//! Compares the model of PyTorch's allocator with PyTorch: the same random requests have to bring about the same
+//! events, addresses, counters and blocks.
 
 use anyhow::{Context, Result, anyhow};
 use libtest_mimic::{Failed, Trial};

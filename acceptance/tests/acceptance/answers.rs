@@ -1,4 +1,5 @@
-//! The answer to programs as people write them: verdict, phase and step of death, and the smallest card that holds them.
+//! Checks the answer to programs as people write them: verdict, phase and step of death, and the smallest card that
+//! holds them.
 //!
 //! `acceptance/answers/programs.toml` has the programs and `runs.csv` what is true of them: rows of whole runs on cards of many
 //! sizes, made by `truth.py`. Here `oomph dry-run` is started as a user types it, and must say the same. Programs that need

@@ -1,5 +1,5 @@
-//! `oomph attach`: what it says of a training program on a virtual card is what PyTorch says there, and the program computes
-//! what it would.
+//! Tests `oomph attach`: what it reports of a training program on a virtual card is what PyTorch reports there, and the
+//! program's results stay the same.
 //!
 //! The program (`acceptance/programs/attaching.py`) runs under `oomph run --rehearse`. The ways through the kernel are held
 //! against interpreters without a card in `crates/oomph-attach/tests/attaching.rs`.
@@ -75,13 +75,13 @@ fn questions(folder: &Path) -> Result<()> {
     let look = answer(&["--snapshot", kept.to_str().context("no text")?, &pid])?;
     ensure!(look["way"] == "door", "{look:#}");
     let device = &look["devices"][0];
-    for (told, true_name) in [
+    for (name, true_name) in [
         ("allocated_bytes", "allocated"),
         ("reserved_bytes", "reserved"),
         ("free_bytes", "free"),
         ("total_bytes", "total"),
     ] {
-        ensure!(device[told] == truth[true_name], "{told}: told {}, is {}", device[told], truth[true_name]);
+        ensure!(device[name] == truth[true_name], "{name}: reported {}, is {}", device[name], truth[true_name]);
     }
     let owners = look["explanation"][0]["owners"].as_array().context("no owners")?;
     let of =

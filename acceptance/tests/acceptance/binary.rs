@@ -1,4 +1,4 @@
-//! Where the `oomph` under test is.
+//! Locates the `oomph` under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +48,7 @@ fn build() -> PathBuf {
     };
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--quiet", "--workspace", "--bins", "--tests", "--profile", profile]).current_dir(root());
-    // What cargo says of this test's package is not a setting of that build: `ring`, for one, would be built anew, and with
+    // What cargo says of this test's package is not a setting of that build: `ring`, for one, would be built again, and with
     // it whatever depends on it.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

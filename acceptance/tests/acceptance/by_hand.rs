@@ -1,4 +1,5 @@
-//! A remedy that is applied from outside has the peak of the program with that remedy written into it, to the byte.
+//! Compares remedies that are applied from outside with the same remedies written into the program: the peaks agree to
+//! the byte.
 //!
 //! `acceptance/programs/fixes/cases.json` has the cases: a program whose `--by-hand REMEDY` is the same program with the
 //! remedy in its text. `oomph fix` is given no more memory than that needs, and this one remedy. The cases run where

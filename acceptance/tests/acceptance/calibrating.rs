@@ -1,4 +1,4 @@
-//! `oomph calibrate`, with a virtual card in the place of the real one: a card with the catalogue's figures has nothing to
+//! `oomph calibrate`, with a virtual card in place of the real one: a card with the catalogue's figures has nothing to
 //! correct; one whose context is 100 MiB larger is corrected by that, dry runs use it and say so, and the next calibration
 //! takes it back.
 
@@ -65,7 +65,7 @@ fn larger_context() -> Result<()> {
         ensure!(card["failure"].is_null(), "{card}");
         let mut twin = twin.clone();
         for outside in ["outside_bytes", "process_bytes"] {
-            twin[outside] = (twin[outside].as_u64().context("the virtual NVML tells no process")? + LARGER).into();
+            twin[outside] = (twin[outside].as_u64().context("the virtual NVML lists no process")? + LARGER).into();
         }
         ensure!(*card == twin, "the cards differ by more than the context: {card} and {twin}");
     }

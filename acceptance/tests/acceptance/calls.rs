@@ -1,4 +1,4 @@
-//! What the report says about the memory calls of a CUDA program, against what the program counts itself.
+//! Compares the report on the memory calls of a CUDA program with what the program counts itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,9 +24,9 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A figure in the report must be the one that the program prints under this name.
-pub fn same(finished: &Finished, name: &str, told: &Value) -> Result<()> {
+pub fn same(finished: &Finished, name: &str, reported: &Value) -> Result<()> {
     let own = finished.printed_number(name)?;
-    finished.ensure(told.as_u64() == Some(own), format!("{name}: {told} is told, {own} counted"))
+    finished.ensure(reported.as_u64() == Some(own), format!("{name}: {reported} is reported, {own} counted"))
 }
 
 /// What both kinds of program count of their copies.

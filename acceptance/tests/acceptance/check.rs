@@ -1,4 +1,4 @@
-//! What is true of every report.
+//! Checks what is true of every report.
 
 use anyhow::{Context, Result, ensure};
 use oomph_protocol::{Stopped, Verdict};

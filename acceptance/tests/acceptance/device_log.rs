@@ -1,4 +1,4 @@
-//! What a dry run records of a program without PyTorch, and what `oomph explain` makes of it.
+//! Tests what a dry run records of a program without PyTorch, and what `oomph explain` makes of it.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};

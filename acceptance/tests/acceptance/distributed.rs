@@ -1,5 +1,5 @@
-//! Jobs of several ranks and cards: what each rank holds, against the arithmetic of its method, and jobs of which only
-//! some ranks run, against the same jobs run whole.
+//! Tests jobs of several ranks and cards: what each rank holds, against the arithmetic of its method, and jobs of which
+//! only some ranks run, against the same jobs run whole.
 //!
 //! DeepSpeed is built against an installed PyTorch, which no list of requirements can say. `OOMPH_DEEPSPEED` names a
 //! folder that holds it (`pip install --target FOLDER --no-build-isolation --no-deps deepspeed hjson ninja py-cpuinfo einops
@@ -85,13 +85,13 @@ fn job(ranks: Option<&str>, machines: u64, each: u64, program: &[&str], packages
 }
 
 /// A number that a rank printed.
-fn told(finished: &Finished, rank: u64, name: &str) -> Result<u64> {
+fn printed(finished: &Finished, rank: u64, name: &str) -> Result<u64> {
     finished.printed_number(&format!("rank{rank}.{name}"))
 }
 
 fn rests(finished: &Finished, ranks: impl IntoIterator<Item = u64>, expected: u64) -> Result<()> {
     for rank in ranks {
-        let resting = told(finished, rank, "resting")?;
+        let resting = printed(finished, rank, "resting")?;
         finished.ensure(
             resting == expected,
             format_args!("rank {rank} rests on {resting} bytes, the arithmetic says {expected}"),
@@ -123,7 +123,8 @@ fn zero_rests_on_a_share() -> Result<()> {
     let finished = job(None, 1, 8, &["zero.py", "--stage", "3"], Some(&folder))?;
     rests(&finished, [0, 1, 7], (2 + 2 + 12) * PARAMETERS / 8 + 2 * (1 << 23) + 2 * BIASES + 3 * SCALAR)?;
     for rank in [0, 1, 7] {
-        finished.ensure(told(&finished, rank, "skipped")? == 0, "a step was skipped for an overflow that never was")?;
+        finished
+            .ensure(printed(&finished, rank, "skipped")? == 0, "a step was skipped for an overflow that never was")?;
     }
     Ok(())
 }
@@ -133,7 +134,7 @@ fn pipeline_stages_differ() -> Result<()> {
     let finished = job(None, 1, 4, &["pipeline.py"], None)?;
     let (blocks, vocabulary) = (3 * 4 * PARAMETERS / 4, 3 * 4 * 50_000 * 1024);
     let least = |rank: u64, bytes: u64| -> Result<()> {
-        let resting = told(&finished, rank, "resting")?;
+        let resting = printed(&finished, rank, "resting")?;
         // Inputs and labels that a stage still holds come on top.
         finished.ensure(
             (bytes..bytes + (16 << 20)).contains(&resting) || resting > bytes && rank == 3,
@@ -153,13 +154,13 @@ fn some_ranks_are_as_all(program: &[&str], packages: Option<&str>, segments: u64
     let some = job(Some("0,1,last"), 1, 4, program, packages)?;
     for rank in [0, 1, 3] {
         for name in ["resting", "max_memory_allocated", "max_memory_reserved"] {
-            let (whole, part) = (told(&all, rank, name)?, told(&some, rank, name)?);
+            let (whole, part) = (printed(&all, rank, name)?, printed(&some, rank, name)?);
             let differ = if name == "max_memory_reserved" { segments } else { 0 };
             let equal = whole.abs_diff(part) <= differ;
             some.ensure(equal, format_args!("{name} of rank {rank}: {part} bytes, with all ranks {whole}"))?;
         }
     }
-    some.ensure(told(&some, 2, "resting").is_err(), "a rank ran that was not to run")?;
+    some.ensure(printed(&some, 2, "resting").is_err(), "a rank ran that was not to run")?;
     let (all, some) = (all.report()?, some.report()?);
     for card in [0, 1, 3] {
         let peak = |report: &serde_json::Value| {
@@ -183,7 +184,7 @@ fn megatron_rests_on_a_share() -> Result<()> {
     let program = ["megatron_gpt.py", "--tensor-parallel", "2"];
     let finished = job(Some("0,1,last"), 1, 4, &program, Some(&folder))?;
     for rank in [0, 1, 3] {
-        let (found, resting) = (told(&finished, rank, "parameters")?, told(&finished, rank, "resting")?);
+        let (found, resting) = (printed(&finished, rank, "parameters")?, printed(&finished, rank, "resting")?);
         finished.ensure(found == own, format_args!("rank {rank} has {found} parameters, not {own}"))?;
         let more = resting.checked_sub(12 * own).context("it rests on less than weights and Adam's states")?;
         finished.ensure(more < 8 << 20, format_args!("rank {rank} rests on {more} bytes more"))?;
@@ -197,7 +198,7 @@ fn messages_of_absent_ranks() -> Result<()> {
     let finished = job(None, 4, 8, &["messages.py"], None)?;
     for rank in [0, 1, 31] {
         for (name, right) in [("both_tensors", 6), ("gloo_tensors", 6), ("gloo_objects", 32 + 3)] {
-            let found = told(&finished, rank, name)?;
+            let found = printed(&finished, rank, name)?;
             finished.ensure(found == right, format_args!("{name} of rank {rank}: {found} of {right} are right"))?;
         }
     }
@@ -208,8 +209,8 @@ fn messages_of_absent_ranks() -> Result<()> {
 fn a_thousand_ranks() -> Result<()> {
     let finished = job(None, 128, 8, &["train.py", "fsdp2"], None)?;
     for rank in [0, 1, 1023] {
-        finished.ensure(told(&finished, rank, "counted")? == 1024, "the sum of ones is not the number of ranks")?;
-        finished.ensure(told(&finished, rank, "gathered")? == 1024, "not every rank's object was gathered")?;
+        finished.ensure(printed(&finished, rank, "counted")? == 1024, "the sum of ones is not the number of ranks")?;
+        finished.ensure(printed(&finished, rank, "gathered")? == 1024, "not every rank's object was gathered")?;
     }
     println!("1,024 ranks, three of which ran: {:.1} s", finished.wall.as_secs_f64());
     Ok(())
@@ -221,9 +222,9 @@ fn llama_70b_on_64_cards() -> Result<()> {
     let finished = job(Some("0,last"), 8, 8, &["llama70b.py"], None)?;
     for rank in [0, 63] {
         finished
-            .ensure(told(&finished, rank, "parameters")? == 70_553_706_496, "these are not Llama-3-70B's shapes")?;
+            .ensure(printed(&finished, rank, "parameters")? == 70_553_706_496, "these are not Llama-3-70B's shapes")?;
         let states = 3 * 2 * 70_553_706_496 / 64;
-        let resting = told(&finished, rank, "resting")?;
+        let resting = printed(&finished, rank, "resting")?;
         // Shares are rounded up to 512 bytes, and the tables of the rotary embedding are not shared.
         finished.ensure(
             (states..states + (16 << 20)).contains(&resting),
@@ -249,8 +250,8 @@ fn cards_of_one_process() -> Result<()> {
         let printed = finished.printed(&format!("card{card}.name"))?;
         finished.ensure(printed.contains(name), format_args!("card {card} is called {printed}"))?;
         let own = finished.printed_number(&format!("card{card}.max_memory_reserved"))?;
-        let told = report["devices"][card as usize]["peak"]["reserved_bytes"].as_u64();
-        finished.ensure(told == Some(own), format_args!("GPU {card}: {told:?} is told, {own} printed"))?;
+        let reported = report["devices"][card as usize]["peak"]["reserved_bytes"].as_u64();
+        finished.ensure(reported == Some(own), format_args!("GPU {card}: {reported:?} is reported, {own} printed"))?;
     }
     let halves = finished.printed("automatic_map")?;
     let halves: Vec<u64> = halves.split(',').filter_map(|half| half.parse().ok()).collect();

@@ -1,5 +1,5 @@
-//! Answers that are doubtful or void say so: sizes that nobody computed, a host whose memory ran out, and memory that
-//! grows beyond a card that nobody filled.
+//! Tests that doubtful and void answers say so: sizes that were not computed, a host whose memory ran out, and memory
+//! that grows beyond a card that nothing filled.
 
 use anyhow::{Result, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -42,7 +42,7 @@ fn mask() -> Result<()> {
 fn host() -> Result<()> {
     let run = Run::dry_run()?.args(["--format", "json", "--gpu", "rtx-3060", "--vram", "900GiB"]).with(TORCH_2_15);
     let finished = run.program(&["doubt.py", "host"]).finish()?;
-    finished.ensure(finished.status.code() == Some(3), "a host that is full is no lack of GPU memory")?;
+    finished.ensure(finished.status.code() == Some(3), "a full host is not a lack of GPU memory")?;
     let report = finished.report()?;
     let host = &report["host"];
     let bytes = |name: &str| host[name].as_u64().unwrap_or(0);

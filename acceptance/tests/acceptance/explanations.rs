@@ -1,4 +1,4 @@
-//! What `oomph explain` says of recordings and messages that real PyTorch has just made.
+//! Tests what `oomph explain` says of recordings and messages that real PyTorch has just made.
 
 use std::process::Command;
 
@@ -110,7 +110,7 @@ fn messages(torch: Torch) -> Result<()> {
         }
         read += 1;
     }
-    ensure!(pooled >= 1, "no message told of private pools:\n{output}");
+    ensure!(pooled >= 1, "no message named private pools:\n{output}");
     ensure!(read >= 6, "only {read} forms of the message were read:\n{output}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What `oomph fix` finds for programs that do not fit, and that what it finds is true.
+//! Tests what `oomph fix` finds for programs that do not fit, and that what it finds is true.
 
 use std::fs;
 
@@ -139,7 +139,7 @@ fn in_place() -> Result<()> {
     done.ensure(after == before.replace("losses.append(loss)", "losses.append(loss.item())"), after)?;
     ensure!(fs::read_to_string(folder.path().join("leaking.py.orig"))? == before, "the old text was not kept");
     let alone = asked("dry-run", &["--format", "json"])?;
-    alone.ensure(alone.report()?["verdict"] == "fits", "it does not fit by itself")
+    alone.ensure(alone.report()?["verdict"] == "fits", "the changed program does not fit on its own")
 }
 
 /// An evaluation that gathers its logits on the card, by its own loop and by the Trainer: they are moved off it, and the
@@ -194,7 +194,7 @@ fn arguments_in_a_file() -> Result<()> {
     ensure!(fix["apply"][0]["kind"] == "config", "not said as a file: {fix:#}");
     ensure!(
         String::from_utf8_lossy(&finished.stderr).contains(&fixed_file),
-        "nobody was told how to run it: {}",
+        "the output does not say how to run it: {}",
         finished.story()
     );
     ensure!(fs::read_to_string(&mine)? == ARGUMENTS, "the user's file was changed");

@@ -1,4 +1,4 @@
-//! JAX, TensorFlow with Keras, ONNX Runtime: the report against what each says of itself.
+//! Tests JAX, TensorFlow with Keras, and ONNX Runtime: the report against what each says of itself.
 //!
 //! Their wheels are gigabytes, so these run where `OOMPH_FRAMEWORKS` names them: `jax,tensorflow,onnxruntime`. So do those
 //! of `rust_frameworks.rs`: `candle,burn`.
@@ -35,7 +35,7 @@ type Test = fn() -> Result<()>;
 
 const TESTS: &[(&str, &str, Test)] = &[
     ("jax", "peaks-are-jax-s-own", jax_fits),
-    ("jax", "a-full-card-is-told-with-the-line-and-the-need", jax_oom),
+    ("jax", "a-full-card-is-reported-with-the-line-and-the-need", jax_oom),
     ("jax", "a-preallocated-pool-is-not-the-need", jax_preallocated),
     ("jax", "four-cards", jax_sharded),
     ("jax", "its-primitives-run", jax_primitives),
@@ -47,12 +47,12 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("tensorflow", "what-follows-the-training-is-run", keras_ends),
     ("tensorflow", "what-follows-a-loop-of-its-own-is-run", tensorflow_tape),
     ("tensorflow", "a-whole-set-goes-in-pieces", tensorflow_pieces),
-    ("tensorflow", "a-full-card-is-told-with-the-line-and-the-need", tensorflow_oom),
+    ("tensorflow", "a-full-card-is-reported-with-the-line-and-the-need", tensorflow_oom),
     ("tensorflow", "a-limit-of-the-program-is-kept", tensorflow_limit),
     ("tensorflow", "shapes-that-are-computed-have-values", tensorflow_sizes),
     ("tensorflow", "imported-and-not-used", tensorflow_unused),
     ("onnxruntime", "runs-on-the-card", onnx_fits),
-    ("onnxruntime", "a-full-card-is-told-with-the-line", onnx_oom),
+    ("onnxruntime", "a-full-card-is-reported-with-the-line", onnx_oom),
     ("onnxruntime", "a-limit-of-the-arena-is-the-cause", onnx_limit),
     ("onnxruntime", "what-the-cpu-does-fits-no-card", onnx_fallback),
     ("onnxruntime", "a-limit-and-a-batch-are-fixes", onnx_fixes),
@@ -60,7 +60,7 @@ const TESTS: &[(&str, &str, Test)] = &[
     ("onnxruntime", "a-whole-set-goes-in-pieces", onnx_pieces),
     ("candle", "figures-are-the-program-s-own", rust_frameworks::candle_fits),
     ("candle", "kept-graphs-grow-by-the-byte", rust_frameworks::candle_graphs_are_kept),
-    ("candle", "a-full-card-is-told-with-the-line-and-the-need", rust_frameworks::candle_oom),
+    ("candle", "a-full-card-is-reported-with-the-line-and-the-need", rust_frameworks::candle_oom),
     ("burn", "figures-are-the-program-s-own", rust_frameworks::burn_fits),
     ("burn", "a-full-card-is-warned-of", rust_frameworks::burn_full_card),
 ];
@@ -194,11 +194,11 @@ fn fixes(vram: &str, framework: Torch, program: &[&str]) -> Result<Value> {
     finished.ensure(report["verdict"] == "fixed", format!("the verdict is {}", report["verdict"]))?;
     let rows = report["fixes"].as_array().context("the fixes are listed")?;
     finished.ensure(rows.len() >= 2, "fewer than two answers")?;
-    let told = rows.iter().find_map(|row| row["command"].as_str()).context("one is a command")?;
-    let words: Vec<&str> = told.split_whitespace().filter(|word| *word != "python").collect();
+    let command = rows.iter().find_map(|row| row["command"].as_str()).context("one is a command")?;
+    let words: Vec<&str> = command.split_whitespace().filter(|word| *word != "python").collect();
     let run = Run::json("rtx-3060", framework)?.args(["--vram", vram, "--until-exit"]).program(&words);
     let (finished, again) = finish(run)?;
-    finished.ensure(again["verdict"] == "fits", format!("{told}: {}", again["verdict"]))?;
+    finished.ensure(again["verdict"] == "fits", format!("{command}: {}", again["verdict"]))?;
     Ok(report)
 }
 
@@ -357,9 +357,12 @@ fn tensorflow_oom() -> Result<()> {
     let (finished, report) = with_vram(3 << 30, TENSORFLOW, &program)?;
     // TensorFlow's own error names the operation and not the size.
     dies_at(&finished, &report, program[0], "loss = train_step(tf.random.normal")?;
-    let told = number(&report, "/devices/0/oom/allocated_bytes")?;
-    ensure!(told > 512 * MIB, "the weights alone take 512 MiB; told are {told} bytes");
-    ensure!(report["devices"][0]["oom"]["reserved_bytes"].is_null(), "TensorFlow does not tell how large its pool is");
+    let allocated = number(&report, "/devices/0/oom/allocated_bytes")?;
+    ensure!(allocated > 512 * MIB, "the weights alone take 512 MiB; {allocated} bytes are reported");
+    ensure!(
+        report["devices"][0]["oom"]["reserved_bytes"].is_null(),
+        "TensorFlow does not report how large its pool is"
+    );
     need_is_enough(&report, TENSORFLOW, &program)
 }
 

@@ -1,5 +1,5 @@
-//! `oomph run`: programs that die of GPU memory end by themselves, with the optimizer steps and the samples of a run that
-//! never died, and the journal says what happened.
+//! Tests `oomph run`: programs that die of GPU memory come to their end without help, with the optimizer steps and the
+//! samples of a run that never died, and the journal says what happened.
 //!
 //! `acceptance/programs/guarded/programs.toml` has the programs. Those that are marked so run in CI; `OOMPH_ANSWERS` names
 //! an interpreter in whose environment all of them run. The virtual GPU replaces the real one (`--rehearse`).
@@ -79,7 +79,9 @@ pub fn trials() -> Vec<Trial> {
         })
         .collect();
     trials.push(tried("guarded::another-failure-is-not-retried", || other_failure().map_err(failed)));
-    trials.push(tried("guarded::a-larger-batch-is-told-before-it-comes", || larger_batch_told().map_err(failed)));
+    trials.push(tried("guarded::a-larger-batch-is-announced-before-it-comes", || {
+        larger_batch_announced().map_err(failed)
+    }));
     // It takes minutes.
     if python_by_hand().is_some() {
         trials.push(tried("guarded::a-sign-is-acted-on-before-the-death", || acted_on().map_err(failed)));
@@ -175,7 +177,7 @@ fn ends(program: &Program, python: Option<&str>) -> Result<()> {
     large.ensure(large.status.success() && whole.starts == 1, "the program does not run on a large card")?;
     ensure!(journal.len() == 3, "a run that does not die has a start, an attempt and an end: {journal:?}");
     let (small, last, journal) = seen(program, &program.vram, python)?;
-    small.ensure(small.status.success(), "the program did not end by itself")?;
+    small.ensure(small.status.success(), "the program did not end on its own")?;
     small.ensure(last.starts > 1, "the program did not die")?;
     small.ensure(last.steps == whole.steps, format!("steps: {:?}, not {:?}", last.steps, whole.steps))?;
 
@@ -258,16 +260,16 @@ fn acted_on() -> Result<()> {
 }
 
 /// The warning of a batch that will not fit comes before the death, and there is none where it fits.
-fn larger_batch_told() -> Result<()> {
+fn larger_batch_announced() -> Result<()> {
     let start = |vram: &str| {
         let run = guarded(vram, None, &["--no-check", "--attempts", "1"])?.with(TORCH_2_15);
         run.args(["--", "python", "larger_batch.py"]).finish()
     };
     let small = start("2GiB")?;
     let said = String::from_utf8_lossy(&small.stderr).into_owned();
-    let told = said.find("batches of up to 32768 tokens are still to come");
+    let warned = said.find("batches of up to 32768 tokens are still to come");
     let died = said.find("the program ran out of GPU memory");
-    small.ensure(told.is_some() && told < died, "no warning before the death")?;
+    small.ensure(warned.is_some() && warned < died, "no warning before the death")?;
     // Where the same batch fits, there is nothing to say.
     let large = start(LARGE)?;
     let quiet = !String::from_utf8_lossy(&large.stderr).contains("still to come");

@@ -1,5 +1,5 @@
-//! A dry run changes nothing: `acceptance/programs/harm.py` changes files in every way that it knows, and none of it is
-//! seen from outside, while the program itself sees all of it.
+//! Tests that a dry run changes nothing: `acceptance/programs/harm.py` changes files in every way that it knows, and
+//! none of it is seen from outside, while the program itself sees all of it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,17 +78,17 @@ fn an_export_is_read_by_machine_code(floor: &str) -> Result<()> {
 fn forked_children_have_no_card() -> Result<()> {
     let mut run = Run::json("rtx-3060", TORCH_2_15)?.args(["--no-probe", "--until-exit"]).program(&["forks.py"]);
     let finished = run.finish()?;
-    let told: Value = serde_json::from_str(&finished.printed("forks")?)?;
+    let answers: Value = serde_json::from_str(&finished.printed("forks")?)?;
     let refused = serde_json::json!({"cuInit": 3, "cuDeviceGetCount": 3, "cuMemAlloc": 3, "cuDriverGetVersion": 0});
-    let by_torch = told["torch"].as_str().unwrap_or_default();
-    finished.ensure(told["unused"] == 5, format!("before CUDA was used: {}", told["unused"]))?;
-    finished.ensure(told["used"] == refused, format!("a child: {}", told["used"]))?;
-    finished.ensure(told["child of a child"] == refused, format!("its child: {}", told["child of a child"]))?;
+    let by_torch = answers["torch"].as_str().unwrap_or_default();
+    finished.ensure(answers["unused"] == 5, format!("before CUDA was used: {}", answers["unused"]))?;
+    finished.ensure(answers["used"] == refused, format!("a child: {}", answers["used"]))?;
+    finished.ensure(answers["child of a child"] == refused, format!("its child: {}", answers["child of a child"]))?;
     finished.ensure(by_torch.starts_with("Cannot re-initialize CUDA in forked subprocess"), by_torch)?;
-    finished.ensure(told["refused"] == 60, format!("{} of 60 children of a busy parent", told["refused"]))?;
-    finished.ensure(told["pool"] == serde_json::json!([5, 6, 7]), format!("a pool: {}", told["pool"]))?;
-    finished.ensure(told["loader"] == 64.0, format!("a loader: {}", told["loader"]))?;
-    finished.ensure(told["parent"] == 5, format!("the parent: {}", told["parent"]))
+    finished.ensure(answers["refused"] == 60, format!("{} of 60 children of a busy parent", answers["refused"]))?;
+    finished.ensure(answers["pool"] == serde_json::json!([5, 6, 7]), format!("a pool: {}", answers["pool"]))?;
+    finished.ensure(answers["loader"] == 64.0, format!("a loader: {}", answers["loader"]))?;
+    finished.ensure(answers["parent"] == 5, format!("the parent: {}", answers["parent"]))
 }
 
 fn nothing_is_changed(floor: &str) -> Result<()> {
@@ -115,14 +115,14 @@ fn nothing_is_changed(floor: &str) -> Result<()> {
     finished.ensure(floor != "user" || by == "user-namespace", format!("kept away by {by}"))?;
     finished.ensure(!fenced || by == FENCE, format!("kept away by {by}"))?;
 
-    let told: Value = serde_json::from_str(&finished.printed("harm")?)?;
-    let ways = told["took_effect"].as_array().context("the ways are a list")?;
+    let result: Value = serde_json::from_str(&finished.printed("harm")?)?;
+    let ways = result["took_effect"].as_array().context("the ways are a list")?;
     // Behind a fence a change is an error, where it is not Python's.
     let few = !fenced && ways.len() < FEWEST_WAYS;
-    finished.ensure(!few, format!("only {} ways took effect: {}", ways.len(), told["failed"]))?;
-    let reached = &told["outside"];
+    finished.ensure(!few, format!("only {} ways took effect: {}", ways.len(), result["failed"]))?;
+    let reached = &result["outside"];
     finished.ensure(reached == &serde_json::json!([]), format!("reached outside: {reached}"))?;
-    eprintln!("harm: {} of {} ways took effect for the program ({by})", ways.len(), told["ways"]);
+    eprintln!("harm: {} of {} ways took effect for the program ({by})", ways.len(), result["ways"]);
     std::thread::sleep(LAST_WAY);
     ensure!(!Path::new(AMONG_DEVICES).exists(), "{AMONG_DEVICES} was left");
 
@@ -144,8 +144,8 @@ fn nothing_is_changed(floor: &str) -> Result<()> {
         files.iter().filter(|file| file["path"] == path.as_str()).collect::<Vec<_>>()
     };
     let (first, removed) = (of("f-0"), of("f-17"));
-    finished.ensure(first.len() == 1 && first[0]["bytes"] == 8, format!("f-0 is told as {first:?}"))?;
-    finished.ensure(removed.len() == 1 && removed[0]["bytes"].is_null(), format!("f-17 is told as {removed:?}"))
+    finished.ensure(first.len() == 1 && first[0]["bytes"] == 8, format!("f-0 is reported as {first:?}"))?;
+    finished.ensure(removed.len() == 1 && removed[0]["bytes"].is_null(), format!("f-17 is reported as {removed:?}"))
 }
 
 /// A local server that stands for a service: it gets what reads, and nothing that sends. With `--network none` it gets
@@ -161,12 +161,12 @@ fn nothing_is_sent() -> Result<()> {
             eprintln!("harm: passed over --network none, because the kernel gives no private view");
             continue;
         }
-        let told: Value = serde_json::from_str(&finished.printed("network")?)?;
+        let results: Value = serde_json::from_str(&finished.printed("network")?)?;
         let seen = server.seen();
         let kinds: BTreeSet<&str> = seen.iter().map(String::as_str).filter(|method| *method != CURL).collect();
         let kinds = kinds.into_iter().collect::<Vec<_>>().join(" ");
         finished.ensure(kinds == expected, format!("--network {network}: the server got {seen:?}"))?;
-        finished.ensure(told["own"] == "served", format!("--network {network}: {told}"))?;
+        finished.ensure(results["own"] == "served", format!("--network {network}: {results}"))?;
         // What is not Python is stopped by the kernel alone, and the README says so.
         let curl = seen.iter().any(|method| method == CURL);
         finished.ensure(network != "none" || !curl, "curl reached the server without a network")?;

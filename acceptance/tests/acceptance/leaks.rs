@@ -1,5 +1,5 @@
-//! Programs that leak: the first fix changes every line that holds on to tensors and no other, and what the patched program
-//! has allocated does not grow over 100 steps.
+//! Tests programs that leak: the first fix changes every line that holds on to tensors and no other, and what the
+//! patched program has allocated does not grow over 100 steps.
 //!
 //! `acceptance/programs/leaks/programs.toml` has the programs. Those that are marked so run in CI; `OOMPH_ANSWERS` names an
 //! interpreter in whose environment all of them run. With `OOMPH_LEAKS_READINGS=FILE` in addition the programs run without

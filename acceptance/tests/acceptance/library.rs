@@ -1,5 +1,5 @@
-//! `import oomph` in a program that nobody started under oomph: its reports are true, it warns of growth, it explains a
-//! death, and a trainer's loggers get its figures.
+//! Tests `import oomph` in a program that was not started under oomph: its reports are true, it warns of growth, it
+//! explains a death, and a trainer's loggers get its figures.
 //!
 //! The program has the virtual card of a rehearsal without its hook (`acceptance/programs/library/without_hook.py`). The
 //! trainers are tried by hand, in the environment that `OOMPH_ANSWERS` names.
@@ -43,8 +43,8 @@ fn watched(mode: &str) -> Result<(Finished, Vec<String>)> {
 
 fn plain() -> Result<()> {
     let (finished, kept) = watched("plain")?;
-    let told = |name: &str| -> Result<Value> { Ok(serde_json::from_str(&finished.printed(name)?)?) };
-    let (report, truth, scalars) = (told("report")?, told("truth")?, told("scalars")?);
+    let printed = |name: &str| -> Result<Value> { Ok(serde_json::from_str(&finished.printed(name)?)?) };
+    let (report, truth, scalars) = (printed("report")?, printed("truth")?, printed("scalars")?);
     let card = &report["devices"][0];
     for what in ["allocated", "reserved", "allocated_peak", "free", "total"] {
         let own = &card[format!("{what}_bytes")];
@@ -57,7 +57,7 @@ fn plain() -> Result<()> {
     finished.ensure((scalar - allocated).abs() < 1e-9, "the scalar is another figure")?;
     let stderr = String::from_utf8_lossy(&finished.stderr);
     let sign = "8.00 MiB more are held after each step";
-    finished.ensure(stderr.contains(sign), "the growth is not told")?;
+    finished.ensure(stderr.contains(sign), "the growth is not reported")?;
     // Python's own traceback stays, and what oomph explain says of the recording is there.
     finished.ensure(stderr.contains("OutOfMemoryError"), "the error is hidden")?;
     finished.ensure(stderr.contains("watched.py:"), "the explanation names no line")?;

@@ -1,5 +1,5 @@
-//! What a program needs is the smallest card that holds it: the answer against a capacity that is bisected with dry
-//! runs of its own, and programs that catch their out-of-memory error.
+//! Tests the smallest card that holds a program: the answer against a capacity that is bisected with dry runs, and
+//! programs that catch their out-of-memory error.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};

@@ -1,5 +1,5 @@
-//! Whose memory a dry run says it was, and what is concluded from a bare recording, against what the program counts in
-//! its own tensors.
+//! Compares the owners of memory that a dry run reports, and what is concluded from a bare recording, with what the
+//! program counts in its own tensors.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Fixes as a user gets them: the first one's patch is applied with `git apply`, and the patched program runs to the
-//! promised peak without further changes.
+//! Tests fixes as a user gets them: the first one's patch is applied with `git apply`, and the patched program runs to
+//! the promised peak without further changes.
 //!
 //! `acceptance/patches/programs.toml` has the programs, written as people write them. Those that need no more than PyTorch's
 //! environment run in CI where they are marked so; `OOMPH_ANSWERS` names an interpreter in whose environment all of them
@@ -136,7 +136,10 @@ fn holds(program: &Program, python: Option<&str>) -> Result<()> {
     };
     let alone = started(by_itself, python, &words)?;
     let report = alone.report()?;
-    alone.ensure(report["verdict"] == "fits", format!("it does not fit by itself: {}", report["verdict"]))?;
+    alone.ensure(
+        report["verdict"] == "fits",
+        format!("the changed program does not fit on its own: {}", report["verdict"]),
+    )?;
     let peak =
         report["devices"].as_array().into_iter().flatten().filter_map(|card| card["peak"]["process_bytes"].as_u64());
     alone.ensure(peak.max() == fix["peak_bytes"].as_u64(), format!("another peak than {}", fix["peak_bytes"]))

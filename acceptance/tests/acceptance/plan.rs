@@ -1,4 +1,4 @@
-//! `oomph plan --verify`: the program of a plan runs as it was written, and what it takes is what was planned.
+//! Tests `oomph plan --verify`: the program of a plan runs as it was written, and takes what was planned.
 
 use std::fs;
 

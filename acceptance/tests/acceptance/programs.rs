@@ -1,4 +1,4 @@
-//! The table of programs: what is run on which card, and what must come out.
+//! The table of programs: what runs on which card, and the expected result.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};

@@ -1,5 +1,5 @@
-//! The GitHub Action, its steps run one by one as a runner runs them, on a repository with a branch that needs more memory;
-//! and the pre-commit hook.
+//! Tests the GitHub Action, its steps run one by one as a runner runs them, on a repository with a branch that needs
+//! more memory; and the pre-commit hook.
 
 use std::collections::BTreeMap;
 use std::fs;

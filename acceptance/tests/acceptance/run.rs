@@ -1,4 +1,4 @@
-//! One run of `oomph`: started, waited for with a limit, its output and its cost kept.
+//! Runs `oomph` once: starts it, waits with a limit, and keeps its output and its cost.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! candle and burn, frameworks in Rust: the report against what their programs count.
+//! Tests candle and burn, frameworks in Rust: the report against what their programs count.
 //!
 //! They are built with NVIDIA's compiler and libraries from Python packages; candle's kernels alone take a quarter of an
 //! hour. So these are tests of `frameworks.rs`, which run where `OOMPH_FRAMEWORKS` names them: `candle,burn`.
@@ -62,13 +62,13 @@ pub fn candle_oom() -> Result<()> {
     let (program, toolkit) = built("candle_mlp")?;
     let arguments = ["read", &WIDTH.to_string(), &BATCH.to_string(), "2"];
     let (finished, report) = run(&program, &toolkit, &["--gpu", "rtx-4090", "--vram", "2560MiB"], &arguments)?;
-    finished.ensure(report["verdict"] == "oom", "it is not told that it does not fit")?;
+    finished.ensure(report["verdict"] == "oom", "it is not reported that it does not fit")?;
     let oom = &report["devices"][0]["oom"];
     ensure!(oom["requested_bytes"] == WIDTH * BATCH * 4, "{oom:#}");
     ensure!(oom["free_bytes"].as_u64().is_some_and(|free| free < WIDTH * BATCH * 4), "{oom:#}");
     let site = &oom["site"];
-    let told = format!("main.rs:{}", site["line"]);
-    ensure!(told == place(&source("candle_mlp"), "values = layer.forward")?, "{site:#}");
+    let found = format!("main.rs:{}", site["line"]);
+    ensure!(found == place(&source("candle_mlp"), "values = layer.forward")?, "{site:#}");
     ensure!(site["text"].as_str().is_some_and(|text| text.contains("layer.forward")), "{site:#}");
 
     let need = number(&report, "/devices/0/oom/would_need_bytes")?;
@@ -86,7 +86,7 @@ pub fn burn_fits() -> Result<()> {
     // CubeCL's own figure was 1440 bytes more than what it asked the driver for.
     let (reserved, held) =
         (finished.printed_number("reserved_bytes")?, number(&report, "/activity/pooled/most_held_bytes")?);
-    finished.ensure(reserved.abs_diff(held) < 4096, format!("{held} bytes are told, {reserved} counted"))?;
+    finished.ensure(reserved.abs_diff(held) < 4096, format!("{held} bytes are reported, {reserved} counted"))?;
     let transfers = &report["activity"]["transfers"];
     // CubeCL sends the shapes of tensors as well.
     let sent = finished.printed_number("sent_bytes")?;
@@ -134,7 +134,7 @@ fn source(name: &str) -> PathBuf {
 
 /// A program of `acceptance/programs/rust`, and the toolkit that it was built with. Both stay for the next time.
 fn built(name: &str) -> Result<(PathBuf, PathBuf)> {
-    // Building is not for two at once: cargo would wait, but the toolkit's folder is made anew each time.
+    // Building is not for two at once: cargo would wait, but the toolkit's folder is made again each time.
     static BUILDING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _building = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -1,4 +1,4 @@
-//! What the command does around a program: streams, signals, files, wrong usage.
+//! Tests what the command does around a program: streams, signals, files, wrong usage.
 
 use std::fs;
 use std::io::Write;
@@ -57,9 +57,9 @@ fn what_is_computed_on_the_host_is_right() -> Result<()> {
     let run = run.args(["--", "python", "-m", "unittest", "discover", "-p", "test_values.py", "-s"]).args([tests]);
     let finished = { run }.finish()?;
     finished.ensure(finished.status.code() == Some(0), "a test failed")?;
-    let told = String::from_utf8_lossy(&finished.stderr).into_owned();
-    let ran = told.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
-    finished.ensure(ran > Some(30) && !told.contains("skipped"), format!("not all of them ran: {ran:?}"))
+    let stderr = String::from_utf8_lossy(&finished.stderr).into_owned();
+    let ran = stderr.lines().find_map(|line| line.strip_prefix("Ran ")?.split(' ').next()?.parse::<u32>().ok());
+    finished.ensure(ran > Some(30) && !stderr.contains("skipped"), format!("not all of them ran: {ran:?}"))
 }
 
 /// In text mode the program has oomph's streams: every byte of it, in and out.
@@ -105,7 +105,7 @@ fn report_goes_to_a_file() -> Result<()> {
 fn ctrl_c_leaves_nothing_but_the_answer() -> Result<()> {
     let finished = interrupted("ctrl-c", |started| started.signal_group(libc::SIGINT), Duration::ZERO)?;
     finished.ensure(finished.status.code() == Some(130), "the exit status is not that of Ctrl-C")?;
-    for words in ["fits: ", "was interrupted", "a peak may be yet to come"] {
+    for words in ["fits: ", "was interrupted", "a higher peak may still come"] {
         finished.ensure(contains(&finished.stdout, words.as_bytes()), format!("the answer does not say {words:?}"))?;
     }
     Ok(())
@@ -131,12 +131,9 @@ fn interrupted(marker: &str, interrupt: fn(&Started), patience: Duration) -> Res
     run = run.args(["--allow-writes"]).program(&["endless.py"]);
     let started = run.start()?;
     wait_for(&ready, &started)?;
-    let told = fs::read_to_string(&ready)?;
-    let run_folder = told.trim();
-    ensure!(
-        Path::new(run_folder).is_dir(),
-        "the program was told of the run folder {run_folder:?}, which is not there"
-    );
+    let text = fs::read_to_string(&ready)?;
+    let run_folder = text.trim();
+    ensure!(Path::new(run_folder).is_dir(), "the program was given the run folder {run_folder:?}, which is not there");
     interrupt(&started);
     let begun = Instant::now();
     let finished = started.finish()?;
@@ -400,7 +397,7 @@ fn python_without_torch() -> Result<()> {
 
 fn no_run_folder(finished: &Finished) -> Result<()> {
     let folder = finished.printed("run_folder")?;
-    finished.ensure(!folder.is_empty(), "the program was told of no run folder")?;
+    finished.ensure(!folder.is_empty(), "the program was given no run folder")?;
     finished.ensure(!Path::new(&folder).exists(), format!("{folder} was left behind"))
 }
 
@@ -427,10 +424,12 @@ fn routing_is_said_and_bounded() -> Result<()> {
         let warnings = report["warnings"].to_string();
         finished.ensure(warnings.contains("which expert gets which token"), "the routing is not said")?;
         finished.ensure(warnings.contains(word), format!("{routing} routing is not said to be that"))?;
-        let told = report["devices"][0]["peak"]["allocated_bytes"].as_u64();
-        finished
-            .ensure(told == Some(finished.printed_number("max_memory_allocated")?), "the peak is not the program's")?;
-        told.context("no peak")
+        let reported = report["devices"][0]["peak"]["allocated_bytes"].as_u64();
+        finished.ensure(
+            reported == Some(finished.printed_number("max_memory_allocated")?),
+            "the peak is not the program's",
+        )?;
+        reported.context("no peak")
     };
     let (balanced, worst) = (allocated("balanced", "as many")?, allocated("worst", "all of them")?);
     let more_rows = TOKENS - TOKENS * EXPERTS_PER_TOKEN / EXPERTS;

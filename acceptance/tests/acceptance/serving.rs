@@ -1,4 +1,4 @@
-//! Programs that serve models: what they say of their memory, against the device's own books.
+//! Tests programs that serve models: what they say of their memory, against the device's own books.
 //!
 //! llama.cpp's library runs always, because its wheel is small; its own programs run where `OOMPH_LLAMA_CPP` names the
 //! folder that has them (`llama-server`, `llama-fit-params`, and the CUDA backend). `OOMPH_FRAMEWORKS` names, with commas, what else runs: `vllm`
@@ -119,9 +119,9 @@ fn llama_cpp_buffers(layers_on_the_card: u32) -> Result<()> {
     let names: Vec<&str> = printed.iter().map(|(what, _)| what.as_str()).collect();
     ensure!(names == ["model", "KV", "compute"], "it speaks of the buffers {names:?}");
     let blocks = sizes(&events, "malloc");
-    let told: Vec<String> = blocks.iter().map(|size| format!("{:.2}", *size as f64 / MIB as f64)).collect();
+    let in_books: Vec<String> = blocks.iter().map(|size| format!("{:.2}", *size as f64 / MIB as f64)).collect();
     let said: Vec<&str> = printed.iter().map(|(_, size)| size.as_str()).collect();
-    finished.ensure(told == said, format_args!("the books have {told:?} MiB, llama.cpp says {said:?}"))?;
+    finished.ensure(in_books == said, format_args!("the books have {in_books:?} MiB, llama.cpp says {said:?}"))?;
 
     // Its pool for the moments of a kernel is mapped memory, which it does not speak of.
     let pool: u64 = sizes(&events, "map").iter().sum();
@@ -179,7 +179,7 @@ fn llama_cpp_library_of_a_binary() -> Result<()> {
     let finished = run(&["--vram", "2GiB"])?;
     let report = finished.report()?;
     finished.ensure(report["verdict"] == "oom", "3 GiB fit on 2")?;
-    finished.ensure(report["devices"][0]["oom"]["requested_bytes"] == 3_u64 << 30, "the request is not told")
+    finished.ensure(report["devices"][0]["oom"]["requested_bytes"] == 3_u64 << 30, "the request is not reported")
 }
 
 /// llama.cpp's server as Ollama starts it: `--fit` puts as many layers on the card as leave free what it keeps free, it

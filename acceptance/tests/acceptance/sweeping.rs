@@ -1,4 +1,4 @@
-//! `oomph sweep`: a cell is what a dry run of its command says, a sweep that was killed goes on where it was, an answer
+//! Tests `oomph sweep`: a cell is what a dry run of its command says, a killed sweep resumes where it was, an answer
 //! holds until a file that the run read changes, and the tasks of a written job give the same table.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! `oomph tune`: the boundary that it finds is the one that dry runs find, and a run that shares its imports with others
-//! has the peak of one that does not.
+//! Tests `oomph tune`: the boundary that it finds is the one that dry runs find, and a run that shares its imports with
+//! others has the peak of one that does not.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};

@@ -1,5 +1,5 @@
-//! `oomph watch`: its figures are those of the virtual card's books, it waits until a card has room, and it foretells the
-//! step at which a leak fills the card.
+//! Tests `oomph watch`: its figures are those of the virtual card's books, it waits until a card has room, and it
+//! predicts the step at which a leak fills the card.
 //!
 //! The program (`acceptance/programs/watching.py`) runs under `oomph run --rehearse` and starts `oomph watch` itself: there
 //! NVML shows the virtual card. From outside the books of the rehearsal are read.
@@ -76,7 +76,7 @@ fn equals_the_books(report: &Value, truth: &Value) -> Result<()> {
     let number = |value: &Value| value.as_u64().with_context(|| format!("{value} is not a size"));
     let (total, free) = (number(&truth["total"])?, number(&truth["free"])?);
     let (allocated, reserved) = (number(&truth["allocated"])?, number(&truth["reserved"])?);
-    for (what, told, expected) in [
+    for (what, reported, expected) in [
         ("total", &card["total_bytes"], total),
         ("free", &card["free_bytes"], free),
         ("used", &card["used_bytes"], total - free),
@@ -88,7 +88,7 @@ fn equals_the_books(report: &Value, truth: &Value) -> Result<()> {
         ("room", &framework["room_bytes"], free + reserved),
         ("step", &framework["step"], 4),
     ] {
-        ensure!(number(told)? == expected, "{what}: told {told}, is {expected}\n{card:#}");
+        ensure!(number(reported)? == expected, "{what}: reported {reported}, is {expected}\n{card:#}");
     }
     ensure!(framework["moment"] == "step-end", "moment {}", framework["moment"]);
     Ok(())
@@ -118,8 +118,9 @@ fn a_leak_is_dated() -> Result<()> {
             continue;
         }
         finished.ensure(outlook["trend"] == "leak", format!("at step {step} of {died}: {outlook}"))?;
-        let told = outlook["full_at_step"].as_u64().with_context(|| format!("no date at step {step}: {outlook}"))?;
-        worst = worst.max(told.abs_diff(died));
+        let foretold =
+            outlook["full_at_step"].as_u64().with_context(|| format!("no date at step {step}: {outlook}"))?;
+        worst = worst.max(foretold.abs_diff(died));
         dated += 1;
     }
     finished.ensure(dated > 10, format!("only {dated} forecasts\n{looks}"))?;

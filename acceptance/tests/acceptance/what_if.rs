@@ -1,5 +1,5 @@
-//! What `oomph explain` predicts from one recording, against dry runs with that setting or that card: the peak to the
-//! byte, and whether it survives.
+//! Compares what `oomph explain` predicts from one recording with dry runs with that setting or that card: the peak to
+//! the byte, and whether it survives.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Failed, Trial};

@@ -14,7 +14,7 @@ const PROBES: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmallestCard {
     /// The least memory for the allocator, in bytes: the card needs this much in addition to contexts and other
-    /// libraries. It includes what libraries take for a moment, where the script has it ([`Script::take_beside`]).
+    /// libraries. It includes what libraries take for a moment, where the script has it ([`Script::take_outside`]).
     pub available: u64,
     /// The replay on that card.
     pub replay: Replay,
@@ -89,13 +89,13 @@ impl Script {
     /// reserved, with what libraries take. The latter is enough unless a fraction of the card is kept back.
     fn bounds(&self, free: &Replay) -> Option<(u64, u64)> {
         let low = self.peak_requested() / STEP * STEP;
-        let reserved = free.peak_reserved().saturating_add(self.most_beside());
+        let reserved = free.peak_reserved().saturating_add(self.most_outside());
         Some((low, reserved.max(low).checked_next_multiple_of(STEP)?))
     }
 }
 
 /// The border between dying and surviving, if there is but one, from `low` to `high`, which survives, and how far below
-/// it the search ended for want of replays.
+/// it the search ended for lack of replays.
 fn bisect(
     mut low: u64,
     mut high: u64,

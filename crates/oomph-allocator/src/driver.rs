@@ -1,4 +1,4 @@
-//! Where segments come from: the CUDA driver, as far as an allocator sees it.
+//! The CUDA driver, as far as an allocator sees it: it provides segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 

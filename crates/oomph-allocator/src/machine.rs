@@ -1,4 +1,4 @@
-//! What every allocator can do for a replay, and how much memory it has.
+//! The interface of every allocator to a replay, and how much memory it has.
 
 use oomph_trace::PoolId;
 

@@ -23,7 +23,7 @@ pub enum Start {
 pub struct Replay {
     /// The program would have come as far as it did, and past the allocation that killed it, if one did.
     pub survived: bool,
-    /// The allocation, of the program or of another library ([`Script::take_beside`]), that failed and ended the
+    /// The allocation, of the program or of another library ([`Script::take_outside`]), that failed and ended the
     /// replay.
     pub oom: Option<Failure>,
     /// Allocations that failed in the trace, that the program survived, and that fail here too.
@@ -57,7 +57,7 @@ impl Replay {
         self.statistics.allocated.peak
     }
 
-    /// How often the cache was given back for want of memory.
+    /// How often the cache was given back for lack of memory.
     pub fn retries(&self) -> u64 {
         self.statistics.retries
     }
@@ -151,7 +151,7 @@ impl Player<'_> {
                     Err(oom) if script.fatal == Some(index as u32) => return Err((Some(index), oom)),
                     Err(_) => replay.caught_ooms += 1,
                 },
-                Kind::Beside => self.spare(machine, step.size).map_err(|oom| (Some(index), oom))?,
+                Kind::Library => self.spare(machine, step.size).map_err(|oom| (Some(index), oom))?,
             }
         }
         Ok(())

@@ -70,8 +70,8 @@ pub(crate) enum Kind {
     ReleasePool,
     /// An allocation that failed when the trace was recorded.
     Attempt,
-    /// A library takes memory of the driver and gives it back; see [`Script::take_beside`].
-    Beside,
+    /// A library takes memory of the driver and gives it back; see [`Script::take_outside`].
+    Library,
 }
 
 impl Script {
@@ -109,7 +109,7 @@ impl Script {
     /// Says where libraries take memory of their own from the driver for a moment: the places of events, in order, and
     /// how many bytes right after them. Libraries do not ask the allocator for its cache, so that a card that cannot
     /// spare the bytes at that moment ends the program, whatever lies free in the cache.
-    pub fn take_beside(&mut self, needs: &[(usize, u64)]) {
+    pub fn take_outside(&mut self, needs: &[(usize, u64)]) {
         let (steps, events) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.events));
         let fatal = self.fatal.take();
         let mut needs = needs.iter().peekable();
@@ -120,16 +120,16 @@ impl Script {
             self.steps.push(step);
             self.events.push(event);
             while let Some((_, bytes)) = needs.next_if(|(place, _)| *place <= event as usize) {
-                self.steps.push(Step { size: *bytes, kind: Kind::Beside, ..step });
+                self.steps.push(Step { size: *bytes, kind: Kind::Library, ..step });
                 self.events.push(event);
             }
         }
     }
 
     /// The most that libraries take outside the allocator at once, in bytes, as far as the script has it
-    /// ([`Script::take_beside`]).
-    pub fn most_beside(&self) -> u64 {
-        self.steps.iter().filter(|step| step.kind == Kind::Beside).map(|step| step.size).max().unwrap_or(0)
+    /// ([`Script::take_outside`]).
+    pub fn most_outside(&self) -> u64 {
+        self.steps.iter().filter(|step| step.kind == Kind::Library).map(|step| step.size).max().unwrap_or(0)
     }
 
     /// What was allocated before the first event.

@@ -1,4 +1,4 @@
-//! Sizes: what a request is rounded to, and what is taken from the driver for it.
+//! Rounds requests to block sizes, and computes what is taken from the driver for them.
 //!
 //! The constants are those of PyTorch's CUDA caching allocator, unchanged from 1.0 to 2.15.
 

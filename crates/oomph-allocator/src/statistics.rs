@@ -35,7 +35,7 @@ pub struct Statistics {
     pub reserved: Gauge,
     /// `segment.all`: native segments; expandable ones are not counted.
     pub segments: Gauge,
-    /// `num_alloc_retries`: how often the whole cache was given back for want of memory.
+    /// `num_alloc_retries`: how often the whole cache was given back for lack of memory.
     pub retries: u64,
     /// `num_ooms`.
     pub ooms: u64,

@@ -1,4 +1,4 @@
-//! Differences between versions of PyTorch.
+//! The differences between versions of PyTorch.
 //!
 //! The rules of the allocator have hardly changed since 2.0. These three changes move a block or change a size, and each
 //! was seen in PyTorch itself: the version before it and the one after it were driven with the same requests.

@@ -1,4 +1,4 @@
-//! The door: a Unix socket that the hook opens in programs under `oomph run` (`python/oomph/door.py`).
+//! Connects to the door: a Unix socket that the hook opens in programs under `oomph run` (`python/oomph/door.py`).
 //!
 //! It needs no permission to trace, because the program itself runs the script. The kernel gives each side the identity
 //! of the other, and both accept only the same user or root.

@@ -1,4 +1,4 @@
-//! The parts of an ELF file that are needed: where it lies in memory, its symbols, sections and executable segments.
+//! Reads the parts of an ELF file that are needed: its place in memory, its symbols, sections and executable segments.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is sent to a target: a folder with a script, an order that is taken once, and the answer.
+//! Prepares what a target is sent: a folder with a script, an order that is taken once, and the answer.
 //!
 //! The folder lies where both see it, with mode 0700, and belongs to the target's user. The script takes the order by
 //! renaming it, and giving up is the same rename: one of the two succeeds, so an order that was given up on is never

@@ -1,4 +1,4 @@
-//! The ways into a process, the best first, and what each says.
+//! Lists the ways into a process, the best first, and whether each is open.
 
 use std::fmt;
 use std::fs::File;

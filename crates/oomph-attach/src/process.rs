@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_told_by_their_rendezvous() {
+    fn ranks_are_identified_by_their_rendezvous() {
         let of = |rank: &str, port: &str| {
             job(&[("RANK", rank), ("MASTER_PORT", port)].map(|(name, value)| (name.into(), value.into())).into())
         };

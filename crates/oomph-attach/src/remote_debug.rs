@@ -1,4 +1,4 @@
-//! CPython 3.14's own protocol for a script from outside (PEP 768).
+//! Uses CPython 3.14's own protocol to run a script from outside (PEP 768).
 //!
 //! The interpreter's state begins with the offsets of what is needed. The path of the script and a flag are written
 //! into the state of the main thread, and a bit that makes it look; nothing is stopped and no code runs before the

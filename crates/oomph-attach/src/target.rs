@@ -1,4 +1,4 @@
-//! Who a process is: its Python, its threads, its user, and whether oomph's hook is inside it.
+//! Identifies a process: its Python, its threads, its user, and whether oomph's hook is inside it.
 
 use std::path::PathBuf;
 

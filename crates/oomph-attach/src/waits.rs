@@ -1,4 +1,4 @@
-//! What a thread of another process waits in, in words.
+//! Describes in words what a thread of another process waits for.
 
 use std::fs;
 

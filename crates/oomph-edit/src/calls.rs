@@ -1,10 +1,9 @@
-//! Calls and their arguments.
+//! Finds calls and their arguments.
 
 use tree_sitter::Node;
 
 use crate::edit::Edit;
-use crate::program::At;
-use crate::source::Source;
+use crate::source::{At, Source};
 
 /// A call: `torch.optim.Adam(model.parameters(), lr=1e-3)`.
 #[derive(Clone, Copy)]

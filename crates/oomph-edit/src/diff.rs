@@ -1,4 +1,4 @@
-//! A unified diff that `git apply` takes.
+//! Writes a unified diff that `git apply` takes.
 
 use similar::TextDiff;
 

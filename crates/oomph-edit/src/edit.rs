@@ -1,4 +1,4 @@
-//! Edits of a text: replacing, inserting and indenting, with every other byte kept.
+//! Edits a text by replacing, inserting and indenting, with every other byte kept.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Something in the place of a node.
+    /// Something in place of a node.
     pub fn replace(node: Node<'_>, text: impl Into<String>) -> Self {
         Self { range: node.byte_range(), text: text.into() }
     }

@@ -1,4 +1,4 @@
-//! Options in configuration files: those of Hydra, and of OmegaConf where it reads the command line.
+//! Finds options in configuration files of Hydra, and of OmegaConf where it reads the command line.
 //!
 //! They are typed as `training.batch_size=4`.
 
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use saphyr::{LoadableYamlNode, Scalar, Yaml};
 
 use crate::calls::Call;
-use crate::options::{Opt, OptKind, string};
-use crate::program::At;
-use crate::source::Source;
+use crate::literals::string;
+use crate::opt::{Opt, OptKind};
+use crate::source::{At, Source};
 
 /// A file with more bytes is not a configuration.
 const LONGEST: usize = 1 << 20;

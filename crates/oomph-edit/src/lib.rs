@@ -27,23 +27,31 @@
 
 mod calls;
 mod diff;
+mod documents;
+mod draft;
 mod edit;
+mod error;
 mod facts;
 mod hydra;
+mod literals;
 mod loaders;
 mod loops;
 mod models;
 mod names;
 mod notebook;
+mod opt;
 mod options;
 mod program;
 mod recipes;
+mod scopes;
 mod settings;
 mod source;
+mod trainers;
 
 pub use diff::patch;
+pub use draft::{Placed, Way};
+pub use error::CannotPlace;
 pub use facts::{Amount, Facts, KeptAt, ModelFacts};
-pub use options::{Opt, OptKind};
-pub use program::{CannotPlace, Placed, Program, Way};
+pub use opt::{Opt, OptKind, Written};
+pub use program::Program;
 pub use recipes::{has_recipe, ids};
-pub use settings::Written;

@@ -1,11 +1,11 @@
-//! The calls that make batches, and the loops that go over them.
+//! Finds the calls that make batches, and the loops over them.
 
 use tree_sitter::Node;
 
 use crate::calls::Call;
-use crate::options::parameters;
-use crate::program::{At, Program};
-use crate::source::{around, function_of};
+use crate::program::Program;
+use crate::scopes::parameters;
+use crate::source::{At, around, function_of};
 
 /// The calls that make a loader with a batch size of its own.
 pub(crate) fn loaders(program: &Program) -> Vec<Call<'_>> {

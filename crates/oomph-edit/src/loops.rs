@@ -1,4 +1,4 @@
-//! The loops of a program: those that train, and those that only evaluate.
+//! Finds the loops of a program: those that train, and those that only evaluate.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use tree_sitter::Node;
 
 use crate::calls::Call;
 use crate::models::{calls_model, calls_model_itself, is_name, model_names};
-use crate::program::{At, Program};
-use crate::source::{around, function_of, statement_of, within};
+use crate::program::Program;
+use crate::source::{At, around, function_of, statement_of, within};
 
 /// A block of statements in which a backward pass is made.
 pub(crate) struct Pass<'a> {

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use tree_sitter::Node;
-
 use crate::calls::Call;
-use crate::options::{Opt, parameters, plain, string};
-use crate::program::{At, Program};
+use crate::literals::{plain, string};
+use crate::opt::Opt;
+use crate::program::Program;
+use crate::scopes::{assigned, assigned_text, parameters};
 use crate::settings;
-use crate::source::{Source, function_of, within};
+use crate::source::{At, Source, function_of, within};
 
 /// Names are followed through so many others.
 const MOST_STEPS: usize = 8;
@@ -306,47 +306,6 @@ impl<'a> Follower<'a, '_> {
 
 fn is_parameter(function: At<'_>, name: &str) -> bool {
     parameters(function).iter().any(|(found, _)| *found == name)
-}
-
-/// What is assigned to a name in a function or a file, without the functions inside it.
-pub(crate) fn assigned<'a>(scope: At<'a>, name: &str) -> Vec<At<'a>> {
-    let own = |node: &Node<'_>| match function_of(*node) {
-        Some(function) => function == scope.node,
-        None => scope.node.kind() == "module",
-    };
-    within(scope.node)
-        .filter(|node| node.kind() == "assignment" && own(node))
-        .filter(|node| {
-            !crate::source::around(*node).any(|node| node.kind() == "class_definition") || scope.node.kind() != "module"
-        })
-        .filter_map(|node| {
-            let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
-            if scope.source.of(left) == name {
-                return Some(scope.with(right));
-            }
-            // `batch, epochs = 16, 3`
-            let count = left.named_child_count();
-            let several = left.kind() == "pattern_list" && right.kind() == "expression_list";
-            let place =
-                (0..count).find(|place| left.named_child(*place).is_some_and(|one| scope.source.of(one) == name))?;
-            (several && right.named_child_count() == count)
-                .then(|| right.named_child(place).map(|one| scope.with(one)))?
-        })
-        .collect()
-}
-
-/// What is assigned to an expression anywhere in a program.
-pub(crate) fn assigned_anywhere<'a>(program: &'a Program, text: &str) -> Vec<At<'a>> {
-    program.files().flat_map(|(file, source)| assigned_text(At { file, source, node: source.root() }, text)).collect()
-}
-
-/// What is assigned to an expression like `self.x` anywhere below a node.
-fn assigned_text<'a>(scope: At<'a>, text: &str) -> Vec<At<'a>> {
-    within(scope.node)
-        .filter(|node| node.kind() == "assignment")
-        .filter(|node| node.child_by_field_name("left").is_some_and(|left| scope.source.of(left) == text))
-        .filter_map(|node| node.child_by_field_name("right").map(|right| scope.with(right)))
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Notebooks: their cells as one Python file, and a changed file as the notebook with only those lines changed.
+//! Reads notebooks: their cells as one Python file, and a changed file as the notebook with only those lines changed.
 //!
 //! Lines of a notebook are strings in JSON. A changed line becomes another string in its place, and every other byte of the
 //! notebook stays.

@@ -2,103 +2,27 @@
 //! from the configuration files of `hydra` and those that it opens itself.
 
 use crate::calls::Call;
-use crate::program::{At, Program};
-use crate::settings::Written;
+use crate::literals::{listed, plain, string};
+use crate::opt::{Opt, OptKind};
+use crate::program::Program;
+use crate::scopes::parameters;
+use crate::source::At;
+use crate::trainers;
 
-/// An option of the program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opt {
-    /// How it is typed, the first spelling first.
-    pub flags: Vec<String>,
-    /// What the program calls it.
-    pub name: String,
-    /// What it takes.
-    pub kind: OptKind,
-    /// Its default, where that is a plain value.
-    pub default: Option<String>,
-    /// The values that it takes, where they are listed.
-    pub choices: Vec<String>,
-    /// Whether it is declared for a Python function, whose parameters have its name.
-    pub parameter: bool,
-    /// Where it is written, if it is in a configuration file that the program itself reads.
-    pub written: Option<Written>,
-}
-
-/// What an option takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptKind {
-    /// Nothing: naming it switches something on.
-    Switch,
-    /// Nothing: naming it switches something off.
-    OffSwitch,
-    /// A value.
-    Value,
-    /// `True` or `False`.
-    Truth,
-}
-
-impl Opt {
-    /// The spelling that reads best.
-    pub fn flag(&self) -> &str {
-        self.flags.iter().find(|flag| flag.starts_with("--")).or(self.flags.first()).map_or("", String::as_str)
+impl Program {
+    /// The program's own options.
+    pub fn options(&self) -> Vec<Opt> {
+        all(self)
     }
 
-    /// Its value on a command line, or its default; a switch has `True` or `False`.
-    pub fn value_in(&self, arguments: &[String]) -> Option<String> {
-        let mut value = match self.kind {
-            OptKind::Switch => Some("False".to_owned()),
-            OptKind::OffSwitch => Some("True".to_owned()),
-            _ => self.default.clone(),
-        };
-        for (place, word) in arguments.iter().enumerate() {
-            let (flag, given) = word.split_once('=').map_or((word.as_str(), None), |(flag, given)| (flag, Some(given)));
-            if !self.flags.iter().any(|known| known == flag) {
-                continue;
-            }
-            value = match self.kind {
-                OptKind::Switch => Some("True".to_owned()),
-                OptKind::OffSwitch => Some("False".to_owned()),
-                _ => given.map(str::to_owned).or_else(|| arguments.get(place + 1).cloned()),
-            };
-        }
-        value
-    }
-
-    /// Gives it a value on a command line; a switch is named, whatever the value.
-    pub fn set(&self, arguments: &mut Vec<String>, value: &str) {
-        let is = |word: &str| self.flags.iter().any(|known| known == word);
-        let switch = matches!(self.kind, OptKind::Switch | OptKind::OffSwitch);
-        // The last one counts.
-        for place in (0..arguments.len()).rev() {
-            if let Some((flag, _)) = arguments[place].split_once('=')
-                && is(flag)
-            {
-                arguments[place] = format!("{flag}={value}");
-                return;
-            }
-            if is(&arguments[place]) {
-                if !switch && place + 1 < arguments.len() {
-                    value.clone_into(&mut arguments[place + 1]);
-                }
-                return;
-            }
-        }
-        if self.flag().is_empty() {
-            return;
-        }
-        if !self.flag().starts_with('-') {
-            arguments.push(format!("{}={value}", self.flag()));
-            return;
-        }
-        arguments.push(self.flag().to_owned());
-        if !switch {
-            arguments.push(value.to_owned());
-        }
+    /// Whether the program takes an option of this spelling, such as `--batch_size`; `None` where its own files do not say.
+    pub fn takes(&self, flag: &str) -> Option<bool> {
+        takes(self, flag)
     }
 }
 
 /// All options of a program.
-pub fn all(program: &Program) -> Vec<Opt> {
+fn all(program: &Program) -> Vec<Opt> {
     let mut found = Vec::new();
     for call in program.calls() {
         match call.name() {
@@ -123,7 +47,7 @@ const OTHER_PARSERS: &[&str] = &["HfArgumentParser", "TrlParser", "Fire", "cli",
 
 /// Whether the program takes an option of this spelling. `None` where its own files do not say so, because a library
 /// declares options for it, or because another parser than `argparse` reads them.
-pub fn takes(program: &Program, flag: &str) -> Option<bool> {
+fn takes(program: &Program, flag: &str) -> Option<bool> {
     let calls = program.calls();
     let is = |name: &str| calls.iter().any(|call| call.name() == name);
     if OTHER_PARSERS.iter().any(|name| is(name)) || program.all("decorator").iter().any(declares_options) {
@@ -132,7 +56,7 @@ pub fn takes(program: &Program, flag: &str) -> Option<bool> {
     let mut parsers = calls.iter().filter(|call| call.name() == "ArgumentParser").peekable();
     if parsers.peek().is_none() {
         // A script that writes down a Trainer's arguments and has no parser takes no options at all.
-        let takes_none = all(program).is_empty() && crate::recipes::makes_trainer_arguments(program);
+        let takes_none = all(program).is_empty() && trainers::arguments(program).is_some();
         return takes_none.then_some(false);
     }
     if parsers.any(|call| call.keyword("parents").is_some()) {
@@ -170,35 +94,6 @@ fn declares_options(at: &At<'_>) -> bool {
 
 fn is_decorator(call: &Call<'_>) -> bool {
     call.at.node.parent().is_some_and(|parent| parent.kind() == "decorator")
-}
-
-/// The value of a string, a number or a name; `None` for what has to be computed.
-pub(crate) fn plain(at: At<'_>) -> Option<String> {
-    match at.node.kind() {
-        "string" => string(at),
-        "integer" | "float" | "true" | "false" | "none" => Some(at.text().to_owned()),
-        "unary_operator" => Some(at.text().to_owned()),
-        _ => None,
-    }
-}
-
-/// The contents of a string without prefix, escapes or values in it.
-pub(crate) fn string(at: At<'_>) -> Option<String> {
-    if at.node.kind() != "string" {
-        return None;
-    }
-    let text = at.text();
-    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| text.starts_with(quote))?;
-    let inner = text.strip_prefix(quote)?.strip_suffix(quote)?;
-    (!inner.contains('\\')).then(|| inner.to_owned())
-}
-
-fn listed(at: At<'_>) -> Vec<String> {
-    if !matches!(at.node.kind(), "list" | "tuple" | "set") {
-        return Vec::new();
-    }
-    let count = at.node.named_child_count();
-    (0..count).filter_map(|place| at.node.named_child(place)).filter_map(|node| plain(at.with(node))).collect()
 }
 
 fn argparse(call: &Call<'_>) -> Option<Opt> {
@@ -323,24 +218,6 @@ fn fire(program: &Program, call: &Call<'_>) -> Vec<Opt> {
                 parameter: true,
                 written: None,
             })
-        })
-        .collect()
-}
-
-/// The parameters of a function with their defaults.
-pub(crate) fn parameters(function: At<'_>) -> Vec<(&str, Option<At<'_>>)> {
-    let Some(list) = function.node.child_by_field_name("parameters") else { return Vec::new() };
-    let count = list.named_child_count();
-    let nodes = (0..count).filter_map(|place| list.named_child(place));
-    nodes
-        .filter_map(|node| {
-            let name = match node.kind() {
-                "identifier" => Some(node),
-                "typed_parameter" => node.named_child(0),
-                _ => node.child_by_field_name("name"),
-            }?;
-            let default = node.child_by_field_name("value").map(|value| function.with(value));
-            Some((function.source.of(name), default))
         })
         .collect()
 }

@@ -1,22 +1,19 @@
 //! A user's program: its script, the modules of its folder that it imports, and its arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tree_sitter::Node;
-
 use crate::calls::Call;
 use crate::diff;
+use crate::documents::Document;
 use crate::edit::{Edit, edited};
-use crate::facts::{Amount, Facts};
+use crate::error::CannotPlace;
 use crate::hydra;
 use crate::notebook::Notebook;
-use crate::options::{self, Opt};
-use crate::recipes;
-use crate::settings::{self, Document};
-use crate::source::Source;
+use crate::opt::Opt;
+use crate::scopes::assigned_text;
+use crate::source::{At, Source};
 
 /// Files that are read at most.
 const MOST_FILES: usize = 300;
@@ -33,62 +30,6 @@ pub struct Program {
     /// The configuration files that it reads itself.
     documents: BTreeMap<PathBuf, Arc<Document>>,
     arguments: Vec<String>,
-}
-
-/// By what means a remedy was placed, the least intrusive first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// An option of the program's own.
-    Option,
-    /// An argument of a library's class or function.
-    Argument,
-    /// Other code.
-    Code,
-}
-
-/// A program with a remedy placed in it.
-#[derive(Clone, Debug)]
-pub struct Placed {
-    /// The program with it.
-    pub program: Program,
-    /// By what means.
-    pub way: Way,
-    /// What the user should know of it, one sentence each.
-    pub notes: Vec<String>,
-    /// The effective batch before and after, where it shrinks.
-    pub smaller_batch: Option<(u64, u64)>,
-}
-
-/// Why a remedy cannot be placed with certainty, in a clause.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CannotPlace(pub String);
-
-impl fmt::Display for CannotPlace {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CannotPlace {}
-
-/// A node with the file that it is in.
-#[derive(Clone, Copy)]
-pub(crate) struct At<'a> {
-    pub file: &'a Path,
-    pub source: &'a Source,
-    pub node: Node<'a>,
-}
-
-impl<'a> At<'a> {
-    /// Another node of the same file.
-    pub fn with(self, node: Node<'a>) -> Self {
-        Self { node, ..self }
-    }
-
-    /// Its text.
-    pub fn text(self) -> &'a str {
-        self.source.of(self.node)
-    }
 }
 
 impl Program {
@@ -136,24 +77,6 @@ impl Program {
             documents: BTreeMap::new(),
             arguments,
         })
-    }
-
-    /// The same program with the settings of the configuration files that it names, relative to the directory in which it
-    /// runs or to its folder.
-    #[must_use]
-    pub fn with_settings(self, directory: &Path) -> Self {
-        self.reading_settings(directory, |path| std::fs::read_to_string(path).ok())
-    }
-
-    /// The same with another way to read a file.
-    #[must_use]
-    pub fn reading_settings(mut self, directory: &Path, read: impl Fn(&Path) -> Option<String>) -> Self {
-        // What Hydra reads is set on the line.
-        if self.configured.is_empty() {
-            let found = settings::documents(&self, directory, &self.folder, &read);
-            self.documents = found.into_iter().map(|(path, document)| (path, Arc::new(document))).collect();
-        }
-        self
     }
 
     /// The words after the script.
@@ -222,16 +145,18 @@ impl Program {
         if below { base } else { &self.folder }
     }
 
-    /// The program's own options.
-    pub fn options(&self) -> Vec<Opt> {
-        options::all(self)
+    /// The first folder in which Python looks for its modules.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    /// Whether the program takes an option of this spelling, such as `--batch_size`; `None` where its own files do not say.
-    pub fn takes(&self, flag: &str) -> Option<bool> {
-        crate::options::takes(self, flag)
+    /// The same program with these configuration files that it reads itself.
+    pub(crate) fn with_documents(self, documents: Vec<(PathBuf, Document)>) -> Self {
+        let documents = documents.into_iter().map(|(path, document)| (path, Arc::new(document))).collect();
+        Self { documents, ..self }
     }
 
+    /// The options that are in the configuration files of Hydra.
     pub(crate) fn configured(&self) -> &[Opt] {
         &self.configured
     }
@@ -239,27 +164,6 @@ impl Program {
     /// The settings of the configuration files that it reads itself.
     pub(crate) fn settings(&self) -> impl Iterator<Item = &Opt> {
         self.documents.values().flat_map(|document| &document.settings)
-    }
-
-    /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.
-    pub fn retains_a_state(&self) -> bool {
-        recipes::retains_a_state(self)
-    }
-
-    /// The library by which the program serves a language model (`vllm`, `llama_cpp`), and the plain values of the
-    /// arguments of its only engine, by their names; the model is `model` where it has none.
-    pub fn served(&self) -> Option<(&'static str, BTreeMap<String, String>)> {
-        recipes::served(self)
-    }
-
-    /// Places a remedy.
-    ///
-    /// # Errors
-    /// Where its place is not certain.
-    pub fn apply(&self, remedy: &str, amount: Amount, facts: &Facts) -> Result<Placed, CannotPlace> {
-        let mut draft = Draft::of(self, facts, amount);
-        recipes::place(remedy, &mut draft)?;
-        draft.finish()
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &Source)> {
@@ -285,108 +189,45 @@ impl Program {
         self.all("call").into_iter().filter_map(Call::of).collect()
     }
 
-    /// The file that a module's name stands for, seen from another file.
-    pub(crate) fn module(&self, from: &Path, name: &str) -> Option<(&Path, &Source)> {
-        module_files(name, from, &self.folder).into_iter().find_map(|path| self.file(&path))
-    }
-}
-
-/// A program while a remedy is being placed in it.
-pub(crate) struct Draft<'a> {
-    pub program: &'a Program,
-    pub facts: &'a Facts,
-    pub amount: Amount,
-    edits: BTreeMap<PathBuf, Vec<Edit>>,
-    arguments: Vec<String>,
-    way: Way,
-    pub notes: Vec<String>,
-    pub smaller_batch: Option<(u64, u64)>,
-}
-
-impl<'a> Draft<'a> {
-    fn of(program: &'a Program, facts: &'a Facts, amount: Amount) -> Self {
-        Self {
-            program,
-            facts,
-            amount,
-            edits: BTreeMap::new(),
-            arguments: program.arguments.clone(),
-            way: Way::Option,
-            notes: Vec::new(),
-            smaller_batch: None,
-        }
+    /// What is assigned to an expression anywhere in it.
+    pub(crate) fn assigned<'a>(&'a self, text: &str) -> Vec<At<'a>> {
+        self.files().flat_map(|(file, source)| assigned_text(At { file, source, node: source.root() }, text)).collect()
     }
 
-    /// Adds an edit; one that is there already is not made twice.
-    pub fn edit(&mut self, file: &Path, way: Way, edit: Edit) {
-        self.way = self.way.max(way);
-        let edits = self.edits.entry(file.to_owned()).or_default();
-        if !edits.contains(&edit) || edit.range.is_empty() && !edit.text.contains("import ") {
-            edits.push(edit);
-        }
-    }
-
-    /// Replaces a place that no edit has replaced so far.
-    pub fn edit_once(&mut self, file: &Path, way: Way, edit: Edit) {
-        let known = self.edits.get(file).into_iter().flatten();
-        if !known.into_iter().any(|other| other.range == edit.range) {
-            self.edit(file, way, edit);
-        }
-    }
-
-    /// Adds several edits of one file.
-    pub fn edits(&mut self, file: &Path, way: Way, edits: impl IntoIterator<Item = Edit>) {
-        for edit in edits {
-            self.edit(file, way, edit);
-        }
-    }
-
-    /// Gives an option a value, on the command line or in its file.
-    pub fn set_option(&mut self, option: &Opt, value: &str) {
-        match &option.written {
-            Some(place) => {
-                let before = self.program.text(&place.file).and_then(|text| text.get(place.range.clone()));
-                let text = settings::spelled(&place.file, value, before.unwrap_or_default());
-                self.edit(&place.file, Way::Option, Edit { range: place.range.clone(), text });
-            }
-            None => option.set(&mut self.arguments, value),
-        }
-    }
-
-    /// Whether nothing was changed so far.
-    pub fn is_empty(&self) -> bool {
-        self.edits.is_empty() && self.arguments == self.program.arguments
-    }
-
-    fn finish(self) -> Result<Placed, CannotPlace> {
-        if self.is_empty() {
-            return Err(CannotPlace("there is no place for it in the code".into()));
-        }
-        let mut program = self.program.clone();
-        program.arguments = self.arguments;
-        for (path, edits) in &self.edits {
-            let broken = || CannotPlace("its edits would overlap".into());
-            if let Some(document) = program.documents.get(path) {
+    /// The program with edits of its files and with other words after the script.
+    ///
+    /// # Errors
+    /// Where the edits overlap, or a file would not be valid with them.
+    pub(crate) fn edited(
+        &self,
+        edits: &BTreeMap<PathBuf, Vec<Edit>>,
+        arguments: Vec<String>,
+    ) -> Result<Self, CannotPlace> {
+        let broken = || CannotPlace("its edits would overlap".into());
+        let invalid = || CannotPlace("the edited file would not be valid".into());
+        let mut program = self.with_arguments(arguments);
+        for (path, edits) in edits {
+            if let Some(document) = self.documents.get(path) {
                 let text = edited(&document.text, edits).ok_or_else(broken)?;
-                let document = Document::parse(path, text);
-                let document = document.ok_or_else(|| CannotPlace("the edited file would not be valid".into()))?;
+                let document = Document::parse(path, text).ok_or_else(invalid)?;
                 program.documents.insert(path.clone(), Arc::new(document));
                 continue;
             }
-            let source = program.files.get(path).ok_or_else(broken)?;
+            let source = self.files.get(path).ok_or_else(broken)?;
             let text = edited(source.text(), edits).ok_or_else(broken)?;
-            let source =
-                Source::parse(&text).ok_or_else(|| CannotPlace("the edited file would not be valid".into()))?;
-            let told_apart = program.notebooks.get(path).is_none_or(|notebook| notebook.with(&text).is_some());
+            let source = Source::parse(&text).ok_or_else(invalid)?;
+            let told_apart = self.notebooks.get(path).is_none_or(|notebook| notebook.with(&text).is_some());
             if !told_apart {
                 return Err(CannotPlace("it would run across cells of the notebook".into()));
             }
             program.files.insert(path.clone(), Arc::new(source));
         }
-        if program.arguments == self.program.arguments && program.changed_since(self.program).is_empty() {
-            return Err(CannotPlace("the program does so already".into()));
-        }
-        Ok(Placed { program, way: self.way, notes: self.notes, smaller_batch: self.smaller_batch })
+        Ok(program)
+    }
+
+    /// The file that a module's name stands for, seen from another file.
+    pub(crate) fn module(&self, from: &Path, name: &str) -> Option<(&Path, &Source)> {
+        module_files(name, from, &self.folder).into_iter().find_map(|path| self.file(&path))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A Python file with its concrete syntax tree.
 
 use std::ops::Range;
+use std::path::Path;
 
 use tree_sitter::{Node, Parser, Tree};
 
@@ -103,6 +104,26 @@ impl Source {
         let after = self.slice(last.end_byte()..end).trim();
         let alone = self.slice(start..first.start_byte()).trim().is_empty();
         (alone && (after.is_empty() || after.starts_with('#') || last.end_byte() >= end)).then_some(start..end)
+    }
+}
+
+/// A node with the file that it is in.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub file: &'a Path,
+    pub source: &'a Source,
+    pub node: Node<'a>,
+}
+
+impl<'a> At<'a> {
+    /// Another node of the same file.
+    pub fn with(self, node: Node<'a>) -> Self {
+        Self { node, ..self }
+    }
+
+    /// Its text.
+    pub fn text(self) -> &'a str {
+        self.source.of(self.node)
     }
 }
 

@@ -142,7 +142,7 @@ fn many_failures_are_kept_in_bounds() {
 
 /// A log whose line ends were lost is one line: what is early in it, and what is far behind all else, is read.
 #[test]
-fn a_failure_is_found_wherever_it_stands_in_a_long_line() {
+fn a_failure_is_found_wherever_it_is_in_a_long_line() {
     let message = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 8.00 GiB total capacity) ";
     let filler = "step 12 loss 0.25 lr 3e-4 ".repeat(40_000);
     for text in [format!("{message}{filler}"), format!("{filler}{message}"), format!("{filler}{message}{filler}")] {

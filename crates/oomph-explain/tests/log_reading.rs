@@ -101,7 +101,7 @@ fn the_root_is_the_failure_that_ended_the_run() {
 }
 
 #[test]
-fn llama_cpp_tells_one_failure_in_four_lines() {
+fn llama_cpp_reports_one_failure_in_four_lines() {
     let failure = first(
         "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3060, compute capability 8.6, VMM: yes\n\
          load_tensors: offloaded 49/49 layers to GPU\nllama_context: n_ctx         = 131072\n\
@@ -141,7 +141,7 @@ fn a_dump_of_tensorflow_becomes_a_heap() {
          allocator GPU_0_bfc\n",
     );
     let Report { failures, .. } = log::explain_text(&text);
-    assert_eq!(failures.len(), 1, "one crash, however often it is told");
+    assert_eq!(failures.len(), 1, "one crash, however often it is reported");
     let failure = &failures[0];
     let heap = failure.derived.heap.as_ref().expect("the heap");
     assert_eq!((heap.in_use_chunks, heap.free_chunks, heap.largest_free_bytes), (500, 500, 2_097_152));
@@ -152,7 +152,7 @@ fn a_dump_of_tensorflow_becomes_a_heap() {
 }
 
 #[test]
-fn what_jax_prints_is_told_in_its_own_words() {
+fn what_jax_prints_is_reported_in_its_own_words() {
     // The allocator is TensorFlow's, and so are its words; a path through Keras makes no program of Keras'.
     let log = "\
 W external/xla/xla/tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 7.32GiB (rounded to 7864320000)requested by op \n\
@@ -282,7 +282,7 @@ fn words_that_two_lines_share_are_found() {
     assert!(failure.is_gpu_oom);
     assert_eq!((failure.framework.as_deref(), failure.line), (Some("vllm"), 1));
     assert_eq!(failure.facts.requested_bytes, Some((12.39 * f64::from(1 << 30)) as u64));
-    assert!(first("trainer-1  | CUDA driver error: out of memory\n").is_gpu_oom, "the service's name is no pipe");
+    assert!(first("trainer-1  | CUDA driver error: out of memory\n").is_gpu_oom, "the service's name is not a pipe");
 }
 
 #[test]

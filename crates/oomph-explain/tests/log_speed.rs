@@ -80,13 +80,13 @@ impl Read for Training {
     }
 }
 
-/// The processor time of this thread: the machine may be shared. None where the system does not tell.
+/// The processor time of this thread: the machine may be shared. None where the system does not say.
 fn own_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The most memory that this process has held, in bytes. None where the system does not tell.
+/// The most memory that this process has held, in bytes. None where the system does not say.
 fn most_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -48,7 +48,7 @@ fn a_failure_that_the_program_got_past_is_no_out_of_memory_error() {
 }
 
 #[test]
-fn a_workspace_that_cudnn_did_without_is_told_apart_from_an_error_that_was_caught() {
+fn a_workspace_that_cudnn_did_without_is_distinguished_from_an_error_that_was_caught() {
     let mut recording = Recording::default();
     let load = recording.stack(&[MAIN, (MODULE, "to"), (MODULE, "_apply")]);
     let conv = recording.stack(&[MAIN, (MODULE, "_call_impl"), (CONV, "_conv_forward")]);

@@ -90,7 +90,7 @@ fn fragmentation_names_the_block_that_pins_and_the_setting_that_helps() {
 }
 
 #[test]
-fn free_memory_of_another_stream_is_told_apart() {
+fn free_memory_of_another_stream_is_distinguished() {
     let device = device(&fragmented(7), &Options::default());
     assert_eq!(device.verdict.cause, Some(CauseKind::CacheOfAnotherStream));
     assert_eq!(caused(&device, CauseKind::CacheOfAnotherStream), Some(192 * MIB));
@@ -326,7 +326,7 @@ fn private_pools_are_known_where_only_segments_name_them() {
 }
 
 #[test]
-fn pinned_memory_is_told_apart_from_the_cards() {
+fn pinned_memory_is_distinguished_from_the_cards() {
     let mut recording = Recording::default();
     let site = recording.stack(&[MAIN, ("loader.py", "pin")]);
     recording.hold(1 << 40, 64 * MIB, site);

@@ -32,7 +32,7 @@ fn a_profilers_timeline_adds_up_to_its_peak() {
     assert_eq!(owned(&device, Owner::Activations), 60 * MIB);
     assert_eq!(owned(&device, Owner::Unattributed), 0);
     assert_eq!(device.verdict.happened, "180.0 MiB were in use; what was reserved is not in the recording");
-    assert!(device.what_if.iter().all(|row| row.says.starts_with("cannot be told")), "{:?}", device.what_if);
+    assert!(device.what_if.iter().all(|row| row.says.starts_with("unclear: ")), "{:?}", device.what_if);
     assert_eq!(device.what_if[0].peak_reserved_bytes, 180 * MIB);
     assert!(device.smallest_card.is_none());
 }
@@ -55,7 +55,7 @@ fn what_was_reserved_before_the_recording_is_no_spare_memory() {
         assert!(own.as_recorded && own.survives);
         assert_eq!(own.peak_reserved_bytes, 8 << 30, "the recording has it, not the replay");
         for row in &device.what_if {
-            assert!(row.says.starts_with("cannot be told: the program reserved more before"), "{}", row.says);
+            assert!(row.says.starts_with("unclear: the program reserved more before"), "{}", row.says);
         }
         assert!(device.smallest_card.is_none());
     }
@@ -100,9 +100,7 @@ fn a_replay_that_does_not_fail_is_no_proof() {
     let (mut recording, site) = apart();
     recording.oom(60 * MIB, 20 * MIB, site);
     let device = device(&recording.finish(), &Options::default());
-    assert!(
-        device.what_if.iter().all(|row| row.says == "cannot be told: the replay does not fail where the program did")
-    );
+    assert!(device.what_if.iter().all(|row| row.says == "unclear: the replay does not fail where the program did"));
     assert_eq!(device.verdict.what_helps, "");
 }
 
@@ -189,7 +187,7 @@ fn without_the_cards_size_only_what_the_replay_reproduces_is_compared() {
     let (recording, _) = apart();
     let unlike = device(&recording.finish(), &Options::default());
     assert!(unlike.card.is_none() && !unlike.what_if.is_empty());
-    assert!(unlike.what_if.iter().all(|row| row.says.starts_with("cannot be told: without the card's size")));
+    assert!(unlike.what_if.iter().all(|row| row.says.starts_with("unclear: without the card's size")));
     assert!(unlike.what_if.iter().all(|row| row.difference_bytes == 0));
     assert!(unlike.smallest_card.is_none());
     assert_eq!(unlike.verdict.what_helps, "");
@@ -197,7 +195,7 @@ fn without_the_cards_size_only_what_the_replay_reproduces_is_compared() {
     // At its end, a recording that failed does not show how large the card is.
     let died = device(&fragmented(0), &Options { at: At::End, ..Options::default() });
     assert!(died.card.is_none() && !died.what_if.is_empty());
-    assert!(died.what_if.iter().all(|row| row.says.starts_with("cannot be told: the recording does not include")));
+    assert!(died.what_if.iter().all(|row| row.says.starts_with("unclear: the recording does not include")));
 }
 
 #[test]

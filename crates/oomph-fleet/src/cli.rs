@@ -1,4 +1,4 @@
-//! What was typed.
+//! Defines the command line.
 
 use std::ffi::{OsStr, OsString};
 

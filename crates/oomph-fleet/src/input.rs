@@ -1,4 +1,4 @@
-//! A file to collect, wherever it lies: in a folder, in a tar file, in an object store.
+//! Opens a file to collect: in a folder, in a tar file, in an object store.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};

@@ -113,12 +113,12 @@ fn collect(args: &CollectArgs, quiet: bool) -> Result<()> {
     let summary = summary?;
     match args.format {
         Summary::Json => say(&format!("{}\n", serde_json::to_string(&summary)?)),
-        Summary::Text => say(&spelt(&told(&summary))),
+        Summary::Text => say(&spelt(&summary_text(&summary))),
     }
 }
 
 /// A summary for people.
-fn told(summary: &collect::Summary) -> String {
+fn summary_text(summary: &collect::Summary) -> String {
     let mut text = format!(
         "{} files collected into {}: {} logs, {} snapshots, {} reports, {} journals; {} and {} rows in {:.1} s\n",
         summary.files,

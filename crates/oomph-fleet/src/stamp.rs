@@ -1,4 +1,4 @@
-//! What the lines of a log say in passing: when, and about which model.
+//! Finds what the lines of a log say in passing: when, and about which model.
 
 use std::io::{self, Read};
 use std::sync::LazyLock;

@@ -44,7 +44,7 @@ fn python() -> Option<&'static Path> {
         .as_deref()
 }
 
-fn told(python: &Path, words: &[&str]) -> Value {
+fn answer_of(python: &Path, words: &[&str]) -> Value {
     let out = Command::new(python).arg(SCRIPT).args(words).output().unwrap();
     assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).unwrap()
@@ -59,7 +59,7 @@ fn duckdb_and_pyarrow_read_what_datafusion_reads() {
     let dataset = &path("dataset");
     collect(&[&path("files")], dataset, &["--what-if"]);
 
-    let theirs = told(python, &["duckdb", dataset, concat!(env!("CARGO_MANIFEST_DIR"), "/queries")]);
+    let theirs = answer_of(python, &["duckdb", dataset, concat!(env!("CARGO_MANIFEST_DIR"), "/queries")]);
     assert_eq!(theirs.as_object().unwrap().len(), USUAL.len());
     for usual in USUAL {
         let ours: Vec<Value> = rows(usual.name, dataset).into_iter().map(Value::from).collect();
@@ -67,7 +67,7 @@ fn duckdb_and_pyarrow_read_what_datafusion_reads() {
         assert_eq!(Value::from(ours), theirs[usual.name], "{}", usual.name);
     }
 
-    let theirs = told(python, &["pyarrow", dataset]);
+    let theirs = answer_of(python, &["pyarrow", dataset]);
     for table in TABLES.iter().filter(|table| table.name != "events") {
         let of = &theirs[table.name];
         assert_eq!(of["rows"], number(&format!("SELECT count(*) FROM {}", table.name), dataset), "{}", table.name);

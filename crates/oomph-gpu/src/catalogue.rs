@@ -1,4 +1,4 @@
-//! The catalogue: reading `data/gpus.toml` and going through it.
+//! Reads the catalogue of cards from `data/gpus.toml`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::gpu::{Architecture, ComputeCapability, ContextCost, Gpu, Kind};
-use crate::lookup;
+use crate::names::{self, SharedName};
 
 /// The cards that oomph knows.
 #[derive(Clone, Debug)]
@@ -52,6 +52,12 @@ pub enum CatalogueError {
         /// The card it names.
         parent: String,
     },
+}
+
+impl From<SharedName> for CatalogueError {
+    fn from(SharedName { key, first, second }: SharedName) -> Self {
+        Self::Ambiguous { key, first, second }
+    }
 }
 
 #[derive(Deserialize)]
@@ -156,7 +162,7 @@ impl Catalogue {
             };
             gpus.push(entry.into_gpu(architecture.clone()));
         }
-        let keys = lookup::keys(&gpus)?;
+        let keys = names::keys(&gpus)?;
         for gpu in &gpus {
             if let Some(parent) = &gpu.mig_parent
                 && !gpus.iter().any(|other| &other.id == parent)

@@ -1,4 +1,4 @@
-//! What a GPU is.
+//! Describes GPUs: the catalogue of cards, their names, and sizes in bytes.
 //!
 //! - [`Catalogue`] holds the cards that oomph knows, from `data/gpus.toml`, and finds one by whatever people call it.
 //! - [`size`] reads and writes sizes as PyTorch users mean them.
@@ -30,6 +30,7 @@
 mod catalogue;
 mod gpu;
 mod lookup;
+mod names;
 pub mod nvml;
 pub mod roofline;
 pub mod size;

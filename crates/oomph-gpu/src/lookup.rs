@@ -1,17 +1,11 @@
-//! Finding a card by whatever people call it.
-//!
-//! Names are compared after normalisation: case, spaces and punctuation do not matter, the maker and the line
-//! ("NVIDIA", "GeForce", "RTX", "Tesla") may be left out at the start, and words that say nothing ("GPU",
-//! "Generation") anywhere. Several cards may share the name that CUDA prints (the RTX 3060 exists with 8 and 12 GB);
-//! then the one that the file lists first is meant, which is the most common one, and a size picks another:
-//! "3060 8gb".
+//! Finding a card by whatever people call it: by its normalised name, with a size, or by what is most similar.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
-use crate::catalogue::{Catalogue, CatalogueError};
+use crate::catalogue::Catalogue;
 use crate::gpu::Gpu;
+use crate::names::{key, size_in_gb, words};
 
 /// A name that no card answers to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,75 +27,6 @@ fn advice(nearest: &[String]) -> String {
 
 /// Texts longer than this are never names of cards, and comparing them would only take time.
 const LONGEST_NAME: usize = 120;
-
-/// The words of a name that tell cards apart, in lower case.
-fn words(text: &str) -> Vec<String> {
-    let lower = text.to_lowercase();
-    let mut words: Vec<String> = lower
-        .split(|character: char| !character.is_alphanumeric())
-        .filter(|word| !word.is_empty() && !matches!(*word, "gpu" | "generation" | "edition"))
-        .map(|word| match word {
-            "mobile" => "laptop".to_string(),
-            _ => word.to_string(),
-        })
-        .collect();
-    while words.len() > 1 && matches!(words[0].as_str(), "nvidia" | "geforce" | "tesla" | "rtx" | "gtx") {
-        words.remove(0);
-    }
-    if let Some(first) = words.first_mut() {
-        for line in ["rtx", "gtx"] {
-            if let Some(rest) = first.strip_prefix(line)
-                && !rest.is_empty()
-            {
-                *first = rest.to_string();
-                break;
-            }
-        }
-    }
-    for word in &mut words {
-        if let Some(size) = size_in_gb(word) {
-            *word = format!("{size}gb");
-        }
-    }
-    words
-}
-
-/// The number of a word such as "8gb", "8gib" or "8g".
-fn size_in_gb(word: &str) -> Option<u32> {
-    let digits = ["gib", "gb", "g"].iter().find_map(|unit| word.strip_suffix(unit))?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
-}
-
-fn key(text: &str) -> String {
-    words(text).concat()
-}
-
-/// The normalised names of all cards, with the position of the card that each one means.
-pub(crate) fn keys(gpus: &[Gpu]) -> Result<HashMap<String, usize>, CatalogueError> {
-    let mut keys = HashMap::new();
-    for (position, gpu) in gpus.iter().enumerate() {
-        for text in std::iter::once(&gpu.id).chain(&gpu.aliases) {
-            match keys.entry(key(text)) {
-                Entry::Vacant(vacant) => {
-                    vacant.insert(position);
-                }
-                Entry::Occupied(taken) if *taken.get() == position => {}
-                Entry::Occupied(taken) => {
-                    return Err(CatalogueError::Ambiguous {
-                        key: taken.key().clone(),
-                        first: gpus[*taken.get()].id.clone(),
-                        second: gpu.id.clone(),
-                    });
-                }
-            }
-        }
-    }
-    // Names as CUDA prints them come last: they may be shared, and then belong to the card that is listed first.
-    for (position, gpu) in gpus.iter().enumerate() {
-        keys.entry(key(&gpu.name)).or_insert(position);
-    }
-    Ok(keys)
-}
 
 /// The number of insertions, deletions, substitutions and swaps of neighbours between two texts.
 fn distance(left: &str, right: &str) -> usize {

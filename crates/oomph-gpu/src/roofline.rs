@@ -1,4 +1,4 @@
-//! How much longer one piece of work takes than another on a card: the roofline of each operation.
+//! Estimates how much longer one piece of work takes than another on a card, from the roofline of each operation.
 //!
 //! An operation takes as long as the slower of its arithmetic and its memory traffic, and never less than a kernel does. The
 //! host launches kernels one after the other, so a step takes at least as long as its launches. Copies over the link overlap

@@ -1,4 +1,4 @@
-//! Sizes in bytes, as people write them.
+//! Reads and writes sizes in bytes, as people write them.
 //!
 //! GiB and MiB are powers of two, GB and MB powers of ten. A bare G or M means GiB or MiB, because that is what
 //! PyTorch users mean by "24G", and a number alone is bytes.

@@ -1,4 +1,4 @@
-//! Where environments and runtime files are kept between runs.
+//! Locates the cache, which keeps environments and runtime files between runs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,8 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::LaunchError;
-use crate::run_folder::{is_mine, make_private};
-use crate::runtime_files::has_rights;
+use crate::permissions::{close, has_rights, is_mine, make_private};
 
 /// What backup programs look for before they skip a folder (https://bford.info/cachedir/).
 const CACHE_TAG: &str =
@@ -86,22 +85,6 @@ fn make(path: &Path) -> Result<(), LaunchError> {
         close(path, 0o775);
     }
     Ok(())
-}
-
-/// Takes rights from a folder of ours, except for these. Some file systems know no rights.
-fn close(path: &Path, kept: u32) {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if let Ok(found) = fs::metadata(path)
-            && is_mine(&found)
-            && has_rights(&found, 0o777 & !kept)
-        {
-            let _ = fs::set_permissions(path, fs::Permissions::from_mode(found.permissions().mode() & kept));
-        }
-    }
-    #[cfg(not(unix))]
-    let _ = (path, kept);
 }
 
 /// The rule by which the cache is found; apart from the process's environment, so that it can be tested.

@@ -1,4 +1,4 @@
-//! What is in the cache, for people who want to see it or to have the room: environments, virtual GPUs, compiled kernels.
+//! Lists and removes what is in the cache: environments, virtual GPUs, compiled kernels.
 //!
 //! An environment has a lock of its own (`lease`). What all runs share, the unpacked virtual GPUs and the compiled kernels,
 //! has one lock together: each run holds it ([`CacheDir::hold`]), and whoever removes takes it alone. A program may outlive
@@ -102,7 +102,7 @@ impl CacheDir {
         gone
     }
 
-    /// What is free on the disk of the cache for this user, in bytes; `None` where the system does not tell.
+    /// What is free on the disk of the cache for this user, in bytes; `None` where the system does not say.
     pub fn free_bytes(&self) -> Option<u64> {
         #[cfg(unix)]
         return rustix::fs::statvfs(self.path()).ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize));

@@ -1,4 +1,4 @@
-//! Folders that must be gone when this process ends, however it ends.
+//! Removes folders when this process ends, however it ends.
 //!
 //! A value that removes its folder on drop covers returns and panics. A signal between two steps runs no
 //! destructor, so the thread that receives it removes what is listed here before the process dies of it.

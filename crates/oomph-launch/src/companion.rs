@@ -1,4 +1,4 @@
-//! A process of oomph's own that works next to a running program: it is not part of the program's run, whose clean-up
+//! Starts a process of oomph's own next to a running program. It is not part of the program's run, whose clean-up
 //! leaves it alone.
 
 use std::io::{self, Read};
@@ -34,7 +34,7 @@ impl Companion {
     /// Whether it has ended.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not say.
     pub fn has_ended(&mut self) -> io::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }

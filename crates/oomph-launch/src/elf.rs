@@ -1,4 +1,4 @@
-//! Whether machine code brings its own copy of the CUDA runtime.
+//! Detects whether machine code brings its own copy of the CUDA runtime.
 //!
 //! The virtual GPU takes the place of `libcudart.so` and of the driver. A runtime that was linked in statically
 //! cannot be replaced, and it talks to the driver through private tables (`cuGetExportTable`) that nobody else

@@ -1,4 +1,4 @@
-//! Python environments for `--with`: made once for a list of requirements, kept in the cache, reused at once.
+//! Makes Python environments for `--with`: once for a list of requirements, kept in the cache, then reused at once.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,8 +15,8 @@ use crate::installer::{Installer, InstallerOutput, Work, settings};
 use crate::lease::{self, Claim, Exclusive, Lease};
 use crate::program::{is_executable, real_path};
 use crate::records::{Look, Packages};
-use crate::run_folder::{fresh_name, is_fresh_name};
 use crate::secrets::without_password;
+use crate::unique_names::{fresh_name, is_fresh_name};
 use crate::{CacheDir, LaunchError, PythonFacts, cleanup};
 
 /// Changes when environments are made differently, so that old ones are not taken for new ones.
@@ -280,7 +280,7 @@ impl Base {
         let real = real_path(python);
         let identity = is_machine_code(&real).then(|| identity(&real)).flatten();
         let Some((size, modified_nanoseconds)) = identity else {
-            // A script, such as a version manager's stand-in, decides anew each time which Python it starts.
+            // A script, such as a version manager's stand-in, decides again each time which Python it starts.
             return inspect::ask(python, directory).map(Self::from);
         };
         let name = short_hash([real.as_os_str().as_encoded_bytes()]);

@@ -1,4 +1,4 @@
-//! Everything that can go wrong before and around a run. Each message is one line: what, where, what next.
+//! The errors before and around a run. Each message is one line: what, where, what next.
 
 use std::io;
 use std::path::PathBuf;

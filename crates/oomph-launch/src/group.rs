@@ -1,4 +1,4 @@
-//! A command of oomph that another process of oomph starts: how it is ended, and that it ends with the one that started it.
+//! Starts a command of oomph from another process of oomph, so that the two end together.
 
 /// How a command is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The virtual environment that oomph itself was installed into.
+//! Finds the virtual environment that oomph itself was installed into.
 //!
 //! Who installs oomph next to torch and calls it by its path means that environment's Python, activated or not. An
 //! environment that holds nothing else was made for oomph alone (`uvx`, `pipx`): the program's Python is another one then,

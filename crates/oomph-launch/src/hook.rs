@@ -1,4 +1,4 @@
-//! What the hook left of a run: its reports and recordings, as the run folder has them.
+//! Reads what the hook left of a run: its reports and recordings.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
-//! The memory of the host that programs run on.
+//! Reads the memory of the host that programs run on.
 
 use std::fs;
 
-/// How much memory the host has in all, in bytes; `None` where the system does not tell.
+/// How much memory the host has in all, in bytes; `None` where the system does not say.
 pub fn host_memory_bytes() -> Option<u64> {
     total(&fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -13,7 +13,7 @@ pub fn available_host_memory_bytes() -> Option<u64> {
     figure(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
-/// How many processes the kernel has killed to get memory since the system started; 0 where it does not tell.
+/// How many processes the kernel has killed to get memory since the system started; 0 where it does not say.
 pub(crate) fn kills() -> u64 {
     fs::read_to_string("/proc/vmstat").ok().as_deref().and_then(killed).unwrap_or(0)
 }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_tells_is_read() {
+    fn what_the_kernel_reports_is_read() {
         assert_eq!(total("MemTotal:       24607848 kB\nMemFree: 1 kB\n"), Some(24_607_848 << 10));
         assert_eq!(total("MemFree: 1 kB\n"), None);
         assert_eq!(killed("oom_kill_memcg 1\noom_kill 3\n"), Some(3));

@@ -1,4 +1,4 @@
-//! What a program will run with, found out without running it: which Python, which torch, which CUDA runtime.
+//! Finds out what a program will run with, without running it: which Python, which torch, which CUDA runtime.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn builds_of_torch_are_told_apart() {
+    fn builds_of_torch_are_distinguished() {
         let cuda = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n";
         assert_eq!(problem_of(cuda), None);
         let cpu = problem_of(

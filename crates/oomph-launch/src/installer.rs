@@ -1,4 +1,4 @@
-//! uv, or pip where there is no uv: making a virtual environment and installing into it.
+//! Makes a virtual environment and installs into it, with uv, or with pip where there is no uv.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use oomph_protocol::paths;
 
-use crate::run_folder::write_private;
+use crate::permissions::write_private;
 use crate::secrets::without_password;
+use crate::unique_names::random_name;
 use crate::{LaunchError, find_program};
 
 /// How many lines of a failed installer's standard error are kept.
@@ -75,7 +76,7 @@ impl Installer {
     }
 
     /// The two steps that fill `folder`. What is installed is compiled as well, which pip always does: a program cannot write
-    /// to its environment, so that it would compile torch anew in each run.
+    /// to its environment, so that it would compile torch again in each run.
     fn commands(&self, base: &Path, folder: &Path, python: &Path, listed: &Listed) -> [Command; 2] {
         let file = listed.file.iter().flat_map(|file| [OsStr::new("-r"), file.as_os_str()]);
         match self {
@@ -111,7 +112,7 @@ impl Installer {
         // Passwords do not belong on a command line, which everybody on the machine can read.
         let listed = Listed::of(requirements, folder)?;
         #[cfg(target_os = "linux")]
-        let mark = OsString::from(crate::run_folder::random_name());
+        let mark = OsString::from(random_name());
         // It ends the installer when this process is killed.
         #[cfg(target_os = "linux")]
         let _watchdog = crate::watchdog::Watchdog::over(&mark);

@@ -1,4 +1,4 @@
-//! Signals to this process. One thread receives them all, for as long as the process lives.
+//! Receives signals to this process. One thread receives them all, for as long as the process lives.
 //!
 //! While a program is supervised, they go to its supervisor. At any other time (an environment is being made, a
 //! report is being written) the default holds: the process dies of the signal, after its children have been ended

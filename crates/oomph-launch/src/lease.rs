@@ -1,8 +1,8 @@
-//! Who uses an environment of the cache, and the removal of those that nobody has used for a month.
+//! Tracks who uses an environment of the cache, and removes those that nobody has used for a month.
 //!
 //! Next to each environment `KEY` lies a file `KEY.lock`. Whoever uses the environment holds its lock together with
 //! others, whoever makes or removes it holds it alone. The file's time says when the environment was last used.
-//! It stays when the environment goes: a lock on a file that is removed and made anew would be two locks.
+//! It stays when the environment goes: a lock on a file that is removed and made again would be two locks.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -62,12 +62,12 @@ pub(crate) fn claim<T>(
         Ok(lock) => lock,
         Err(error) => return unlocked(error),
     };
-    let mut told = false;
+    let mut announced = false;
     loop {
         match lock.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut announced, true) {
                     waiting();
                 }
                 lock.lock_shared()?;

@@ -1,4 +1,4 @@
-//! Starting a program on the virtual GPU, watching over it, and leaving nothing behind.
+//! Starts a program on the virtual GPU, supervises it, and leaves nothing behind.
 //!
 //! A run goes through these steps, each a module of its own:
 //!
@@ -46,6 +46,7 @@ mod installer;
 mod interrupts;
 mod lease;
 mod newer_cudnn;
+mod permissions;
 #[cfg(target_os = "linux")]
 mod places;
 mod prepare;
@@ -61,6 +62,7 @@ mod secrets;
 mod server;
 mod supervise;
 mod toolkit;
+mod unique_names;
 #[cfg(target_os = "linux")]
 mod watchdog;
 

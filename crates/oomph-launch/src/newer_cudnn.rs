@@ -1,4 +1,4 @@
-//! A cuDNN that answers without a GPU, for programs whose own is too old to.
+//! Provides a cuDNN that answers without a GPU, for programs whose own is too old for that.
 //!
 //! cuDNN can be asked for its workspaces without a GPU since version 9.8. A program with an older one is answered by a
 //! newer library that lies in one of oomph's own environments, if there is one; the report says so.

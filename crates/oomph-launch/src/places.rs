@@ -1,4 +1,5 @@
-//! Places outside the program's own folder that a program writes to: caches, temporary files, compiled kernels.
+//! Lists the places outside the program's own folder that a program writes to: caches, temporary files, compiled
+//! kernels.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

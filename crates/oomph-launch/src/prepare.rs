@@ -1,4 +1,4 @@
-//! From a command line to a program that can be started.
+//! Turns a command line into a program that can be started.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

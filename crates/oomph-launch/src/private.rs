@@ -1,5 +1,5 @@
-//! The private view of the file system that a program runs in (`oomph_private`): what goes into it, and the step between
-//! the launcher and the program that makes it.
+//! Prepares the private view of the file system that a program runs in (`oomph_private`): what goes into it, and the
+//! step between the launcher and the program that makes it.
 //!
 //! A view has to be made by the process that is to live in it, before that becomes the program. Between `fork` and
 //! `exec` hardly anything may be done, so the launcher starts its own executable as that process, which makes the view
@@ -64,8 +64,8 @@ mod linux {
     use oomph_protocol::paths;
 
     use super::{FLOOR_VARIABLE, WriteFloor};
-    use crate::run_folder::{make_private, write_private};
-    use crate::{LaunchError, RunFolder, places};
+    use crate::permissions::{make_private, write_private};
+    use crate::{LaunchError, places};
 
     /// The argument that makes this executable the step before a program. The plan and the program follow.
     const ARGUMENT: &str = "--in-private-view";
@@ -107,9 +107,16 @@ mod linux {
     }
 
     impl PrivateView {
-        /// The view of a run; none where it is not wanted or cannot be made by this executable.
-        pub(crate) fn of(run: &RunFolder, cache: &Path, directory: &Path, arguments: &[OsString]) -> Option<Self> {
-            let folder = run.path();
+        /// The view of the run in `folder`; none where it is not wanted or cannot be made by this executable.
+        ///
+        /// `stores` is where what is written into it is kept: on disk, and in memory.
+        pub(crate) fn of(
+            folder: &Path,
+            (disk, memory): (PathBuf, PathBuf),
+            cache: &Path,
+            directory: &Path,
+            arguments: &[OsString],
+        ) -> Option<Self> {
             let floor = std::env::var_os(FLOOR_VARIABLE).unwrap_or_default();
             if !AVAILABLE.load(Ordering::Relaxed) || floor == "off" {
                 return None;
@@ -118,7 +125,6 @@ mod linux {
             if fence && refused().fence {
                 return None;
             }
-            let (disk, memory) = run.stores();
             let mut open = places::open(cache, directory);
             open.extend([folder.to_owned()]);
             open.extend(disk.parent().map(Path::to_owned));
@@ -142,7 +148,7 @@ mod linux {
             if fence { view.fenced() } else { Some(view) }
         }
 
-        /// A fence in the place of the view; none where the view was to cut off the network.
+        /// A fence in place of the view; none where the view was to cut off the network.
         pub(crate) fn fenced(mut self) -> Option<Self> {
             if self.plan.fence || self.plan.no_network {
                 return None;
@@ -248,7 +254,7 @@ mod linux {
             }
         }
 
-        /// What runs the step before a program, in the place of the program's own command.
+        /// What runs the step before a program, in place of the program's own command.
         ///
         /// # Errors
         /// When the plan cannot be written.

@@ -1,4 +1,4 @@
-//! The processes below this one: finding them, reaping those that were left to us, ending them.
+//! Finds, reaps and ends the processes below this one.
 //!
 //! A run's processes are found by descent. This process makes itself their *subreaper*: whatever outlives its
 //! parent, be it a DataLoader worker or a daemon that forked twice, becomes our child rather than that of init, and so
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 const POLL: Duration = Duration::from_millis(5);
 
 /// How long a killed process may take to go. One that waits for a broken disk or network does not go at all.
-const KILL_PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the processes of a run whose launcher was killed may take to end by themselves.
 const MARKED_GRACE: Duration = Duration::from_secs(2);
@@ -164,7 +164,7 @@ pub(crate) fn belongs_to(main: i32, pid: i32) -> bool {
 
 /// Kills every process of the run, and repeats it until none is left: while some are killed, others fork.
 pub(crate) fn kill_all(main: Option<i32>) {
-    let give_up = Instant::now() + KILL_PATIENCE;
+    let give_up = Instant::now() + KILL_TIMEOUT;
     loop {
         let living = descendants(main).living;
         if living.is_empty() || Instant::now() >= give_up {
@@ -269,7 +269,7 @@ pub(crate) fn end_marked(entry: &[u8]) {
     for pid in marked(entry) {
         send(pid, Signal::TERM.as_raw());
     }
-    let give_up = until + KILL_PATIENCE;
+    let give_up = until + KILL_TIMEOUT;
     while Instant::now() < give_up {
         let left = marked(entry);
         if left.is_empty() {

@@ -1,4 +1,4 @@
-//! Finding the program that a command names, and telling what kind of program it is.
+//! Finds the program that a command names, and determines its kind.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -138,7 +138,7 @@ pub(crate) fn spawn_error(program: &Path, error: &io::Error) -> LaunchError {
             "it is neither a program of this machine nor a script with a `#!` line".to_owned(),
             if is_python_script { by_python } else { "name the program that is to run it".to_owned() },
         ),
-        _ => (error.to_string(), "see whether it runs by itself".to_owned()),
+        _ => (error.to_string(), "see whether it runs without oomph".to_owned()),
     };
     LaunchError::NotRunnable { program: program.to_owned(), reason, hint }
 }

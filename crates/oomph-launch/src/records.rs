@@ -1,4 +1,4 @@
-//! Whether an environment holds what its packages say they brought.
+//! Checks that an environment holds every file that its packages list.
 //!
 //! Each installed package has a folder `NAME-VERSION.dist-info` with a file `RECORD`: path, digest and size of every file
 //! that it brought. An installer that was killed, a full disk or a cleaner of old files leaves an environment that

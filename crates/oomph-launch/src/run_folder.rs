@@ -1,15 +1,15 @@
 //! The folder in which the processes of one run meet: the ledger, the hook's configuration, and its reports.
 
-use std::collections::hash_map::RandomState;
 use std::fs::{self, File, TryLockError};
-use std::hash::{BuildHasher, Hasher};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oomph_protocol::device::{Activity, Refusal};
 use oomph_protocol::{Document, ReadError, paths};
 
+use crate::permissions::{is_mine, make_private, write_private};
+use crate::unique_names::{fresh_name, is_fresh_name};
 use crate::{HookConfig, HookHistory, HookReport, HookReports, LaunchError, WriteFloor, Written, cleanup};
 
 /// A folder without a held lock is left alone for this long: its launcher may be about to take the lock.
@@ -289,34 +289,6 @@ impl OwnedFolder {
     }
 }
 
-/// Makes a folder that nobody else can look into.
-#[cfg_attr(not(unix), expect(unused_mut, reason = "other systems have no such mode"))]
-pub(crate) fn make_private(path: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
-
-/// Writes a file that nobody else can read.
-pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?.write_all(content)
-}
-
-/// A name for a folder that is to be gone when this process is.
-pub(crate) fn fresh_name() -> String {
-    format!("oomph-{}-{}", std::process::id(), random_name())
-}
-
-/// A name that nobody else has: the standard library seeds its hash maps from the system's randomness.
-pub(crate) fn random_name() -> String {
-    format!("{:016x}", RandomState::new().build_hasher().finish())
-}
-
 impl Drop for OwnedFolder {
     fn drop(&mut self) {
         cleanup::remove(&self.path);
@@ -417,28 +389,6 @@ fn sweep(base: &Path, older_than: Duration) {
     }
 }
 
-/// Whether a path has the name of a run folder.
-#[cfg(target_os = "linux")]
-pub(crate) fn is_run_folder(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| is_fresh_name(&name.to_string_lossy()))
-}
-
-/// Whether a name was made by [`fresh_name`].
-pub(crate) fn is_fresh_name(name: &str) -> bool {
-    let Some((pid, random)) = name.strip_prefix("oomph-").and_then(|rest| rest.split_once('-')) else { return false };
-    pid.parse::<u32>().is_ok() && random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-#[cfg(unix)]
-pub(crate) fn is_mine(metadata: &fs::Metadata) -> bool {
-    std::os::unix::fs::MetadataExt::uid(metadata) == rustix::process::geteuid().as_raw()
-}
-
-#[cfg(not(unix))]
-pub(crate) fn is_mine(_metadata: &fs::Metadata) -> bool {
-    true
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -497,7 +447,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn histories_are_found_beside_the_reports() {
+    fn histories_are_found_next_to_the_reports() {
         let run = RunFolder::create(&config()).unwrap();
         let hook = run.path().join("hook");
         for name in ["7.snapshot.pickle", "7.names.json", "5.snapshot.pickle", "x.snapshot.pickle", "9.names.json"] {

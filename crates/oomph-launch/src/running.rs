@@ -1,4 +1,4 @@
-//! The runs of this user that go on now, as another process sees them.
+//! Finds this user's runs that are in progress, as another process sees them.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use oomph_protocol::paths;
 
-use crate::run_folder::{bases, is_fresh_name, is_mine, read, report_files};
+use crate::permissions::is_mine;
+use crate::run_folder::{bases, read, report_files};
+use crate::unique_names::is_fresh_name;
 use crate::{Guard, HookConfig, HookReport};
 
 /// A run that goes on.
@@ -58,13 +60,13 @@ fn found_in(folder: &Path) -> Option<Running> {
     // A folder without it is one of the files that a run keeps on disk.
     let config = folder.join(paths::HOOK_CONFIG);
     // Nor is one of a run of another version, whose reports could not be read.
-    let told: HookConfig = read(&config).ok()?;
+    let settings: HookConfig = read(&config).ok()?;
     let began = fs::metadata(&config).and_then(|metadata| metadata.modified()).ok()?;
     let ledger = folder.join(paths::LEDGER);
     Some(Running {
         folder: folder.to_owned(),
         launcher,
-        guard: told.guard,
+        guard: settings.guard,
         began,
         ledger: ledger.is_file().then_some(ledger),
     })

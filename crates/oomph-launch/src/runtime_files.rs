@@ -1,4 +1,4 @@
-//! The virtual GPU and the hook, carried inside the program's own binary and unpacked where they can be loaded.
+//! Unpacks the virtual GPU and the hook from the program's own binary, and links them where they can be loaded.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::run_folder::{is_mine, link, make_private, random_name};
+use crate::permissions::{is_private, make_private, only_we_write};
+use crate::run_folder::link;
 use crate::toolkit::LIBRARIES;
+use crate::unique_names::random_name;
 use crate::{CacheDir, LaunchError, RunFolder, cleanup, lease};
 
 /// The one real library file.
@@ -69,10 +71,10 @@ impl Runtime {
     /// `LD_LIBRARY_PATH` then must not be what others put there.
     pub(crate) fn stand_ins(&self, names: &[&str]) -> Result<PathBuf, LaunchError> {
         let name = format!("libraries-{}", short_hash(names));
-        let beside = self.folder.join(&name);
+        let links = self.folder.join(&name);
         let library = Path::new("..").join("lib").join(LIBRARY);
-        match link_all(&beside, &library, names) {
-            Ok(()) => Ok(beside),
+        match link_all(&links, &library, names) {
+            Ok(()) => Ok(links),
             // A shared cache may be filled and read-only.
             Err(_) => {
                 let apart = lasting_folder()?.join(format!("{name}-{}", short_hash(&[&self.folder.to_string_lossy()])));
@@ -249,7 +251,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// A folder of this user's that stays, in the place of one in the cache: others can make a folder of its name only where
+/// A folder of this user's that stays, in place of one in the cache: others can make a folder of its name only where
 /// it was removed by hand.
 fn lasting_folder() -> Result<PathBuf, LaunchError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -268,26 +270,6 @@ fn lasting_folder() -> Result<PathBuf, LaunchError> {
         }
     }
     Err(LaunchError::run_folder(std::env::temp_dir(), failure))
-}
-
-/// Whether a folder is ours, and nobody else's.
-fn is_private(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_mine(&found) && !has_rights(&found, 0o077))
-}
-
-/// Whether nobody else can make files in a folder.
-fn only_we_write(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && is_mine(&found) && !has_rights(&found, 0o022))
-}
-
-#[cfg(unix)]
-pub(crate) fn has_rights(found: &fs::Metadata, rights: u32) -> bool {
-    std::os::unix::fs::MetadataExt::mode(found) & rights != 0
-}
-
-#[cfg(not(unix))]
-pub(crate) fn has_rights(_found: &fs::Metadata, _rights: u32) -> bool {
-    false
 }
 
 /// A folder of links to one file.

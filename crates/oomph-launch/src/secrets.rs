@@ -1,4 +1,4 @@
-//! Passwords and tokens in what is written down: reports, messages, names of environments.
+//! Hides passwords and tokens in what is written down: reports, messages, names of environments.
 
 /// What replaces a secret.
 const MASK: &str = "***";

@@ -1,4 +1,5 @@
-//! Which of the CUDA toolkit's libraries a program brings along, and which the virtual GPU has to be found as.
+//! Finds which libraries of the CUDA toolkit a program brings along, and under which names the virtual GPU has to be
+//! found.
 //!
 //! Most Python packages bring the toolkit as wheels of NVIDIA's, and those must stay in sight: the virtual GPU asks
 //! their cuDNN. Others are linked against libraries that they expect on the machine: llama.cpp's wheels, ONNX Runtime.
@@ -77,8 +78,8 @@ pub struct Wheel {
 
 /// The wheels of NVIDIA's next to a Python's torch, by name.
 pub fn wheels(python: &PythonFacts) -> Vec<Wheel> {
-    let beside = python.torch.as_ref().map(|torch| &torch.folder).or(python.nvidia.as_ref());
-    let packages = beside.and_then(|folder| folder.parent());
+    let package = python.torch.as_ref().map(|torch| &torch.folder).or(python.nvidia.as_ref());
+    let packages = package.and_then(|folder| folder.parent());
     let names = packages.into_iter().flat_map(entries).filter_map(|path| wheel(path.file_name()?.to_str()?));
     let mut wheels: Vec<Wheel> = names.collect();
     wheels.sort();
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_not_known_are_told_apart() {
+    fn versions_that_are_not_known_are_distinguished() {
         let folder = tempfile::tempdir().unwrap();
         let site = folder.path().join("lib/python3.11/site-packages");
         for name in

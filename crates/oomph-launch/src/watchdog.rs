@@ -1,4 +1,4 @@
-//! What ends a run whose launcher was killed.
+//! Ends a run whose launcher was killed.
 //!
 //! SIGKILL cannot be handled, and it strikes the launcher alone: the program would run on, with nobody to end it. So
 //! each run has a second process, this same executable, that holds one end of a pipe and sleeps. The system closes the
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::run_folder::is_run_folder;
+use crate::unique_names::is_run_folder;
 use crate::{cleanup, processes};
 
 /// The argument that makes this executable a watchdog. What it watches over follows: the run's mark and its folders.

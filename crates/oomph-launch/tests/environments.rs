@@ -301,7 +301,7 @@ fn an_interrupted_installation_leaves_no_process() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2));
     assert!(!Path::new(&format!("/proc/{installer}")).exists());
     place.assert_no_run_folder();
-    assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success(), "the next run makes it anew");
+    assert!(place.run(&[WHEEL, "--", "oomphhello"]).status.success(), "the next run makes it again");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How processes charge memory to a card, over words that all of them share and without a lock between them.
+//! Charges memory to a card, from several processes, over shared words and without a lock between them.
 //!
 //! A card's counter of bytes in use is raised first, and only as far as its capacity, then the books of the process; giving
 //! back goes the other way round. So what the card counts is never less than what living processes hold, and a process

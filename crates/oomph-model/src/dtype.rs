@@ -1,4 +1,4 @@
-//! Types of numbers as frameworks and files name them.
+//! Number types, as frameworks and files name them.
 
 use std::fmt;
 

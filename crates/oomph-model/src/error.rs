@@ -1,4 +1,4 @@
-//! What can go wrong with a model's files.
+//! The errors of reading a model's files.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Models on disk: a folder or a file, recognised by what is in them.
+//! Opens models on disk: a folder or a file, recognised by its contents.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,8 +101,8 @@ fn file(path: &Path) -> Result<Model, OpenError> {
 fn checkpoint(path: &Path, source: &mut FileSource) -> Result<Model, OpenError> {
     let checkpoint = torch::read(source).map_err(OpenError::of(path))?;
     let mut notes = Vec::new();
-    if !checkpoint.beside.is_empty() {
-        notes.push(format!("in addition to the model it holds {}", checkpoint.beside.join(", ")));
+    if !checkpoint.extras.is_empty() {
+        notes.push(format!("in addition to the model it holds {}", checkpoint.extras.join(", ")));
     }
     if checkpoint.shared > 0 {
         notes.push(format!("{} names stand for tensors that have another name too", checkpoint.shared));

@@ -43,9 +43,9 @@ impl Network for Http {
         if !matches!(status, 200 | 206) {
             return Err(NetworkError::Status { status });
         }
-        let told = response.headers().get("content-range").and_then(|value| value.to_str().ok());
+        let range = response.headers().get("content-range").and_then(|value| value.to_str().ok());
         // `bytes 0-99/1234`
-        let total = told.and_then(|range| range.rsplit('/').next()?.parse().ok());
+        let total = range.and_then(|range| range.rsplit('/').next()?.parse().ok());
         if status == 200 && start > 0 {
             return Err(NetworkError::Unreadable(format!("{url} whole, where a part was asked for")));
         }

@@ -1,4 +1,4 @@
-//! A model's headers from a hub of the kind of Hugging Face's, by HTTP ranges: no weights are downloaded.
+//! Reads a model's headers from a hub like Hugging Face's, by HTTP ranges: no weights are downloaded.
 
 use std::io;
 

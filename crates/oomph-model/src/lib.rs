@@ -1,4 +1,4 @@
-//! Model files to tensors, and a workload on them to bytes.
+//! Reads model files, or only their names, into tensors and architectures.
 //!
 //! A model of the built-in list; nothing is downloaded:
 //!

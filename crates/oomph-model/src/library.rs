@@ -1,4 +1,4 @@
-//! The models that are known by name, from their public configurations, without any file.
+//! The models that oomph knows by name, from their public configurations, without any file.
 //!
 //! `data/models/*.toml` holds one entry a model: its names, where its configuration is from, and the values of it that
 //! say how large it is. A 0 stands for a value that the configuration leaves empty.

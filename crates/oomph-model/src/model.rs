@@ -1,4 +1,4 @@
-//! A model as its files describe it.
+//! The description of a model, as its files give it.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The initializers of an ONNX model: its weights.
+//! Reads the initializers of an ONNX model, which are its weights.
 //!
 //! Fields by number: <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>. Weights may lie in the file or next to
 //! it; neither are read.
@@ -202,15 +202,15 @@ mod tests {
     fn model() -> Vec<u8> {
         let unpacked = [&[8, 2, 8, 0xAC, 2, 16, 1][..], &field(8, b"plain"), &field(9, &[0; 2400])].concat();
         let packed = [&field(1, &[4, 4])[..], &[16, 22], &field(8, b"quantized"), &field(9, &[0; 8])].concat();
-        let beside = [&field(1, &[0x80, 8, 3])[..], &[16, 10], &field(8, b"beside"), &[112, 1]].concat();
+        let external = [&field(1, &[0x80, 8, 3])[..], &[16, 10], &field(8, b"external"), &[112, 1]].concat();
         let graph =
-            [field(1, b"a node that is not looked at"), field(5, &unpacked), field(5, &packed), field(5, &beside)]
+            [field(1, b"a node that is not looked at"), field(5, &unpacked), field(5, &packed), field(5, &external)]
                 .concat();
         [&[8, 10][..], &field(2, b"pytorch"), &field(7, &graph)].concat()
     }
 
     #[test]
-    fn weights_in_the_file_and_beside_it_are_read() {
+    fn weights_in_the_file_and_next_to_it_are_read() {
         let graph = read(&mut model().as_slice()).unwrap();
         let weights: Vec<String> = graph
             .tensors
@@ -219,7 +219,7 @@ mod tests {
             .collect();
         assert_eq!(
             weights,
-            ["plain float32 [2, 300] 2400", "quantized int4 [4, 4] 8", "beside float16 [1024, 3] 6144"]
+            ["plain float32 [2, 300] 2400", "quantized int4 [4, 4] 8", "external float16 [1024, 3] 6144"]
         );
         assert_eq!(graph.external, 1);
     }

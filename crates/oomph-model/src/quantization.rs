@@ -1,4 +1,4 @@
-//! How a model's weights are quantized, as `quantization_config` of its `config.json` says.
+//! Reads how a model's weights are quantized, from `quantization_config` of its `config.json`.
 //!
 //! The keys are those of transformers' `quantization_config` classes.
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_method_is_told_and_nonsense_is_none() {
+    fn every_method_is_recognised_and_nonsense_is_none() {
         let method = |settings: Value| Quantization::of_config(&json!({ "quantization_config": settings }));
         let fp8 = method(json!({ "quant_method": "fp8", "weight_block_size": [128, 128] })).unwrap();
         assert_eq!((fp8.method, fp8.bits, fp8.overhead_bits), (Method::Fp8, 8.0, 32.0 / 16384.0));

@@ -1,5 +1,5 @@
-//! From what a user calls a model to the model: a path, a folder of the local Hugging Face cache, headers from a hub, or
-//! a built-in name, in this order.
+//! Resolves what a user calls a model: a path, a folder of the local Hugging Face cache, headers from a hub, or a
+//! built-in name, in this order.
 
 use std::env;
 use std::fs;

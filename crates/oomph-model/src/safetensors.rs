@@ -1,4 +1,4 @@
-//! The header of a safetensors file.
+//! Reads the header of a safetensors file.
 //!
 //! Eight bytes of length (little-endian), then that much JSON: a map from names to type, shape and the range of bytes
 //! that the tensor has after the header.  <https://huggingface.co/docs/safetensors>
@@ -46,8 +46,9 @@ pub fn read(source: &mut dyn Source) -> Result<Header, ModelError> {
     // `length` is bounded by the file and by the cap above.
     let mut text = vec![0; length as usize];
     read(source, 8, &mut text)?;
-    let raw: RawHeader = serde_json::from_slice(&text)
-        .map_err(|error| malformed(format!("the header is no such JSON ({error})"), 8 + error.column() as u64))?;
+    let raw: RawHeader = serde_json::from_slice(&text).map_err(|error| {
+        malformed(format!("the header is not the JSON that was expected ({error})"), 8 + error.column() as u64)
+    })?;
     let mut tensors = Vec::with_capacity(raw.tensors.len());
     for (name, raw) in raw.tensors {
         let [start, end] = raw.data_offsets;

@@ -1,5 +1,5 @@
-//! Checkpoints that hold a whole pipeline in one file, as Stable Diffusion's first programs wrote them: the names of
-//! the tensors show what belongs to which network.
+//! Splits checkpoints that hold a whole pipeline in one file, as Stable Diffusion's first programs wrote them: the
+//! names of the tensors show which network each belongs to.
 
 use crate::{Component, Tensor};
 

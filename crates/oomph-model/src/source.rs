@@ -1,4 +1,4 @@
-//! Where the bytes of a file come from: a disk, or a server that answers ranges.
+//! Reads bytes of a file from a disk, or from a server that answers ranges.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

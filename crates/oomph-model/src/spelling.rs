@@ -1,4 +1,4 @@
-//! The spellings in which people write the names of models.
+//! Normalises the spellings in which people write the names of models.
 //!
 //! A hub name, a short name and the name of a tuned or quantized copy can all mean one entry of the library. Case,
 //! the owner and the marks between words never matter: `flux-1-dev` is `FLUX.1-dev`.

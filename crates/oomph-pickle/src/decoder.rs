@@ -1,4 +1,4 @@
-//! From bytes to instructions.
+//! Decodes bytes into instructions.
 
 use std::io::Read;
 

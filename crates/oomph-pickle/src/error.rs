@@ -1,4 +1,4 @@
-//! Why an instruction could not be decoded.
+//! The errors of decoding an instruction.
 
 use std::fmt;
 use std::io;

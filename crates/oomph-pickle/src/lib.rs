@@ -1,4 +1,4 @@
-//! The instructions of a Python pickle, decoded from a stream and never executed.
+//! Decodes the instructions of a Python pickle from a stream, and never executes them.
 //!
 //! A pickle is a program for a machine with a stack and a memo. [`Decoder`] gives its instructions one after the other,
 //! each with its argument and its offset; the caller decides what to keep and what to refuse. Nothing is allocated per

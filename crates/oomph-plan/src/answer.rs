@@ -1,4 +1,4 @@
-//! What one card needs, and what a card costs.
+//! The types of an estimate: what one card needs, and what a card costs.
 
 use oomph_gpu::Gpu;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub struct Estimate {
     pub parameters: u64,
     /// Parameters that are trained.
     pub trained: u64,
-    /// Bytes that offloading puts into the computer's memory.
+    /// Bytes that offloading puts into host memory.
     pub host_bytes: u64,
     /// The sum, term by term.
     pub terms: Vec<Term>,

@@ -1,4 +1,4 @@
-//! What a workload on a model needs, per owner, on every card that it is spread over.
+//! Estimates what a workload on a model needs, per owner, on the fullest card that it is spread over.
 
 use oomph_model::architecture::{Head, Transformer};
 
@@ -37,11 +37,11 @@ pub(crate) struct Runs {
 /// Says what a workload needs on one card of those that it is spread over: the fullest.
 #[must_use]
 pub fn estimate(subject: &Subject, workload: &Workload, card: CardCost) -> Estimate {
-    beside(subject, workload, card, None)
+    estimate_near(subject, workload, card, None)
 }
 
 /// The same, for a workload that others were run near to.
-pub(crate) fn beside(subject: &Subject, workload: &Workload, card: CardCost, near: Option<&Runs>) -> Estimate {
+pub(crate) fn estimate_near(subject: &Subject, workload: &Workload, card: CardCost, near: Option<&Runs>) -> Estimate {
     match subject {
         Subject::Transformer { shape, stored } => {
             let stored = stored.as_ref();

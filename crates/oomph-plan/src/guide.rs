@@ -1,4 +1,4 @@
-//! The page of the documentation that sets the numbers of popular guides right.
+//! Writes the page of the documentation that corrects the numbers of popular guides.
 
 use std::fmt::Write;
 
@@ -129,11 +129,11 @@ fn language(text: &mut String, rows: &[Row], card: CardCost) {
             let weights = gb(answer.owners[crate::TapeOwner::Weights as usize]);
             let [low, expected, high] = [answer.total.low, answer.total.expected, answer.total.high].map(gb);
             let says = says.map(|says| says[index]);
-            let told = says.map_or("-".to_owned(), |says| says.to_string());
+            let published = says.map_or("-".to_owned(), |says| says.to_string());
             let correction = says.map_or("-".to_owned(), |says| format!("{:+.0} %", 100.0 * (expected / says - 1.0)));
             let _ = writeln!(
                 text,
-                "| {name} | {how} | {told} | {weights:.2} | {expected:.1} | {low:.1} to {high:.1} | {correction} |"
+                "| {name} | {how} | {published} | {weights:.2} | {expected:.1} | {low:.1} to {high:.1} | {correction} |"
             );
         }
     }
@@ -153,8 +153,8 @@ fn pictures(
 ) {
     let Ok(model) = Library::builtin().model(name) else { return };
     let mut pipeline = Pipeline::of(&model.components);
-    if let Some(beside) = control.and_then(|control| Library::builtin().model(control).ok()) {
-        pipeline.networks.extend(Pipeline::of(&beside.components).networks);
+    if let Some(control) = control.and_then(|control| Library::builtin().model(control).ok()) {
+        pipeline.networks.extend(Pipeline::of(&control.components).networks);
     }
     let subject = Subject::Pipeline(Box::new(pipeline));
     let figure = |precision: Precision, offload: Offloading, tiling: bool| {
@@ -164,10 +164,10 @@ fn pictures(
         let total = estimate(&subject, &workload, card).total.expected;
         format!("{:.1}", total as f64 / 1_073_741_824.0)
     };
-    let beside = if control.is_some() { " + ControlNet" } else { "" };
+    let suffix = if control.is_some() { " + ControlNet" } else { "" };
     let _ = writeln!(
         text,
-        "| {name}{beside}, {}, {side} x {side} | {says} | {} | {} | {} | {} | {} |",
+        "| {name}{suffix}, {}, {side} x {side} | {says} | {} | {} | {} | {} | {} |",
         precision.name(),
         figure(precision, Offloading::None, false),
         figure(precision, Offloading::Model, false),

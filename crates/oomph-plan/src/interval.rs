@@ -1,4 +1,4 @@
-//! From one number to an interval and a probability.
+//! Turns one number into an interval and a probability.
 //!
 //! The widths are no guess: `data/intervals.toml` holds quantiles of truth over prediction on the readings of
 //! `calibration/`, by family and task, and is written by the command that compares the two.

@@ -1,4 +1,4 @@
-//! Runs that were made, by workload, so that none is made twice.
+//! Keeps the runs that were made, by workload, so that none is made twice.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! A workload on a model to bytes per owner, without running anything.
+//! Computes the bytes of a workload per owner, without running anything.
 //!
 //! - [`Workload`] says what is done with a model.
 //! - [`tape`] executes it on sizes: PyTorch's autograd, its allocator and the code of `transformers`, on tensors that

@@ -1,4 +1,4 @@
-//! The largest batch and context that fit.
+//! Finds the largest batch and context that fit.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Workloads near one whose need is known: what would fit instead, and what would change it.
+//! Estimates workloads near one whose need is known: what would fit instead, and what would change it.
 
 use crate::answer::{CardCost, Estimate};
 use crate::estimate::{self, Runs, Subject};
@@ -26,7 +26,7 @@ impl<'a> Nearby<'a> {
 
     /// What another workload needs.
     pub(crate) fn estimate(&self, workload: &Workload) -> Estimate {
-        estimate::beside(self.subject, workload, self.card, Some(&self.runs))
+        estimate::estimate_near(self.subject, workload, self.card, Some(&self.runs))
     }
 }
 

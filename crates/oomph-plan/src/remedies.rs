@@ -1,4 +1,4 @@
-//! What to change, with what it would free, by the same arithmetic.
+//! Suggests changes to a workload, with what each would free, by the same arithmetic.
 
 use oomph_remedy::Catalogue;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! A workload on a transformer, executed on sizes.
+//! Executes a workload on a transformer, on sizes.
 
 use oomph_model::architecture::{Head, Transformer};
 
@@ -112,7 +112,7 @@ fn judged(shape: &Transformer, workload: &Workload) -> Transformer {
     }
 }
 
-/// The network with one score in the place of words.
+/// The network with one score in place of words.
 fn scoring(shape: &Transformer) -> Transformer {
     Transformer { head: Head::Classes(1), ..shape.clone() }
 }
@@ -220,7 +220,7 @@ pub(crate) fn train(tape: &Tape, pass: &Pass<'_>, state: &mut Vec<Tensor>) -> (u
     let before = tape.memory.usage();
     update(tape, pass, state);
     let made = tape.memory.owners()[TapeOwner::OptimizerState as usize];
-    tape.memory.repeat_beside(&before, TapeOwner::OptimizerState, made);
+    tape.memory.repeat_alongside(&before, TapeOwner::OptimizerState, made);
     sizes
 }
 
@@ -323,7 +323,7 @@ fn optimize(tape: &Tape, trained: &[Trained], optimizer: Optimizer, state: &mut 
             for parameter in &with_grad {
                 let (count, kind) = parameter.share;
                 // The gradient and the weight in fp32; the squared gradient and its sum with a constant; then the update
-                // made of rows and columns in the place of one of them.
+                // made of rows and columns in place of one of them.
                 let _copies =
                     (kind == Kind::Half).then(|| [tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);
                 drop([tape.empty(count, Kind::Single), tape.empty(count, Kind::Single)]);

@@ -1,4 +1,4 @@
-//! Servers that lay out their memory once, when they start: llama.cpp and vLLM.
+//! Plans servers that lay out their memory once, when they start: llama.cpp and vLLM.
 //!
 //! Neither asks an allocator step by step, so there is nothing to execute on sizes: the sum of a few buffers is the need.
 //! The formulas were read from the programs' own reports of their buffers at start (`load_tensors`, `llama_kv_cache`,
@@ -19,7 +19,7 @@ pub struct Stored {
     pub bytes: u64,
     /// What they are called: `Q4_K_M`, `gptq`.
     pub format: String,
-    /// Bytes of the table of tokens that llama.cpp leaves in the computer's memory; `None` where llama.cpp does not read
+    /// Bytes of the table of tokens that llama.cpp leaves in host memory; `None` where llama.cpp does not read
     /// these files.
     pub llama_cpp: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! A model that is split over cards layer by layer, as `device_map="auto"` of transformers does it.
+//! Splits a model over cards layer by layer, as `device_map="auto"` of transformers does.
 //!
 //! Cards are filled in order up to an equal share of the weights and a quarter more than the largest module
 //! (`get_balanced_memory` of transformers). The first card leaves room for one more module (`infer_auto_device_map` of
@@ -27,7 +27,7 @@ pub struct Share {
 pub struct Split {
     /// Card by card; those that are left empty are not there.
     pub shares: Vec<Share>,
-    /// Layers that no card has room for, which stay in the computer's memory.
+    /// Layers that no card has room for, which stay in host memory.
     pub left_over: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is done with a model.
+//! The description of a workload: the task, the model's precision, the batch and the cards.
 
 use serde::Serialize;
 

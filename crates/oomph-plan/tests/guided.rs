@@ -32,8 +32,8 @@ fn an_image_that_clip_guides_needs_what_its_program_needed() {
     let gpu = Catalogue::builtin().get("rtx-4090").unwrap();
     let card = CardCost::of(gpu);
     let answer = estimate(&subject, &workload(SIDE), card);
-    let beside = answer.owners[TapeOwner::Slack as usize] + answer.owners[TapeOwner::Context as usize];
-    let planned = answer.owners.iter().sum::<u64>() - beside;
+    let overhead = answer.owners[TapeOwner::Slack as usize] + answer.owners[TapeOwner::Context as usize];
+    let planned = answer.owners.iter().sum::<u64>() - overhead;
     // The program has no text tower, which the scripts load with CLIP and leave on the card.
     let text = 2 * (model.components[1].elements() - seen(&model.components[1]));
     let read = allocated(&format!("vqgan_clip.py --size {SIDE}"));

@@ -1,5 +1,4 @@
-//! Building the new root: an overlay over everything that can be written, while what talks to the kernel stays
-//! unchanged.
+//! Builds the new root: an overlay over everything that can be written, while what talks to the kernel stays unchanged.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,7 +10,6 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recu
 use rustix::process::{getegid, geteuid};
 
 use crate::mounts::{Mount, Mounts};
-use crate::namespace::real;
 use crate::overlay::{self, Frame, UPPER, imitate};
 use crate::{Made, Plan, Record, own};
 
@@ -52,10 +50,10 @@ impl<'a> Cover<'a> {
     pub(crate) fn new(plan: &'a Plan, made: Made) -> io::Result<Self> {
         let mounts = Mounts::below(&plan.base)?;
         let below = match &plan.below {
-            Some(path) => Record::from_bytes(&fs::read(real(plan, path))?)?.overlays,
+            Some(path) => Record::from_bytes(&fs::read(plan.real(path))?)?.overlays,
             None => Vec::new(),
         };
-        let place = real(plan, &plan.disk).join("frame");
+        let place = plan.real(&plan.disk).join("frame");
         fs::create_dir_all(&place)?;
         mount("tmpfs", &place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=16m")?;
         let frame = Frame::new(place)?;
@@ -113,7 +111,7 @@ impl<'a> Cover<'a> {
     }
 
     fn real(&self, path: &Path) -> PathBuf {
-        real(self.plan, path)
+        self.plan.real(path)
     }
 
     /// Where a path lies in the new root.
@@ -277,7 +275,7 @@ impl<'a> Cover<'a> {
         Ok(())
     }
 
-    /// Puts a socket that nobody listens on in the place of each hidden device: not even root can open one.
+    /// Puts a socket that nobody listens on in place of each hidden device: not even root can open one.
     fn hide(&self) -> io::Result<()> {
         if self.plan.hidden.is_empty() {
             return Ok(());

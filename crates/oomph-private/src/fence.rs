@@ -1,4 +1,4 @@
-//! A fence around a process: it may write to some folders and nowhere else.
+//! Puts a fence around a process: it may write to some folders and nowhere else.
 //!
 //! Where the kernel gives no namespaces, Landlock still takes rights from a process, and from everything that it
 //! starts. What would have changed a file of the user's is an error then. Reading stays unchanged. Landlock knows no

@@ -1,4 +1,4 @@
-//! The mounts of this process, as `/proc/self/mountinfo` lists them.
+//! Reads the mounts of this process from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Moving the calling process into a view of its own.
+//! Moves the calling process into a view of its own.
 
 use std::fs;
 use std::io;
@@ -37,14 +37,9 @@ fn enter_view(plan: &Plan) -> io::Result<()> {
     let mut cover = Cover::new(plan, made)?;
     cover.all()?;
     let (root, old, record) = cover.finish()?;
-    fs::write(real(plan, &plan.record), record.to_bytes())?;
+    fs::write(plan.real(&plan.record), record.to_bytes())?;
     change_root(&root, old.as_deref())?;
     std::env::set_current_dir(&plan.directory)
-}
-
-/// A path of the plan as this process reaches it.
-pub(crate) fn real(plan: &Plan, path: &Path) -> std::path::PathBuf {
-    plan.base.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 fn leave_the_shared_mounts(user_only: bool) -> io::Result<Made> {

@@ -1,4 +1,4 @@
-//! Leaving the network: a namespace that holds nothing but a loopback device of its own.
+//! Cuts off the network: a namespace that holds nothing but a loopback device of its own.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Folders of this user's below folders of others, such as `/data/projects/me`.
+//! Finds folders of this user below folders of others, such as `/data/projects/me`.
 //!
 //! When something is written in a folder for the first time, the kernel copies every folder on the path to it into the
 //! overlay, each with its owner. In a user namespace it can give nothing to a user that the namespace does not know,

@@ -1,4 +1,4 @@
-//! What a view is to be made of, what it was made of, and how both are written to a file.
+//! Plans a view, records what it was made of, and writes both to a file.
 //!
 //! Both are lists of names and values, each ended by a zero byte, which no path holds. That needs no parser in the
 //! programs that this is loaded into, and every path passes unchanged.
@@ -25,7 +25,7 @@ pub struct Plan {
     pub keep_real: bool,
     /// What may be changed for real.
     pub open: Vec<PathBuf>,
-    /// Folders of ours that are shown in the place of others: first ours, then the place.
+    /// Folders of ours that are shown in place of others: first ours, then the place.
     pub instead: Vec<(PathBuf, PathBuf)>,
     /// Devices that the program must not reach.
     pub hidden: Vec<PathBuf>,
@@ -44,6 +44,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A path of the plan as the process reaches it that makes the view.
+    pub(crate) fn real(&self, path: &Path) -> PathBuf {
+        self.base.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     /// The plan as the bytes of a file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut list = List::default();

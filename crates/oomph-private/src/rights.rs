@@ -1,4 +1,4 @@
-//! The rights over the machine that root loses on the way into a view or behind a fence.
+//! Drops the rights over the machine that root loses on the way into a view or behind a fence.
 //!
 //! Root can leave a view: by the root folder of another process (`/proc/1/root`), by that process's mounts, by a file's
 //! handle, by a device node of the disk. Each takes a capability that no program needs for work on a GPU, and none that

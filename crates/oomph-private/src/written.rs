@@ -1,4 +1,4 @@
-//! What a program wrote into its view, once its processes are gone.
+//! Lists what a program wrote into its view, once its processes are gone.
 
 use std::path::PathBuf;
 

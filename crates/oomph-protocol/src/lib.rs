@@ -1,4 +1,4 @@
-//! What oomph's processes and languages say to each other, declared once.
+//! Declares once what oomph's processes and languages exchange.
 //!
 //! A run has at least three parties: the launcher, the Python hook and the virtual GPU. They meet in the run folder and
 //! share nothing but files. This crate declares

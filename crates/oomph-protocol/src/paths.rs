@@ -61,7 +61,7 @@ names! {
     VIEW_REFUSED = "private.refused";
     /// Why the program could not be started in its view.
     VIEW_NOT_STARTED = "private.not-started";
-    /// There is a fence in the place of a view.
+    /// There is a fence in place of a view.
     FENCE = "fence";
     /// The program's temporary files behind a fence.
     TEMPORARY = "tmp";

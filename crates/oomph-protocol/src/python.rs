@@ -1,4 +1,4 @@
-//! `python/oomph/_protocol.py` and its stub: what the hook takes from this crate.
+//! Writes `python/oomph/_protocol.py` and its stub: what the hook takes from this crate.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Reading that accepts no drift: for tests of whoever writes a document.
+//! Reads documents and accepts no drift: for tests of whoever writes a document.
 //!
 //! A reader in production passes over what it does not know and takes defaults for what is absent, because a process may
 //! die at any time and files outlive versions. That leniency hides drift: a field that was renamed on one side reads as 0.

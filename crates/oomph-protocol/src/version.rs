@@ -1,4 +1,4 @@
-//! The name and version that each document carries, and who can read whom.
+//! The name and version that each document carries, and who can read which.
 
 use std::fmt;
 

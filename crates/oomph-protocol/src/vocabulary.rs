@@ -185,7 +185,7 @@ words! {
         Recovered = "recovered",
         /// The program died because a card could not hold what it asked for.
         Oom = "oom",
-        /// It depends on sizes that nobody computed: with the least and with the most that they can be it is not the same.
+        /// It depends on sizes that were not computed: their smallest and largest values give different answers.
         Unsure = "unsure",
         /// The program failed for another reason.
         Failed = "failed",

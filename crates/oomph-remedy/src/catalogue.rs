@@ -1,4 +1,4 @@
-//! The catalogue: reading `data/*.toml`, and what must be true of it.
+//! Reads the catalogue from `data/*.toml`, and checks what must hold for every entry.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! When a remedy or a piece of advice applies: a few closed predicates over a [`Situation`].
+//! Decides when a remedy or a piece of advice applies: a closed set of predicates over a [`Situation`].
 
 use serde::Deserialize;
 
@@ -45,7 +45,7 @@ pub enum Fact {
     BudgetAboveFree,
     /// The share that a server may use is free.
     BudgetIsFree,
-    /// Live tensors are larger than the card: the driver spills to the computer's memory.
+    /// Live tensors are larger than the card: the driver spills to host memory.
     AllocatedAboveCapacity,
     /// A limit below the card's capacity is set.
     LimitBelowCapacity,
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_more_than_is_free_is_told_apart_from_one_that_does_not() {
+    fn a_server_that_wants_more_than_is_free_is_distinguished_from_one_that_does_not() {
         let mut situation = Situation::default();
         situation.memory.capacity = Some(24 * GIB);
         situation.memory.free = Some(20 * GIB);

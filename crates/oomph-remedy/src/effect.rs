@@ -1,4 +1,4 @@
-//! How many bytes: the formulas behind the remedies, in bytes, each with its source.
+//! Computes how many bytes a remedy frees: one formula for each kind, with its source.
 //!
 //! The free functions say what a thing takes. [`Formula`] says what a remedy frees of one owner in one situation. Where a
 //! dry run is possible its figure replaces all of these.

@@ -1,4 +1,4 @@
-//! Whose words a remedy is written in: libraries, launchers, applications and the machine itself.
+//! The frameworks whose settings a remedy can be written in: libraries, launchers, applications and the machine itself.
 
 use std::fmt;
 use std::str::FromStr;

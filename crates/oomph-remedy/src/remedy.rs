@@ -1,4 +1,4 @@
-//! What a remedy is: the entries of `data/*.toml`.
+//! Defines a remedy: the entries of `data/*.toml`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What was seen of a program that may show which remedies it uses already.
+//! Evidence from a run of which remedies the program uses already.
 
 use std::collections::BTreeSet;
 

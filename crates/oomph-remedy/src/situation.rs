@@ -1,4 +1,4 @@
-//! What is known about a run that ran out of memory, or would: the question that the catalogue answers.
+//! Describes a run that ran out of memory, or would: the question that the catalogue answers.
 //!
 //! Everything but the list of frameworks may be unknown. What is unknown never rules a remedy out; what is known does.
 
@@ -71,10 +71,10 @@ words! {
         Leak "leak" "memory is kept that is no longer needed",
         /// Refused with enough free: the memory came free an instant too late, was in pieces, or a pool could not grow.
         SpuriousRetry "spurious-retry" "a request refused although enough was free",
-        /// The driver spills to the computer's memory instead of failing.
-        DriverSpill "driver-spill" "the driver spills to the computer's memory",
-        /// The computer's memory ran out, not the card's.
-        HostMemory "host-memory" "the computer's memory, not the card's",
+        /// The driver spills to host memory instead of failing.
+        DriverSpill "driver-spill" "the driver spills to host memory",
+        /// Host memory ran out, not the card's.
+        HostMemory "host-memory" "host memory, not the card's",
         /// Not known.
         Unknown "unknown" "an unknown cause",
     }
@@ -109,8 +109,8 @@ words! {
         Context "context" "the CUDA context",
         /// Other processes on the card.
         OtherProcesses "other-processes" "other processes",
-        /// The computer's memory rather than the card's.
-        Host "host" "the computer's memory",
+        /// Host memory rather than the card's.
+        Host "host" "host memory",
     }
 }
 

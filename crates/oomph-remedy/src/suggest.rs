@@ -1,4 +1,4 @@
-//! From a situation to a handful of remedies, cheapest first, and to the popular advice that would not help.
+//! Suggests a few remedies for a situation, cheapest first, and lists the popular advice that would not help.
 //!
 //! A remedy is offered when it answers one of the causes, its conditions may hold, it is not in effect already, it can
 //! be written for the frameworks at hand, and it shrinks something that is on the card when the failure happens and has

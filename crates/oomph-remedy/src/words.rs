@@ -1,5 +1,5 @@
-//! Filling in what a spelling leaves open: `{half_batch}` becomes a number where the run's settings are known, and a
-//! word that a reader understands where they are not.
+//! Fills in the placeholders of a setting: `{half_batch}` becomes a number where the run's settings are known, and a
+//! readable name where they are not.
 
 use crate::effect;
 use crate::situation::{OwnerGroup, Situation};
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_told_the_share_that_is_free() {
+    fn a_server_is_given_the_share_that_is_free() {
         let mut situation = Situation::default();
         situation.memory.capacity = Some(24 << 30);
         situation.memory.free = Some(18 << 30);

@@ -145,7 +145,7 @@ fn a_broken_file_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_loop_around_a_library_is_not_told_of_flags() {
+fn a_loop_around_a_library_is_not_offered_flags() {
     let written = |id: &str, frameworks: &[Installed]| {
         let remedy = Catalogue::builtin().get(id).unwrap();
         remedy.written_for(frameworks).map(|written| (written.framework, written.kind))

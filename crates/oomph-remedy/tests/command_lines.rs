@@ -432,7 +432,7 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn the_user_is_told_what_else_changes() {
+fn the_user_sees_what_else_changes() {
     let odd = apply("python run_clm.py --per_device_train_batch_size 33", "micro-batch").unwrap();
     assert_eq!(odd.notes, ["33 is odd: the effective batch becomes 34 instead of 33"]);
     let file =

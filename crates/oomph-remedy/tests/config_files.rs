@@ -26,7 +26,7 @@ const AXOLOTL: &str = "base_model: NousResearch/Llama-3.2-1B\n# the largest that
                        gradient_accumulation_steps: 2\nplugins:\n  - my.Plugin\n";
 
 #[test]
-fn a_batch_that_stands_in_a_file_is_known_on_the_line() {
+fn a_batch_in_a_file_is_known_on_the_line() {
     let (words, files) = after("axolotl train run.yml", &[("run.yml", AXOLOTL)], "micro-batch", Into::Line);
     assert_eq!(words, "axolotl train run.yml --micro-batch-size 4 --gradient-accumulation-steps 4");
     assert_eq!(files, [""; 0]);

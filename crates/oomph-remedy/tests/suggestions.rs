@@ -64,7 +64,7 @@ fn offers_are_few_different_and_without_open_names() {
 }
 
 #[test]
-fn who_starts_a_finished_program_is_not_told_to_write_code() {
+fn who_starts_a_finished_program_is_not_asked_to_write_code() {
     use oomph_remedy::{Cause, Framework, Reach, Situation};
     for &framework in Framework::ALL.iter().filter(|framework| framework.reach() == Reach::Application) {
         for &cause in Cause::ALL {

@@ -1,4 +1,4 @@
-//! What a program's own calls to allocate, free and copy tell its author.
+//! The result type for a program's own calls to allocate, free and copy.
 
 use serde::{Deserialize, Serialize};
 

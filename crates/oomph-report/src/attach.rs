@@ -1,4 +1,4 @@
-//! What `oomph attach` saw inside running processes, as a document, `oomph.attach/1`.
+//! The answer of `oomph attach`, `oomph.attach/1`: what was seen inside running processes.
 
 use oomph_explain::snapshot::DeviceExplanation;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How the batches that a program trains on differ in size, and what the longest of them needs.
+//! The result type for batches of different sizes, and what the longest of them needs.
 
 use serde::{Deserialize, Serialize};
 

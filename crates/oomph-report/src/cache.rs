@@ -1,4 +1,4 @@
-//! What is in the cache, and what was removed from it: `oomph.cache/1`.
+//! The answer of `oomph cache`, `oomph.cache/1`: the cache's contents, and what was removed.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! A real card next to its virtual twin: `oomph.calibrate/1`, and what is kept of it for later dry runs.
+//! The answer of `oomph calibrate`, `oomph.calibrate/1`: a real card next to its virtual twin, and the correction that
+//! later dry runs use.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Making strings that the program chose harmless to a terminal.
+//! Makes strings that come from the program harmless to a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! What works on a machine: `oomph.doctor/1`.
+//! The answer of `oomph doctor`, `oomph.doctor/1`: what works on a machine.
 
 use serde::Serialize;
 

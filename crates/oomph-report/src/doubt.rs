@@ -1,10 +1,11 @@
-//! What makes an answer doubtful or void: sizes that nobody computed, and a host whose memory ran out.
+//! The result types for doubtful or void answers: sizes that nothing computed, and a host whose memory ran out.
 
+use oomph_protocol::Verdict;
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{Site, Verdict};
+use crate::site::Site;
 
-/// An answer that hangs on sizes that nobody computed: with the least and with the most that they can be it is not the same.
+/// An answer that depends on sizes that were not computed: their smallest and largest values give different answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unsure {
@@ -26,7 +27,7 @@ pub struct End {
     pub need_bytes: Option<u64>,
 }
 
-/// A size that hangs on values that were never computed.
+/// A size that depends on values that were never computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnknownSize {
@@ -58,7 +59,7 @@ pub struct Fault {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostShortage {
-    /// What was asked for, in bytes; `null` where that is not known.
+    /// What was requested, in bytes; `null` where that is not known.
     pub requested_bytes: Option<u64>,
     /// What the host has in all, in bytes; `null` where that cannot be read.
     pub total_bytes: Option<u64>,

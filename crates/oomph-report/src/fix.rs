@@ -1,9 +1,12 @@
 //! The answer of `oomph fix`, `oomph.fix/1`.
 
 use oomph_explain::snapshot::OwnerRow;
+use oomph_protocol::Verdict;
+use oomph_remedy::search::Prefer;
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{NextStep, Oom, Verdict};
+use crate::dry_run::NextStep;
+use crate::oom::Oom;
 
 oomph_protocol::schema!(FixSchema, "oomph.fix/1");
 
@@ -42,21 +45,7 @@ pub struct FixReport {
     pub next: Vec<NextStep>,
     /// Which of the fixes comes first.
     #[serde(default)]
-    pub order: FixOrder,
-}
-
-/// Which of several fixes comes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum FixOrder {
-    /// What leaves the result the same, then what costs least time.
-    #[default]
-    Quality,
-    /// What costs least time, then what leaves the result the same.
-    Speed,
-    /// What needs least memory.
-    Memory,
+    pub order: Prefer,
 }
 
 /// The answer in one word.

@@ -1,4 +1,4 @@
-//! What following a program to its end has shown: its phases, its loops, and what it did not reach.
+//! The result types for a program that was followed to its end: its phases, its loops, and what it did not reach.
 
 use oomph_protocol::{LoopKind, Phase};
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub struct Growth {
     #[serde(default)]
     pub holders: Vec<Holder>,
     /// The line that allocates most of what grows; `null` where no recording shows it.
-    pub site: Option<crate::dry_run::Site>,
+    pub site: Option<crate::site::Site>,
 }
 
 /// A thing in the program that holds on to memory.

@@ -1,4 +1,4 @@
-//! The catalogue as a document, `oomph.gpus/1`.
+//! The answer of `oomph gpus`, `oomph.gpus/1`: the catalogue of cards.
 
 use oomph_gpu::Gpu;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The answers that `oomph` gives: their types, which are the JSON contract, and how they look in a terminal.
+//! The result types of oomph's commands, which are the JSON contract, and how they look in a terminal.
 //!
 //! A name that a program gives cannot steer the reader's terminal:
 //!
@@ -24,6 +24,7 @@ mod cache;
 mod calibrate;
 mod clean;
 mod compare;
+mod device;
 mod doctor;
 mod doubt;
 mod dry_run;
@@ -31,16 +32,20 @@ mod explain;
 mod fix;
 mod followed;
 mod gpus;
+mod oom;
+mod owner_names;
 mod plan;
 #[cfg(feature = "schema")]
 pub mod published;
 pub mod review;
+mod site;
 mod sweep;
 mod sweep_picture;
 mod text;
 mod tune;
 mod watch;
 mod worst;
+mod writes;
 
 pub use attach::{AttachReport, AttachSchema, AttachedDevice, AttachedProcess, Recorded, WayIn};
 pub use batches::{BatchPeak, BatchRange, Batches};
@@ -49,25 +54,26 @@ pub use cache::{CacheEntry, CacheKind, CacheReport, CacheSchema};
 pub use calibrate::{CalibrateReport, CalibrateSchema, CardCorrection, CardReadings, ProgramReading};
 pub use clean::{clean, clean_json};
 pub use compare::{CheckReport, CheckSchema, DiffReport, DiffSchema};
+pub use device::{
+    CUSTOM, CapacityKnown, DeviceReport, ModelledTerm, Peak, Pool, PoolScale, RanOn, SmallestCapacity, UNBOUNDED, Whose,
+};
 pub use doctor::{Check, CheckState, DoctorReport, DoctorSchema};
 pub use doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
-pub use dry_run::{
-    CUSTOM, CapacityKnown, CardThatHolds, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Instead,
-    ModelledTerm, NextStep, Oom, Peak, Phase, Pool, PoolScale, RanOn, Site, SmallestCapacity, Stopped, UNBOUNDED,
-    Verdict, Whose, WriteFloor, Writes, WrittenFile,
-};
+pub use dry_run::{CardThatHolds, CompiledProgram, DryRunReport, DryRunSchema, NextStep};
 pub use explain::{ExplainKind, ExplainReport, ExplainSchema};
 pub use fix::{
-    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold,
-    ResultChange, TimeRatio,
+    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, ResultChange,
+    TimeRatio,
 };
 pub use followed::{FollowedLoop, Growth, Holder, PhasePeak, Unreached};
 pub use gpus::{GpusReport, GpusSchema};
-pub use oomph_protocol::{LoopKind, Moment};
+pub use oom::{Instead, Oom};
+pub use oomph_protocol::{LoopKind, Moment, Phase, Stopped, Verdict};
 pub use plan::{
     Fits, PlanReport, PlanSchema, PlannedCard, PlannedDevice, PlannedLimits, PlannedOwner, PlannedRemedy, PlannedTable,
     PlannedTerm, Verified,
 };
+pub use site::Site;
 pub use sweep::{Largest, Pending, SweepAxis, SweepCell, SweepReport, SweepSchema};
 pub use sweep_picture::{picture_axis, sweep_picture};
 pub use text::{
@@ -81,3 +87,4 @@ pub use watch::{
     MpsRole, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook, WatchedProcess,
 };
 pub use worst::WorstCard;
+pub use writes::{WriteFloor, Writes, WrittenFile};

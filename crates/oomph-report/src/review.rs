@@ -1,12 +1,16 @@
-//! Dry runs, or a recording, held against limits and an earlier state, for CI: `oomph.review/1` and `oomph.baseline/1`.
+//! The answer of `oomph check` in CI: dry runs, or a recording, compared with limits and an earlier state
+//! (`oomph.review/1` and `oomph.baseline/1`).
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::Verdict;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::CheckReport;
-use crate::dry_run::{CUSTOM, DeviceReport, DryRunReport, Site, Verdict};
-use crate::text::owner_name;
+use crate::device::{CUSTOM, DeviceReport};
+use crate::dry_run::DryRunReport;
+use crate::owner_names::owner_name;
+use crate::site::Site;
 
 oomph_protocol::schema!(ReviewSchema, "oomph.review/1");
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{Phase, Verdict};
+use oomph_protocol::{Phase, Verdict};
 
 oomph_protocol::schema!(SweepSchema, "oomph.sweep/1");
 

@@ -1,4 +1,4 @@
-//! A picture of a sweep as SVG: the peak against an axis, a panel per card, a line per combination of the other axes.
+//! Draws a sweep as SVG: the peak against one axis, a panel per card, a line per combination of the other axes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ pub fn sweep_picture(report: &SweepReport, across: &SweepAxis) -> Option<String>
     for (number, card) in panels.iter().enumerate() {
         let left = (number % columns) as f64 * PANEL.0;
         let panel_top = top + (number / columns) as f64 * PANEL.1;
-        panel(&mut out, report, across, &numbers, *card, &lines, (left, panel_top));
+        Panel::new(report, across, &numbers, *card, (left, panel_top)).draw(&mut out, &lines);
     }
     let mut y = top + panels.len().div_ceil(columns) as f64 * PANEL.1 + LINE * 0.7;
     if lines.len() > 1 {
@@ -97,111 +97,191 @@ fn key(cell: &SweepCell, across: &SweepAxis) -> Values {
     cell.values.iter().filter(other).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-fn panel(
-    out: &mut String,
-    report: &SweepReport,
-    across: &SweepAxis,
-    numbers: &[f64],
-    card: Option<&String>,
-    lines: &[Values],
-    (left, top): (f64, f64),
-) {
-    let of_card = |cell: &&SweepCell| card.is_none_or(|card| cell.values.get(CARDS).is_some_and(|own| own == card));
-    let cells: Vec<&SweepCell> = report.cells.iter().filter(of_card).collect();
-    let capacity = cells.iter().filter_map(|cell| cell.capacity_bytes).max();
-    let peaks = cells.iter().filter(|cell| cell.fits()).filter_map(|cell| cell.peak_bytes);
-    let died = cells.iter().any(|cell| cell.verdict.is_some() && !cell.fits());
-    let highest = peaks.max().unwrap_or(0);
-    // A capacity far above all peaks would press the lines to the ground; it is then named and not drawn.
-    let drawn = capacity.filter(|bytes| died || *bytes <= highest.saturating_mul(4));
-    let highest = highest.max(drawn.unwrap_or(0)).max(1) as f64 / GIB * 1.08;
-    let (step, ticks) = ticks(highest);
-    let (x0, x1) = (left + ROOM.0, left + PANEL.0 - ROOM.1);
-    let (y0, y1) = (top + PANEL.1 - ROOM.3, top + ROOM.2);
-    let (low, high) = numbers
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(*number), high.max(*number)));
-    // Powers of two are the rule for batches and lengths; a line of them is read by its ratios.
-    let log = low > 0.0 && high / low >= 8.0;
-    let scale = |number: f64| if log { number.ln() } else { number };
-    let x = |number: f64| match scale(high) - scale(low) {
-        span if span > 0.0 => x0 + (scale(number) - scale(low)) / span * (x1 - x0 - 16.0) + 8.0,
-        _ => f64::midpoint(x0, x1),
-    };
-    let y = |gib: f64| y0 - gib / highest * (y0 - y1);
-    let label = match (card, capacity) {
-        (Some(card), Some(bytes)) => format!("{card} ({:.2} GiB)", bytes as f64 / GIB),
-        (Some(card), None) => card.clone(),
-        (None, _) => String::new(),
-    };
-    let _ = writeln!(
-        out,
-        "<text x=\"{x0:.1}\" y=\"{:.1}\" font-weight=\"600\" fill=\"#222\">{}</text>",
-        y1 - 12.0,
-        escaped(&label)
-    );
-    for tick in 0..=ticks {
-        let value = tick as f64 * step;
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x0:.1}\" y1=\"{0:.1}\" x2=\"{x1:.1}\" y2=\"{0:.1}\" stroke=\"#e3e3e3\"/>\
-             <text x=\"{1:.1}\" y=\"{2:.1}\" text-anchor=\"end\" fill=\"#555\">{3}</text>",
-            y(value),
-            x0 - 6.0,
-            y(value) + 4.0,
-            plain(value)
-        );
-    }
-    let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#555\">GiB</text>", left + 8.0, y1 - 12.0);
-    let mut last_label = f64::NEG_INFINITY;
-    let mut ordered: Vec<(f64, &String)> = numbers.iter().copied().zip(&across.values).collect();
-    ordered.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    for (number, text) in ordered {
-        let place = x(number);
-        if place - last_label < text.len() as f64 * 7.0 + 4.0 {
-            continue;
-        }
-        last_label = place;
-        let _ = writeln!(
-            out,
-            "<text x=\"{place:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{}</text>",
-            y0 + 16.0,
-            escaped(text)
-        );
-    }
-    let _ = writeln!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222\">{}</text>",
-        f64::midpoint(x0, x1),
-        y0 + 32.0,
-        escaped(&across.name)
-    );
-    if let Some(bytes) = drawn {
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x0:.1}\" y1=\"{0:.1}\" x2=\"{x1:.1}\" y2=\"{0:.1}\" stroke=\"#222\" stroke-dasharray=\"6 4\"/>",
-            y(bytes as f64 / GIB)
-        );
-    }
-    for (number, values) in lines.iter().enumerate() {
-        let mut points: Vec<(f64, &SweepCell)> = cells
+/// The panel of one card, or of all cells: where it is in the picture, and its scales. Places are in pixels.
+struct Panel<'a> {
+    across: &'a SweepAxis,
+    /// The axis's values as numbers.
+    numbers: &'a [f64],
+    card: Option<&'a String>,
+    cells: Vec<&'a SweepCell>,
+    /// What the card holds, in bytes.
+    capacity: Option<u64>,
+    /// The same where there is room to draw it.
+    drawn: Option<u64>,
+    /// The upper end of the scale, in GiB.
+    highest: f64,
+    /// The least and the largest number.
+    low: f64,
+    high: f64,
+    left: f64,
+    /// The left and the right end of the plot.
+    x0: f64,
+    x1: f64,
+    /// The bottom and the top of the plot.
+    y0: f64,
+    y1: f64,
+}
+
+impl<'a> Panel<'a> {
+    fn new(
+        report: &'a SweepReport,
+        across: &'a SweepAxis,
+        numbers: &'a [f64],
+        card: Option<&'a String>,
+        (left, top): (f64, f64),
+    ) -> Self {
+        let of_card = |cell: &&SweepCell| card.is_none_or(|card| cell.values.get(CARDS).is_some_and(|own| own == card));
+        let cells: Vec<&SweepCell> = report.cells.iter().filter(of_card).collect();
+        let capacity = cells.iter().filter_map(|cell| cell.capacity_bytes).max();
+        let peaks = cells.iter().filter(|cell| cell.fits()).filter_map(|cell| cell.peak_bytes);
+        let died = cells.iter().any(|cell| cell.verdict.is_some() && !cell.fits());
+        let highest = peaks.max().unwrap_or(0);
+        // A capacity far above all peaks would press the lines to the ground; it is then named and not drawn.
+        let drawn = capacity.filter(|bytes| died || *bytes <= highest.saturating_mul(4));
+        let (low, high) = numbers
             .iter()
-            .filter(|cell| key(cell, across) == *values)
-            .filter_map(|cell| Some((cell.values.get(&across.name)?.parse().ok()?, *cell)))
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), number| (low.min(*number), high.max(*number)));
+        Self {
+            across,
+            numbers,
+            card,
+            cells,
+            capacity,
+            drawn,
+            highest: highest.max(drawn.unwrap_or(0)).max(1) as f64 / GIB * 1.08,
+            low,
+            high,
+            left,
+            x0: left + ROOM.0,
+            x1: left + PANEL.0 - ROOM.1,
+            y0: top + PANEL.1 - ROOM.3,
+            y1: top + ROOM.2,
+        }
+    }
+
+    /// The place of a number of the axis.
+    fn x(&self, number: f64) -> f64 {
+        // Powers of two are the rule for batches and lengths; a line of them is read by its ratios.
+        let log = self.low > 0.0 && self.high / self.low >= 8.0;
+        let scale = |number: f64| if log { number.ln() } else { number };
+        match scale(self.high) - scale(self.low) {
+            span if span > 0.0 => self.x0 + (scale(number) - scale(self.low)) / span * (self.x1 - self.x0 - 16.0) + 8.0,
+            _ => f64::midpoint(self.x0, self.x1),
+        }
+    }
+
+    /// The place of a size in GiB.
+    fn y(&self, gib: f64) -> f64 {
+        self.y0 - gib / self.highest * (self.y0 - self.y1)
+    }
+
+    fn draw(&self, out: &mut String, lines: &[Values]) {
+        self.draw_title(out);
+        self.draw_sizes(out);
+        self.draw_numbers(out);
+        self.draw_capacity(out);
+        for (number, values) in lines.iter().enumerate() {
+            self.draw_line(out, number, values);
+        }
+    }
+
+    /// The name of the card, and what it holds.
+    fn draw_title(&self, out: &mut String) {
+        let label = match (self.card, self.capacity) {
+            (Some(card), Some(bytes)) => format!("{card} ({:.2} GiB)", bytes as f64 / GIB),
+            (Some(card), None) => card.clone(),
+            (None, _) => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" font-weight=\"600\" fill=\"#222\">{}</text>",
+            self.x0,
+            self.y1 - 12.0,
+            escaped(&label)
+        );
+    }
+
+    /// The scale of sizes, with a line across at each mark.
+    fn draw_sizes(&self, out: &mut String) {
+        let (step, ticks) = ticks(self.highest);
+        for tick in 0..=ticks {
+            let value = tick as f64 * step;
+            let y = self.y(value);
+            let _ = writeln!(
+                out,
+                "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"#e3e3e3\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\">{}</text>",
+                self.x0,
+                self.x1,
+                self.x0 - 6.0,
+                y + 4.0,
+                plain(value)
+            );
+        }
+        let (x, y) = (self.left + 8.0, self.y1 - 12.0);
+        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"#555\">GiB</text>");
+    }
+
+    /// The values of the axis below the plot, as many as have room, and its name.
+    fn draw_numbers(&self, out: &mut String) {
+        let mut last_label = f64::NEG_INFINITY;
+        let mut ordered: Vec<(f64, &String)> = self.numbers.iter().copied().zip(&self.across.values).collect();
+        ordered.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        for (number, text) in ordered {
+            let place = self.x(number);
+            if place - last_label < text.len() as f64 * 7.0 + 4.0 {
+                continue;
+            }
+            last_label = place;
+            let _ = writeln!(
+                out,
+                "<text x=\"{place:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{}</text>",
+                self.y0 + 16.0,
+                escaped(text)
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#222\">{}</text>",
+            f64::midpoint(self.x0, self.x1),
+            self.y0 + 32.0,
+            escaped(&self.across.name)
+        );
+    }
+
+    /// What the card holds, as a dashed line.
+    fn draw_capacity(&self, out: &mut String) {
+        let Some(bytes) = self.drawn else { return };
+        let _ = writeln!(
+            out,
+            "<line x1=\"{:.1}\" y1=\"{2:.1}\" x2=\"{:.1}\" y2=\"{2:.1}\" stroke=\"#222\" stroke-dasharray=\"6 4\"/>",
+            self.x0,
+            self.x1,
+            self.y(bytes as f64 / GIB)
+        );
+    }
+
+    /// The line of some values of the other axes: a point at each peak, and a cross where memory ran out.
+    fn draw_line(&self, out: &mut String, number: usize, values: &Values) {
+        let mut points: Vec<(f64, &SweepCell)> = self
+            .cells
+            .iter()
+            .filter(|cell| key(cell, self.across) == *values)
+            .filter_map(|cell| Some((cell.values.get(&self.across.name)?.parse().ok()?, *cell)))
             .collect();
         points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         let mut path = String::new();
         for (value, cell) in &points {
-            match (cell.fits(), cell.peak_bytes, capacity) {
+            match (cell.fits(), cell.peak_bytes, self.capacity) {
                 (true, Some(bytes), _) => {
-                    let (px, py) = (x(*value), y(bytes as f64 / GIB));
+                    let (px, py) = (self.x(*value), self.y(bytes as f64 / GIB));
                     let _ = write!(path, "{}{px:.1} {py:.1}", if path.is_empty() { "M" } else { " L" });
                     let _ =
                         writeln!(out, "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3\" fill=\"{}\"/>", colour(number));
                 }
                 (false, _, Some(bytes)) if cell.verdict == Some(crate::Verdict::Oom) => {
                     // Crosses of several lines would lie on each other.
-                    let (px, py) = (x(*value), y(bytes as f64 / GIB) - (number % 3) as f64 * 3.0);
+                    let (px, py) = (self.x(*value), self.y(bytes as f64 / GIB) - (number % 3) as f64 * 3.0);
                     let _ = writeln!(
                         out,
                         "<path d=\"M{:.1} {:.1} l8 8 m0 -8 l-8 8\" stroke=\"{}\" stroke-width=\"2\" fill=\"none\"/>",
@@ -256,8 +336,9 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use oomph_protocol::Verdict;
+
     use super::*;
-    use crate::dry_run::Verdict;
     use crate::sweep::SweepSchema;
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::{Phase, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{NextStep, Phase, Verdict};
+use crate::dry_run::NextStep;
 
 oomph_protocol::schema!(TuneSchema, "oomph.tune/1");
 
@@ -77,7 +78,7 @@ pub enum TuneVerdict {
     AllFit,
     /// The smallest value does not fit.
     NoneFits,
-    /// The program failed for another reason than memory at the smallest value.
+    /// The program failed for a reason other than memory at the smallest value.
     Failed,
 }
 

@@ -1,4 +1,4 @@
-//! What is on the cards now, as a document, `oomph.watch/1`.
+//! The answer of `oomph watch`, `oomph.watch/1`: what is on the cards now.
 //!
 //! Three layers lie side by side: the card and each process as the driver counts them, and what the process's own
 //! framework says. A figure that is not available is `null`, and the field next to it that ends in `_reason` says why.

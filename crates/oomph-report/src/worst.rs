@@ -1,4 +1,4 @@
-//! Which of several cards decides, and what sets it apart.
+//! Chooses the card that decides, among several, and says what sets it apart.
 
 use std::cmp::Reverse;
 
@@ -6,7 +6,7 @@ use oomph_explain::snapshot::Holding;
 use oomph_gpu::size::format as size;
 use serde::{Deserialize, Serialize};
 
-use crate::dry_run::{DeviceReport, Whose};
+use crate::device::{DeviceReport, Whose};
 
 /// Differences up to this many bytes do not count.
 const NOTICEABLE: u64 = 1 << 20;
@@ -96,7 +96,7 @@ fn holding(whose: &Whose) -> Holding<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dry_run::Peak;
+    use crate::device::Peak;
 
     const GIB: u64 = 1 << 30;
 

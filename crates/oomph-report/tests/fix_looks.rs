@@ -3,8 +3,9 @@
 #![allow(missing_docs)]
 
 use oomph_explain::snapshot::{Owner, OwnerRow, Source};
+use oomph_remedy::search::Prefer;
 use oomph_report::{
-    Apply, Attempt, Baseline, Dropped, FixOrder, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
+    Apply, Attempt, Baseline, Dropped, FixReport, FixRow, FixSchema, FixVerdict, Floor, Foretold, Oom, Phase,
     ResultChange, Site, Style, TimeRatio, Verdict, render_fix,
 };
 
@@ -137,7 +138,7 @@ fn found() -> FixReport {
         warnings: vec![],
         command: vec!["python".into(), "train.py".into()],
         next: vec![],
-        order: FixOrder::Quality,
+        order: Prefer::Quality,
     }
 }
 
@@ -148,7 +149,7 @@ fn fixes_are_listed_cheapest_first() {
 }
 
 #[test]
-fn where_nothing_fits_the_floor_is_told() {
+fn where_nothing_fits_the_floor_is_reported() {
     let report = FixReport {
         verdict: FixVerdict::NothingFits,
         fixes: vec![],

@@ -555,7 +555,7 @@ fn a_long_path_and_a_long_line() {
 }
 
 #[test]
-fn no_framework_told_anything() {
+fn no_framework_reported_anything() {
     let mut report = fits();
     report.frameworks.clear();
     report.steps = 0;
@@ -607,7 +607,7 @@ fn the_catalogue() {
 
 /// TensorFlow reports what it allocated and not what its pool took: the parts of the card add up all the same.
 #[test]
-fn a_framework_that_tells_only_what_it_allocated() {
+fn a_framework_that_reports_only_what_it_allocated() {
     let peak = Peak {
         process_bytes: 6000 * MIB,
         reserved_bytes: None,

@@ -1,4 +1,4 @@
-//! What an event is about: an action, and a pool.
+//! The actions and pools that an event can name.
 
 /// A private pool's name, as PyTorch counts: (0, 0) is the default pool; capture pools have the first number 0,
 /// pools made by the user (`torch.cuda.MemPool`) the second.

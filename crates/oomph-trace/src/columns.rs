@@ -1,4 +1,4 @@
-//! The events of one device, a column for each property.
+//! Stores the events of one device, a column for each property.
 
 use std::hash::Hash;
 use std::ops::Range;

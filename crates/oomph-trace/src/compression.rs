@@ -1,4 +1,4 @@
-//! Compressed files, recognised by their first bytes.
+//! Opens compressed files, recognised by their first bytes.
 
 use std::io::{self, BufRead, Read};
 

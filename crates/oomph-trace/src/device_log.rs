@@ -1,4 +1,4 @@
-//! The virtual GPU's own log of device calls: one JSON object a line.
+//! Reads the virtual GPU's own log of device calls: one JSON object a line.
 //!
 //! ```text
 //! {"schema":"oomph.device-log/1","t":1748730219595970,"pid":17,"device":0,"kind":"malloc","address":140548276224,"size":2097152,"stream":0}

@@ -1,4 +1,4 @@
-//! A JSON document: which of the formats it is, and its reader.
+//! Detects the format of a JSON document, and calls its reader.
 
 use std::io::BufRead;
 

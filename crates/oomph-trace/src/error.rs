@@ -1,4 +1,4 @@
-//! Why a file could not be read.
+//! The errors of reading a file.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Numbers of bytes in files of others: a damaged one is an error, not a peak of 16 EiB.
+//! Checks numbers of bytes in files of others: a damaged one is an error, not a peak of 16 EiB.
 
 /// How the refusal of a figure ends.
 pub(crate) const REFUSAL: &str = "which is not a number of bytes";

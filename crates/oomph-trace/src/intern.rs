@@ -1,4 +1,4 @@
-//! Interned strings, frames and stacks.
+//! Interns strings, frames and stacks.
 //!
 //! A snapshot repeats the same few hundred frames in tens of thousands of stacks; kept once each, a gigabyte of file is
 //! some tens of megabytes of information.

@@ -1,4 +1,4 @@
-//! One columnar model of GPU memory over time.
+//! Reads and writes recordings of GPU memory over time, in one columnar model.
 //!
 //! Everything that records memory (a PyTorch snapshot, the virtual GPU's log, a profiler's trace) is read into a
 //! [`Trace`]: events in columns, stacks as a prefix tree of interned frames, and the segments and blocks that were live at

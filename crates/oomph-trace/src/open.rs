@@ -1,4 +1,4 @@
-//! Opening a file that a user names, which may be a pipe that nobody writes into.
+//! Opens a file that a user names, which may be a pipe without a writer.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Addresses for recordings that have none: each free is given to the latest allocation of its size and label.
+//! Invents addresses for recordings that have none: each free goes with the latest allocation of its size and label.
 //!
 //! Without addresses every allocation would seem to replace the one before it. The sums over time do not depend on which
 //! of two blocks of the same size a free belongs to; how long a block lives does, which makes it a guess.

@@ -1,4 +1,4 @@
-//! Profiler traces: Kineto's Chrome JSON, with `[memory]` and `[OutOfMemory]` instants.
+//! Reads profiler traces: Kineto's Chrome JSON, with `[memory]` and `[OutOfMemory]` instants.
 //!
 //! The instants of 2021 hold the device and the bytes; later ones the address and what was allocated and reserved
 //! afterwards as well. Sizes are those of blocks, rounded, not of requests. Where the reserved memory changes, an event

@@ -1,4 +1,4 @@
-//! The door of the readers.
+//! Reads a recording in any of the formats.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Telling a recording of memory from a log, by its first bytes.
+//! Distinguishes a recording of memory from a log, by its first bytes.
 
 use std::io::{self, BufRead, Read};
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_are_told_from_logs() {
+    fn recordings_are_distinguished_from_logs() {
         let recordings: [&[u8]; 6] = [
             b"\x80\x04\x95",
             b"PK\x03\x04",

@@ -1,4 +1,4 @@
-//! Where the bytes come from, and what they are: containers and formats are recognised by content, not by name.
+//! Finds the bytes of a recording: containers and formats are recognised by content, not by name.
 
 use std::io::{self, BufRead, BufReader, Read};
 

@@ -1,4 +1,4 @@
-//! What `torch.profiler`'s `export_memory_timeline` writes, as `.json` and as `.raw.json.gz`.
+//! Reads what `torch.profiler`'s `export_memory_timeline` writes, as `.json` and as `.raw.json.gz`.
 //!
 //! Neither says which device it is, nor any address: addresses are made up ([`Pairing`]), and the label of an event is
 //! the category that the profiler gave the bytes. `.json` is `[times in us, [0, bytes of each category] at each time]`; `.raw.json` is a

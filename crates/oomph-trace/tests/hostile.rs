@@ -14,7 +14,7 @@ fn salvage(bytes: &[u8]) -> Result<Trace, oomph_trace::ReadError> {
     read_from(bytes, "hostile", &ReadOptions { salvage: true, ..ReadOptions::default() })
 }
 
-/// The most memory that this process had so far, in bytes; `None` where the system does not tell.
+/// The most memory that this process had so far, in bytes; `None` where the system does not say.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -129,7 +129,7 @@ fn a_pickle_that_would_run_code_is_refused_by_name() {
 }
 
 #[test]
-fn a_file_cut_anywhere_says_so_and_salvage_gives_what_stands_before() {
+fn a_file_cut_anywhere_says_so_and_salvage_gives_what_comes_before() {
     let whole = small();
     let mut most = 0;
     for end in 1..whole.len() {

@@ -1,4 +1,4 @@
-//! One card of one recording, as the columns and the tables that the page reads.
+//! Prepares one card of one recording: the columns and the tables that the page reads.
 
 use std::collections::HashMap;
 

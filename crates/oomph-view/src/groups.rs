@@ -1,4 +1,4 @@
-//! The groups of blocks that the bands of a picture show: owners, parts of the program, modules and lines.
+//! Groups the blocks that the bands of a picture show: owners, parts of the program, modules and lines.
 
 use std::collections::HashMap;
 

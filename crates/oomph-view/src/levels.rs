@@ -1,4 +1,4 @@
-//! How much each group holds over time, at a resolution that a page can draw at once.
+//! Computes how much each group holds over time, at a resolution that a page can draw at once.
 //!
 //! Each bucket of the recording is shown by its fullest moment, so that no peak is lost however far the picture is away.
 

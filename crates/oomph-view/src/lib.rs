@@ -1,4 +1,4 @@
-//! One HTML file that shows recordings of GPU memory and the answers of oomph, without a network.
+//! Makes one HTML file that shows recordings of GPU memory and the answers of oomph, without a network.
 //!
 //! - [`Page`] is what is shown; [`Page::html`] writes it.
 //! - Layout and levels of detail are computed here: `space` packs the address space, `groups` divides the blocks, `levels`

@@ -1,4 +1,4 @@
-//! Columns of whole numbers, packed for a page: differences as variable-length integers, then gzip and base64.
+//! Packs columns of whole numbers for a page: differences as variable-length integers, then gzip and base64.
 //!
 //! The document is a length, a JSON header of that length, and the columns one after the other. The header names each
 //! column with its place and its coding.

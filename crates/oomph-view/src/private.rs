@@ -1,4 +1,4 @@
-//! Pages that are given to others: file names without their folders.
+//! Makes pages fit to share: file names without their folders.
 
 use oomph_trace::Trace;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! The address space without its empty parts: every range that was ever taken from the driver, one after the other.
+//! Lays out the address space without its empty parts: every range that was ever taken from the driver, one after the
+//! other.
 
 use oomph_explain::snapshot::History;
 

@@ -64,7 +64,7 @@ fn nothing_of_a_recording_is_markup_and_a_private_page_has_no_folders() {
     let trace = recorded::hostile();
     for private in [false, true] {
         let html = page(&trace, "/home/zoe/<script>stolen=1</script>.pickle", private, 24_576);
-        assert!(!html.contains("<script>stolen") && !html.contains("<img"), "a name stands in the page as it is");
+        assert!(!html.contains("<script>stolen") && !html.contains("<img"), "a name is in the page unescaped");
         assert_eq!(html.contains("/home/zoe"), !private, "the title of a private page has no folders");
     }
 }

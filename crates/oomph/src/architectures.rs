@@ -6,7 +6,7 @@
 
 use oomph_gpu::Gpu;
 
-use crate::assemble::Observation;
+use crate::observation::Observation;
 
 /// One generation that kernels were built for.
 struct Built {

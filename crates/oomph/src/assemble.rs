@@ -5,22 +5,16 @@
 //! the other to the byte, because a process may die at any instruction.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
-use oomph_allocator::Spread;
 use oomph_launch::{HookBatch, HookBatches, HookOom, HookReport, HookReports, HookSite};
-use oomph_ledger::Ledger;
 use oomph_report::{
     BatchPeak, BatchRange, Batches, CompiledProgram, DeviceReport, DryRunReport, DryRunSchema, Oom, Phase, Site,
-    Stopped, Verdict, WorstCard, Writes,
+    Stopped, Verdict, WorstCard,
 };
 
-use tempfile::TempDir;
-
 use crate::cards::Card;
-use crate::needs::{Foretold, Found};
-use crate::whose::ProcessMemory;
+use crate::evidence::Evidence;
+use crate::observation::{Cut, Observation, device_map};
 use crate::{activity, followed};
 
 mod fault;
@@ -39,81 +33,6 @@ use weaknesses::weaknesses;
 /// How many of the largest compiled programs are reported.
 const MOST_COMPILED: usize = 8;
 
-/// What a run left behind.
-#[derive(Clone, Debug)]
-pub struct Observation {
-    /// The books.
-    pub ledger: Ledger,
-    /// What the hook saw.
-    pub hooks: HookReports,
-    /// The memory over time of the processes that left a recording.
-    pub memory: Vec<ProcessMemory>,
-    /// The memory calls of the processes that ended in good order.
-    pub activities: Vec<oomph_launch::activity::Activity>,
-    /// What the cards refused last to each process, as far as the calls that led to it are known.
-    pub refusals: Vec<oomph_launch::activity::Refusal>,
-    /// Copies of what the program built and ran, which these calls name.
-    #[expect(dead_code, reason = "the copies last as long as it does")]
-    pub built: Option<Arc<TempDir>>,
-    /// What could not be read of what was left.
-    pub warnings: Vec<String>,
-    /// The exit status, as a shell shows it.
-    pub exit_status: i32,
-    /// What ended it before it was done.
-    pub cut: Option<Cut>,
-    /// How long it ran.
-    pub elapsed: Duration,
-    /// The end of its standard error, where that was captured.
-    pub stderr_tail: String,
-    /// How many processes the host's kernel has killed meanwhile to get memory.
-    pub host_kills: u64,
-    /// What the host has in all, in bytes; `None` where that is not known.
-    pub host_bytes: Option<u64>,
-    /// What it wrote that was kept away from the user's files; `None` where it was free to write.
-    pub writes: Option<Writes>,
-    /// Why its recordings could not be kept, where they were to be.
-    pub unkept: Option<String>,
-}
-
-impl Observation {
-    /// Whether the program takes a share of whatever card it gets, as vLLM does: its use of a card without a limit says
-    /// nothing of what it needs.
-    pub fn takes_a_share(&self) -> bool {
-        self.hooks.reports.iter().any(|hook| hook.frameworks.contains_key("vllm"))
-    }
-
-    /// Whether the program did all that it does on its own: a server then waits for requests.
-    pub fn is_done(&self) -> bool {
-        matches!(self.cut, None | Some(Cut::Listening))
-    }
-}
-
-/// Why a run was ended before it was done. What it took until then is known all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// Its time was up.
-    TimeUp,
-    /// The user, or the system, sent a signal: a server goes on until somebody does.
-    Interrupted,
-    /// It had started, and waited for requests: a server does so until somebody ends it.
-    Listening,
-}
-
-/// What is known of a program's need from other runs than the one that the answer is about.
-#[derive(Clone, Copy, Default)]
-pub struct Evidence<'a> {
-    /// The run on cards without a limit.
-    pub probe: Option<&'a Observation>,
-    /// The smallest cards that hold it, from runs.
-    pub found: Option<&'a Found>,
-    /// The same for each card from replays, where nothing was run.
-    pub foretold: &'a [Option<Foretold>],
-    /// How far each card's reserved bytes may come out otherwise on a real one, by replays of the run.
-    pub spreads: &'a [Option<Spread>],
-    /// Cards of the catalogue on which it was run, and whether they held it.
-    pub run_on: &'a [(String, bool)],
-}
-
 /// Makes the answer, without `command` and `next`. `probe` is the second run on cards without a limit.
 pub fn assemble(cards: &[Card], run: &Observation, probe: Option<&Observation>) -> DryRunReport {
     assemble_with(cards, run, &Evidence { probe, ..Evidence::default() })
@@ -125,24 +44,7 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
     let mut warnings = Vec::new();
     let mut devices: Vec<DeviceReport> =
         cards.iter().enumerate().map(|(index, card)| device(index, card, run, &mut warnings)).collect();
-    let refused_on = |card: usize| run.ledger.devices().get(card).map_or(0, |books| books.refused_bytes);
-    for hook in &run.hooks.reports {
-        let Some(oom) = &hook.oom else { continue };
-        let index = device_map(hook, &run.ledger).get(&oom.device).copied().unwrap_or(oom.device as usize);
-        let Some(device) = devices.get_mut(index) else { continue };
-        if fatal.contains(&hook.pid) {
-            // Of several ranks that died, the first shows the cause.
-            device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
-        } else {
-            if oom.fatal {
-                warnings.push(format!(
-                    "a process of the program (pid {}) died of an out-of-memory error, and the program went on",
-                    hook.pid
-                ));
-            }
-            device.caught_ooms.push(oom_of(oom, refused_on(index)));
-        }
-    }
+    place_errors(&mut devices, run, &fatal, &mut warnings);
     if verdict == Verdict::Oom && devices.iter().all(|device| device.oom.is_none()) {
         oom_of_the_ledger(&mut devices, run, &mut warnings);
     }
@@ -202,6 +104,28 @@ pub fn assemble_with(cards: &[Card], run: &Observation, evidence: &Evidence<'_>)
         writes: run.writes.clone(),
         fault: (verdict == Verdict::Failed).then(|| fault::of(run)).flatten(),
         fallback: fallback(run).filter(|_| verdict == Verdict::Failed).map(str::to_owned),
+    }
+}
+
+/// Puts the errors that frameworks raised with the cards that refused. Those of the processes in `fatal` ended the program.
+fn place_errors(devices: &mut [DeviceReport], run: &Observation, fatal: &BTreeSet<u32>, warnings: &mut Vec<String>) {
+    let refused_on = |card: usize| run.ledger.devices().get(card).map_or(0, |books| books.refused_bytes);
+    for hook in &run.hooks.reports {
+        let Some(oom) = &hook.oom else { continue };
+        let index = device_map(hook, &run.ledger).get(&oom.device).copied().unwrap_or(oom.device as usize);
+        let Some(device) = devices.get_mut(index) else { continue };
+        if fatal.contains(&hook.pid) {
+            // Of several ranks that died, the first shows the cause.
+            device.oom.get_or_insert_with(|| oom_of(oom, refused_on(index)));
+            continue;
+        }
+        if oom.fatal {
+            warnings.push(format!(
+                "a process of the program (pid {}) died of an out-of-memory error, and the program went on",
+                hook.pid
+            ));
+        }
+        device.caught_ooms.push(oom_of(oom, refused_on(index)));
     }
 }
 
@@ -290,13 +214,13 @@ fn unexplained_refusal(run: &Observation) -> bool {
         if refused && process.devices.iter().all(|books| books.peak_bytes == 0) {
             return true;
         }
-        let told = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(tells_its_end);
-        refused && !told
+        let reported = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).any(reports_its_end);
+        refused && !reported
     })
 }
 
 /// Whether a framework was there whose out-of-memory errors the hook knows.
-fn tells_its_end(hook: &HookReport) -> bool {
+fn reports_its_end(hook: &HookReport) -> bool {
     ["torch", "jax", "tensorflow", "onnxruntime"].iter().any(|name| hook.frameworks.contains_key(*name))
 }
 
@@ -363,26 +287,6 @@ fn frameworks(hooks: &HookReports) -> BTreeMap<String, String> {
         all.entry(name.clone()).or_insert_with(|| version.clone());
     }
     all
-}
-
-/// Which card of the ledger each device of a process is. The two count alike unless the process was shown only some of
-/// the cards (`CUDA_VISIBLE_DEVICES`); then the cards that it used are matched in order.
-pub fn device_map(hook: &HookReport, ledger: &Ledger) -> BTreeMap<u32, usize> {
-    let seen: BTreeSet<u32> =
-        hook.devices.iter().filter(|device| device.allocated_peak_bytes > 0).map(|d| d.index).collect();
-    let used: Vec<usize> = ledger
-        .processes()
-        .iter()
-        .filter(|process| process.pid == hook.pid)
-        .flat_map(|process| process.devices.iter().enumerate())
-        .filter(|(_, books)| books.peak_bytes > 0)
-        .map(|(index, _)| index)
-        .collect();
-    let alike = used.is_empty() || seen.iter().all(|index| used.contains(&(*index as usize)));
-    if alike {
-        return hook.devices.iter().map(|device| (device.index, device.index as usize)).collect();
-    }
-    seen.into_iter().zip(used).collect()
 }
 
 /// The framework's error. Where its own words do not tell the size (PyTorch 2.3 with cudaMallocAsync), it is `refused`:

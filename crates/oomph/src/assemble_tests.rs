@@ -1,13 +1,14 @@
-//! Tests of the report that is made from a run.
+//! Tests the report that is made from a run.
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use oomph_gpu::Catalogue;
 use oomph_launch::activity::Refusal;
 use oomph_launch::{HookDevice, HookFailure, HookHostShortage, HookLimit, HookSite, LimitScales};
 use oomph_ledger::{
-    DeviceWord, HeaderWord, Kind, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
+    DeviceWord, HeaderWord, Kind, Ledger, NoteKind, PROCESS_AT_PEAK, PROCESS_REFUSALS, device_word, note_offset,
     process_device_word, process_word,
 };
 
@@ -15,6 +16,8 @@ use super::holding::{SMALLEST, SMALLEST_SPECIAL};
 use oomph_report::CapacityKnown;
 
 use super::*;
+use crate::evidence::{Foretold, Found};
+use crate::recordings::ProcessMemory;
 
 const MIB: u64 = 1 << 20;
 const CONTEXT: u64 = 135 * MIB;
@@ -120,9 +123,9 @@ fn run(ledger: Ledger, reports: Vec<HookReport>, exit_status: i32) -> Observatio
 fn a_program_that_fits() {
     let cards = [card("rtx-3060")];
     let books = ledger(&cards, &[4500], &[(7, 0, 4500, 0)], &[]);
-    let mut told = hook(7, &[(0, 4300, 4000)]);
-    told.stopped = Some(Stopped::PeakStable);
-    let report = assemble(&cards, &run(books, vec![told], 0), None);
+    let mut reported = hook(7, &[(0, 4300, 4000)]);
+    reported.stopped = Some(Stopped::PeakStable);
+    let report = assemble(&cards, &run(books, vec![reported], 0), None);
     assert_eq!((report.verdict, report.stopped, report.steps), (Verdict::Fits, Stopped::PeakStable, 4));
     let peak = report.devices[0].peak;
     assert_eq!(peak.process_bytes, 4500 * MIB);
@@ -151,14 +154,14 @@ fn a_fatal_error_and_what_it_would_have_needed() {
     let report = assemble(&cards, &first, None);
     assert_eq!((report.verdict, report.stopped), (Verdict::Oom, Stopped::Oom));
     assert!(report.fits_on.is_empty(), "the need is not known");
-    let oom = report.devices[0].oom.clone().expect("the error is told");
+    let oom = report.devices[0].oom.clone().expect("the error is reported");
     assert_eq!((oom.step, oom.phase, oom.would_need_bytes), (Some(1), Phase::Backward, None));
     assert_eq!(oom.site.map(|site| site.line), Some(3));
 
     let unbounded: Vec<Card> = cards.iter().map(Card::without_limit).collect();
     let probe = run(ledger(&unbounded, &[15_500], &[(8, 0, 15_500, 0)], &[]), vec![hook(8, &[(0, 15_300, 15_000)])], 0);
     let report = assemble(&cards, &first, Some(&probe));
-    let oom = report.devices[0].oom.as_ref().expect("the error is told");
+    let oom = report.devices[0].oom.as_ref().expect("the error is reported");
     assert_eq!(oom.would_need_bytes, Some(15_500 * MIB));
     assert!(!report.devices[0].needed_is_minimum);
     assert!(report.fits_on.contains(&"rtx-4080".to_owned()) && !report.fits_on.contains(&"rtx-3060".to_owned()));
@@ -186,7 +189,7 @@ fn a_second_run_that_fails_early_gives_a_least_need() {
     probe.hooks.reports[0].host = Some(HookHostShortage { requested_bytes: 40 << 30, ..HookHostShortage::default() });
     let report = assemble(&cards, &first, Some(&probe));
     assert!(report.devices[0].needed_is_minimum);
-    assert!(report.warnings.iter().any(|warning| warning.contains("host's memory, where it asked for 40.00 GiB")));
+    assert!(report.warnings.iter().any(|warning| warning.contains("host's memory, where it requested 40.00 GiB")));
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn the_need_is_the_smallest_card_that_was_run() {
     let evidence = Evidence { probe: Some(&probe), found: Some(&found), run_on: &run_on, ..Evidence::default() };
     let report = assemble_with(&cards, &first, &evidence);
     let device = &report.devices[0];
-    let oom = device.oom.as_ref().expect("the error is told");
+    let oom = device.oom.as_ref().expect("the error is reported");
     assert_eq!(oom.would_need_bytes, Some(15_000 * MIB));
     let needed = device.needed.expect("it was run");
     assert_eq!((needed.process_bytes, needed.reserved_bytes), (15_000 * MIB, Some(14_800 * MIB)));
@@ -261,7 +264,7 @@ fn a_refusal_that_no_framework_explains_is_a_verdict() {
     let cards = [card("rtx-3060")];
     let report = assemble(&cards, &run(ledger(&cards, &[900], &[(7, 0, 900, 1)], &[]), vec![], 134), None);
     assert_eq!((report.verdict, report.exit_status), (Verdict::Oom, 134));
-    let oom = report.devices[0].oom.as_ref().expect("the error is told");
+    let oom = report.devices[0].oom.as_ref().expect("the error is reported");
     assert_eq!((oom.requested_bytes, oom.allocated_bytes), (512 * MIB, None));
     assert_eq!(report.devices[0].peak.reserved_bytes, None);
 
@@ -276,7 +279,7 @@ fn a_refusal_that_no_framework_explains_is_a_verdict() {
         frames: vec![],
     }];
     let report = assemble(&cards, &known, None);
-    let oom = report.devices[0].oom.as_ref().expect("the error is told");
+    let oom = report.devices[0].oom.as_ref().expect("the error is reported");
     assert_eq!((oom.requested_bytes, oom.free_bytes, &oom.site), (511 * MIB, Some(100 * MIB), &None));
 }
 
@@ -303,7 +306,7 @@ fn oomph_is_to_blame_where_its_own_answer_ended_the_program() {
     let fault = failed(Some("CUDA error: operation not supported\nCompile with"), &asked).expect("it is to blame");
     assert_eq!((fault.asked.len(), fault.message.as_str()), (1, "RuntimeError: CUDA error: operation not supported"));
     assert!(failed(Some("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid"), &[]).is_some());
-    assert!(failed(None, &asked).is_some(), "machine code tells no error");
+    assert!(failed(None, &asked).is_some(), "machine code is not an error message");
     assert!(failed(Some("shapes do not match"), &asked).is_none(), "the program's own error");
     assert!(failed(Some("CUDA error: invalid device ordinal"), &[]).is_none());
     assert!(failed(None, &[]).is_none());
@@ -398,7 +401,7 @@ fn a_limit_that_the_program_sets_is_reached_on_every_card() {
     let report = assemble(&cards, &limited(), Some(&limited()));
     let device = &report.devices[0];
     assert_eq!((device.needed, report.fits_on.len()), (None, 0));
-    assert_eq!(device.peak.allocated_bytes, None, "nobody told what is in the pool");
+    assert_eq!(device.peak.allocated_bytes, None, "nobody reported what is in the pool");
     assert!(report.warnings.iter().any(|one| one.contains("1.00 GiB that the program sets")), "{:?}", report.warnings);
 }
 
@@ -479,7 +482,7 @@ fn the_time_was_up() {
 }
 
 #[test]
-fn what_was_interrupted_is_told_as_far_as_it_came() {
+fn what_was_interrupted_is_reported_as_far_as_it_came() {
     let cards = [card("rtx-3060")];
     let mut server = run(ledger(&cards, &[900], &[(7, 0, 900, 0)], &[]), vec![hook(7, &[(0, 700, 700)])], 130);
     server.cut = Some(Cut::Interrupted);
@@ -489,7 +492,7 @@ fn what_was_interrupted_is_told_as_far_as_it_came() {
 }
 
 #[test]
-fn what_weakens_the_answer_is_told_once() {
+fn what_weakens_the_answer_is_reported_once() {
     let cards = [card("rtx-3060")];
     let notes = [
         (NoteKind::Warning, "a thing was modelled"),

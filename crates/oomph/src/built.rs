@@ -1,5 +1,5 @@
-//! Programs and libraries that a run built and then ran. Which line a call came from is looked up in them after the run,
-//! when its private files are gone.
+//! Keeps programs and libraries that a run built and then ran. Which line a call came from is looked up in them after
+//! the run, when its private files are gone.
 
 use std::fs;
 use std::path::Path;

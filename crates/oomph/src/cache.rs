@@ -8,9 +8,9 @@ use oomph_launch::{CacheDir, Cached, CachedKind};
 use oomph_report::{CacheEntry, CacheKind, CacheReport, CacheSchema, clean_json, render_cache};
 
 use crate::cli::{CacheArgs, CacheCommand, Format};
-use crate::failure::status;
+use crate::duration::duration;
 use crate::output;
-use crate::program::duration;
+use crate::status;
 
 /// Shows or cleans the cache.
 ///

@@ -1,4 +1,4 @@
-//! The cards that a command line names.
+//! Resolves the cards that a command line names.
 
 use anyhow::{Context, Result};
 use oomph_gpu::nvml::{self, InstalledGpu};
@@ -6,7 +6,7 @@ use oomph_gpu::{Catalogue, Gpu, size};
 use oomph_ledger::{DeviceDescription, MAX_DEVICES, UNBOUNDED_CAPACITY};
 use oomph_report::CardCorrection;
 
-use crate::calibrate::correction;
+use crate::correction;
 use crate::failure::hinted;
 
 /// The card whose properties a card without a name has: every CUDA build of the supported frameworks has code for its

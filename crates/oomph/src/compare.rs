@@ -4,15 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use oomph_explain::snapshot::{self, At, Explanation, Limits, Options};
-use oomph_gpu::size;
 use oomph_report::review::Review;
 use oomph_report::{CheckReport, CheckSchema, DiffReport, DiffSchema, clean_json, render_check, render_diff};
 use oomph_trace::ReadOptions;
 use serde::Serialize;
 
 use crate::cli::{CheckArgs, DiffArgs, Format, ReviewFormat};
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
+use crate::limits::{growth, limit};
+use crate::status;
 use crate::{explain, output, review};
 
 /// Every stack is compared, not only the largest.
@@ -51,7 +52,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
         return review::check(args, &reports);
     }
     let [file] = args.files.as_slice() else {
-        return Err(hinted("a check is of one recording", "give one snapshot or trace, or the reports of dry runs"));
+        return Err(hinted("a check takes one recording", "give one snapshot or trace, or the reports of dry runs"));
     };
     if args.write_baseline.is_some() {
         return Err(hinted(
@@ -88,29 +89,9 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(if passed { status::DONE } else { status::DOES_NOT_FIT }))
 }
 
-/// A limit of the command line, in bytes.
-pub fn limit(name: &str, text: &Option<String>) -> Result<Option<u64>> {
-    let parsed = text.as_deref().map(size::parse).transpose();
-    parsed.map_err(|error| hinted(format!("{name}: {error}"), format!("write {name} 20GiB, for example")))
-}
-
 /// The peak that growth is measured from, in bytes.
 fn peak(baseline: &Explanation) -> u64 {
     baseline.devices.iter().map(|device| device.peak_active_bytes).max().unwrap_or(0)
-}
-
-/// The growth that is allowed beyond `before`, in bytes: a size, or a percentage of it.
-pub fn growth(max_growth: Option<&str>, before: u64) -> Result<Option<u64>> {
-    let Some(text) = max_growth else { return Ok(None) };
-    let wrong = |what: String| hinted(format!("--max-growth: {what}"), "write --max-growth 500MiB or --max-growth 2%");
-    let Some(percent) = text.trim().strip_suffix('%') else {
-        return size::parse(text).map(Some).map_err(|error| wrong(error.to_string()));
-    };
-    let percent: f64 = percent.trim().parse().map_err(|_| wrong(format!("`{text}` is not a percentage")))?;
-    if !(0.0..=1e6).contains(&percent) {
-        return Err(wrong(format!("`{text}` is not a sensible percentage")));
-    }
-    Ok(Some((before as f64 * percent / 100.0) as u64))
 }
 
 fn explained(path: &std::path::Path, options: &ReadOptions) -> Result<Explanation> {

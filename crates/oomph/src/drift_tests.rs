@@ -1,4 +1,4 @@
-//! What is said in more than one place, and must be the same everywhere.
+//! Tests that what is said in more than one place is the same everywhere.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -11,14 +11,15 @@ use oomph_gpu::Catalogue;
 use oomph_launch::Output;
 use oomph_report::{CardThatHolds, DryRunReport, NextStep, Site, Verdict, WriteFloor, render_dry_run};
 
-use crate::assemble::{Observation, assemble, used_a_gpu, worst};
+use crate::assemble::{assemble, used_a_gpu, worst};
 use crate::cli::{DryRunArgs, Form};
-use crate::failure::status;
 use crate::html::{self, Shown, Writing};
+use crate::observation::Observation;
 use crate::program::Program;
+use crate::recordings::{self, ProcessMemory};
 use crate::run_context::{Ended, RunContext};
+use crate::status;
 use crate::trial::Stop;
-use crate::whose::ProcessMemory;
 use crate::{activity, explain, export, grown, needs, output, recovered, unsure, whose};
 
 /// The signal of Ctrl-C.
@@ -57,7 +58,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
             signal = Some(SIGINT);
             seen
         }
-        Ended::Interrupted(signal, _) => return Ok(interrupted(signal)),
+        Ended::Interrupted(signal, _) => return Ok(status::interrupted(signal)),
     };
     if first.memory.is_empty() && (args.snapshot.is_some() || args.trace.is_some()) {
         first.warnings.push("no process used the GPU, so no recording was written".into());
@@ -72,7 +73,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
                 signal = Some(SIGINT);
                 probed = false;
             }
-            Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+            Err(Stop::Interrupted(signal)) => return Ok(status::interrupted(signal)),
             Err(Stop::Failed(error)) => return Err(error),
         }
     }
@@ -80,7 +81,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
         match unsure::ask(&context, &first, &mut report, &|line| output::tell(&format!("oomph: {line}"), quiet)) {
             Ok(()) => {}
             Err(Stop::Interrupted(SIGINT)) => signal = Some(SIGINT),
-            Err(Stop::Interrupted(signal)) => return Ok(interrupted(signal)),
+            Err(Stop::Interrupted(signal)) => return Ok(status::interrupted(signal)),
             Err(Stop::Failed(error)) => return Err(error),
         }
     }
@@ -92,7 +93,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     let text = || format!("\n{}", render_dry_run(&report, output::style()));
     let answered = output::answer(&report, form, args.report.as_deref(), text);
     // Each is written, whatever became of the others.
-    let exported = args.trace.as_ref().map_or(Ok(()), |path| whose::export(&first.memory, path));
+    let exported = args.trace.as_ref().map_or(Ok(()), |path| recordings::export(&first.memory, path));
     let kept = first.unkept.take().map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)));
     let shown = match &args.page.html {
         Some(path) => page(path, args.page.private, &report, first.memory),
@@ -100,7 +101,7 @@ pub fn run(args: DryRunArgs, quiet: bool) -> Result<ExitCode> {
     };
     answered.and(exported).and(kept).and(shown)?;
     if let Some(signal) = signal {
-        return Ok(interrupted(signal));
+        return Ok(status::interrupted(signal));
     }
     Ok(ExitCode::from(match report.verdict {
         Verdict::Fits | Verdict::NoGpuUse => status::DONE,
@@ -187,11 +188,6 @@ fn page(path: &Path, private: bool, report: &DryRunReport, memory: Vec<ProcessMe
         answer.sections.retain(|section| section.title != html::WHOLE);
     }
     html::write(&writing, Some(answer), &shown, &options)
-}
-
-/// The exit status of a run that a signal ended.
-pub fn interrupted(signal: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX))
 }
 
 /// What one would run next. Only what the figures show can help.

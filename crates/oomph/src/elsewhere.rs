@@ -3,7 +3,7 @@
 use oomph_launch::masked;
 
 use crate::failure::hinted;
-use crate::program::quoted;
+use crate::shell_words::quoted;
 
 /// The image that the container runs: a Python, and a glibc that is new enough.
 const IMAGE: &str = "python:3.12-slim";

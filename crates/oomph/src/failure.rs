@@ -5,20 +5,6 @@ use std::process::ExitCode;
 
 use oomph_report::clean;
 
-/// The exit statuses, as `--help` documents them.
-pub mod status {
-    /// It fits, or what was asked for is done.
-    pub const DONE: u8 = 0;
-    /// It does not fit.
-    pub const DOES_NOT_FIT: u8 = 1;
-    /// Wrong usage, or something that is needed is missing or cannot be read.
-    pub const USAGE: u8 = 2;
-    /// The program failed for another reason.
-    pub const PROGRAM_FAILED: u8 = 3;
-    /// A search ended with its time, before it had an answer.
-    pub const OUT_OF_TIME: u8 = 4;
-}
-
 /// An error with advice.
 #[derive(Debug)]
 pub struct Hinted {
@@ -86,5 +72,5 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     } else if cfg!(unix) && error.chain().any(|cause| os_error(cause) == Some(FILE_TOO_LARGE)) {
         crate::output::say("hint: the host limits the size of files (ulimit -f), or the disk cannot hold one so large");
     }
-    ExitCode::from(status::USAGE)
+    ExitCode::from(crate::status::USAGE)
 }

@@ -51,7 +51,7 @@ fn become_it(mut start: Command) -> std::io::Result<ExitCode> {
 /// Where it is: next to this program, or on `PATH`.
 fn find() -> Option<PathBuf> {
     let name = format!("{PROGRAM}{}", env::consts::EXE_SUFFIX);
-    let beside = env::current_exe().ok().and_then(|oomph| oomph.parent().map(PathBuf::from));
+    let own_folder = env::current_exe().ok().and_then(|oomph| oomph.parent().map(PathBuf::from));
     let path = env::var_os("PATH").unwrap_or_default();
-    beside.into_iter().chain(env::split_paths(&path)).map(|folder| folder.join(&name)).find(|file| file.is_file())
+    own_folder.into_iter().chain(env::split_paths(&path)).map(|folder| folder.join(&name)).find(|file| file.is_file())
 }

@@ -7,7 +7,7 @@ use oomph_report::{
     DeviceReport, FollowedLoop, Growth, Holder, LoopKind, Oom, Peak, Phase, PhasePeak, Unreached, Verdict,
 };
 
-use crate::assemble::{Cut, Observation, device_map};
+use crate::observation::{Cut, Observation, device_map};
 
 /// The phases of the program on one card: of several processes, each phase's highest peak.
 pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
@@ -36,7 +36,7 @@ pub fn phases(index: usize, run: &Observation) -> Vec<PhasePeak> {
 pub fn unreached(run: &Observation, early: bool) -> Vec<Unreached> {
     let mut seen = BTreeSet::new();
     let all = run.hooks.reports.iter().flat_map(|hook| &hook.unreached);
-    let told = all
+    let parts = all
         .filter(|one| early || one.certain)
         .filter(|one| seen.insert((&one.part, &one.why)))
         .map(|one| Unreached { part: one.part.clone(), why: one.why.clone() });
@@ -45,7 +45,7 @@ pub fn unreached(run: &Observation, early: bool) -> Vec<Unreached> {
         why: "the server waited for them, and no client came; one command that starts both shows what they take"
             .to_owned(),
     });
-    told.chain(requests).collect()
+    parts.chain(requests).collect()
 }
 
 /// What a card would have to hold beyond its peak in this run, because iterations that grow were left out, in bytes.

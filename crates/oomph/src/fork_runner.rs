@@ -8,8 +8,9 @@ use oomph_launch::{ForkServer, Forked, ForkedRun, Output, ProgramKind, PythonPro
 use oomph_ledger::{DeviceDescription, Ledger};
 
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::run_context::{Ended, RunContext, RunRequest};
-use crate::trial::{Changes, Runner};
+use crate::trial::Runner;
 
 /// Runs trials in a fork server, or as processes of their own where the program, a change or the server does not let it.
 /// Which of the two it was makes no difference to a result.

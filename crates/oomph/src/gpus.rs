@@ -7,7 +7,7 @@ use oomph_gpu::Catalogue;
 use oomph_report::{GpusReport, GpusSchema, render_gpu, render_gpus};
 
 use crate::cli::{Format, GpusArgs};
-use crate::failure::status;
+use crate::status;
 use crate::{cards, output};
 
 /// Lists the catalogue, or shows what is known of one card.

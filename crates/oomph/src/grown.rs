@@ -3,7 +3,7 @@
 use oomph_explain::snapshot::grown_at;
 use oomph_report::{DryRunReport, Site};
 
-use crate::assemble::Observation;
+use crate::observation::Observation;
 
 /// Adds to loops whose memory grows the line that allocates most of it, where the recording reaches so far back.
 pub fn tell(report: &mut DryRunReport, run: &Observation) {
@@ -12,8 +12,9 @@ pub fn tell(report: &mut DryRunReport, run: &Observation) {
         let Some(names) = &memory.names else { continue };
         for one in &hook.loops {
             let Some(seen) = &one.growth else { continue };
-            let told = report.loops.iter_mut().find(|told| told.file == one.file && told.line == u64::from(one.line));
-            let Some(growth) = told.and_then(|told| told.growth.as_mut()).filter(|growth| growth.site.is_none()) else {
+            let reported = report.loops.iter_mut().find(|row| row.file == one.file && row.line == u64::from(one.line));
+            let Some(growth) = reported.and_then(|row| row.growth.as_mut()).filter(|growth| growth.site.is_none())
+            else {
                 continue;
             };
             growth.site = grown_at(&memory.trace, names, seen.device, &seen.allocations).map(|at| Site {

@@ -9,7 +9,8 @@ use clap::{Arg, ArgAction};
 use serde::Serialize;
 
 use crate::cli::{Format, HelpArgs};
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
+use crate::status;
 use crate::{cli, output};
 
 /// The command line as a document, `oomph.help/1`.

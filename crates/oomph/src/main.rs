@@ -20,14 +20,18 @@ mod built;
 mod cache;
 mod calibrate;
 mod cards;
+mod changes;
 mod cli;
 mod compare;
+mod correction;
 mod doctor;
 #[cfg(test)]
 mod drift_tests;
 mod dry_run;
+mod duration;
 mod elsewhere;
 mod embedded;
+mod evidence;
 mod explain;
 mod export;
 mod failure;
@@ -39,19 +43,25 @@ mod gpus;
 mod grown;
 mod help;
 mod html;
+mod limits;
+mod margin;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod needs;
+mod observation;
 mod output;
 mod plan;
 mod pool;
 mod program;
 mod progress;
+mod recordings;
 mod recovered;
 mod review;
 mod run;
 mod run_context;
 mod shell;
+mod shell_words;
+mod status;
 mod sweep;
 mod trial;
 mod tune;
@@ -71,7 +81,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help that was asked for is data and a success; anything else is wrong usage.
-            let status = u8::try_from(error.exit_code()).unwrap_or(failure::status::USAGE);
+            let status = u8::try_from(error.exit_code()).unwrap_or(status::USAGE);
             let _ = error.print();
             return ExitCode::from(status);
         }

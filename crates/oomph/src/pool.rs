@@ -23,7 +23,7 @@ pub fn of(hook: &HookReport, device: u32) -> Option<Pool> {
 /// The peak without what the pool took beyond what was allocated of it.
 pub fn without_slack(peak: &Peak) -> Peak {
     let Some(allocated) = peak.allocated_bytes else { return *peak };
-    // Where the framework does not tell how large its pool is, the pool is all but the context.
+    // Where the framework does not say how large its pool is, the pool is all but the context.
     let pool = peak.reserved_bytes.unwrap_or(peak.process_bytes.saturating_sub(peak.context_bytes));
     let slack = pool.saturating_sub(allocated);
     let less = |bytes: u64| bytes.saturating_sub(slack);

@@ -10,7 +10,9 @@ use oomph_launch::{Batches, Network, Routing, Stop, StopMode, Values, masked, ma
 
 use crate::cards::{Card, capacity, cards};
 use crate::cli::{self, ProgramArgs};
-use crate::failure::{Hinted, hinted};
+use crate::duration::duration;
+use crate::failure::hinted;
+use crate::shell_words::quoted;
 
 /// How many steps the peak must not move by default.
 const STABLE_STEPS: u32 = 3;
@@ -214,52 +216,6 @@ fn ranks(text: &str) -> Result<String> {
         format!("--ranks `{}` does not name ranks", oomph_report::clean(&text)),
         "write numbers, ranges and `last` with commas, like 0,1,last or 0-3, or `all`",
     ))
-}
-
-/// A duration: "90", "90s", "1.5h", "1h30m", "500ms". `option` is where it was typed.
-///
-/// # Errors
-/// When it is not a duration, or is zero.
-pub fn duration(option: &str, text: &str) -> Result<Duration> {
-    let wrong = || {
-        anyhow::Error::from(Hinted::new(
-            format!("{option} `{}` is not a duration", oomph_report::clean(text)),
-            "write 90s, 10m or 1h30m",
-        ))
-    };
-    let text = text.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero()).ok_or_else(wrong);
-    }
-    let (mut total, mut rest) = (Duration::ZERO, text);
-    while !rest.is_empty() {
-        let digits = rest.find(|character: char| !character.is_ascii_digit() && character != '.').ok_or_else(wrong)?;
-        let (number, after) = rest.split_at(digits);
-        let letters = after.find(|character: char| !character.is_ascii_alphabetic()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(letters);
-        let seconds = match unit {
-            "ms" => 0.001,
-            "s" | "sec" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-        total = total.checked_add(part).ok_or_else(wrong)?;
-        rest = after.trim_start();
-    }
-    if total.is_zero() { Err(wrong()) } else { Ok(total) }
-}
-
-/// A word as a POSIX shell takes it.
-pub fn quoted(word: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./=:,+@%".contains(character);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use oomph_gpu::nvml::InstalledMemory;
 
 use super::*;
 use crate::cli::{Cli, Command};
+use crate::failure::Hinted;
 
 fn typed(words: &[&str]) -> ProgramArgs {
     let words = ["oomph", "dry-run"].iter().chain(words);
@@ -93,25 +94,6 @@ fn the_end_of_a_run() {
     assert_eq!(stop(&["--until-exit"]).ok().map(|stop| stop.mode), Some(StopMode::Exit));
     assert!(stop(&["--steps", "0"]).is_err());
     assert!(Cli::try_parse_from(["oomph", "dry-run", "--steps", "1", "--until-exit", "--", "x"]).is_err());
-}
-
-#[test]
-fn durations() {
-    for (text, seconds) in [
-        ("90", 90.0),
-        ("1.5", 1.5),
-        ("90s", 90.0),
-        ("10m", 600.0),
-        ("1h30m", 5400.0),
-        ("500ms", 0.5),
-        ("1h 5s", 3605.0),
-    ] {
-        assert_eq!(duration("--timeout", text).ok(), Some(Duration::from_secs_f64(seconds)), "{text}");
-    }
-    for wrong in ["", "0", "0s", "-1", "1x", "s", "1h30", "1..5s", "nan", "inf", "1e99", "99999999999999999999d", "é"]
-    {
-        assert!(duration("--timeout", wrong).is_err(), "{wrong:?}");
-    }
 }
 
 #[test]

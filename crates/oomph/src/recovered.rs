@@ -3,7 +3,7 @@
 use oomph_report::{DryRunReport, Instead, Verdict};
 use oomph_trace::{Action, Device, StackId};
 
-use crate::assemble::{Observation, device_map};
+use crate::observation::{Observation, device_map};
 
 /// Adds to each error that was caught what the program did instead, where its memory was recorded.
 pub fn tell(report: &mut DryRunReport, run: &Observation) {

@@ -17,9 +17,10 @@ use oomph_report::{
 };
 
 use crate::cli::{CheckArgs, ReviewFormat};
-use crate::compare::{growth, limit};
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
+use crate::limits::{growth, limit};
 use crate::output;
+use crate::status;
 
 /// A report or a baseline is smaller than this, in bytes.
 const LARGEST: u64 = 64 << 20;

@@ -13,16 +13,16 @@ use oomph_launch::{
 use oomph_ledger::{DeviceDescription, Ledger};
 use oomph_report::{WriteFloor, Writes, WrittenFile};
 
-use crate::assemble::{Cut, Observation};
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::failure::hinted;
+use crate::observation::{Cut, Observation};
 use crate::program::Program;
-use crate::trial::Changes;
-use crate::{built, elsewhere, embedded, output, whose};
+use crate::{built, elsewhere, embedded, output, recordings};
 
 mod real;
 
-pub use real::{Beside, Ending, RealOutcome, RealRun, Recording};
+pub use real::{Ending, Meanwhile, RealOutcome, RealRun, Recording};
 
 /// Names a libcudnn that answers without a GPU, for programs whose own does not. A user may set it too.
 const CUDNN_VARIABLE: &str = "OOMPH_CUDNN";
@@ -80,7 +80,7 @@ impl RunContext {
     /// # Errors
     /// When something that is needed is missing: the platform, the program, a torch that can use the virtual GPU.
     pub fn new(program: Program, quiet: bool) -> Result<Self> {
-        let directory = std::env::current_dir().context("cannot tell the current folder")?;
+        let directory = std::env::current_dir().context("cannot find the current folder")?;
         Self::new_in(directory, program, quiet)
     }
 
@@ -101,7 +101,7 @@ impl RunContext {
     /// # Errors
     /// When something that is needed is missing: the platform, the program.
     pub fn new_for_real(program: Program, quiet: bool) -> Result<(Self, Option<Problem>)> {
-        let directory = std::env::current_dir().context("cannot tell the current folder")?;
+        let directory = std::env::current_dir().context("cannot find the current folder")?;
         Self::made_ready(directory, program, quiet)
     }
 
@@ -255,7 +255,7 @@ impl RunContext {
         folder.check_versions()?;
         let histories = folder.histories();
         let mut warnings = Vec::new();
-        let memory = whose::load(&histories, &mut warnings);
+        let memory = recordings::load(&histories, &mut warnings);
         if let Some(card) = folder.write_floor().real_cards_in_reach().first() {
             warnings.push(format!(
                 "this machine has a real GPU ({}) that oomph cannot hide here: a child process that clears LD_PRELOAD \
@@ -268,7 +268,7 @@ impl RunContext {
         if let Some(path) = keep {
             let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
             // The answer is worth more than the recording, and is given first.
-            unkept = whose::keep(&histories, &ranks, path).err().map(|error| format!("{error:#}"));
+            unkept = recordings::keep(&histories, &ranks, path).err().map(|error| format!("{error:#}"));
         }
         // Who trains, or is one rank of many, listens for its own kind and not for requests.
         let serves = |hook: &oomph_launch::HookReport| hook.optimizer_steps == 0 && hook.world_size.unwrap_or(1) <= 1;

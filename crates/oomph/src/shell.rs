@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
-use crate::failure::status;
 use crate::output;
+use crate::status;
 
 /// Writes a shell's completions to stdout.
 ///

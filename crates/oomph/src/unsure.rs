@@ -1,6 +1,6 @@
 //! Handles answers that depend on sizes that were never computed: runs the program again with the smallest ones.
 //!
-//! A dry run computes small values alone. Where a size hangs on others (how much of a mask is set), the most there can be is
+//! A dry run computes small values alone. Where a size depends on others (how much of a mask is set), the most there can be is
 //! taken, which is the safe side of "fits". A verdict of death is not safe that way.
 
 use std::collections::BTreeSet;
@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use oomph_launch::{HookUnknownSize, UnknownSizes};
 use oomph_report::{DryRunReport, End, UnknownSize, Unsure, Verdict};
 
-use crate::assemble::{Observation, assemble, site_of};
+use crate::assemble::{assemble, site_of};
+use crate::changes::Changes;
+use crate::observation::Observation;
 use crate::run_context::{Ended, RunContext};
-use crate::trial::{Changes, Runner, Stop};
+use crate::trial::{Runner, Stop};
 
 /// Runs the program with the least sizes, where the verdict may hang on them, and says so in the report where it does.
 ///
@@ -29,7 +31,7 @@ pub fn ask(
     if sizes.is_empty() {
         return Ok(());
     }
-    tell("it hangs on sizes that nobody computed; running it with the least that they can be");
+    tell("it depends on sizes that were not computed; running it with the smallest possible sizes");
     let changes = Changes { unknown_sizes: UnknownSizes::Least, ..Changes::none(&context.program.command) };
     let ended = context.run(&changes, &context.program.cards, context.program.timeout).map_err(Stop::Failed)?;
     let least = match ended {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use oomph_explain::snapshot::{self, Explanation};
 
 use crate::cli::ViewArgs;
-use crate::failure::status;
 use crate::html::{self, Shown, Writing, last_part};
+use crate::status;
 use crate::{explain, output};
 
 /// Reads the recordings, writes the page and opens it.

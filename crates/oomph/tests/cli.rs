@@ -1,6 +1,6 @@
 //! What the command line says, word for word: the transcripts in `tests/cmd`.
 //!
-//! `TRYCMD=overwrite cargo test -p oomph --test cli` writes them anew.
+//! `TRYCMD=overwrite cargo test -p oomph --test cli` writes them again.
 
 // Elsewhere than on Linux a dry run ends before it looks at its program.
 #![cfg(target_os = "linux")]
@@ -41,11 +41,11 @@ fn watching_a_machine_without_a_gpu_says_what_to_do() -> std::io::Result<()> {
             // There is a card after all.
             continue;
         }
-        let told = String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines.len(), 2, "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = stderr.lines().collect();
+        assert_eq!(lines.len(), 2, "{stderr}");
         assert_eq!(lines[0], "error: this machine has no NVIDIA GPU to watch, and no rehearsal is running");
-        assert!(lines[1].starts_with("hint: rehearse a run on a virtual one"), "{told}");
+        assert!(lines[1].starts_with("hint: rehearse a run on a virtual one"), "{stderr}");
         assert!(output.stdout.is_empty());
     }
     Ok(())
@@ -78,7 +78,7 @@ fn an_explanation_fits_one_screen() -> std::io::Result<()> {
 }
 
 #[test]
-fn a_recording_that_nobody_left_is_told() -> std::io::Result<()> {
+fn a_recording_that_nobody_left_is_reported() -> std::io::Result<()> {
     use std::process::Command;
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_oomph"));

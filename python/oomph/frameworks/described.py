@@ -1,4 +1,4 @@
-"""What a program of a framework beside PyTorch is, for the search for remedies: its task, its batch, its optimizers."""
+"""Describes a program of a framework other than PyTorch for the search for remedies: its task, batch and optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
+"""Watches JAX: the peaks of XLA's pool, what each compiled program needs, and the error that a full card raises."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _say_how_it_grows(record):
     preallocate = given("XLA_PYTHON_CLIENT_PREALLOCATE") or "true"
     if "JAX" in frameworks.set_here and preallocate == "false":
         record.warn(
-            "JAX took memory as the program needed it (oomph set XLA_PYTHON_CLIENT_PREALLOCATE=false); by itself it takes "
+            "JAX took memory as the program needed it (oomph set XLA_PYTHON_CLIENT_PREALLOCATE=false); by default it takes "
             "75 % of a card at its start, whatever the program needs."
         )
     elif preallocate not in ("false", "False", "0"):

@@ -1,4 +1,4 @@
-"""What a program keeps on the card, more in every iteration: lists and dictionaries in the frames of an error.
+"""Finds what a program keeps on the card, more in every iteration: lists and dictionaries in the frames of an error.
 
 PyTorch's tensors are followed while the program runs (`oomph.program.kept`). Here the moment of the error has to do: a
 container counts where the loop that was under way adds to it, or where the line that died reads it after such a loop. What
@@ -31,7 +31,7 @@ _CONTAINERS = (list, dict)
 def growing(trace: TracebackType | None, on_card: Callable[[Any], Iterable[tuple[int, int]]]) -> list[dict[str, Any]]:
     """The containers of the user's frames on the way to an error that hold arrays on a card and grow in the loop there.
 
-    `on_card` gives the arrays in a value: pairs of what tells each again, and its bytes.
+    `on_card` gives the arrays in a value: pairs of what identifies each, and its bytes.
     """
     found: list[dict[str, Any]] = []
     while trace is not None:

@@ -1,4 +1,4 @@
-"""Keras' own loops: `fit` and `evaluate` are shortened, so that the run comes to the program's end.
+"""Shortens Keras' own loops, `fit` and `evaluate`, so that the run reaches the program's end.
 
 A pass over batches ends once its peak has settled. What follows it, the validation, the saving, the next epoch and the
 evaluation on larger batches, is run. Of equal epochs two are run. A prediction is run whole: its results are the program's.
@@ -74,7 +74,7 @@ class KerasLoops:
                 peaks = hook.guarded(self.watcher.peaks) or {}
                 if rule.after_step(count, [peaks[index][1] for index in sorted(peaks)]) is not None:
                     hook.guarded(self._shortened, iterator, frame, count)
-                    # The next pass begins its data anew.
+                    # The next pass begins its data again.
                     iterator._current_iterator = None
                     iterator._steps_seen = 0
                     iterator.data_adapter.on_epoch_end()

@@ -1,4 +1,4 @@
-"""Watching the Python bindings of llama.cpp: which line of the program died of a full card.
+"""Watches the Python bindings of llama.cpp: which line of the program died of a full card.
 
 llama.cpp says on stderr that the card refused a buffer, and its bindings raise an error that does not: they could not load
 the model or make the context. Whether the card was full is known to the virtual GPU.

@@ -1,4 +1,4 @@
-"""Watching Numba's CUDA target: which line of the program allocates and copies, and the error that ended it.
+"""Watches Numba's CUDA target: which line of the program allocates and copies, and the error that ended it.
 
 Numba takes its memory from the driver, so the virtual GPU knows every byte. What it does not know is the line.
 """

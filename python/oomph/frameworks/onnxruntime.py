@@ -1,6 +1,6 @@
-"""Watching ONNX Runtime: its version, its arena's limit, the error of a full card or arena, and work left to the CPU.
+"""Watches ONNX Runtime: its version, its arena's limit, the error of a full card or arena, and work left to the CPU.
 
-Its Python package tells nothing of the arena's peak. What it took of the card is in the card's own books.
+Its Python package does not report the arena's peak. What it took of the card is in the card's own books.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OnnxRuntimeWatcher(FrameworkWatcher):
         self.limits: dict[int, HookLimit] = {}
         """The arenas' limits that the program set, by card."""
         self.doubles = True
-        """Whether the last session's arena grows by powers of two, as it does by itself."""
+        """Whether the last session's arena grows by powers of two, which is the default."""
 
     def on_card(self, value: Any) -> Iterator[tuple[int, int]]:
         parts = value if isinstance(value, (list, tuple)) else [value]

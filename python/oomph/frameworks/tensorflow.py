@@ -1,4 +1,4 @@
-"""Watching TensorFlow: the peaks of its pool, the steps of a training, and the error that a full card raises."""
+"""Watches TensorFlow: the peaks of its pool, the steps of a training, and the error that a full card raises."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TensorFlowWatcher(FrameworkWatcher):
         growth = given("TF_FORCE_GPU_ALLOW_GROWTH")
         if "TensorFlow" in frameworks.set_here and growth == "true":
             self.record.warn(
-                "TensorFlow took memory as the program needed it (oomph set TF_FORCE_GPU_ALLOW_GROWTH=true); by itself "
+                "TensorFlow took memory as the program needed it (oomph set TF_FORCE_GPU_ALLOW_GROWTH=true); by default "
                 "it takes nearly all of a card at its start, whatever the program needs."
             )
         elif growth != "true":

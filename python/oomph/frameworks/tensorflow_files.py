@@ -1,4 +1,4 @@
-"""What TensorFlow writes without Python: checkpoints, saved models, summaries. A dry run leaves them out.
+"""Leaves out what TensorFlow writes without Python in a dry run: checkpoints, saved models, summaries.
 
 TensorFlow's own file system is compiled code, out of the overlay's reach. What Keras saves (`.keras`, `.weights.h5`) is
 written by Python's files and kept in the overlay like everything else.

@@ -1,4 +1,4 @@
-"""What the watchers of these frameworks share: peaks while the program runs, and the error that ended it."""
+"""The base of the watchers of these frameworks: peaks while the program runs, and the error that ended it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class FrameworkWatcher:
         hook.guarded(self._note_kept, [error.__traceback__, cause.__traceback__], device)
 
     def on_card(self, value: Any) -> Iterable[tuple[int, int]]:
-        """The arrays on a card in a value: pairs of what tells each again, and its bytes."""
+        """The arrays on a card in a value: pairs of what identifies each, and its bytes."""
         return ()
 
     def _note_kept(self, traces, device):
@@ -179,7 +179,7 @@ class FrameworkWatcher:
 
 
 def requested_of(message: str) -> int:
-    """The bytes that an error says were asked for; 0 where it does not tell."""
+    """The bytes that an error says were asked for; 0 where it does not say."""
     found = re.search(r"smaller than requested bytes of (\d+)", message)
     if found:
         return int(found.group(1))

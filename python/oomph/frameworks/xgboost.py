@@ -1,4 +1,4 @@
-"""Watching XGBoost: its version, and whether the program asks it for a card.
+"""Watches XGBoost: its version, and whether the program asks it for a card.
 
 Its library has a CUDA runtime of its own and passes every array to it, also where the CPU does the work. That the
 library looked for a card thus says nothing of the program. Its parameters do.

@@ -1,4 +1,4 @@
-"""The ranks of a job end a loop at the same iteration: one of them decides, and the others follow.
+"""Makes the ranks of a job end a loop at the same iteration: one of them decides, and the others follow.
 
 A rank that left a loop while others stay would leave them waiting in a collective. The leader, which is the lowest rank
 that runs, writes for each iteration of a loop whether the loop goes on; the others wait for that word.
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from oomph.loops.loop import Loop
 
 _WAIT = 2.0
-"""Seconds that a rank waits for the leader's word before it goes on by itself."""
+"""Seconds that a rank waits for the leader's word before it goes on alone."""
 _PAUSE = 0.0005
 
 
 class Agreement:
-    """What one rank tells the others, or hears from the leader."""
+    """What one rank sends to the others, or receives from the leader."""
 
     def __init__(self, folder: str, leads: bool) -> None:
         self._folder = os.path.join(folder, protocol.PATH_HOOK, protocol.PATH_LOOPS)
@@ -81,7 +81,7 @@ class Lazily:
         return ends if self._agreement is None else self._agreement(loop, ends)
 
     def is_alone(self) -> bool:
-        """Whether the process is no rank of a job."""
+        """Whether the process does not belong to a job of several ranks."""
         return self._agreement is None and not self._join()
 
     def _join(self):

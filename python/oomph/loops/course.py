@@ -1,4 +1,4 @@
-"""The loops that a program is in, and the decision to end one early.
+"""Tracks the loops that a program is in, and decides to end one early.
 
 There is one `Course` in a process. The loops of the main thread lie on its stack, outermost first. A loop reports each
 iteration that ends; the course reads the memory then, and says whether the loop may end.
@@ -103,7 +103,7 @@ class Course:
         self.on_iteration: Callable[[Loop], None] | None = None
         """Called with a loop whose iteration has ended, before the memory is read."""
         self.is_alone: Callable[[], bool] = lambda: True
-        """Whether the process is no rank of a job, whose ranks go through their loaders together."""
+        """Whether the process does not belong to a job of several ranks, which go through their loaders together."""
         self.agree: Callable[[Loop, bool], bool] = lambda loop, ends: ends
         """Has the ranks of a job decide alike."""
         self._thread = threading.main_thread().ident
@@ -115,7 +115,7 @@ class Course:
         self.budget = float(stop.get("budget_seconds") or 60.0)
 
     def forked(self) -> None:
-        """Begin anew in a forked child, whose loops are its own."""
+        """Begin again in a forked child, whose loops are its own."""
         self.stack, self.ended, self._around = [], [], None
         self.left_out = LeftOut()
         self.skipped_steps = self.ahead = 0
@@ -161,7 +161,7 @@ class Course:
         self.stack.append(loop)
 
     def end(self, loop: Loop) -> None:
-        """A loop has ended, by itself or early."""
+        """A loop has ended, at its own end or early."""
         if loop not in self.stack:
             return
         while self.stack.pop() is not loop:
@@ -202,7 +202,7 @@ class Course:
     def skip(self, loop: Loop, iterations: int) -> None:
         """Iterations of a loop are left out, with the steps that they would have made."""
         if any(isinstance(outer, WhileLoop) for outer in self.stack):
-            # The program counts its steps by itself, and makes up for those that were left out.
+            # The program counts its own steps, and makes up for those that were left out.
             return
         made = self.steps - loop.steps_before + self.skipped_steps - loop.skipped_before
         if loop.training:

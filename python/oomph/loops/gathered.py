@@ -1,4 +1,4 @@
-"""Whether a loop gathers a result of each iteration on the host: what comes after it then hangs on how long it was.
+"""Detects whether a loop gathers a result of each iteration on the host: what comes after it then depends on its length.
 
 Features of all pictures, gathered on the host and sent to the card as one tensor, take less of the card when the loop that
 made them was shortened. Lists that grow with each iteration, of tensors or arrays, tell such loops.

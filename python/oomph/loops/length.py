@@ -1,4 +1,4 @@
-"""How long a loop would be, and whether its values are alike, from the object that it iterates over."""
+"""Finds how long a loop would be, and whether its values are alike, from the object that it iterates over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_LISTED = 64
 
 
 def length_of(iterable: Any, depth: int = 0) -> int | None:
-    """How many iterations a loop over `iterable` makes; None where nothing tells."""
+    """How many iterations a loop over `iterable` makes; None where nothing says."""
     if depth > 6:
         return None
     try:
@@ -53,7 +53,7 @@ def inner_of(iterable: object) -> Any:
 
 
 def _own_object(frame):
-    """The `self` of a generator's frame; the names beside it, a batch among them, are not kept alive."""
+    """The `self` of a generator's frame; its other names, a batch among them, are not kept alive."""
     return with_locals(frame, lambda names: names.get("self"))
 
 

@@ -1,4 +1,5 @@
-"""Loops of trainers that their source alone does not show: what a trainer does every so often, and Lightning's loops."""
+"""Follows loops of trainers that their source alone does not show: what a trainer does at intervals, and Lightning's
+loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One loop of the program: what it goes through, and what its iterations have shown."""
+"""Follows one loop of the program: what it iterates over, and what its iterations have shown."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ class ForLoop(Loop):
     def _end(self):
         if not self._over:
             self._over = True
-            # Loading workers go with the iterator, as they do when a loop ends by itself.
+            # Loading workers go with the iterator, as they do when a loop runs to its end.
             self._source = self._iterable = self._distinct = self._skim = self._gathered = None
             if self.began:
                 self.course.end(self)

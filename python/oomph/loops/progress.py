@@ -1,4 +1,4 @@
-"""What the iterations of one loop have shown: whether its memory has settled, or grows, and by how much.
+"""Judges the iterations of one loop: whether its memory has settled, or grows, and by how much.
 
 This module imports nothing of torch. Memory comes in as plain numbers, so the rules can be tested without a GPU.
 """
@@ -55,7 +55,7 @@ class Progress:
         self.jumped()
 
     def jumped(self) -> None:
-        """What follows may differ from what was seen: begin the judgement anew."""
+        """What follows may differ from what was seen: begin the judgement again."""
         self.unmoved = 0
         self._held.clear()
         self._at.clear()

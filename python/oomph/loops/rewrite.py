@@ -58,7 +58,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node):
-        """Leave the code of layers as it is, and that of generators, which yield to a loop of their own."""
+        """Leave the code of layers unchanged, and that of generators, which yield to a loop of their own."""
         layer = self._in_module and node.name not in _STEPS
         before, self._loops = self._loops, 0
         self._in_model += layer

@@ -1,6 +1,6 @@
-"""What is left of a loader whose length nobody knows: it is read without being computed with, in search of larger batches.
+"""Reads the rest of a loader of unknown length without computing with it, in search of larger batches.
 
-Of a generator nothing tells how long it is, nor that its batches grow: with the epoch, with a curriculum, by sorting. So
+A generator has no length, and nothing says that its batches grow: with the epoch, with a curriculum, by sorting. So
 what is left of it is read for a short while. A batch that is larger than all before it is run like the others; the rest is
 only counted, so that the optimizer steps of the whole program are known.
 """

@@ -1,4 +1,4 @@
-"""Where the user's source is compiled, so that its loops can be instrumented: scripts, modules, cells of notebooks.
+"""Instruments the loops of the user's source where it is compiled: scripts, modules, cells of notebooks.
 
 The interpreter compiles a script itself, before any code of ours is asked. It says so in an audit event, in which the
 script is run instead; the process then ends with the status with which the script ended.
@@ -34,7 +34,7 @@ def is_followed(path: str) -> bool:
 
 
 def instrumented(source: str | bytes, path: str) -> CodeType | None:
-    """Code of a file with its loops instrumented; None where the file is compiled as ever."""
+    """Code of a file with its loops instrumented; None where the file is compiled as usual."""
     try:
         return rewrite.instrument(source, path) if is_followed(path) else None
     except Exception:

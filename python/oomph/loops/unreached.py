@@ -1,4 +1,4 @@
-"""What the program would do that the run has not reached: loaders that were made and never read, evaluations that are due."""
+"""Lists what the run has not reached: loaders that were made and never read, evaluations that are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds memory that grows: names in the program, and the allocations of one iteration."""
+"""Finds what holds memory that grows: names in the program, and the allocations of one iteration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Witness:
     def room(self, iterations: int, run: float, rate: float) -> int | None:
         """After how many more iterations than these nothing grows, because a buffer is full that takes what grows.
 
-        An iteration adds `run` bytes as it is run, and `rate` bytes in the whole program, whose inner loops are longer. None
+        An iteration adds `run` bytes in this run, and `rate` bytes in the whole program, whose inner loops are longer. None
         where nothing that grows has a limit. A buffer that takes less than most of the growth decides nothing.
         """
         if len(self._at) < 2 or run <= 0:

@@ -1,6 +1,6 @@
-"""Naming the bytes: whose is each block of the allocator, seen from inside the program.
+"""Finds the owner of each block of the allocator, from inside the program.
 
-Watches modules, optimizers and backward passes, notes addresses and names (never tensors), and leaves them beside
+Watches modules, optimizers and backward passes, notes addresses and names (never tensors), and leaves them next to
 PyTorch's own history of its allocator. docs/internals/run-folder.md has the format.
 """
 

@@ -1,4 +1,4 @@
-"""Activations: what the graph of autograd has saved for the backward pass, found by walking the graph.
+"""Finds activations: what the graph of autograd has saved for the backward pass, by walking the graph.
 
 The walk reads what nodes offer of themselves. Hooks that unpack saved tensors are the one thing that could run there
 (a checkpoint would compute again, an offload would copy back), so they are made inert while a walk goes on.

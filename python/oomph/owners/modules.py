@@ -1,4 +1,4 @@
-"""Following calls of modules: names of parameters and buffers, inputs, caches, and which module is at work.
+"""Follows calls of modules: names of parameters and buffers, inputs, caches, and which module is at work.
 
 The hooks are torch's own global ones, which come before any hook of the program and change neither arguments nor
 results. While a compiler traces a model they do nothing, and say so in a way that the compiler can fold away.
@@ -59,7 +59,7 @@ class Modules:
         """Indices of the devices that modules have been seen on."""
 
     def forked(self) -> None:
-        """Begin anew in a forked child."""
+        """Begin again in a forked child."""
         self._local = threading.local()
         self.in_backward = 0
 
@@ -221,7 +221,7 @@ class Modules:
         known = self._known_name(bare)
         prefix = ""
         if known is not None:
-            # A part of another root, called by itself.
+            # A part of another root, called on its own.
             prefix = known
         elif next(iter(bare.parameters()), None) is not None:
             if self._named_root:

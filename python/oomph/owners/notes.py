@@ -1,4 +1,5 @@
-"""The list of what was seen: names of blocks, modules and phases, each placed in the allocator's own order of events.
+"""Keeps the list of what was seen: names of blocks, modules and phases, each placed in the allocator's own order of
+events.
 
 An observation is placed by how many allocations the device has made, which the allocator counts itself. That number
 needs no clock, and it is the index of an `alloc` event in the trace.

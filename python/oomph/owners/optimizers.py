@@ -1,4 +1,4 @@
-"""What optimizers hold: the parameters that no module names, gradients when a step begins, state when it has ended."""
+"""Finds what optimizers hold: parameters that no module names, gradients when a step begins, state when it has ended."""
 
 from __future__ import annotations
 

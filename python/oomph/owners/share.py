@@ -1,4 +1,4 @@
-"""How much time observing may take: a small fixed sum and a few hundredths of the run."""
+"""Limits how much time observing takes: a small fixed sum and a few hundredths of the run."""
 
 from __future__ import annotations
 

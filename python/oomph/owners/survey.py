@@ -1,4 +1,4 @@
-"""A look at every tensor that Python can reach: for an out-of-memory error, when nothing else may have been seen."""
+"""Looks at every tensor that Python can reach: for an out-of-memory error, when nothing else may have been seen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def survey(
 ) -> None:
     """Observe modules and optimizers that were never called, and all other tensors on a device.
 
-    Objects are told apart by their class alone, because asking a proxy what it is can load or compute something.
+    Objects are distinguished by their class alone, because asking a proxy what it is can load or compute something.
     """
     found, roots, steppers = [], [], []
     below: set[int] = set()

@@ -1,4 +1,4 @@
-"""Which bytes of a GPU a tensor stands on, and which tensors a value holds.
+"""Finds which bytes of a GPU a tensor occupies, and which tensors a value holds.
 
 Nothing here keeps a tensor, allocates on a device or runs an operator: what is asked are addresses and sizes.
 """

@@ -1,4 +1,4 @@
-"""Workspaces of cuBLAS, which torch takes from its own allocator behind every Python frame: told by size and lifetime."""
+"""Recognizes cuBLAS workspaces, which torch allocates below every Python frame, by their size and lifetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program is, for the search for remedies: libraries, models, optimizers, loaders, pipelines, what it keeps.
+"""Describes the program to the search for remedies: libraries, models, optimizers, loaders, pipelines, what it keeps.
 
 Everything is looked at once, when it is made or first used, and nothing is held. docs/internals/run-folder.md
 has the format.
@@ -110,7 +110,7 @@ class Program:
         if not hasattr(module, "_compile"):
             self._enough()
             return
-        # The second is the way of those who compile a model ahead as one graph, such as vLLM.
+        # The second is what those call who compile a model ahead as one graph, such as vLLM.
         for name in ("_compile", "fullgraph_capture"):
             original = getattr(module, name, None)
             if original is not None:

@@ -1,4 +1,4 @@
-"""Finding the repeated blocks of a model: the layers of a transformer, the stages of a convolutional network."""
+"""Finds the repeated blocks of a model: the layers of a transformer, the stages of a convolutional network."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def summed(found: list[tuple[str, list[Model]]], model: Model, noun: str = "bloc
 
 
 def own_layers(model: Model) -> list[Model]:
-    """The layers that a model of transformers or diffusers checkpoints by itself, as it is set now."""
+    """The layers that a model of transformers or diffusers checkpoints on its own, with its current settings."""
     layers = []
     for module in model.modules():
         if module is not model and getattr(module, "gradient_checkpointing", False):

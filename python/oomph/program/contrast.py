@@ -1,4 +1,4 @@
-"""Whether a loss compares the samples of a batch with each other, as contrastive losses do.
+"""Detects whether a loss compares the samples of a batch with each other, as contrastive losses do.
 
 Such a loss has a product of two matrices in its graph that are computed from the batch both, with a row and a column for each
 sample. A classifier's product has a weight for the one.

@@ -1,4 +1,4 @@
-"""Facts of models, batches and pipelines, taken once."""
+"""Collects facts of models, batches and pipelines, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Lines of the user's files that make something grow, by its name: `NAME.append(`, `NAME[...] =`, `NAME +=`, `NAME = f(NAME)`."""
+"""Finds lines of the user's files that make something grow, by its name: `NAME.append(`, `NAME[...] =`, `NAME +=`, `NAME =
+f(NAME)`."""
 
 from __future__ import annotations
 

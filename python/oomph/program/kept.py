@@ -1,4 +1,4 @@
-"""Tensors that the program keeps growing: lists of losses with their graphs, running totals, results on the card.
+"""Finds tensors that the program keeps: lists of losses with their graphs, running totals, results on the card.
 
 Looked for from the frames of the user's code outwards, a bounded distance: local and global names, what functions made in
 other functions share with those, attributes of the objects and modules there, lists, tuples, deques and dictionaries in them.
@@ -57,12 +57,12 @@ class Found:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells this place again in the next search."""
+        """What identifies this place in the next search."""
         return self.file, self.name
 
     @property
     def limit(self) -> int | None:
-        """How many members a container takes before it lets go of old ones, by itself or by what its owner says; or None."""
+        """How many members a container takes before it drops old ones, on its own or because its owner says so; or None."""
         most = attribute(self.container, "maxlen")
         if most is None and self.owner is not None:
             of_owner = (attribute(self.owner, name) for name in _LIMITS)
@@ -168,7 +168,7 @@ class Search:
                 self._look(name, value, (function.__code__.co_filename, whose[1]), depth - 1)
 
     def _modules(self, name, root, whose, depth):
-        """Attributes that modules have beside their parameters, buffers and parts."""
+        """Attributes that modules have in addition to their parameters, buffers and parts."""
         for path, module in list(root.named_modules())[:LIMIT]:
             if module is root or _file_of(type(module)):
                 self.seen.add(id(module))
@@ -248,7 +248,7 @@ class Growing:
         self.graphs[place.key] = number
         if number is None or before is None or before == number:
             return
-        # Nodes are told by their numbers: to hold one would hold what its graph has saved.
+        # Nodes are identified by number: to hold one would hold what its graph has saved.
         reached = [function]
         known: set[Any] = set()
         while reached and len(known) < NODES:

@@ -1,4 +1,4 @@
-"""What a module is: whose class, what is wrapped in what, where its parameters are."""
+"""Determines what a module is: its class, what is wrapped in what, where its parameters are."""
 
 from __future__ import annotations
 

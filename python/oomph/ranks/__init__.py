@@ -1,4 +1,4 @@
-"""Ranks: jobs of more processes than this machine can hold.
+"""Runs jobs of more processes than this machine can hold.
 
 Only a few ranks of a job run, by default the first two and the last one; `OOMPH_RANKS` names them in their
 environments. The others are answered for: launchers start only those that run (`starters`), their store answers for the

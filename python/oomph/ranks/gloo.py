@@ -1,4 +1,4 @@
-"""Gloo for groups of which not all ranks run: messages between processors, and what lies in the host's memory.
+"""Runs Gloo groups of which not all ranks run: messages between processors, and what lies in the host's memory.
 
 The virtual NCCL answers for absent ranks; gloo is the real one, and would wait for them. It is made for the ranks that
 run, and what PyTorch asks of the whole group is translated: an absent rank is like the nearest one before it that runs.

@@ -1,4 +1,5 @@
-"""Process groups of which not all ranks run: how a rank meets the others, and what their store says for the absent."""
+"""Sets up process groups of which not all ranks run: how a rank meets the others, and what their store says for the
+absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting only some ranks of a job, in place of the launchers that would start them all."""
+"""Starts only some ranks of a job, in place of the launchers that would start them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies applied inside the user's Python: what `remedies` of hook.json names is done, checked and reported.
+"""Applies remedies inside the user's Python: what `remedies` of hook.json names is done, checked and reported.
 
 Each remedy is an id of the catalogue with options. Nothing is imported for one before the program imports what it
 changes. The table below has every id, what does it, and its options; options that are absent or null have the default.

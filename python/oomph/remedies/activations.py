@@ -1,4 +1,4 @@
-"""Activations that wait for the backward pass in the computer's memory."""
+"""Keeps activations in host memory until the backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention that does not keep its scores: SDPA or FlashAttention in place of the eager form."""
+"""Replaces attention that keeps its scores: SDPA or FlashAttention in place of the eager form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Attention(Remedy):
         self._seen.add(id(model))
         model = unwrapped(model)
         if not is_a(model, "transformers.modeling_utils", "PreTrainedModel"):
-            self.refused("%s is no model of transformers, so its attention cannot be exchanged" % name_of(model))
+            self.refused("%s is not a transformers model, so its attention cannot be exchanged" % name_of(model))
             return
         now = model.config._attn_implementation
         wanted = "sdpa"

@@ -1,4 +1,4 @@
-"""Smaller micro-batches: by the Trainer's arguments, or by splitting the batches that a DataLoader feeds to a plain loop.
+"""Makes micro-batches smaller: by the Trainer's arguments, or by splitting the batches of a DataLoader in a plain loop.
 
 In a plain loop each batch of the loader comes in pieces, one after another. The loop runs once for each piece; the
 gradients of the pieces are added up, each scaled by its share of the batch, and optimizers, schedulers and

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: whole, of every n-th block, selective.
+"""Turns on gradient checkpointing: whole, of every n-th block, selective.
 
 A model that knows how to checkpoint itself (transformers, diffusers, timm) is asked to. Of any other model the repeated
 blocks are wrapped, as if its `forward` called `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`.
@@ -107,7 +107,7 @@ class Checkpointing(Argument):
         if not able:
             return False
         if checkpoints_itself(model):
-            self.already("%s checkpoints its blocks by itself" % name_of(model))
+            self.already("%s already checkpoints its blocks" % name_of(model))
             return True
         ask(model)
         layers = own_layers(model)

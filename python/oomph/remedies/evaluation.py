@@ -1,4 +1,4 @@
-"""Evaluation that keeps less: what the Trainer gathers is reduced before it is gathered."""
+"""Makes evaluation keep less: what the Trainer gathers is reduced before it is gathered."""
 
 from __future__ import annotations
 

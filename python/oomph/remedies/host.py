@@ -1,4 +1,4 @@
-"""Where tensors and processes are put: loading on the CPU, one card for each process, compilation without graph pools."""
+"""Moves tensors and processes: loading on the CPU, one card for each process, compilation without graph pools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ResumeOnCpu(Remedy):
-    """`resume-on-cpu`: `torch.load` puts what it reads into the computer's memory."""
+    """`resume-on-cpu`: `torch.load` puts what it reads into host memory."""
 
     waits_for = "the program read nothing with torch.load"
 

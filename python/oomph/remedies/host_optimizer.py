@@ -1,4 +1,4 @@
-"""An optimizer whose state, and if wanted the gradients too, wait in the computer's memory and are worked on there.
+"""Keeps an optimizer's state, and if wanted the gradients too, in host memory, and steps there.
 
 It takes the bytes of torchao's `CPUOffloadOptimizer`: of each weight of some size a copy and a gradient in pinned host
 memory, and one inner optimizer; weights of fewer elements stay with an optimizer on the card. On the virtual GPU there
@@ -25,7 +25,7 @@ SMALLEST = 4096
 
 
 class HostOptimizer(Replaced):
-    """`optimizer-cpu-offload`, and `gradient-cpu-offload`, which frees each gradient as soon as it is in host memory."""
+    """`optimizer-cpu-offload`, and `gradient-cpu-offload`, which frees each gradient once host memory has it."""
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         super().__init__(name, options, None, self._make)
@@ -66,7 +66,7 @@ class HostOptimizer(Replaced):
 
 
 def settings(group: dict[str, Any]) -> dict[str, Any]:
-    """What a group of parameters says beside its parameters: a scheduler changes it."""
+    """A group's settings, without its parameters: a scheduler changes them."""
     return {name: value for name, value in group.items() if name != "params"}
 
 

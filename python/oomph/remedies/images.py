@@ -1,4 +1,4 @@
-"""Diffusion pipelines: how the VAE decodes, how attention is computed, which text encoders stay on the card."""
+"""Changes diffusion pipelines: how the VAE decodes, how attention is computed, which text encoders stay on the card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that live longer than they are needed: graphs of evaluation, cleared gradients, logged losses."""
+"""Frees tensors that live longer than they are needed: graphs of evaluation, cleared gradients, logged losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-entropy over chunks of tokens, so that logits and their softmax never exist for all tokens at once.
+"""Computes cross-entropy over chunks of tokens, so that logits and their softmax never exist for all tokens at once.
 
 Of a model of transformers that is given labels, the head is computed inside the loss, chunk by chunk and again in the
 backward pass: hidden states of all tokens stay, logits do not. Any other cross-entropy of logits that the program has
@@ -137,7 +137,7 @@ class ChunkedLoss(Argument):
         return ", as liger_kernel would, which is not installed" if self.fused else ""
 
     def _gave(self, model, result):
-        """The logits are not there; what stands in their place must not be taken for them."""
+        """The logits are not there; what replaces them must not be taken for them."""
         self._inside = None
         if id(unwrapped(model)) in self._heads and self.largest and getattr(result, "loss", None) is not None:
             if hasattr(result, "logits") and model.training and self.torch.is_grad_enabled():

@@ -1,4 +1,4 @@
-"""Parts of a model that wait in the computer's memory."""
+"""Keeps parts of a model in host memory until they are needed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Optimizers that need less: others in place of Adam, other ways of stepping, steps inside the backward pass.
+"""Replaces optimizers by ones that need less: others than Adam, other ways of stepping, steps inside the backward pass.
 
 In place of an optimizer that the program makes itself, `__new__` of its class gives another one, so that whatever name
-the program has for the class leads there. The Trainer is told by its argument `optim`.
+the program has for the class leads there. The Trainer gets its argument `optim`.
 """
 
 from __future__ import annotations

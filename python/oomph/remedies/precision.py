@@ -1,4 +1,4 @@
-"""Fewer bytes for each number: autocast, and models held in 16 bits."""
+"""Uses fewer bytes for each number: autocast, and models held in 16 bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def chosen_type(torch: Torch, name: str | None) -> Dtype:
         name = "bfloat16" if supported or not torch.cuda.is_available() else "float16"
     name = {"bf16": "bfloat16", "fp16": "float16"}.get(name, name)
     if name not in ("bfloat16", "float16"):
-        raise Refused("%s is no type of 16 bits" % name)
+        raise Refused("%s is not a 16-bit type" % name)
     return getattr(torch, name)
 
 
@@ -141,7 +141,7 @@ class HalfModel(Remedy):
         name = "torch_dtype" if "torch_dtype" in kwargs or not takes_dtype(cls) else "dtype"
         given = str(kwargs.get(name)).replace("torch.", "")
         if given in ("None", "auto") and kwargs.get("device_map") is None:
-            # It comes into the computer's memory as its checkpoint is, and what is wide in it is converted there.
+            # It comes into host memory as its checkpoint is, and what is wide in it is converted there.
             return
         kwargs[name] = self.dtype()
         if given in ("float32", "float64"):

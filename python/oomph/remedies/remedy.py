@@ -1,4 +1,4 @@
-"""What every remedy has in common: its name, its options, what became of it, and how that is reported."""
+"""The base of every remedy: its name, its options, what became of it, and how that is reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Remedy:
         self.state, self.what = protocol.REMEDY_APPLIED, what
 
     def already(self, what: str) -> None:
-        """The program did it by itself; a change that was made elsewhere still counts."""
+        """The program already did it; a change that was made elsewhere still counts."""
         if self.state != protocol.REMEDY_APPLIED:
             self.state, self.what = protocol.REMEDY_ALREADY, what
 

@@ -1,4 +1,4 @@
-"""Remedies for which the Trainer of transformers has an argument of its own.
+"""Applies remedies for which the Trainer of transformers has an argument of its own.
 
 The argument is set before the library looks at what the program gave, so that everything derived from it follows, and
 TRL's and other descendants' trainers see it as if it had been written in the program.
@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value for a sentence; what is more than a word or a number in a dictionary is told by its name alone."""
+    """A value for a sentence; of what is more than a word or a number in a dictionary only the name is shown."""
     if isinstance(value, dict):
         simple = (bool, int, float, str)
         return "{%s}" % ", ".join("%s: %s" % (key, part) if isinstance(part, simple) else key for key, part in value.items())
@@ -108,7 +108,7 @@ def divided_batch(remedy: Argument, arguments: Any) -> dict[str, Any]:
 
 
 def smaller_eval_batch(remedy: Argument, arguments: Any) -> dict[str, Any]:
-    """A batch for evaluation, 1 unless told otherwise."""
+    """A batch for evaluation, 1 unless the option says otherwise."""
     return {field(arguments, "per_device_eval_batch_size"): int(remedy.option("batch_size", 1))}
 
 

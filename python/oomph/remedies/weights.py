@@ -1,4 +1,4 @@
-"""Weights in fewer bits, and small matrices trained in their place: bitsandbytes and PEFT.
+"""Holds weights in fewer bits, and trains small matrices in their place: bitsandbytes and PEFT.
 
 A model that is loaded by name is given a `quantization_config`. One that the program makes itself gets quantized layers
 in place of its linear ones before it goes to the card. Adapters are added to the model that the program trains, when
@@ -162,7 +162,7 @@ def linears(torch: Torch, model: Model) -> Iterator[tuple[Model, str, Model]]:
 
 
 class Lora(Remedy):
-    """`lora` and `qlora`: adapters beside the frozen weights of the model that the program trains."""
+    """`lora` and `qlora`: adapters next to the frozen weights of the model that the program trains."""
 
     waits_for = "the program made no Trainer and no optimizer"
 
@@ -261,7 +261,7 @@ class Lora(Remedy):
 
 
 def is_linear(torch: Torch, layer: Model) -> bool:
-    """Say whether adapters can stand beside this layer."""
+    """Say whether this layer can have adapters."""
     return isinstance(layer, torch.nn.Linear) or type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 

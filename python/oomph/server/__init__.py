@@ -61,7 +61,7 @@ class _Server:
         self.running: dict[int, dict[str, Any]] = {}
         """Process id -> the request."""
         self.learned = False
-        """It was seen once what a run imports later than the program's text tells."""
+        """Whether a run has shown what it imports later than the program's text says."""
         self.woken, self.waker = os.pipe()
         os.set_blocking(self.woken, False)
         os.set_blocking(self.waker, False)

@@ -1,4 +1,4 @@
-"""What libraries ask of the cards while they are imported, answered without torch.
+"""Answers what libraries ask of the cards while they are imported, without torch.
 
 `torch.cuda.is_available()` initialises nothing, yet torch refuses CUDA to every process that is forked after it has
 counted the cards itself; `get_device_capability()` initialises CUDA. Both are common at the top of a module, and both
@@ -20,7 +20,7 @@ _MAJOR, _MINOR = 75, 76
 
 
 class Cards:
-    """Stands in for two questions to torch while the server imports."""
+    """Answers two questions in torch's place while the server imports."""
 
     _count: Any
     _capability: Any
@@ -31,7 +31,7 @@ class Cards:
         self._count = self._capability = None
 
     def hide(self) -> None:
-        """Stand in from torch's import on."""
+        """Answer in torch's place from its import on."""
         if self._hidden:
             return
         self._hidden = True

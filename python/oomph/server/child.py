@@ -1,4 +1,4 @@
-"""Becoming the program in a forked child: its streams, its arguments, its `__main__`, its end."""
+"""Turns a forked child into the program: its streams, its arguments, its `__main__`, its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables in a forked child: which of them came too late.
+"""Sets environment variables in a forked child, and finds those that came too late.
 
 A library that was imported before the fork has read its variables before the program could set them. So the server
 notes what is read while it imports, and a child that is to set one of those otherwise, or whose program does, ends and

@@ -1,4 +1,4 @@
-"""What a program will import, read from its text, and importing it ahead of the program.
+"""Reads from a program's text what it will import, and imports it ahead of the program.
 
 Only what lies in the standard library or in site-packages is imported. A module of the program's own is not executed:
 its text is read for the imports that it makes. Functions and conditions are not looked into, so what is found is what
@@ -68,7 +68,7 @@ def _import(name):
 
 
 class _Stop(Exception):
-    """From here on the text does not tell what an import finds."""
+    """From here on the text does not say what an import finds."""
 
 
 class _Reader:
@@ -170,7 +170,7 @@ def _setting(statement):
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         if isinstance(target, ast.Subscript) and _dotted(target.value) == "os.environ":
-            # Python 3.8 wraps what stands in the brackets.
+            # Python 3.8 wraps what is in the brackets.
             name, value = _text(getattr(target.slice, "value", None) if type(target.slice).__name__ == "Index" else
                                 target.slice), _text(statement.value)
             return (name, value, False) if name is not None and value is not None else None

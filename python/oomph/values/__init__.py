@@ -1,8 +1,8 @@
-"""Values: what the host reads back from a GPU whose kernels do nothing.
+"""Gives values to what the host reads back from a GPU whose kernels do nothing.
 
 Every operation runs on CUDA first, so that the real allocator makes its real decision; results that are small are then
 computed on the CPU over the same memory.  Masks, `nonzero`, `.item()`, GradScaler and `generate()` behave.
-`install` is the way in; nothing happens before the program initialises CUDA.
+`install` is the entry point; nothing happens before the program initialises CUDA.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def install(
     `routing` says which experts get the tokens where the router's choice was not computed: "balanced" for the same
     number each, "worst" for the same few experts all of them.
 
-    `unknown_sizes` says which end is taken of a size that hangs on values that were not computed: "most" or "least".
+    `unknown_sizes` says which end is taken of a size that depends on values that were not computed: "most" or "least".
 
     `record.warn(sentence)` hears of every line where the program depends on a value that was never computed.
     """
@@ -89,7 +89,7 @@ class _Session:
             try:
                 self.prepared = self._made()
             except Exception:
-                # It will fail just so when the program begins, and be told there.
+                # It fails in the same manner when the program begins, and is reported there.
                 self.prepared = None
 
     def _made(self):
@@ -181,7 +181,7 @@ class _Session:
     # -- torch -----------------------------------------------------------------------------------------------------
 
     def _hide_from_dynamo(self):
-        """Tells dynamo to leave our frames alone: they run inside compiled programs and are no part of them."""
+        """Make dynamo leave our frames alone: they run inside compiled programs and are not part of them."""
         try:
             skip = self.torch._C._dynamo.eval_frame.skip_code
         except AttributeError:

@@ -1,4 +1,4 @@
-"""Computing an operation on the CPU over the memory of the virtual GPU."""
+"""Computes an operation on the CPU over the memory of the virtual GPU."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oomph.values.kernels import Kernels
     from oomph.values.operations import Operation
 
-#: Tensors of the host that are fewer bytes in all are joined as ever.
+#: Tensors of the host that are fewer bytes in all are joined as usual.
 JOINED_BYTES = 64 << 20
 
 
@@ -100,7 +100,7 @@ def joined(kernels: Kernels, tensors: Sequence[Tensor], dim: int = 0) -> Tensor 
 
 
 def _is_staging(kernels, out, source):
-    """Whether a large piece of host memory is laid out for the card in page-locked memory, as it is.
+    """Whether a large piece of host memory is copied unchanged into page-locked memory, on its route to the card.
 
     No large copy to the card moves anything, so what is not in memory need not be brought there for it.
     """

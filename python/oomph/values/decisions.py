@@ -1,8 +1,8 @@
-"""Whether a program goes on by a number: loops that end when the loss is low enough.
+"""Detects whether a program goes on by a number: loops that end when the loss is low enough.
 
 A loss of large tensors is never computed and reads as 0, so that such a loop ends at its first step, or at its last.
 Programs read a loss in every step to print it, and no word is due for that. So the user's source is looked at: what is
-read, or the name that it is given, has to stand in the condition of a loop, or of a branch that leaves one.
+read, or the name that it is given, has to be in the condition of a loop, or of a branch that leaves one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operations whose result has a size that depends on values.
+"""Runs operations whose result has a size that depends on values.
 
 CUDA's own kernels would read that size back from memory that nothing wrote.  So it is worked out on the host first, and
 the result is made of that size.  Where the values are unknown the result is the largest there can be: every element

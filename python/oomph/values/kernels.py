@@ -1,4 +1,4 @@
-"""The kernels that stand in front of CUDA's: run the operation, then give its small results their values.
+"""Kernels that run before CUDA's: they run the operation, then give its small results their values.
 
 They are registered with PyTorch's dispatcher under a key of their own that lies right above the backends
 (`CustomRNGKeyId`: built into every PyTorch, used by nothing) and that takes part only in threads that include it.

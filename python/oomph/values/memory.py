@@ -1,4 +1,4 @@
-"""Device memory of the virtual GPU as host tensors.
+"""Reads device memory of the virtual GPU as host tensors.
 
 The virtual GPU hands out host addresses.  A CPU tensor over the same bytes is therefore enough to read and write a
 CUDA tensor without a copy, without a call into CUDA, and without a reference to its storage.
@@ -132,7 +132,7 @@ class OneThread:
 
 
 def copy_present(to: int, source: int, size: int) -> bool:
-    """Copy what of the source is in memory; say whether that could be told.
+    """Copy what of the source is in memory; say whether that could be determined.
 
     The rest was never written to, or belongs to a mapped checkpoint that would have to be read from disk.
     """
@@ -143,7 +143,7 @@ def copy_present(to: int, source: int, size: int) -> bool:
 
 
 def zero_present(address: int, size: int) -> bool:
-    """Zero what is in memory; say whether that could be told. What was never written to is zero."""
+    """Zero what is in memory; say whether that could be determined. What was never written to is zero."""
     spans = _present(address, size)
     for start, stop in spans or ():
         ctypes.memset(start, 0, stop - start)

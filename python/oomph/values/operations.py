@@ -1,4 +1,4 @@
-"""What is known of PyTorch's operators: which are computed, which are let through, and what one overload looks like."""
+"""Knows PyTorch's operators: which are computed, which are let through, and what one overload looks like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quick way for ordinary operations on small tensors.
+"""The fast path for ordinary operations on small tensors.
 
 A program that generates text or looks after its optimizer runs such operations by the ten thousand.  What `Kernels`
 does step by step for anything is done here in one pass over the arguments, and only where nothing is special.  Each

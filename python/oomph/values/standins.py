@@ -1,4 +1,4 @@
-"""What stands in small results that were not computed: zeros, and positions within range."""
+"""Fills small results that were not computed: zeros, and positions within range."""
 
 from __future__ import annotations
 

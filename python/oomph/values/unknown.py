@@ -1,4 +1,4 @@
-"""Which values were never computed, and what that means for the user's program.
+"""Tracks which values were never computed, and what that means for the user's program.
 
 Kernels of the virtual GPU do nothing, so the result of an operation on large tensors has no value.  What is then
 computed from it is not to be trusted either.  This is kept per block of device memory, by address, and only for blocks
@@ -92,7 +92,7 @@ def user_line() -> str | None:
 
 
 def _shown(file, line):
-    """A place as it is told: from the working directory where the file lies below it."""
+    """A place for people: relative to the working directory where the file is below it."""
     try:
         near = os.path.relpath(file)
         if not near.startswith(os.pardir):
@@ -164,7 +164,7 @@ class Warner:
         self._read_at.add(place)
         asked = decisions.asked_at(frame)
         if asked is not None:
-            self._say("whether the program goes on hangs on a number that was never computed and reads as 0",
+            self._say("whether the program continues depends on a number that was never computed and reads as 0",
                       "it may go on longer than here", _shown(*asked))
 
     def routed(self, routing: str) -> None:
@@ -173,7 +173,7 @@ class Warner:
             self._say("which expert gets which token was never computed; the same few get all of them",
                       "where sizes follow from it, this is the most")
         else:
-            self._say("which expert gets which token was never computed; each gets as many", "--routing worst tells the most")
+            self._say("which expert gets which token was never computed; each gets as many", "--routing worst shows the most")
 
     def _say(self, what, so, where=None):
         if getattr(self._hushed, "depth", 0):

@@ -1,4 +1,4 @@
-//! The Debian package, made of the same files as the tarball.
+//! Makes the Debian package from the same files as the tarball.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which glibc a program needs, read from the program.
+//! Reads from a program which glibc it needs.
 //!
 //! A loader refuses a program that names a version of a symbol that its glibc does not have, whether the symbol is called
 //! or not. The virtual GPU lies in the program as data, is loaded into other programs later, and has to pass as well.

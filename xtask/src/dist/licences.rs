@@ -1,4 +1,4 @@
-//! The licences of what is linked into oomph, as one text.
+//! Collects the licences of what is linked into oomph, as one text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

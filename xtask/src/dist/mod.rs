@@ -1,4 +1,4 @@
-//! Makes what is handed out: the Python wheel, a tarball, a Debian package, and their checksums.
+//! Makes the release files: the Python wheel, a tarball, a Debian package, and their checksums.
 //!
 //! The program is built once, by maturin, with zig as the linker: zig links against the glibc of a chosen version, so that
 //! the build machine's own does not matter. What it then needs is read from the file and compared with the promise.

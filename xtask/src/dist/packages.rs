@@ -1,4 +1,4 @@
-//! The packages that are linked into oomph, by cargo's own account.
+//! Lists the packages that are linked into oomph, as cargo reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

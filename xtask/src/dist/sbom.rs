@@ -1,4 +1,4 @@
-//! The bill of materials in the format of CycloneDX 1.5 (<https://cyclonedx.org/docs/1.5/json/>).
+//! Writes the bill of materials in the format of CycloneDX 1.5 (<https://cyclonedx.org/docs/1.5/json/>).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The files of an installation, as they lie below a prefix such as `/usr`.
+//! Lists the files of an installation below a prefix such as `/usr`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

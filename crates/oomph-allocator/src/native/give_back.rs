@@ -1,4 +1,5 @@
-//! Blocks that the program gives back: pending where another stream uses them, then free and joined with their neighbours.
+//! Takes back blocks from the program: pending where another stream uses them, then free and joined with their
+//! neighbours.
 
 use oomph_trace::Action;
 

@@ -1,4 +1,4 @@
-//! PyTorch's CUDA caching allocator.
+//! Models PyTorch's CUDA caching allocator.
 //!
 //! The rules are those that PyTorch 2.0 to 2.15 share; [`Version`] holds what differs. What PyTorch itself leaves open (the address of a new segment, the moment at which
 //! another stream has finished with a block) the caller decides.

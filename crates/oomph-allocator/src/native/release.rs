@@ -1,4 +1,4 @@
-//! Giving cached memory back to the driver.
+//! Gives cached memory back to the driver.
 
 use oomph_trace::{Action, PoolId};
 

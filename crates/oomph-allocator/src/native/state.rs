@@ -1,4 +1,4 @@
-//! What an allocator holds at one moment, as data.
+//! The contents of an allocator at one moment, as data.
 
 use oomph_trace::{Action, PoolId};
 

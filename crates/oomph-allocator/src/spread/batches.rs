@@ -1,4 +1,4 @@
-//! Batches in another order: steps that begin and end with the same blocks in use can change places.
+//! Reorders batches: steps that begin and end with the same blocks in use can change places.
 
 use std::collections::HashMap;
 

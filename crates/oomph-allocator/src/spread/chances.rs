@@ -1,4 +1,4 @@
-//! What a single request may be otherwise: the workspace of a convolution, and when another stream has finished.
+//! Varies single requests: the workspace of a convolution, and when another stream has finished.
 
 use std::collections::BTreeSet;
 

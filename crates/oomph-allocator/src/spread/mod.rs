@@ -1,10 +1,10 @@
-//! How far the same program may come out otherwise on another machine: many replays, each of which differs from the
+//! Measures how far the same program may differ on another machine: many replays, each of which differs from the
 //! recording in what a real card may do differently.
 //!
-//! What a program holds is decided by its code. What an allocator *reserves* for it hangs on the places of a few blocks, and
+//! What a program holds is decided by its code. What an allocator *reserves* for it depends on the places of a few blocks, and
 //! these on things that no recording fixes: where the driver puts segments, which of its convolution algorithms cuDNN
 //! takes, when another stream has finished with a block, in which order batches of different sizes come. Each replay draws
-//! all of these anew.
+//! all of these again.
 
 mod batches;
 mod chances;
@@ -41,7 +41,7 @@ pub struct Spread {
     pub recorded: u64,
     /// The others, ascending. Where a replay died, it counts with what was reserved and what could not be had.
     pub replays: Vec<u64>,
-    /// How many of them died for want of memory.
+    /// How many of them died for lack of memory.
     pub died: u32,
 }
 

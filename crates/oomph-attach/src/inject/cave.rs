@@ -1,4 +1,4 @@
-//! A place for the routine: the bytes between the end of a file's code and the end of the page that it ends in.
+//! Finds room for the routine: the bytes between the end of a file's code and the end of that page.
 //!
 //! They are mapped and executable because the kernel maps whole pages, and nothing of the file refers to them. Only
 //! files are taken that a program never unloads.

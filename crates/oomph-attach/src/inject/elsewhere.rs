@@ -1,4 +1,4 @@
-//! This way in on processors for which no routine has been written: it is closed, and says so.
+//! Reports this way as closed on processors for which no routine has been written.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A script sent into CPython 3.9 to 3.14 through `ptrace`, without a debugger, a breakpoint or a patch.
+//! Sends a script into CPython 3.9 to 3.14 through `ptrace`, without a debugger, a breakpoint or a patch.
 //!
 //! One thread of the target is stopped for some microseconds and its instruction pointer is set to a short routine,
 //! which saves every register, calls `Py_AddPendingCall`, restores every register and jumps back. CPython

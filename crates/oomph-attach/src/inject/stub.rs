@@ -1,4 +1,4 @@
-//! The routine that a redirected thread runs, as machine code of x86-64.
+//! Writes the routine that a redirected thread runs, as machine code of x86-64.
 
 /// The routine up to the address of `Py_AddPendingCall`.
 ///

@@ -1,4 +1,4 @@
-//! The thread that is redirected: which may be, and how it is stopped and let go.
+//! Chooses the thread to redirect, stops it and lets it go.
 
 use std::time::{Duration, Instant};
 

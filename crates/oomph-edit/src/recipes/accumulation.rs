@@ -1,80 +1,26 @@
-//! Gradient accumulation, written into a training loop that has none.
+//! Writes gradient accumulation into a training loop that has none.
 
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, wrapped};
+use crate::error::CannotPlace;
 use crate::loaders::{loaders, name_of, names};
 use crate::loops::{Pass, passes, statement};
-use crate::names::assigned;
-use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{Source, function_of, statements, within};
+use crate::program::Program;
+use crate::scopes::assigned;
+use crate::source::{At, Source, function_of, statements, within};
 
 use super::cannot;
 
 /// Gradient accumulation, written into the only training loop.
 pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPlace> {
-    let passes = passes(draft.program);
-    let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
-        return cannot("the training loop could not be identified");
-    };
-    let [backward] = backwards.as_slice() else {
-        return cannot("the loop makes several backward passes");
-    };
-    let (node, at) = (*node, backward.at);
-    let (source, file) = (at.source, at.file.to_owned());
-    let (Some(body), "for_statement") = (node.child_by_field_name("body"), node.kind()) else {
-        return cannot("the training loop is not over batches");
-    };
-    let Some(backward_statement) = statement(backward).filter(|found| found.parent() == Some(body)) else {
-        return cannot("the backward pass is made under a condition");
-    };
-    let all = statements(body);
-    let place = |wanted: Node<'_>| all.iter().position(|node| *node == wanted);
-    let Some(middle) = place(backward_statement) else { return cannot("the backward pass was not found in its loop") };
-    // What belongs to the step of the optimizer, after the backward pass.
-    let belongs = |node: &Node<'_>| {
-        node.kind() == "expression_statement"
-            && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
-                matches!(
-                    call.name(),
-                    "step" | "zero_grad" | "unscale_" | "clip_grad_norm_" | "clip_grad_value_" | "clip_grad_norm"
-                ) || call.name() == "update" && call.object().is_some_and(|object| source.of(object).contains("scal"))
-            })
-    };
-    let nested = all.iter().any(|node| {
-        node.kind() != "expression_statement"
-            && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| matches!(call.name(), "zero_grad"))
-            || node.kind() != "expression_statement"
-                && within(*node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
-                    call.name() == "step" && call.object().is_some_and(|object| source.of(object).contains("opt"))
-                })
-    });
-    if nested {
-        return cannot("the optimizer steps under a condition");
-    }
-    if !all[middle..].iter().any(belongs) {
-        return cannot("the optimizer's step is not in the loop");
-    }
-    let counter = step_counter(node, at, &all[middle..]);
-    let last_step = all.iter().rposition(belongs).unwrap_or(middle);
-    let first_counted = counter.as_ref().and_then(|name| {
-        (last_step + 1..all.len())
-            .find(|place| counted_by_one(at.with(all[*place])).is_some_and(|found| found == *name))
-    });
-    // A step that is counted is one of the optimizer, and what asks for that number (a limit, a log, an evaluation) is
-    // asked once a step.
-    let belongs = |node: &Node<'_>| {
-        let counted = || {
-            let (Some(first), Some(name)) = (first_counted, &counter) else { return false };
-            place(*node).is_some_and(|place| place >= first)
-                && within(*node).any(|inner| source.of(inner) == name && is_whole(inner))
-        };
-        belongs(node) || counted()
-    };
-    let (number, from_one, counting) = count(source, node, at)?;
-    ends_by_counter(draft, &all, at, &number, by)?;
-    draft.edits(&file, Way::Code, counting);
+    let round = Round::of(draft.program)?;
+    let (node, at) = (round.node, round.backward.at);
+    let (number, from_one, counting) = count(at.source, node, at)?;
+    ends_by_counter(draft, &round.statements, at, &number, by)?;
+    draft.edits(at.file, Way::Code, counting);
     let inner = node.child_by_field_name("right").map(|right| counted(at.with(right))).unwrap_or_default();
     let plain = !inner.is_empty() && inner.chars().all(|letter| letter.is_alphanumeric() || "_.".contains(letter));
     // How many batches were seen, at the end of a round.
@@ -83,7 +29,124 @@ pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPla
     let is_first = if from_one { format!("if {number} % {by} == 1:") } else { format!("if {number} % {by} == 0:") };
     let is_last =
         if from_one { format!("if {seen} % {by} == 0{last}:") } else { format!("if ({seen}) % {by} == 0{last}:") };
-    // The loss of a part counts for its share.
+    let divided = divided(&round.backward, by)?;
+    draft.edit(at.file, Way::Code, divided);
+    for edits in round.under_conditions(&is_first, &is_last)? {
+        draft.edits(at.file, Way::Code, edits);
+    }
+    schedules(draft, by, plain);
+    Ok(())
+}
+
+/// One round of the training loop: what it does with a batch.
+struct Round<'a> {
+    /// The loop.
+    node: Node<'a>,
+    /// The backward pass.
+    backward: Call<'a>,
+    /// The statements of the loop.
+    statements: Vec<Node<'a>>,
+    /// The place of the backward pass among them.
+    middle: usize,
+    /// What the loop counts its steps in, and the place of the statement that does so.
+    counter: Option<(String, usize)>,
+}
+
+impl<'a> Round<'a> {
+    fn of(program: &'a Program) -> Result<Self, CannotPlace> {
+        let passes = passes(program);
+        let [Pass { at_loop: Some(node), backwards }] = passes.as_slice() else {
+            return cannot("the training loop could not be identified");
+        };
+        let [backward] = backwards.as_slice() else {
+            return cannot("the loop makes several backward passes");
+        };
+        let (node, at) = (*node, backward.at);
+        let (Some(body), "for_statement") = (node.child_by_field_name("body"), node.kind()) else {
+            return cannot("the training loop is not over batches");
+        };
+        let Some(backward_statement) = statement(backward).filter(|found| found.parent() == Some(body)) else {
+            return cannot("the backward pass is made under a condition");
+        };
+        let statements = statements(body);
+        let Some(middle) = statements.iter().position(|node| *node == backward_statement) else {
+            return cannot("the backward pass was not found in its loop");
+        };
+        if statements.iter().any(|node| node.kind() != "expression_statement" && steps(at.with(*node))) {
+            return cannot("the optimizer steps under a condition");
+        }
+        if !statements[middle..].iter().any(|node| is_of_the_step(at.with(*node))) {
+            return cannot("the optimizer's step is not in the loop");
+        }
+        let counter = step_counter(node, at, &statements[middle..]);
+        let last_step = statements.iter().rposition(|node| is_of_the_step(at.with(*node))).unwrap_or(middle);
+        let counter = counter.and_then(|name| {
+            let counts = |place: &usize| counted_by_one(at.with(statements[*place])).is_some_and(|found| found == name);
+            let place = (last_step + 1..statements.len()).find(counts)?;
+            Some((name, place))
+        });
+        Ok(Self { node, backward: *backward, statements, middle, counter })
+    }
+
+    /// Whether a statement belongs to the step of the optimizer.
+    fn belongs(&self, place: usize) -> bool {
+        let (node, source) = (self.statements[place], self.backward.at.source);
+        // A step that is counted is one of the optimizer, and what asks for that number (a limit, a log, an evaluation) is
+        // asked once a step.
+        let counted = || {
+            let Some((name, first)) = &self.counter else { return false };
+            place >= *first && within(node).any(|inner| source.of(inner) == name && is_whole(inner))
+        };
+        is_of_the_step(self.backward.at.with(node)) || counted()
+    }
+
+    /// Puts what belongs to the step of the optimizer under conditions: that of the first batch of a step where it comes
+    /// before the backward pass, else that of the last.
+    fn under_conditions(&self, is_first: &str, is_last: &str) -> Result<Vec<Vec<Edit>>, CannotPlace> {
+        let all = &self.statements;
+        let mut found = Vec::new();
+        let mut position = 0;
+        while position < all.len() {
+            if !self.belongs(position) || position == self.middle {
+                position += 1;
+                continue;
+            }
+            let end = (position..all.len()).take_while(|&next| self.belongs(next) && next != self.middle).last();
+            let end = end.unwrap_or(position);
+            let head = if position < self.middle { is_first } else { is_last };
+            let Some(edits) = wrapped(self.backward.at.source, all[position], all[end], head) else {
+                return cannot("the optimizer's step shares its line with other code");
+            };
+            found.push(edits);
+            position = end + 1;
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a statement is a part of the optimizer's step: the step itself, what clips or scales for it, and what zeroes
+/// the gradients.
+fn is_of_the_step(at: At<'_>) -> bool {
+    let is = |call: Call<'_>| {
+        matches!(
+            call.name(),
+            "step" | "zero_grad" | "unscale_" | "clip_grad_norm_" | "clip_grad_value_" | "clip_grad_norm"
+        ) || call.name() == "update" && call.object().is_some_and(|object| at.source.of(object).contains("scal"))
+    };
+    at.node.kind() == "expression_statement" && within(at.node).filter_map(|inner| Call::of(at.with(inner))).any(is)
+}
+
+/// Whether something in a statement steps the optimizer or zeroes its gradients.
+fn steps(at: At<'_>) -> bool {
+    within(at.node).filter_map(|inner| Call::of(at.with(inner))).any(|call| {
+        call.name() == "zero_grad"
+            || call.name() == "step" && call.object().is_some_and(|object| at.source.of(object).contains("opt"))
+    })
+}
+
+/// The loss of a part counts for its share.
+fn divided(backward: &Call<'_>, by: u64) -> Result<Edit, CannotPlace> {
+    let (at, source) = (backward.at, backward.at.source);
     let part = match backward.object().filter(|_| backward.name() == "backward") {
         Some(object) => match Call::of(at.with(object)).filter(|call| call.name() == "scale") {
             Some(scale) => scale.positional().first().copied(),
@@ -97,25 +160,7 @@ pub(super) fn accumulate(draft: &mut Draft<'_>, by: u64) -> Result<(), CannotPla
     let simple = matches!(part.kind(), "identifier" | "attribute" | "call" | "subscript");
     let text = if simple { text.to_owned() } else { format!("({text})") };
     let whole = Some(part) == backward.object();
-    let divided = if whole { format!("({text} / {by})") } else { format!("{text} / {by}") };
-    draft.edit(&file, Way::Code, Edit::replace(part, divided));
-    let mut position = 0;
-    while position < all.len() {
-        if !belongs(&all[position]) || position == middle {
-            position += 1;
-            continue;
-        }
-        let end =
-            (position..all.len()).take_while(|next| belongs(&all[*next]) && *next != middle).last().unwrap_or(position);
-        let head = if position < middle { is_first.clone() } else { is_last.clone() };
-        let Some(edits) = wrapped(source, all[position], all[end], &head) else {
-            return cannot("the optimizer's step shares its line with other code");
-        };
-        draft.edits(&file, Way::Code, edits);
-        position = end + 1;
-    }
-    schedules(draft, by, plain);
-    Ok(())
+    Ok(Edit::replace(part, if whole { format!("({text} / {by})") } else { format!("{text} / {by}") }))
 }
 
 /// What the loop counts its steps in, `global_step` of `global_step += 1`: a name that says so and that nothing is divided by,

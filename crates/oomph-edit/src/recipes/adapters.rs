@@ -1,8 +1,11 @@
 //! Adapters: small matrices that are trained next to frozen weights.
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{import, lines_after};
-use crate::program::{At, CannotPlace, Draft, Way};
+use crate::error::CannotPlace;
+use crate::source::At;
+use crate::trainers;
 
 use super::{cannot, imports_torch, precision, trainer};
 
@@ -13,8 +16,8 @@ pub fn lora(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     };
     let config = format!("LoraConfig(r=16, target_modules=\"all-linear\", task_type=\"{task}\")");
     // TRL's Trainers take the adapter as an argument, and see to what else it needs.
-    let trl = |call: &Call<'_>| call.name().ends_with("Trainer") && trainer::arguments_are_of_trl(draft.program);
-    if let Some(call) = trainer::trainer(draft.program).filter(trl) {
+    let trl = |call: &Call<'_>| call.name().ends_with("Trainer") && trainers::arguments_are_of_trl(draft.program);
+    if let Some(call) = trainers::trainer(draft.program).filter(trl) {
         if call.keyword("peft_config").is_some() {
             return cannot("the program trains an adapter already");
         }

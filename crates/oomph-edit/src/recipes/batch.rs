@@ -3,13 +3,16 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::Edit;
+use crate::error::CannotPlace;
 use crate::loaders::{loaders, loop_at, name_of, names};
 use crate::loops::{Pass, passes};
 use crate::names::{Value, follow};
-use crate::options::Opt;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::within;
+use crate::opt::Opt;
+use crate::program::Program;
+use crate::source::{At, within};
+use crate::trainers;
 
 use super::accumulation::accumulate;
 use super::{cannot, own, trainer};
@@ -27,7 +30,7 @@ pub(super) enum Batch<'a> {
 /// A smaller micro-batch, with more of them in a step.
 pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let by = draft.amount.by.unwrap_or(2).max(2);
-    if draft.facts.trainer.is_some() || trainer::arguments(draft.program).is_some() {
+    if draft.facts.trainer.is_some() || trainers::arguments(draft.program).is_some() {
         let batch = draft.facts.batch_size.filter(|batch| *batch > 1);
         let Some(batch) = batch else { return cannot("the batch is one already, or not known") };
         let accumulation = draft.facts.accumulation.unwrap_or(1).max(1) * by;
@@ -66,7 +69,7 @@ pub fn micro_batch(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
         trainer::set_argument(draft, &call, "gradient_accumulation_steps", &wanted);
         return Ok(());
     }
-    if let Some(call) = trainer::lightning(draft.program) {
+    if let Some(call) = trainers::lightning(draft.program) {
         let before = call.value("accumulate_grad_batches").and_then(|at| at.text().parse::<u64>().ok()).unwrap_or(1);
         trainer::set_argument(draft, &call, "accumulate_grad_batches", &(before * by).to_string());
         return Ok(());
@@ -242,7 +245,7 @@ fn loader(program: &Program) -> Option<(Call<'_>, &'static str)> {
 /// The call that makes the `Accelerator` of a loop that lets it accumulate: `with accelerator.accumulate(model):`.
 fn accelerated(program: &Program) -> Option<Call<'_>> {
     let lets = program.calls().iter().any(|call| call.name() == "accumulate" && call.object().is_some());
-    trainer::accelerator(program).filter(|_| lets)
+    trainers::accelerator(program).filter(|_| lets)
 }
 
 /// What a loop with its own accumulation counts to: `k` of `if (step + 1) % k == 0: optimizer.step()`. A number without
@@ -275,7 +278,7 @@ pub fn shorter_sequence(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let Some(length) = draft.facts.sequence_length else { return cannot("the length is not known") };
     let wanted = length.div_ceil(by).to_string();
     let program = draft.program;
-    let call = trainer::arguments(program);
+    let call = trainers::arguments(program);
     let name = ["max_length", "max_seq_length"]
         .into_iter()
         .find(|name| call.as_ref().is_some_and(|call| call.keyword(name).is_some()));

@@ -1,11 +1,11 @@
 //! Gradient checkpointing: activations are recomputed instead of kept.
 
-use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{import, lines_after};
+use crate::error::CannotPlace;
 use crate::facts::ModelFacts;
 use crate::loops::trained_names;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{around, function_of, statement_of, within};
+use crate::models::made;
 
 use super::{cannot, imports_torch, own, trainer};
 
@@ -161,46 +161,4 @@ fn reached(name: &str, path: &str) -> String {
             format!("{text}.{part}")
         }
     })
-}
-
-/// The statement after which a model of this name is there, and what it is called there. A name that a function is
-/// given is followed to its callers.
-pub fn made<'a>(program: &'a Program, name: &str) -> Option<(String, At<'a>)> {
-    let mut found: Vec<At<'a>> = Vec::new();
-    for at in program.all("assignment") {
-        let Some(left) = at.node.child_by_field_name("left") else { continue };
-        let is = at.source.of(left) == name
-            || matches!(left.kind(), "pattern_list" | "tuple_pattern")
-                && (0..left.named_child_count())
-                    .filter_map(|place| left.named_child(place))
-                    .any(|part| at.source.of(part) == name);
-        let text = at.node.child_by_field_name("right").map(|right| at.source.of(right)).unwrap_or_default();
-        // What only wraps or moves a model is not where it is made.
-        let is_given = |call: Call<'_>| call.positional().iter().any(|given| at.source.of(*given) == name);
-        let wraps = within(at.node).filter_map(|node| Call::of(at.with(node))).any(is_given)
-            || text.starts_with(&format!("{name}."));
-        if is && !wraps && !text.is_empty() && text != "None" {
-            found.push(at);
-        }
-    }
-    let first = *found.first()?;
-    let scope = |at: &At<'a>| (at.file, function_of(at.node));
-    if found.iter().any(|at| scope(at) != scope(&first)) {
-        // The same name in several functions: only one of them makes a model.
-        let makes = |at: &&At<'a>| {
-            within(at.node).any(|node| Call::of(at.with(node)).is_some_and(|call| call.name() == "from_pretrained"))
-        };
-        let mut makers = found.iter().filter(makes);
-        let only = makers.next().filter(|_| makers.next().is_none())?;
-        return statement_of(only.node).map(|node| (name.to_owned(), only.with(node)));
-    }
-    let last = *found.last()?;
-    // Where branches make it differently, it is there after all of them.
-    let mut statement = statement_of(last.node)?;
-    if found.len() > 1 {
-        let shared = around(first.node)
-            .find(|node| matches!(node.kind(), "block" | "module") && around(last.node).any(|other| other == *node))?;
-        statement = std::iter::once(statement).chain(around(statement)).find(|node| node.parent() == Some(shared))?;
-    }
-    Some((name.to_owned(), last.with(statement)))
 }

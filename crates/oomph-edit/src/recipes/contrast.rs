@@ -3,11 +3,12 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
+use crate::error::CannotPlace;
 use crate::loops::{Pass, passes, trained_names};
 use crate::models::{is_name, model_names};
-use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{around, function_of, within};
+use crate::source::{At, around, function_of, within};
 
 use super::{cannot, imports_torch};
 

@@ -3,11 +3,13 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::Edit;
+use crate::error::CannotPlace;
 use crate::loops::without_graph;
 use crate::models::{is_name, model_names};
-use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{around, function_of, statements, within};
+use crate::source::{At, around, function_of, statements, within};
+use crate::trainers;
 
 use super::{cannot, imports_torch, own, trainer};
 
@@ -114,7 +116,7 @@ fn evaluates_once(at: At<'_>) -> bool {
 /// The Trainer keeps the predicted token instead of all logits, where the program's metrics only take the largest.
 pub fn preprocessing(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     let program = draft.program;
-    let Some(call) = trainer::trainer(program) else { return cannot("the program makes no Trainer") };
+    let Some(call) = trainers::trainer(program) else { return cannot("the program makes no Trainer") };
     if call.keyword("preprocess_logits_for_metrics").is_some() {
         return cannot("the Trainer has a function for the logits already");
     }

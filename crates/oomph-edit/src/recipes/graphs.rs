@@ -1,4 +1,4 @@
-//! Which expressions of a program give tensors that have a graph, or that lie on the card.
+//! Finds expressions of a program that give tensors with a graph, or tensors on the card.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use tree_sitter::Node;
 use crate::calls::Call;
 use crate::loops::without_graph;
 use crate::models::{calls_model, model_names};
-use crate::program::{At, Program};
-use crate::source::{around, function_of, within};
+use crate::program::Program;
+use crate::source::{At, around, function_of, within};
 
 /// Objects whose functions are a library's, whatever the program calls its own.
 const LIBRARIES: &[&str] = &["torch", "F", "nn", "np", "numpy", "math", "wandb", "logging", "writer", "tqdm", "os"];

@@ -1,9 +1,11 @@
 //! Pipelines of diffusers.
 
 use crate::calls::{Call, removed};
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import, lines_after};
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{statement_of, within};
+use crate::error::CannotPlace;
+use crate::program::Program;
+use crate::source::{At, statement_of, within};
 
 use super::{cannot, imports_torch, own};
 
@@ -216,6 +218,5 @@ pub fn one_image(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 fn is_list(program: &Program, at: At<'_>) -> bool {
     let plain = |text: &str| text.starts_with('[');
     plain(at.text())
-        || at.node.kind() == "identifier"
-            && crate::names::assigned_anywhere(program, at.text()).iter().any(|value| plain(value.text()))
+        || at.node.kind() == "identifier" && program.assigned(at.text()).iter().any(|value| plain(value.text()))
 }

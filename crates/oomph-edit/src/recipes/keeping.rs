@@ -1,14 +1,16 @@
-//! Places that keep a tensor with its graph from step to step: lists, totals, states, metrics, hooks.
+//! Detaches tensors that are kept with their graphs from step to step: in lists, totals, states, metrics, hooks.
 
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, lines_after};
+use crate::error::CannotPlace;
 use crate::facts::KeptAt;
 use crate::loops::without_graph;
-use crate::options::parameters;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{around, function_of, statement_of, within};
+use crate::program::Program;
+use crate::scopes::parameters;
+use crate::source::{At, around, function_of, statement_of, within};
 
 use super::cannot;
 use super::graphs::{Graphs, Names, children, lets_go};
@@ -37,7 +39,7 @@ pub fn detach(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if draft.is_empty() {
         return cannot("no line was found that keeps tensors with their graphs");
     }
-    beside(draft, &graphs);
+    neighbours(draft, &graphs);
     Ok(())
 }
 
@@ -231,7 +233,7 @@ fn let_go<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>, at: At<'a>, round: At<
     let names = graphs.around(at);
     for one in keeping(at) {
         let root = root_of(one.target);
-        // What begins anew in each round holds the graph of one round.
+        // What starts over in each round holds the graph of one round.
         if begins_in(round, root) {
             continue;
         }
@@ -404,7 +406,7 @@ fn carried(draft: &mut Draft<'_>, at: At<'_>, name: &str, several: bool, round: 
 }
 
 /// What a run saw being kept on the card in the same classes and functions as graphs goes to host memory with those.
-fn beside<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>) {
+fn neighbours<'a>(draft: &mut Draft<'a>, graphs: &Graphs<'a>) {
     let program = draft.program;
     let place = |kept: &KeptAt| {
         let (_, source) = program.file(&kept.file)?;

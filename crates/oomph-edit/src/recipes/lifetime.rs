@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import, wrapped};
+use crate::error::CannotPlace;
 use crate::loops::{evaluations, optimizer_class, trained_names};
-use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{around, is_statement, within};
+use crate::source::{At, around, is_statement, within};
 
 use super::graphs::Graphs;
 use super::keeping::{by_callers, cut, is_value, stored};

@@ -1,4 +1,4 @@
-//! How each remedy is placed in a program.
+//! Places each remedy in a program.
 
 mod accumulation;
 mod adapters;
@@ -18,15 +18,12 @@ mod precision;
 mod trainer;
 mod weights;
 
-use crate::program::{CannotPlace, Draft};
+use std::collections::BTreeMap;
 
-pub(crate) use frameworks::served;
-pub(crate) use keeping::retains_a_state;
-
-/// Whether the program writes down the arguments of one Trainer.
-pub(crate) fn makes_trainer_arguments(program: &crate::program::Program) -> bool {
-    trainer::arguments(program).is_some()
-}
+use crate::draft::{Draft, Placed};
+use crate::error::CannotPlace;
+use crate::facts::{Amount, Facts};
+use crate::program::Program;
 
 type Recipe = fn(&mut Draft<'_>) -> Result<(), CannotPlace>;
 
@@ -91,7 +88,30 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
     RECIPES.iter().map(|(id, _)| *id)
 }
 
-pub(crate) fn place(remedy: &str, draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
+impl Program {
+    /// Places a remedy.
+    ///
+    /// # Errors
+    /// Where its place is not certain.
+    pub fn apply(&self, remedy: &str, amount: Amount, facts: &Facts) -> Result<Placed, CannotPlace> {
+        let mut draft = Draft::of(self, facts, amount);
+        place(remedy, &mut draft)?;
+        draft.finish()
+    }
+
+    /// Whether a loop carries the graphs of all its steps along in the state of a recurrent network.
+    pub fn retains_a_state(&self) -> bool {
+        keeping::retains_a_state(self)
+    }
+
+    /// The library by which the program serves a language model (`vllm`, `llama_cpp`), and the plain values of the
+    /// arguments of its only engine, by their names; the model is `model` where it has none.
+    pub fn served(&self) -> Option<(&'static str, BTreeMap<String, String>)> {
+        frameworks::served(self)
+    }
+}
+
+fn place(remedy: &str, draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if let Some(recipe) = frameworks::recipe(draft.program, remedy) {
         return recipe(draft);
     }

@@ -1,8 +1,9 @@
 //! Optimizers with smaller states, and smaller temporaries.
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
-use crate::program::{CannotPlace, Draft, Way};
+use crate::error::CannotPlace;
 
 use super::{cannot, own, trainer};
 

@@ -1,9 +1,10 @@
-//! The program's own options for a remedy, found by their names.
+//! Finds the program's own options for a remedy, by their names.
 
-use crate::options::{Opt, OptKind};
-use crate::program::{At, Draft, Program};
+use crate::draft::Draft;
+use crate::opt::{Opt, OptKind};
+use crate::program::Program;
 use crate::settings;
-use crate::source::statement_of;
+use crate::source::{At, statement_of};
 
 /// What an option's name says, without the marks between its words.
 fn squeezed(name: &str) -> String {

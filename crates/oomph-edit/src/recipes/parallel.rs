@@ -1,10 +1,12 @@
 //! Training on several cards.
 
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
-use crate::options::string;
-use crate::program::{CannotPlace, Draft, Way};
+use crate::error::CannotPlace;
+use crate::literals::string;
+use crate::trainers;
 
-use super::{cannot, trainer};
+use super::cannot;
 
 /// Gradients in DDP's own buckets: where the model is wrapped, or where Lightning's Trainer gets its strategy.
 pub fn bucket_view(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
@@ -19,7 +21,7 @@ pub fn bucket_view(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if !draft.is_empty() {
         return Ok(());
     }
-    let Some(call) = trainer::lightning(program) else { return cannot("the program wraps no model in DDP") };
+    let Some(call) = trainers::lightning(program) else { return cannot("the program wraps no model in DDP") };
     let Some(strategy) = call.value("strategy").filter(|at| string(*at).as_deref() == Some("ddp")) else {
         return cannot("the strategy is not written as \"ddp\"");
     };

@@ -3,10 +3,13 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{import, lines_after, wrapped};
+use crate::error::CannotPlace;
 use crate::loops::{between, passes, statement};
 use crate::models::{calls_model, model_names};
-use crate::program::{CannotPlace, Draft, Program, Way};
+use crate::program::Program;
+use crate::trainers;
 
 use super::{cannot, imports_torch, own, trainer};
 
@@ -31,11 +34,11 @@ pub fn autocast(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     if own::choose(draft, |name| name.contains("precision") || name.contains("amp") || name == "dtype", words) {
         return Ok(());
     }
-    if let Some(call) = trainer::lightning(draft.program) {
+    if let Some(call) = trainers::lightning(draft.program) {
         trainer::set_argument(draft, &call, "precision", if modern { "\"bf16-mixed\"" } else { "\"16-mixed\"" });
         return Ok(());
     }
-    if let Some(call) = trainer::accelerator(draft.program) {
+    if let Some(call) = trainers::accelerator(draft.program) {
         trainer::set_argument(draft, &call, "mixed_precision", if modern { "\"bf16\"" } else { "\"fp16\"" });
         return Ok(());
     }
@@ -48,7 +51,7 @@ pub fn autocast(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
 /// Saved activations in host memory: around the forward pass of the program's own loop, or around a Trainer's run.
 pub fn activation_offload(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
     const HEAD: &str = "with torch.autograd.graph.save_on_cpu(pin_memory=True):";
-    let runs = trainer::runs(draft.program);
+    let runs = trainers::runs(draft.program);
     let [run] = runs.as_slice() else {
         return if runs.is_empty() { around_forward(draft, HEAD) } else { cannot("several Trainers run") };
     };
@@ -115,13 +118,13 @@ fn around_forward(draft: &mut Draft<'_>, head: &str) -> Result<(), CannotPlace> 
 }
 
 /// Whether a method of this name is called somewhere in a node.
-fn names(at: crate::program::At<'_>, name: &str) -> bool {
+fn names(at: crate::source::At<'_>, name: &str) -> bool {
     crate::source::within(at.node).filter_map(|node| Call::of(at.with(node))).any(|call| call.name() == name)
 }
 
 /// Weights, gradients and states in bf16, for a model that is loaded with a type or made by transformers.
 pub fn pure_bf16(draft: &mut Draft<'_>) -> Result<(), CannotPlace> {
-    if let Some(call) = trainer::lightning(draft.program) {
+    if let Some(call) = trainers::lightning(draft.program) {
         trainer::set_argument(draft, &call, "precision", "\"bf16-true\"");
         return Ok(());
     }

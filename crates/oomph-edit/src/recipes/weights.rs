@@ -1,8 +1,10 @@
 //! Weights of a model that is loaded by name: in fewer bits, or in part elsewhere than on the card.
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import, without_statement};
-use crate::program::{CannotPlace, Draft, Program, Way};
+use crate::error::CannotPlace;
+use crate::program::Program;
 use crate::source::statement_of;
 
 use super::{cannot, images, imports_torch, precision};

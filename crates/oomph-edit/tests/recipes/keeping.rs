@@ -85,7 +85,7 @@ fn what_is_handed_to_a_meter_or_a_logger_lets_go() {
 }
 
 #[test]
-fn what_is_kept_beside_a_graph_goes_to_host_memory_with_it() {
+fn what_is_kept_next_to_a_graph_goes_to_host_memory_with_it() {
     let text = "import torch\nmodel.train()\nkept = {}\nfor step in range(9):\n    x = torch.randn(4, device='cuda')\n    \
                 out = model(x)\n    good = (out > 0).sum()\n    kept[step] = {'out': out, 'good': good, 'x': x, 'step': step}\n    \
                 out.mean().backward()\n";

@@ -58,7 +58,7 @@ fn a_loop_that_ends_by_its_counter_goes_over_as_many_samples() {
 }
 
 #[test]
-fn a_batch_that_shrinks_is_told() {
+fn a_batch_that_shrinks_is_reported() {
     let placed = placed(&program(LOOP, &[]), "smaller-training-batch", &plain()).unwrap();
     assert_eq!(placed.smaller_batch, Some((32, 16)));
 }

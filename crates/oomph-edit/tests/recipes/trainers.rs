@@ -154,7 +154,7 @@ fn adapters_come_before_the_optimizer() {
 }
 
 #[test]
-fn accelerate_is_told_to_accumulate() {
+fn accelerate_is_asked_to_accumulate() {
     let text = "accelerator = Accelerator(mixed_precision=\"fp16\")\nloader = DataLoader(d, batch_size=8)\n\
                 for x in loader:\n    with accelerator.accumulate(model):\n        accelerator.backward(model(x).loss)\n        \
                 optimizer.step()\n        optimizer.zero_grad()\n";

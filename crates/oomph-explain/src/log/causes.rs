@@ -79,7 +79,7 @@ fn gpu(evidence: &Evidence<'_>, causes: &mut Causes) {
     limit(facts, evidence.has_pool, causes);
     if let Some(spilled) = derived.spilled_bytes {
         let because = format!(
-            "{} is allocated on a card of {}: the driver has moved {} into the computer's memory, as it does on Windows",
+            "{} is allocated on a card of {}: the driver has moved {} into host memory, as it does on Windows",
             show(facts.allocated_bytes.unwrap_or(0)),
             show(facts.capacity_bytes.unwrap_or(0)),
             show(spilled)
@@ -236,7 +236,7 @@ fn fragmentation(facts: &Facts, derived: &Derived, causes: &mut Causes) {
     let little = if slack < 256 * MIB { 0.15 } else { 0.0 };
     let confidence = 0.4 - little + (share * 4.0).min(0.5);
     let because = format!(
-        "{} is reserved but not in use, more than the {} asked for, yet no free piece of it was large enough",
+        "{} is reserved but not in use, more than the {} requested, yet no free piece of it was large enough",
         show(slack),
         show(requested)
     );
@@ -311,7 +311,7 @@ fn full(evidence: &Evidence<'_>, causes: &mut Causes) {
         };
         let because = match facts.requested_bytes {
             Some(requested) => {
-                format!("{} is in use by live tensors and {} more was asked for, {card}", show(held), show(requested))
+                format!("{} is in use by live tensors and {} more was requested, {card}", show(held), show(requested))
             }
             None => format!("{} is in use by live tensors {card}", show(held)),
         };
@@ -330,11 +330,11 @@ fn full(evidence: &Evidence<'_>, causes: &mut Causes) {
         causes.add(Cause::Full, (share * 0.95).min(0.85), Some(process), because);
     } else if causes.most() < 0.6 {
         let in_use = match held {
-            Some(held) => format!("beside {} in use; the log does not say how large the card is", show(held)),
-            None => "and not there; the log does not say what is in use".to_owned(),
+            Some(held) => format!("with {} in use; the log does not say how large the card is", show(held)),
+            None => "and not available; the log does not say what is in use".to_owned(),
         };
         let because = match facts.requested_bytes {
-            Some(requested) => format!("{} was asked for {in_use}", show(requested)),
+            Some(requested) => format!("{} was requested {in_use}", show(requested)),
             None => format!("the log gives no figures: {}", evidence.message),
         };
         causes.add(Cause::Full, 0.5, facts.requested_bytes, because);

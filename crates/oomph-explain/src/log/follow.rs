@@ -109,14 +109,14 @@ mod tests {
             ],
             known,
         };
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         let report = follow(writer, &Options::default(), |report| {
-            told.push(report.failures.len());
+            found.push(report.failures.len());
             tell.send(()).unwrap();
         })
         .unwrap();
         assert_eq!(report.failures[0].facts.requested_bytes, Some(2 << 30));
         assert_eq!(report.lines, 3);
-        assert_eq!(told, [1]);
+        assert_eq!(found, [1]);
     }
 }

@@ -38,13 +38,13 @@ macro_rules! kinds {
 kinds! {
     /// The operating system killed the process.
     Killed "killed"
-        "The operating system killed the process, most often because the computer's memory (not the GPU's) ran out."
+        "The operating system killed the process, most often because host memory (not the GPU's) ran out."
         "See `dmesg` or `journalctl -k` for a line with `oom-kill` at that time; use fewer DataLoader workers, load the data or the weights in parts, or add memory or swap.",
-    /// A container, cgroup or job limit on the computer's memory was hit.
+    /// A container, cgroup or job limit on host memory was hit.
     ContainerLimit "container-limit"
-        "A limit on the computer's memory, set for the container or job, was exceeded; the GPU's memory is not involved."
+        "A limit on host memory, set for the container or job, was exceeded; the GPU's memory is not involved."
         "Raise the memory limit of the container or job (`resources.limits.memory`, `--mem`, `docker run --memory`), or use fewer workers and less data at a time.",
-    /// An allocation in the computer's memory failed.
+    /// An allocation in host memory failed.
     HostMemory "host-memory"
         "An allocation in the computer's own memory failed; the GPU's memory is not involved."
         "Compare the size with `free -g`; process the data in parts or in a smaller dtype, or add memory or swap (on Windows: a larger paging file).",
@@ -79,7 +79,7 @@ kinds! {
     /// An OpenCL device refuses an allocation above a limit of its own.
     DeviceLimit "device-limit"
         "The program finds the largest single allocation of the device, or the computer's free memory, too small for this job."
-        "Free the computer's memory first, check that the device is the GPU and not the CPU, and use a smaller workload.",
+        "Free host memory first, check that the device is the GPU and not the CPU, and use a smaller workload.",
     /// A disk is full.
     Disk "disk"
         "A disk is full or its quota is used up; memory is not the cause."
@@ -90,7 +90,7 @@ kinds! {
         "Run the part that the message names in full precision (AUTOMATIC1111: `--no-half-vae`, or `--no-half` on old cards).",
     /// A size was computed wrongly.
     WrongSize "wrong-size"
-        "The program asked for more memory than any card can have: a size was computed wrongly, by an overflow, a negative number or an index taken for a size. The card is not full."
+        "The program requested more memory than any card can have: a size was computed wrongly, by an overflow, a negative number or an index taken for a size. The card is not full."
         "Print the shapes just before the line that failed; look for a negative or overflowing length, a product of indices, and values that were never initialised.",
     /// A setting is wrong or contradicts another.
     Configuration "configuration"

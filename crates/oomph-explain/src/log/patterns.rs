@@ -46,7 +46,7 @@ impl TryFrom<String> for Verdict {
     fn try_from(word: String) -> Result<Self, String> {
         match word.as_str() {
             "gpu-oom" => Ok(Self::GpuOom),
-            other => Kind::from_id(other).map(Self::Not).ok_or_else(|| format!("`{other}` is no kind of failure")),
+            other => Kind::from_id(other).map(Self::Not).ok_or_else(|| format!("`{other}` is not a kind of failure")),
         }
     }
 }

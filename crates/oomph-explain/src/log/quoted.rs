@@ -104,12 +104,12 @@ static PHRASE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 fn narrates(line: &str) -> bool {
     let phrase = PHRASE.as_ref().and_then(|phrase| phrase.find(line));
-    phrase.is_some_and(|phrase| tells(&line[..phrase.start()]))
+    phrase.is_some_and(|phrase| is_prose(&line[..phrase.start()]))
 }
 
 /// Whether the words before an error are those of a person who describes it. Programs put names, places and codes
 /// there; people put sentences, which are known by their small words.
-pub(crate) fn tells(before: &str) -> bool {
+pub(crate) fn is_prose(before: &str) -> bool {
     /// More than a printed message has.
     const ENOUGH: usize = 4;
     const LONGEST: usize = 300;
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn a_person_is_known_by_the_small_words_before_the_error() {
-        for told in [
+        for line in [
             "In both cases I got a CUDA out of memory error at the third image.",
             "The server stopped again yesterday with CUDA out of memory after two days",
             "Long streams with many reconnects therefore fail with CUDA out of memory",
             "It works in the first round but at the end of the third round it runs out of memory",
             "At first it works, and then it gets slower until the GPU is out of memory",
         ] {
-            assert!(narrates(told), "{told}");
+            assert!(narrates(line), "{line}");
         }
         for printed in [
             "MINER: Can't find a nonce with device #1, Device does not have enough free memory to hold the table",

@@ -181,7 +181,7 @@ pub struct Derived {
     /// What is missing for the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortfall_bytes: Option<u64>,
-    /// Allocated beyond the card's capacity: the driver spilled into the computer's memory.
+    /// Allocated beyond the card's capacity: the driver spilled into host memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spilled_bytes: Option<u64>,
     /// What the tensor itself takes, from its shape and type.

@@ -57,11 +57,11 @@ impl Ingredients {
         let device = if code { 1.0 } else { f64::max(near(&self.device), nearby) };
         let hinted = device < PROGRAM && !self.host.is_match(message) && programs::speaker(line).is_some();
         let device = if hinted { PROGRAM } else { device };
-        let told = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
+        let of_memory = if code || self.memory.is_match(message) { 0.3 } else { 0.0 };
         let host = if self.host.is_match(self.clause(line)) { 1.0 } else { 0.0 };
         let raised = self.raised.is_match(line);
         let before = self.exhausted.find(line).map_or("", |found| &line[..found.start()]);
-        let talks = !raised && (self.talk.is_match(self.sentence(line)) || quoted::tells(before));
+        let talks = !raised && (self.talk.is_match(self.sentence(line)) || quoted::is_prose(before));
         let quoted = if raised { 0.0 } else { quoted::likeness(line, line, true) };
         let share = |says: bool| if says { 1.0 } else { 0.0 };
         let against = 0.6 * share(self.on_chip.is_match(line))
@@ -74,8 +74,8 @@ impl Ingredients {
         let form = 0.15 * near(&self.error) + if sized { 0.15 } else { 0.0 };
         // A code or a function of a device outweighs a mention of the host: many messages have both.
         let for_device =
-            told + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
-        Weight { device: for_device - against, host: told + 0.45 * host + form - against, code }
+            of_memory + 0.3 * device + if code { 0.3 } else { 0.0 } + form - if code { 0.2 } else { 0.5 } * host;
+        Weight { device: for_device - against, host: of_memory + 0.45 * host + form - against, code }
     }
 
     /// The line up to the end of the clause that reports exhaustion: the next one may say which memory is used instead.
@@ -300,7 +300,7 @@ mod tests {
         let metal = pattern("metal", Verdict::GpuOom).unwrap();
         let failed = "command buffer 1 failed with status 5";
         assert_eq!(of_api(metal, &[failed, "ggml_metal_graph_compute: begin"]), Some("llama.cpp"));
-        assert_eq!(of_api(metal, &[failed, "vulkan is not used"]), None, "another interface is no program");
+        assert_eq!(of_api(metal, &[failed, "vulkan is not used"]), None, "another interface is not a program");
         let torch = pattern("pytorch", Verdict::GpuOom).unwrap();
         assert_eq!(of_api(torch, &[failed, "ggml"]), None, "a library has named itself");
     }

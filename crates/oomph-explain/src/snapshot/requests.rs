@@ -74,7 +74,7 @@ pub(super) struct Scripts {
 impl Scripts {
     pub fn of(timeline: &Timeline, facts: &Facts, phases: &Phases, settings: &Settings) -> Self {
         let mut firm = Script::new(timeline.device, settings);
-        firm.take_beside(&cublas_handles(timeline, facts));
+        firm.take_outside(&cublas_handles(timeline, facts));
         let workspaces = workspaces_of_convolutions(timeline, facts, phases);
         let yielding = (!workspaces.is_empty()).then(|| {
             let mut script = firm.clone();

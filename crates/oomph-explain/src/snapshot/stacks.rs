@@ -355,7 +355,7 @@ mod tests {
     const MODULE: &str = "/v/lib/python3.12/site-packages/torch/nn/modules/module.py";
 
     #[test]
-    fn the_parts_of_a_training_step_are_told_apart() {
+    fn the_parts_of_a_training_step_are_distinguished() {
         let facts = facts_of(&[
             &[("train.py", "<module>"), (MODULE, "to"), (MODULE, "_apply")],
             &[("train.py", "<module>"), (MODULE, "_call_impl"), ("/p/model.py", "forward"), (MODULE, "_call_impl")],

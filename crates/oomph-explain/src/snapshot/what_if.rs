@@ -28,24 +28,24 @@ const REPLAYED: usize = 6_000_000;
 const FEWEST_REPLAYS: usize = 3;
 
 /// What is said of every row when the replay does not fail where the program did.
-const UNCLEAR: &str = "cannot be told: the replay does not fail where the program did";
+const UNCLEAR: &str = "unclear: the replay does not fail where the program did";
 
 /// What is said of every row of a recording that fails on a card of unknown size: no replay can fail on it.
-const NO_CARD: &str = "cannot be told: the recording does not include the card's size; pass --gpu NAME or --vram SIZE";
+const NO_CARD: &str = "unclear: the recording does not include the card's size; pass --gpu NAME or --vram SIZE";
 
 /// What is said of every row when only the unknown limit of the card explains what was reserved.
-const UNLIKE_RECORDED: &str = "cannot be told: without the card's size the replay does not reserve what the program did; pass \
+const UNLIKE_RECORDED: &str = "unclear: without the card's size the replay does not reserve what the program did; pass \
                                --gpu NAME or --vram SIZE";
 
 /// The same where the size of the card is known, so that it is something else.
-const UNLIKE_ON_CARD: &str = "cannot be told: the replay does not reserve what the program did";
+const UNLIKE_ON_CARD: &str = "unclear: the replay does not reserve what the program did";
 
 /// What is said of every row when the recording begins after the program had reserved more than it shows it to need.
-const EARLIER: &str = "cannot be told: the program reserved more before the recording began than the recording shows it to \
+const EARLIER: &str = "unclear: the program reserved more before the recording began than the recording shows it to \
                        need; record from its start";
 
 /// What is said of every row of a profiler's recording without reserved memory.
-const NOT_RECORDED: &str = "cannot be told: the recording does not say what was reserved";
+const NOT_RECORDED: &str = "unclear: the recording does not say what was reserved";
 
 /// What is said of a row of the driver's pool that no replay can vouch for.
 const DRIVERS_POOL: &str = "not known: fragmentation in the driver's pool is not replayed";
@@ -138,8 +138,8 @@ pub(super) fn what_if(analysis: &Analysis, options: &Options) -> (Vec<WhatIf>, O
                     (None, _) if unproven => DRIVERS_POOL,
                     (None, Some(_)) => PERHAPS,
                     (None, None) => {
-                        let told = as_recorded && (own || !analysis.died);
-                        says(told, died || analysis.died, survives, difference, recorded.peak_reserved())
+                        let known = as_recorded && (own || !analysis.died);
+                        says(known, died || analysis.died, survives, difference, recorded.peak_reserved())
                     }
                 }
                 .to_owned(),
@@ -172,7 +172,7 @@ fn unlike(analysis: &Analysis, run: &Run, card: &Card, replay: &Replay) -> Optio
     }
     let reserved = most_reserved(analysis);
     let like = |replayed: u64| reserved.abs_diff(replayed) as f64 <= reserved as f64 * NOTICEABLE;
-    // What hangs on the places of a few blocks comes out as recorded in one of several replays.
+    // What depends on the places of a few blocks comes out as recorded in one of several replays.
     let spread = || run.elsewhere(card, 1).map_or(0..=0, |spread| spread.low()..=spread.high());
     if like(replay.peak_reserved()) || (known && spread().contains(&reserved)) {
         return None;
@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
     fn on(&self, card: &Card) -> Replay {
         let looks_at_card = self.settings.per_process_memory_fraction < 1.0;
         let available = card.capacity_bytes.saturating_sub(card.context_bytes);
-        let needed = self.unlimited.peak_reserved().saturating_add(self.scripts.firm.most_beside());
+        let needed = self.unlimited.peak_reserved().saturating_add(self.scripts.firm.most_outside());
         let room = available >= needed && self.unlimited.survived;
         if card.capacity_bytes == 0 || (room && !looks_at_card) {
             return self.unlimited;

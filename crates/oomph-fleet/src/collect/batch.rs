@@ -1,4 +1,4 @@
-//! How a batch of rows gets into a dataset whole or not at all, wherever the collect is killed.
+//! Commits a batch of rows to a dataset whole or not at all, wherever the collect is killed.
 //!
 //! 1. Its parts are written under `_staging/BATCH/`, where no reader looks.
 //! 2. Its manifest is written to `_collected/BATCH.json`, in one step: with it the batch is in the dataset. It names the

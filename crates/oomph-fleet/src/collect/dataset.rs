@@ -1,4 +1,4 @@
-//! A dataset where it lies: a folder or a place in an object store, behind one interface.
+//! Opens a dataset in a folder or in an object store, behind one interface.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -1,4 +1,5 @@
-//! Collecting: files are found, read by as many workers as there are cores, gathered, and committed batch by batch.
+//! Collects files: finds them, reads them with as many workers as there are cores, gathers the rows, and commits them
+//! batch by batch.
 //!
 //! Memory is bounded: a file of more than some MiB is read as a stream, a tar file and an object store file by file,
 //! snapshots up to a limit; and rows are written out when they have gathered to [`Options::batch_bytes`].

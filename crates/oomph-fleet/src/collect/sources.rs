@@ -1,4 +1,4 @@
-//! Where files come from: folders, patterns, tar files, object stores.
+//! Finds files in folders, patterns, tar files and object stores.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};

@@ -1,4 +1,4 @@
-//! DataFusion over a dataset: its tables, the usual questions as views, and the functions of oomph.
+//! Runs DataFusion over a dataset: its tables, the usual questions as views, and the functions of oomph.
 
 use std::path::Path;
 use std::sync::Arc;

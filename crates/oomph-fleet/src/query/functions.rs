@@ -1,4 +1,4 @@
-//! Functions for what is clumsy in SQL.
+//! Adds functions for what is clumsy in SQL.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Asking a dataset: SQL with DataFusion, the usual questions by name, and the answer in several forms.
+//! Queries a dataset: SQL with DataFusion, the usual questions by name, and the answer in several forms.
 
 mod engine;
 mod functions;

@@ -1,4 +1,4 @@
-//! An answer as a table for people, JSON, CSV or Arrow.
+//! Prints an answer as a table for people, JSON, CSV or Arrow.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! The fleet as one page for a browser, without a network and without a program: the usual questions and their answers.
+//! Writes the fleet as one page for a browser, without a network and without a program: the usual questions and their
+//! answers.
 
 use anyhow::Result;
 use datafusion::arrow::datatypes::SchemaRef;

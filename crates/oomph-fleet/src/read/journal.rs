@@ -1,5 +1,5 @@
-//! Journals of guarded runs. A journal is only ever added to, so that each attempt in it is a content of its own: an
-//! attempt that was collected before is not collected again when the journal has grown.
+//! Reads journals of guarded runs. A journal is only ever added to, so each attempt in it counts as a content of its
+//! own: an attempt that was collected before is not collected again when the journal has grown.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Logs: failures, figures, causes, advice.
+//! Reads logs: failures, figures, causes, advice.
 
 use std::io::{self, Read};
 

@@ -1,4 +1,4 @@
-//! From a file to rows: what it is, from its first bytes, and what it says.
+//! Turns a file into rows: its kind, from its first bytes, and its contents.
 
 mod journal;
 mod log;
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_told_by_its_beginning() {
+    fn a_text_is_identified_by_its_beginning() {
         assert_eq!(kind_of_text(b"{\"schema\":\"oomph.dry-run/1\""), Ok(Kind::DryRun));
         assert_eq!(kind_of_text(b"{\n  \"schema\": \"oomph.journal/1\""), Ok(Kind::Journal));
         assert_eq!(kind_of_text(b"Traceback (most recent call last):"), Ok(Kind::Log));

@@ -1,4 +1,4 @@
-//! The answers of dry runs.
+//! Reads the answers of dry runs.
 
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::Catalogue;

@@ -1,4 +1,4 @@
-//! Recordings of memory: whose it was, why, and what would have helped.
+//! Reads recordings of memory: who owned it, why it ran out, and what would have helped.
 
 use std::io::Read;
 

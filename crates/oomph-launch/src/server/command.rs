@@ -1,4 +1,4 @@
-//! Command lines of the form `python [OPTIONS] SCRIPT|-m MODULE [ARGUMENTS]`, which a fork server can run.
+//! Recognises command lines of the form `python [OPTIONS] SCRIPT|-m MODULE [ARGUMENTS]`, which a fork server can run.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_modules_are_told_from_options() {
+    fn scripts_and_modules_are_distinguished_from_options() {
         let script = read("python3 -u -X dev -Wignore train.py --lr 1 -m x").unwrap();
         assert_eq!(script.options, ["-u", "-X", "dev", "-Wignore"]);
         assert_eq!(script.target, Target::Script("train.py".into()));

@@ -1,4 +1,4 @@
-//! The launcher's end of the fork server.
+//! Runs the launcher's end of the fork server.
 //!
 //! The server is a helper in the sense of [`processes`]: a run that is supervised at the same time leaves it alone.
 //! Each child is the leader of a session, by which all its processes are found when it has to be ended.
@@ -22,8 +22,8 @@ use super::command::Target;
 use super::{Forked, ForkedRun, PythonProgram, refusal};
 use crate::interrupts::{Event, Subscription};
 use crate::private::PrivateView;
-use crate::run_folder::random_name;
 use crate::supervise::{command, exit_of, tail_of};
+use crate::unique_names::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{Launch, LaunchError, Outcome, Output, processes};
 
@@ -242,7 +242,7 @@ impl Server {
         let _watchdog = Watchdog::over(&self.mark);
         let tail = (run.output == Output::Capture).then(|| run.folder.path().join(TAIL_FILE));
         let (script, module) = target(run.program);
-        let folder = run.folder.path().to_str().ok_or_else(|| unusable("the run folder's name is no text"))?;
+        let folder = run.folder.path().to_str().ok_or_else(|| unusable("the run folder's name is not valid UTF-8"))?;
         let mut environment: BTreeMap<&str, &str> =
             run.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         environment.insert(oomph_protocol::paths::RUN_VARIABLE, folder);

@@ -1,4 +1,4 @@
-//! Supervision on Linux.
+//! Supervises a program on Linux.
 //!
 //! The program stays in our process group, so that the terminal treats both as one job: it reads the terminal, Ctrl-C
 //! and Ctrl-Z reach it from the kernel, and nothing has to be handed over and back. A signal that was sent to us
@@ -22,7 +22,7 @@ use super::{Exit, Launch, Outcome, Output};
 use crate::interrupts::{Event, Subscription};
 use crate::private::PrivateView;
 use crate::program::spawn_error;
-use crate::run_folder::random_name;
+use crate::unique_names::random_name;
 use crate::watchdog::{MARK_VARIABLE, Watchdog};
 use crate::{LaunchError, processes};
 

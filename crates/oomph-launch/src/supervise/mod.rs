@@ -1,4 +1,4 @@
-//! Running the program: its environment variables, its streams, its signals, its end.
+//! Runs the program: its environment variables, its streams, its signals, its end.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -203,7 +203,8 @@ impl Launch {
         {
             let here = || std::env::current_dir().unwrap_or_else(|_| "/".into());
             let directory = self.directory.clone().unwrap_or_else(here);
-            self.private = crate::private::PrivateView::of(run, cache.path(), &directory, &self.arguments);
+            self.private =
+                crate::private::PrivateView::of(run.path(), run.stores(), cache.path(), &directory, &self.arguments);
         }
         self
     }

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_that_listen_are_told_from_those_that_are_connected() {
+    fn sockets_that_listen_are_distinguished_from_those_that_are_connected() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
                      0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 41251 1\n   \
                      1: 0100007F:1F90 0100007F:C2F4 01 00000000:00000000 00:00000000 00000000  1000        0 41260 1\n";

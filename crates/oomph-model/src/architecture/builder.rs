@@ -1,4 +1,4 @@
-//! How the tensors of a network are written down.
+//! Lists the tensors of a network, part by part.
 
 use super::parameter::{Form, Parameter, Role};
 use crate::Dtype;

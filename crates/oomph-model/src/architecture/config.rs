@@ -1,4 +1,4 @@
-//! Configurations as JSON, with the defaults that their classes have for what a file leaves out.
+//! Reads configurations from JSON, with the defaults of their classes for what a file leaves out.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Settings of a GGUF file as a configuration of transformers.
+//! Translates the settings of a GGUF file into a configuration of transformers.
 //!
 //! The settings' names are those of <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -96,8 +96,8 @@ pub(super) fn config(settings: &Value, tensors: &[Tensor]) -> Result<Value, Arch
         Value::Array(tokens) => Some(tokens.len() as u64),
         tokens => tokens.get("length").and_then(Value::as_u64),
     });
-    let told = setting("vocab_size").and_then(Value::as_u64);
-    if let Some(vocabulary) = rows("token_embd.weight").or(listed).or(told) {
+    let stated = setting("vocab_size").and_then(Value::as_u64);
+    if let Some(vocabulary) = rows("token_embd.weight").or(listed).or(stated) {
         config.insert("vocab_size".into(), vocabulary.into());
     }
     if !tensors.is_empty() {

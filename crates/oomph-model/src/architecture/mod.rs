@@ -1,4 +1,4 @@
-//! What a network is made of, known from its configuration alone.
+//! Describes a network from its configuration alone.
 //!
 //! [`Architecture::of_config`] reads `config.json` of transformers and diffusers. [`Architecture::parameters`] then
 //! names every tensor of the network with its shape, so that counts are exact where no weights are at hand.

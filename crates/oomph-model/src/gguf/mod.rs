@@ -1,4 +1,4 @@
-//! The header of a GGUF file: the model's settings and its tensors.
+//! Reads the header of a GGUF file: the model's settings and its tensors.
 //!
 //! Layout: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.  Versions 1 to 3, both byte orders.
 

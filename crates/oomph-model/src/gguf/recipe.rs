@@ -1,5 +1,5 @@
-//! Which type each tensor has in a file that llama.cpp quantizes under a name such as `Q4_K_M`, without an importance
-//! matrix.
+//! Predicts the type of each tensor in a file that llama.cpp quantizes under a name such as `Q4_K_M`, without an
+//! importance matrix.
 //!
 //! The rules are those of `llama_tensor_get_type` in llama.cpp's `llama-quant.cpp`, for dense models of the Llama kind:
 //! some tensors of some layers have more bits than the name says.

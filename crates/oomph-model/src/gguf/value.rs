@@ -1,4 +1,4 @@
-//! The values of a GGUF file's settings, and how they are read.
+//! Reads the values of a GGUF file's settings.
 
 use crate::ModelError;
 use crate::source::Front;

@@ -1,4 +1,4 @@
-//! The tensors of a PyTorch checkpoint (`torch.save` since 1.6: a zip archive with a pickle in it).
+//! Reads the tensors of a PyTorch checkpoint (`torch.save` since 1.6: a zip archive with a pickle in it).
 //!
 //! The pickle is never executed. Of the calls in it only those that rebuild tensors are understood; what others would
 //! have made is passed over.
@@ -26,7 +26,7 @@ pub struct Checkpoint {
     /// The tensors of the model, by name; tensors that share their numbers are there once.
     pub tensors: Vec<Tensor>,
     /// Names of what accompanies the model's weights, such as an optimizer's state.
-    pub beside: Vec<String>,
+    pub extras: Vec<String>,
     /// Tensors that are another name of one that is there.
     pub shared: u64,
 }
@@ -67,7 +67,7 @@ fn gather(root: &Value, heap: &Heap) -> Checkpoint {
     let mut walk = Walk { heap, seen: HashSet::new(), checkpoint: &mut checkpoint };
     walk.visit(weights.unwrap_or(root), "", 0);
     if weights.is_some() {
-        checkpoint.beside = top
+        checkpoint.extras = top
             .iter()
             .filter(|(_, value)| Some(value) != weights && heap.is_dict(value))
             .filter_map(|(key, _)| if let Value::Text(key) = key { Some(key.to_string()) } else { None })

@@ -8,7 +8,7 @@ const TRAINING: &[u8] = include_bytes!("fixtures/training.pt");
 const PLAIN: &[u8] = include_bytes!("fixtures/plain.pt");
 
 #[test]
-fn the_models_tensors_are_told_from_the_optimizers() {
+fn the_models_tensors_are_distinguished_from_the_optimizers() {
     let checkpoint = read(&mut &*TRAINING).unwrap();
     let tensors: Vec<String> = checkpoint
         .tensors
@@ -26,14 +26,14 @@ fn the_models_tensors_are_told_from_the_optimizers() {
         ]
     );
     assert_eq!(checkpoint.shared, 1);
-    assert_eq!(checkpoint.beside, ["optimizer", "args"]);
+    assert_eq!(checkpoint.extras, ["optimizer", "args"]);
 }
 
 #[test]
 fn a_plain_state_dict_is_read_whole() {
     let checkpoint = read(&mut &*PLAIN).unwrap();
     let bytes: u64 = checkpoint.tensors.iter().map(|tensor| tensor.bytes).sum();
-    assert_eq!((checkpoint.tensors.len(), bytes, checkpoint.beside.len()), (4, 2 * (12 + 4 + 4 + 4), 0));
+    assert_eq!((checkpoint.tensors.len(), bytes, checkpoint.extras.len()), (4, 2 * (12 + 4 + 4 + 4), 0));
 }
 
 #[test]

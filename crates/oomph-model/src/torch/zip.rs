@@ -1,4 +1,4 @@
-//! Where an entry of a zip archive lies, for archives whose entries are not compressed.
+//! Finds an entry of a zip archive whose entries are not compressed.
 //!
 //! The layout is that of PKWARE's APPNOTE 6.3, with its 64-bit records; PyTorch writes no others.
 

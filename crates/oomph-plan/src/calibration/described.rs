@@ -1,4 +1,4 @@
-//! What a row of a published table describes.
+//! Turns a row of a published table into a workload.
 
 use oomph_model::{Architecture, Library, Model};
 

@@ -1,4 +1,4 @@
-//! Readings of real programs on the virtual GPU (`calibration/*.csv`), and what this crate says of the same settings.
+//! Compares readings of real programs on the virtual GPU (`calibration/*.csv`) with estimates for the same settings.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Measurements that others published, where they say enough to be planned.
+//! Measurements that others published, where they give enough detail to be planned.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

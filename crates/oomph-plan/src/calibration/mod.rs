@@ -1,4 +1,4 @@
-//! How far the arithmetic is from the truth, and the widths of intervals that follow.
+//! Measures the errors of the arithmetic, and derives the widths of the intervals.
 //!
 //! `calibration/text.csv` and `calibration/images.csv` hold readings of real programs on the virtual GPU. What is said here
 //! of the same settings is held against them, family by family.

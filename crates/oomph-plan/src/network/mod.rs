@@ -1,8 +1,7 @@
-//! Networks, executed on sizes.
+//! Executes networks on sizes.
 
 mod attend;
 pub mod autoencoder;
-mod cogvideo;
 mod denoiser;
 mod parts;
 mod transformer;

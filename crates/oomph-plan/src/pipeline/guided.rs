@@ -1,5 +1,5 @@
-//! An image that is moved until CLIP likes it (VQGAN+CLIP): its code is the only thing that is trained, and each step looks
-//! at many cutouts of what the VQGAN makes of it.
+//! Plans VQGAN+CLIP: an image's code, the only thing that is trained, is moved until CLIP likes the image, and each
+//! step looks at many cutouts of what the VQGAN makes of it.
 
 use oomph_model::Architecture;
 use oomph_model::architecture::{Autoencoder, Transformer};

@@ -1,4 +1,4 @@
-//! Images from text.
+//! Plans images from text.
 
 use oomph_model::Architecture;
 

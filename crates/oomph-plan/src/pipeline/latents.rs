@@ -1,4 +1,4 @@
-//! How large the latents of an image or a video are, for each family of denoisers.
+//! Computes how large the latents of an image or a video are, for each family of denoisers.
 
 use oomph_model::Architecture;
 use oomph_model::architecture::DiffusionTransformer;

@@ -1,6 +1,6 @@
-//! The denoiser trained, as `train_text_to_image.py`, `train_text_to_image_lora.py` and their like of diffusers do it: the
-//! autoencoder and the text encoders are frozen and on the card in the type of computation, an image is encoded without a
-//! graph, and noise is predicted.
+//! Plans the training of a denoiser, as `train_text_to_image.py`, `train_text_to_image_lora.py` and similar scripts of
+//! diffusers do it: the autoencoder and the text encoders are frozen and on the card in the type of computation, an
+//! image is encoded without a graph, and noise is predicted.
 
 use oomph_model::Architecture;
 

@@ -1,4 +1,4 @@
-//! Layers that are alike, of which few are gone through for all.
+//! Skips layers that repeat: a few are executed, and their memory is counted for all.
 //!
 //! Where only sums of bytes are wanted, one layer of many in the middle of a network does what its neighbours do: the
 //! forward pass leaves as much behind it each time, the backward pass takes that back and leaves gradients. Memory at any

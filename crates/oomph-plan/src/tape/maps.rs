@@ -98,7 +98,7 @@ impl Tape {
         self.layer_norm(x, weight, bias, x.count / rows.max(1))
     }
 
-    /// Maps made larger or smaller without weights (`interpolate`), whose gradient is made anew.
+    /// Maps made larger or smaller without weights (`interpolate`), whose gradient is made again.
     pub fn resized(&self, x: &Tensor, count: u64) -> Tensor {
         let mut out = self.empty(count, x.kind);
         let (whole, kind) = (x.count, x.kind);

@@ -1,4 +1,4 @@
-//! Whose bytes are live, and whose they were when most were.
+//! Tracks the live bytes of each owner, now and at the peak.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use serde::Serialize;
 pub const GRAIN: u64 = 512;
 
 /// Whose bytes they are in a plan. It is not `oomph_protocol::Owner`, which is of blocks that were allocated: a plan has the parts of
-/// its arithmetic (logits, what is gathered of other cards) and does not tell buffers, caches or other processes apart.
+/// its arithmetic (logits, what is gathered of other cards) and does not distinguish buffers, caches or other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TapeOwner {
@@ -166,7 +166,7 @@ impl Memory {
 
     /// What was gone through up to `earlier` happens once more, in addition to so many bytes of an owner that have come
     /// since. Only true of what is allocated: what is reserved depends on where the new bytes lie.
-    pub(crate) fn repeat_beside(&self, earlier: &Usage, owner: TapeOwner, bytes: u64) {
+    pub(crate) fn repeat_alongside(&self, earlier: &Usage, owner: TapeOwner, bytes: u64) {
         let mut book = self.0.borrow_mut();
         for phase in [TapePhase::Forward, TapePhase::Backward] {
             let again = earlier.phase_peaks[phase as usize].saturating_add(bytes);

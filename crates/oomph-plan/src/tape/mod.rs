@@ -1,4 +1,4 @@
-//! PyTorch's autograd on tensors that have a size and nothing else.
+//! PyTorch's autograd on tensors that have only a size.
 //!
 //! What a training step needs at its peak is a matter of lifetimes: which tensors a node of the graph saves, when a
 //! Python variable lets go of its tensor, in which order the backward pass runs. A formula per layer gets some of these

@@ -520,7 +520,7 @@ impl Tape {
             && heads.width == heads.value_width;
         let rows = product([heads.batch, heads.heads]);
         let normalizers = if flash { heads.queries } else { heads.queries.next_multiple_of(32) };
-        // A mask of bytes becomes one of numbers, for every call anew.
+        // A mask of bytes becomes one of numbers, for every call again.
         let pairs = product([heads.queries, heads.keys.next_multiple_of(8)]);
         let mask = match bias {
             Some(samples) => Some(self.empty(product([samples, heads.heads, pairs]), q.kind)),

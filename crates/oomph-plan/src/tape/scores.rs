@@ -1,4 +1,4 @@
-//! Scores of tokens that are computed without the logits of all words.
+//! Computes scores of tokens without the logits of all words.
 
 use smallvec::smallvec;
 

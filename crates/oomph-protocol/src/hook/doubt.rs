@@ -1,10 +1,11 @@
-//! What makes an answer doubtful or void: sizes that nobody computed, and a host whose memory ran out.
+//! The parts of the hook's report that make an answer doubtful or void: sizes that were not computed, and a host whose
+//! memory ran out.
 
 use serde::{Deserialize, Serialize};
 
 use super::HookSite;
 
-/// Which end is taken of a size that hangs on values that were never computed.
+/// Which end is taken of a size that depends on values that were never computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -22,7 +23,7 @@ impl UnknownSizes {
     }
 }
 
-/// A size that hangs on values that were never computed.
+/// A size that depends on values that were never computed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -44,7 +45,7 @@ pub struct HookUnknownSize {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookHostShortage {
-    /// What was asked for, in bytes; 0 where the error does not tell.
+    /// What was requested, in bytes; 0 where the error does not say.
     pub requested_bytes: u64,
     /// The line of the user's program.
     pub site: Option<HookSite>,

@@ -1,4 +1,5 @@
-//! What the hook saw of the program as it followed it: phases, loops, and what it did not reach.
+//! The parts of the hook's report about a program that was followed to its end: phases, loops, and what it did not
+//! reach.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A run that counts (`oomph run`): what the hook does for it, and what it saw of the program's trainer.
+//! Guarded runs (`oomph run`): what the hook does for one, and what it saw of the program's trainer.
 
 use std::path::PathBuf;
 

@@ -74,7 +74,7 @@ pub struct HookConfig {
     /// Which batches are seen, where their sizes differ.
     #[serde(default, skip_serializing_if = "Batches::are_longest")]
     pub batches: Batches,
-    /// Which end is taken of a size that hangs on values that were never computed.
+    /// Which end is taken of a size that depends on values that were never computed.
     #[serde(default, skip_serializing_if = "UnknownSizes::are_most")]
     pub unknown_sizes: UnknownSizes,
     /// What a run that counts does in addition; `None` in a dry run.
@@ -272,7 +272,7 @@ pub struct HookReport {
     /// What the program is.
     #[serde(deserialize_with = "program::lenient")]
     pub program: Option<HookProgram>,
-    /// What the framework's kernels were built for, such as `sm_90`; empty where it does not tell.
+    /// What the framework's kernels were built for, such as `sm_90`; empty where it does not say.
     pub architectures: Vec<String>,
     /// The parts of the program that were seen, with the peak of each, in the order in which they came first.
     pub phases: Vec<HookPhase>,
@@ -321,7 +321,7 @@ pub struct HookFailure {
 pub struct HookDevice {
     /// The device's index as the process sees it.
     pub index: u32,
-    /// The peak of reserved memory; `None` where the framework does not tell it.
+    /// The peak of reserved memory; `None` where the framework does not report it.
     pub reserved_peak_bytes: Option<u64>,
     /// The peak of allocated memory.
     pub allocated_peak_bytes: u64,
@@ -412,11 +412,11 @@ pub struct HookBatch {
 pub struct HookOom {
     /// The device's index as the process sees it.
     pub device: u32,
-    /// The bytes that were asked for; 0 where the error does not tell.
+    /// The bytes that were requested; 0 where the error does not say.
     pub requested_bytes: u64,
-    /// The bytes allocated at that moment; `None` where the framework does not tell.
+    /// The bytes allocated at that moment; `None` where the framework does not say.
     pub allocated_bytes: Option<u64>,
-    /// The bytes reserved at that moment; `None` where the framework does not tell.
+    /// The bytes reserved at that moment; `None` where the framework does not say.
     pub reserved_bytes: Option<u64>,
     /// The bytes that the card had left.
     pub free_bytes: u64,

@@ -1,4 +1,4 @@
-//! What the program is, as the hook saw it from inside: what a search for remedies starts from.
+//! The hook's description of the program, from which a search for remedies starts.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Reading and changing one argument among many: `--flag value`, `--flag=value`, `-f value`, `key=value`, `KEY VALUE`.
+//! Reads and changes one argument of a command line: `--flag value`, `--flag=value`, `-f value`, `key=value`, `KEY
+//! VALUE`.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Which configuration files a program takes its settings from, and what a remedy's words are in them.
+//! Finds the configuration files that a program reads, and writes a remedy's settings in their form.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A configuration file whose keys can be read and set, with its comments, order and spelling kept.
+//! Reads and sets keys of a configuration file, and keeps its comments, order and spelling.
 //!
 //! What an editor of one format has written is read again by a reader that knows nothing of it: a file that does not say
 //! then what was meant is not offered to anybody.

@@ -1,4 +1,4 @@
-//! From a remedy's words to changes of single arguments, and those changes made.
+//! Turns a remedy's settings into changes of single arguments, and makes them.
 
 use std::ops::Range;
 

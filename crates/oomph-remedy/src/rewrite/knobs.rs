@@ -1,4 +1,4 @@
-//! The settings that a command line and its file show: batch, accumulation, length, context, share of the card.
+//! Reads the settings on a command line and in its file: batch, accumulation, length, context, share of the card.
 
 use super::arguments::{Takes, places};
 use super::config::{self, Config};

@@ -1,4 +1,4 @@
-//! Applying a remedy to a command line and the configuration files on it: what has to change, and nothing else.
+//! Applies a remedy to a command line and its configuration files, and changes nothing else.
 //!
 //! The line is one of words, as a shell has already split it. Launchers in front of the program (`accelerate launch`,
 //! `torchrun`, `deepspeed`, `python -m`, assignments of variables) are recognised and left alone, order and spelling are

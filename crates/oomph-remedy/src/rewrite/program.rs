@@ -1,4 +1,4 @@
-//! Which program a command line starts, behind its launchers, and which words are the program's own arguments.
+//! Finds which program a command line starts, behind its launchers, and which arguments are the program's own.
 
 use std::ops::Range;
 

@@ -1,24 +1,28 @@
-//! Which remedies may help here, and in which order they are tried.
+//! Chooses the remedies that may help, and the order in which they are tried.
 
 use std::collections::BTreeSet;
 
 use crate::catalogue::Catalogue;
 use crate::condition::Doubt;
 use crate::effect;
+use serde::{Deserialize, Serialize};
+
 use crate::remedy::{Remedy, Sameness, TimeClass};
 use crate::situation::{Operation, Situation};
 
 use super::mix::Dose;
 
-/// What matters most to the user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which of several fixes comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "FixOrder"))]
+#[serde(rename_all = "kebab-case")]
 pub enum Prefer {
-    /// The result stays the same as far as possible; then time.
+    /// What leaves the result the same, then what costs least time.
     #[default]
     Quality,
-    /// No time is lost as far as possible; then the result.
+    /// What costs least time, then what leaves the result the same.
     Speed,
-    /// As much memory as possible is freed.
+    /// What needs least memory.
     Memory,
 }
 

@@ -1,5 +1,5 @@
-//! What a mix may leave of the peak, from its owners and from what was measured in the same search: good enough to leave
-//! out what cannot matter.
+//! Predicts the peak with a mix of remedies, from its owners and from earlier measurements of the same search. The
+//! prediction only has to be good enough to skip mixes that cannot matter.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

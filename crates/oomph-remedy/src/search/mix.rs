@@ -1,4 +1,4 @@
-//! Remedies with their amounts, and several of them together.
+//! Combines remedies, each with an amount.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The search for remedies that make a program fit, cheapest first. It starts no process: a [`Bench`] does that.
+//! Searches for remedies that make a program fit, cheapest first. It starts no process: a [`Bench`] does that.
 //!
 //! 1. [`Catalogue::candidates`](crate::Catalogue::candidates) are the remedies that may help here, in the order of what
 //!    they cost.

@@ -1,4 +1,4 @@
-//! The search against a bench that is arithmetic.
+//! Tests the search against a bench that computes its answers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -164,7 +164,7 @@ fn what_one_remedy_cannot_do_several_can_and_none_of_them_is_idle() {
 }
 
 #[test]
-fn where_nothing_fits_without_the_strongest_remedy_others_are_put_beside_it() {
+fn where_nothing_fits_without_the_strongest_remedy_others_are_put_next_to_it() {
     // Only checkpointing brings 60 GiB of activations under 14 GiB, and the rest has to come from something else.
     let (situation, mut paper) = training(60 * GIB, 14 * GIB);
     paper.leaves.retain(|(id, ..)| !["micro-batch", "activation-offload"].contains(id));

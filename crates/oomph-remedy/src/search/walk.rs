@@ -1,4 +1,4 @@
-//! The walk through the candidates: singles, then mixes.
+//! Walks through the candidates: first single remedies, then mixes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -409,10 +409,10 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
             // one, or the strongest of all where it is in doubt whether any amount is enough.
             let likely = place > low && (best.is_some() || low == 0 && fits[place]);
             let in_doubt = !likely && high == count && place + 1 < count;
-            let beside = if likely { place - 1 } else { count - 1 };
+            let next_place = if likely { place - 1 } else { count - 1 };
             let two = (likely || in_doubt) && self.bench.jobs() > 1;
             let mixes: Vec<Mix<'a>> =
-                std::iter::once(mix.clone()).chain(two.then(|| others.with(dose(beside)))).collect();
+                std::iter::once(mix.clone()).chain(two.then(|| others.with(dose(next_place)))).collect();
             let mut ran = self.run(&mixes)?.into_iter();
             let first = ran.next().unwrap_or(Ran::Failed("it was not tried".into()));
             let second = ran.next();
@@ -420,8 +420,8 @@ impl<'a, B: Bench> Walk<'_, 'a, B> {
                 low = place;
             }
             if in_doubt && let Some(Ran::Fits(peak_bytes)) = second {
-                best = Some(Fix { mix: others.with(dose(beside)), peak_bytes, tight: false });
-                high = beside;
+                best = Some(Fix { mix: others.with(dose(next_place)), peak_bytes, tight: false });
+                high = next_place;
             }
             match first {
                 Ran::Fits(peak_bytes) => {

@@ -1,4 +1,4 @@
-//! What each answer is in short.
+//! Shortens each answer to what a coding agent needs.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,14 @@ use oomph_gpu::size::format as size;
 use serde::Serialize;
 
 use super::{Brief, BriefFix, BriefPlace};
-use crate::dry_run::{DryRunReport, DryRunSchema, Oom, Site};
+use crate::dry_run::{DryRunReport, DryRunSchema};
 use crate::explain::{ExplainReport, ExplainSchema};
 use crate::fix::{FixReport, FixRow, FixSchema};
+use crate::oom::Oom;
+use crate::owner_names::owner_name;
 use crate::plan::{PlanReport, PlanSchema};
-use crate::text::{Style, owner_name};
+use crate::site::Site;
+use crate::text::Style;
 use crate::tune::{TuneReport, TuneSchema};
 use crate::{render_dry_run, render_explain, render_fix, render_plan, render_tune};
 

@@ -1,4 +1,4 @@
-//! What a program's own memory calls tell its author: what to change, then the lines that allocate and copy the most.
+//! Shows a program's own memory calls: what to change, then the lines that allocate and copy the most.
 
 use oomph_gpu::size::format as size;
 
@@ -60,10 +60,10 @@ fn allocating(page: &mut Page, activity: &Activity) {
 
 fn total(activity: &Activity) -> String {
     let kinds = [(&activity.allocations, ""), (&activity.pooled.allocations, " from a pool")];
-    let told = kinds.iter().filter(|(kind, _)| kind.calls > 0).map(|(kind, from)| {
+    let parts = kinds.iter().filter(|(kind, _)| kind.calls > 0).map(|(kind, from)| {
         format!("{}{from}, {} freed, {} at most at once", kind.calls, kind.frees, size(kind.most_held_bytes))
     });
-    told.collect::<Vec<_>>().join("; ")
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 fn copying(page: &mut Page, transfers: &Transfers) {
@@ -75,9 +75,9 @@ fn copying(page: &mut Page, transfers: &Transfers) {
         (&transfers.to_host, "to the host"),
         (&transfers.on_card, "within the card"),
     ];
-    let told = ways.iter().filter(|(way, _)| way.calls > 0);
-    let told: Vec<String> = told.map(|(way, name)| format!("{} {name} in {}", size(way.bytes), way.calls)).collect();
-    page.paragraph(2, 4, &[(Ink::Strong, "copies"), (Ink::Plain, &format!(": {}", told.join(", ")))]);
+    let parts = ways.iter().filter(|(way, _)| way.calls > 0);
+    let parts: Vec<String> = parts.map(|(way, name)| format!("{} {name} in {}", size(way.bytes), way.calls)).collect();
+    page.paragraph(2, 4, &[(Ink::Strong, "copies"), (Ink::Plain, &format!(": {}", parts.join(", ")))]);
     let rows = transfers.sites.iter().take(MOST_LINES).map(|site| {
         let each = Sized { bytes: site.traffic.bytes / site.traffic.calls.max(1), calls: site.traffic.calls };
         [site.place.clone(), sizes(&[each], site.traffic.calls), manner(&site.way, &site.traffic)]

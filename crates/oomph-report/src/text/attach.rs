@@ -1,4 +1,4 @@
-//! What was seen inside running processes, as text.
+//! Shows what was seen inside running processes.
 
 use oomph_gpu::size::format as size;
 

@@ -1,4 +1,4 @@
-//! A bar that shows how full a card is.
+//! Draws a bar that shows how full a card is.
 
 use super::page::{Ink, Page};
 

@@ -1,4 +1,4 @@
-//! Batches of different sizes, in one sentence.
+//! Describes batches of different sizes in one sentence.
 
 use oomph_gpu::size::format as size;
 

@@ -1,4 +1,4 @@
-//! The cache as a table.
+//! Shows the cache as a table.
 
 use oomph_gpu::size::format as size;
 

@@ -1,4 +1,4 @@
-//! A real card next to its virtual twin, as a table.
+//! Shows a real card next to its virtual twin, as a table.
 
 use oomph_gpu::size::format as size;
 
@@ -15,7 +15,7 @@ pub fn render_calibrate(report: &CalibrateReport, style: Style) -> String {
     let mut page = Page::new(style);
     let (card, twin) = (&report.card, &report.twin);
     let driver = card.driver.as_deref().map(|driver| format!(", driver {}", clean(driver))).unwrap_or_default();
-    let rehearsal = if report.rehearsal { " (a virtual card stands in)" } else { "" };
+    let rehearsal = if report.rehearsal { " (rehearsed on a virtual card)" } else { "" };
     let versions = format!("{driver}, PyTorch {}{rehearsal}", clean(&card.torch));
     page.paragraph(0, 2, &[(Ink::Strong, &clean(&card.gpu_name)), (Ink::Plain, &versions)]);
     page.gap();

@@ -1,4 +1,4 @@
-//! Comparisons and checks as text.
+//! Shows comparisons and checks.
 
 use oomph_explain::snapshot::{DeviceDiff, DiffRow};
 use oomph_gpu::size::format as size;

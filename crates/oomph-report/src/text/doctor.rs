@@ -1,4 +1,4 @@
-//! What works on a machine, as a list.
+//! Lists what works on a machine.
 
 use super::page::{Ink, Page, Style};
 use crate::clean;

@@ -1,11 +1,13 @@
-//! How doubts look: an answer that hangs on sizes that nobody computed, a host whose memory ran out, and a program that
+//! Shows doubts: an answer that depends on sizes that nothing computed, a host whose memory ran out, and a program that
 //! oomph could not run.
+
+use oomph_protocol::Verdict;
 
 use super::page::{Ink, Page};
 use super::statics;
 use crate::clean;
 use crate::doubt::{End, Fault, HostShortage, UnknownSize, Unsure};
-use crate::dry_run::{Site, Verdict};
+use crate::site::Site;
 use oomph_gpu::size::format as size;
 
 /// Sizes that are printed one by one; JSON has all of them.
@@ -13,7 +15,7 @@ const MOST_SIZES: usize = 3;
 
 /// The verdict of an answer that is unsure.
 pub(super) fn unsure(page: &mut Page, unsure: &Unsure) {
-    let text = " it hangs on sizes that nobody computed here";
+    let text = " it depends on sizes that were not computed here";
     page.paragraph(0, 2, &[(Ink::Care, "unsure:"), (Ink::Strong, text)]);
     for (name, end) in [("as small as can be", &unsure.least), ("as large as can be", &unsure.most)] {
         page.paragraph(2, 4, &[(Ink::Strong, name), (Ink::Plain, &format!(": {}", outcome(end)))]);
@@ -63,7 +65,7 @@ pub(super) fn host(page: &mut Page, host: &HostShortage) {
         page.paragraph(
             2,
             4,
-            &[(Ink::Strong, "asked for"), (Ink::Plain, &format!(" {} at once{at}{total}", size(bytes)))],
+            &[(Ink::Strong, "requested"), (Ink::Plain, &format!(" {} at once{at}{total}", size(bytes)))],
         );
     } else if !at.is_empty() || !total.is_empty() {
         let text = format!("{at}{total}");

@@ -1,4 +1,6 @@
-//! The answer of a dry run on one screen.
+//! Shows the answer of a dry run on one screen.
+
+use oomph_protocol::{Phase, Stopped, Verdict};
 
 use super::activity;
 use super::batches;
@@ -9,10 +11,9 @@ use super::page::{Ink, Page, Style};
 use super::peak::{at_oom, bars, legend};
 use super::site;
 use crate::clean;
-use crate::dry_run::{
-    CUSTOM, CapacityKnown, DeviceReport, DryRunReport, Instead, Oom, Phase, Pool, PoolScale, Stopped, UNBOUNDED,
-    Verdict, Whose,
-};
+use crate::device::{CUSTOM, CapacityKnown, DeviceReport, Pool, PoolScale, UNBOUNDED, Whose};
+use crate::dry_run::DryRunReport;
+use crate::oom::{Instead, Oom};
 use oomph_explain::snapshot::OwnerRow;
 use oomph_gpu::size::format as size;
 
@@ -303,7 +304,7 @@ fn one_device(page: &mut Page, device: &DeviceReport, devices: usize) {
 fn owners(page: &mut Page, whose: &Whose) {
     page.gap();
     let moment = if whose.at == "oom" { "when it died" } else { "at the peak" };
-    page.paragraph(2, 4, &[(Ink::Strong, "whose memory"), (Ink::Plain, &format!(" {moment}"))]);
+    page.paragraph(2, 4, &[(Ink::Strong, "memory by owner"), (Ink::Plain, &format!(" {moment}"))]);
     let rows: Vec<OwnerRow> = whose.owners.iter().take(MOST_OWNERS).copied().collect();
     explain_snapshot::table(page, &rows, whose.owners.iter().map(|row| row.bytes).sum());
     let hidden: u64 = whose.owners.iter().skip(MOST_OWNERS).map(|row| row.bytes).sum();
@@ -389,13 +390,13 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
     site::write(page, oom);
     page.gap();
     let mut text = match oom.requested_bytes {
-        0 => " a size that its error does not tell,".to_owned(),
+        0 => " an unknown amount (not in the error),".to_owned(),
         bytes => format!(" {}", size(bytes)),
     };
     if let Some(free) = oom.free_bytes {
         text += &format!(" with {} free", size(free));
     }
-    page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, text.trim_end_matches(','))]);
+    page.paragraph(2, 4, &[(Ink::Strong, "requested"), (Ink::Plain, text.trim_end_matches(','))]);
     if let Some(text) = device.pool.as_ref().and_then(|pool| pool_words(device, pool)) {
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
     }
@@ -417,7 +418,7 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
                 format!(", {} more than the card's {}", size(need - capacity), size(capacity))
             } else {
                 format!(
-                    ", which is no more than the card's {}: the program chose differently without a limit",
+                    ", which is no more than the card's {}: the program allocates differently on an unlimited card",
                     size(capacity)
                 )
             };
@@ -428,7 +429,7 @@ fn death(page: &mut Page, device: &DeviceReport, oom: &Oom) {
             page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, text)]);
         }
         (None, _) => {
-            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not looked for")]);
+            page.paragraph(2, 4, &[(Ink::Strong, "needs"), (Ink::Plain, " an amount that was not measured")]);
         }
     }
 }
@@ -464,7 +465,7 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
                 sizes.into_iter().map(size).collect::<Vec<_>>().join(", ")
             };
             let dead = match ran(false) {
-                none if none.is_empty() => "; less was not seen to fail".into(),
+                none if none.is_empty() => "; no smaller card was seen to fail".into(),
                 sizes => format!("; it ran out of memory with {sizes}"),
             };
             let text = format!("the program adapts to the card, so it was run: it fits with {}{dead}", ran(true));
@@ -475,7 +476,7 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
             page.paragraph(2, 4, &[(Ink::Faint, &text)]);
         }
         (CapacityKnown::Run, None) => {
-            let text = format!("it ran with {}; less was not seen to fail", size(found.capacity_bytes));
+            let text = format!("it ran with {}; no smaller card was seen to fail", size(found.capacity_bytes));
             page.paragraph(2, 4, &[(Ink::Faint, &text)]);
         }
         (CapacityKnown::Peak, _) => {
@@ -496,7 +497,7 @@ fn capacity(page: &mut Page, device: &DeviceReport) {
     }
     if let Some(less) = found.may_hold_bytes {
         let text = format!(
-            "a card of {} may do as well, with less workspace for its convolutions; it was not run there",
+            "a card of {} may also hold it, with smaller workspaces for its convolutions; it was not run there",
             size(less)
         );
         page.paragraph(2, 4, &[(Ink::Plain, &text)]);
@@ -511,10 +512,10 @@ fn run(page: &mut Page, report: &DryRunReport) {
         steps => format!(" after {steps} optimizer steps"),
     };
     let why = match report.stopped {
-        Stopped::PeakStable => format!("stopped{steps}, the peak having settled,"),
+        Stopped::PeakStable => format!("stopped{steps}, peak stable,"),
         Stopped::Steps => format!("stopped{steps}, as asked,"),
-        Stopped::Exit => format!("ended by itself{steps}"),
-        Stopped::Timeout => format!("stopped{steps}, the time being up,"),
+        Stopped::Exit => format!("ended{steps}"),
+        Stopped::Timeout => format!("timed out{steps}"),
         Stopped::Oom => format!("died{steps}"),
         Stopped::Interrupted => format!("was interrupted{steps}"),
         Stopped::Listening => "started, and waited for requests when it was stopped,".to_owned(),

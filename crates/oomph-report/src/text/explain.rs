@@ -1,4 +1,4 @@
-//! The explanation of a crash: of logs, of recordings, or of both.
+//! Shows the explanation of a crash: of logs, of recordings, or of both.
 
 use oomph_explain::snapshot::DeviceExplanation;
 

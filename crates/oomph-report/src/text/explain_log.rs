@@ -1,4 +1,4 @@
-//! What a log says about a failure, on one screen.
+//! Shows what a log says about a failure, on one screen.
 
 use oomph_explain::log::{Failure, RunSettings};
 use oomph_gpu::size::format as size;
@@ -49,8 +49,7 @@ fn verdict(page: &mut Page, failure: &Failure) {
     } else {
         let doubt = if failure.certainty < SURE { "probably " } else { "" };
         let head = format!("{doubt}out of GPU memory:");
-        let cause =
-            failure.causes.first().map_or("the cause cannot be told from this log", |cause| cause.cause.title());
+        let cause = failure.causes.first().map_or("this log does not show the cause", |cause| cause.cause.title());
         page.paragraph(0, 2, &[(Ink::Bad, &head), (Ink::Strong, &format!(" {cause}"))]);
     }
     if failure.by_words {
@@ -136,7 +135,7 @@ fn card(page: &mut Page, failure: &Failure) {
         if let Some(free) = facts.free_bytes {
             text += &format!(" with {} free", size(free));
         }
-        page.paragraph(2, 4, &[(Ink::Strong, "asked for"), (Ink::Plain, &text)]);
+        page.paragraph(2, 4, &[(Ink::Strong, "requested"), (Ink::Plain, &text)]);
     }
     if let Some(limit) = facts.limit_bytes {
         page.paragraph(2, 4, &[(Ink::Strong, "allowed"), (Ink::Plain, &format!(" {} to this process", size(limit)))]);

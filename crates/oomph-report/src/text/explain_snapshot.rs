@@ -1,4 +1,4 @@
-//! What filled a card, whose it was and what would have helped, on one screen.
+//! Shows what filled a card, who owned it and what would have helped, on one screen.
 
 use oomph_explain::snapshot::{
     Cause, DeviceExplanation, GotPast, Group, Moment, Outcome, Owner, OwnerRow, PinnedHost, RankComparison, Source,
@@ -8,6 +8,7 @@ use oomph_gpu::size::format as size;
 
 use super::page::{Ink, Page, shortened};
 use crate::clean;
+use crate::owner_names::owner_name;
 
 /// Rows of lines and modules that are printed; JSON has all of them.
 const MOST_GROUPS: usize = 5;
@@ -78,7 +79,7 @@ fn owners(page: &mut Page, device: &DeviceExplanation) {
         Moment::Event => "at that event",
     };
     let figures = format!(": reserved {}, allocated {}", size(peak.reserved_bytes), size(peak.allocated_bytes));
-    page.paragraph(0, 2, &[(Ink::Strong, &format!("whose memory {moment}")), (Ink::Plain, &figures)]);
+    page.paragraph(0, 2, &[(Ink::Strong, &format!("memory by owner {moment}")), (Ink::Plain, &figures)]);
     table(page, &device.owners, device.owners.iter().map(|row| row.bytes).sum());
 }
 
@@ -98,29 +99,6 @@ pub(super) fn table(page: &mut Page, owners: &[OwnerRow], total: u64) {
             _ => String::new(),
         };
         page.line(2, &[(Ink::Plain, &head), (owner_ink(row.owner), &bar), (Ink::Faint, &how)]);
-    }
-}
-
-/// The name of an owner in a table.
-pub(crate) fn owner_name(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Parameters => "parameters",
-        Owner::Buffers => "buffers",
-        Owner::Gradients => "gradients",
-        Owner::OptimizerState => "optimizer state",
-        Owner::Activations => "activations",
-        Owner::Temporaries => "temporaries",
-        Owner::Inputs => "inputs",
-        Owner::KvCache => "KV cache",
-        Owner::Workspace => "library workspaces",
-        Owner::GraphPools => "CUDA graph pools",
-        Owner::Unattributed => "unattributed",
-        Owner::SlackInBlocks => "slack inside blocks",
-        Owner::CachedSplit => "cached, pinned by blocks",
-        Owner::CachedUnsplit => "cached, whole segments",
-        Owner::Context => "CUDA context",
-        Owner::OtherProcesses => "other processes",
-        Owner::Free => "free",
     }
 }
 
@@ -225,7 +203,7 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
     };
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(page.width() / 2);
     for row in rows {
-        let unclear = row.says.starts_with("cannot be told");
+        let unclear = row.says.starts_with("unclear:");
         let by_places = row.may_survive && row.says.starts_with("depends on");
         let (ink, fate) = match (row.survives, row.may_survive) {
             _ if unclear && !row.as_recorded => (Ink::Plain, "unclear  "),
@@ -246,7 +224,7 @@ fn what_if(page: &mut Page, device: &DeviceExplanation) {
         let tail = format!("  {:>10}{between}{says}", size(row.peak_reserved_bytes));
         page.line(2, &[(Ink::Plain, &format!("{settings:<width$}  ")), (ink, fate), (Ink::Plain, &tail)]);
     }
-    if let Some(row) = device.what_if.iter().find(|row| row.says.starts_with("cannot be told")) {
+    if let Some(row) = device.what_if.iter().find(|row| row.says.starts_with("unclear:")) {
         page.paragraph(2, 4, &[(Ink::Plain, &clean(&row.says))]);
         return;
     }

@@ -1,13 +1,14 @@
-//! What makes a program fit, on one screen.
+//! Shows what makes a program fit, on one screen.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
+use oomph_remedy::search::Prefer;
 use unicode_width::UnicodeWidthStr;
 
-use super::explain_snapshot::owner_name;
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::Verdict;
-use crate::fix::{Attempt, FixOrder, FixReport, FixRow, FixVerdict, ResultChange};
+use crate::fix::{Attempt, FixReport, FixRow, FixVerdict, ResultChange};
+use crate::owner_names::owner_name;
 
 /// Owners named in the line about the peak.
 const MOST_OWNERS: usize = 4;
@@ -52,10 +53,10 @@ pub fn render_fix(report: &FixReport, style: Style) -> String {
 fn verdict(page: &mut Page, report: &FixReport) {
     let base = &report.baseline;
     let card = super::card(&base.gpu, base.limit_bytes);
-    let of = base.limit_bytes.map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
+    let has = base.limit_bytes.map(|bytes| format!("; the card has {}", size(bytes))).unwrap_or_default();
     let needs = base.peak_bytes.map(|bytes| {
         let least = if base.peak_is_minimum { "at least " } else { "" };
-        format!("it needs {least}{}{of}", size(bytes))
+        format!("it needs {least}{}{has}", size(bytes))
     });
     match report.verdict {
         FixVerdict::FitsAlready => {
@@ -71,13 +72,13 @@ fn verdict(page: &mut Page, report: &FixReport) {
                 if count == 1 { "one way to make it fit".to_owned() } else { format!("{count} ways to make it fit") };
             let first = match report.order {
                 _ if count == 1 => "",
-                FixOrder::Quality => ", cheapest first",
-                FixOrder::Speed => ", fastest first",
-                FixOrder::Memory => ", least memory first",
+                Prefer::Quality => ", cheapest first",
+                Prefer::Speed => ", fastest first",
+                Prefer::Memory => ", least memory first",
             };
             page.paragraph(0, 2, &[(Ink::Good, &ways), (Ink::Strong, &format!(" on {card}{first}"))]);
             if let Some(needs) = needs {
-                page.paragraph(2, 4, &[(Ink::Plain, &format!("as it is, {needs}"))]);
+                page.paragraph(2, 4, &[(Ink::Plain, &format!("unmodified, {needs}"))]);
             }
         }
         FixVerdict::NothingFits => {
@@ -100,7 +101,7 @@ fn verdict(page: &mut Page, report: &FixReport) {
             );
         }
         FixVerdict::Failed => {
-            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for another reason than memory")]);
+            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for a reason other than memory")]);
         }
     }
     if let Some(oom) = &base.oom
@@ -170,7 +171,7 @@ fn table(page: &mut Page, report: &FixReport) {
     };
     line(page, "", &head, Ink::Faint);
     if let Some(before) = before {
-        line(page, "", &["as it is".into(), before, String::new(), String::new()], Ink::Faint);
+        line(page, "", &["unmodified".into(), before, String::new(), String::new()], Ink::Faint);
     }
     for (place, row) in rows.iter().enumerate() {
         line(page, &(place + 1).to_string(), row, Ink::Plain);
@@ -248,7 +249,7 @@ fn floor(page: &mut Page, report: &FixReport) {
         page.paragraph(2, 4, &[(Ink::Strong, "least:"), (Ink::Plain, &text)]);
     }
     if let Some(card) = &floor.smallest_gpu {
-        let with = if floor.remedies.is_empty() { ", as it is" } else { ", with these changes" };
+        let with = if floor.remedies.is_empty() { ", unmodified" } else { ", with these changes" };
         page.paragraph(2, 4, &[(Ink::Strong, "smallest card:"), (Ink::Plain, &format!(" {card}{with}"))]);
     }
     if let (Some(cards), Some(bytes)) = (floor.cards_when_split, floor.bytes_per_card) {
@@ -283,7 +284,7 @@ fn attempts(page: &mut Page, report: &FixReport) {
         page.paragraph(2, 4, &[(Ink::Care, "needs more memory:"), (Ink::Plain, &format!(" {}", worse.join(", ")))]);
     }
     if !short.is_empty() {
-        page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough by itself: {}", short.join(", ")))]);
+        page.paragraph(2, 4, &[(Ink::Faint, &format!("not enough alone: {}", short.join(", ")))]);
     }
     if !idle.is_empty() {
         page.paragraph(2, 4, &[(Ink::Faint, &format!("had no effect: {}", idle.join(", ")))]);

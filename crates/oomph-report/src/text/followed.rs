@@ -1,11 +1,12 @@
-//! How it looks what following a program has shown.
+//! Shows the phases and loops of a program that was followed to its end.
 
 use oomph_gpu::size::format as size;
 use oomph_protocol::LoopKind;
 
 use super::page::{Ink, Page};
 use crate::clean;
-use crate::dry_run::{DeviceReport, DryRunReport};
+use crate::device::DeviceReport;
+use crate::dry_run::DryRunReport;
 use crate::followed::{FollowedLoop, Growth, Holder};
 
 /// Loops that are named one by one; JSON has all of them.

@@ -1,4 +1,4 @@
-//! The catalogue as a table, and one card as a page.
+//! Shows the catalogue as a table, and one card as a page.
 
 use oomph_gpu::Gpu;
 use oomph_gpu::size::format as size;
@@ -37,7 +37,7 @@ pub fn render_gpus(report: &GpusReport<'_>, style: Style) -> String {
     }
     page.gap();
     let key = "memory: on the box. reported: the total that CUDA reports, before a context takes its share. cc: compute \
-               capability. `oomph gpus NAME` tells more of one card.";
+               capability. `oomph gpus NAME` shows one card.";
     page.paragraph(0, 0, &[(Ink::Faint, key)]);
     page.finish()
 }

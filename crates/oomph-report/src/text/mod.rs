@@ -1,4 +1,4 @@
-//! How answers look in a terminal.
+//! Renders answers for a terminal.
 
 mod activity;
 mod attach;
@@ -36,7 +36,6 @@ pub use compare::{render_check, render_diff};
 pub use doctor::render_doctor;
 pub use dry_run::render_dry_run;
 pub use explain::render_explain;
-pub(crate) use explain_snapshot::owner_name;
 pub use fix::render_fix;
 pub use gpus::{render_gpu, render_gpus};
 pub use page::{Style, shortened};

@@ -1,4 +1,4 @@
-//! A page of text: words with an emphasis, wrapped at the terminal's width.
+//! Lays out a page of text: words with an emphasis, wrapped at the terminal's width.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

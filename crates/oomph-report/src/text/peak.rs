@@ -1,8 +1,9 @@
-//! A card's memory as bars: what it had, and what the program needs.
+//! Draws a card's memory as bars: what it had, and what the program needs.
 
 use super::bar::{Part, draw};
 use super::page::{Ink, Page};
-use crate::dry_run::{DeviceReport, Oom, Peak};
+use crate::device::{DeviceReport, Peak};
+use crate::oom::Oom;
 use oomph_gpu::size::format as size;
 
 /// A bar wider than this is no easier to read.
@@ -76,11 +77,11 @@ pub(super) fn legend(page: &mut Page, device: &DeviceReport, now: &Peak) {
             .push(vec![(part.ink(), part.glyph(unicode).to_owned()), (Ink::Plain, format!(" {name} {}", size(bytes)))]);
     };
     item(Part::Allocated, if known { "allocated" } else { "the program's" }, parts[0].1);
-    let has_told_reserved = now.reserved_bytes.is_some();
+    let knows_reserved = now.reserved_bytes.is_some();
     if known {
-        item(Part::Cached, if has_told_reserved { "cached" } else { "rest of its pool, other" }, parts[1].1);
+        item(Part::Cached, if knows_reserved { "cached" } else { "rest of its pool, other" }, parts[1].1);
     }
-    let context = if has_told_reserved && now.other_bytes > 0 { "context, other" } else { "context" };
+    let context = if knows_reserved && now.other_bytes > 0 { "context, other" } else { "context" };
     item(Part::Context, context, parts[2].1);
     if let Some(capacity) = device.capacity_bytes {
         let free = device.oom.as_ref().and_then(|oom| oom.free_bytes);

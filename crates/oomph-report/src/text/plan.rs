@@ -1,4 +1,4 @@
-//! A plan as a screen of text.
+//! Shows a plan on one screen.
 
 use oomph_gpu::size::format as size;
 
@@ -32,7 +32,7 @@ pub fn render_plan(report: &PlanReport, style: Style) -> String {
         owners(&mut page, device, report.phase.name());
     }
     if report.host_bytes > 0 {
-        page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of the computer's memory", size(report.host_bytes)))]);
+        page.paragraph(2, 4, &[(Ink::Plain, &format!("and {} of host memory", size(report.host_bytes)))]);
     }
     verified(&mut page, report);
     limits(&mut page, report);
@@ -78,7 +78,7 @@ fn verdict(page: &mut Page, device: &PlannedDevice) {
 
 /// Bytes by owner, each with a bar of its share.
 fn owners(page: &mut Page, device: &PlannedDevice, phase: &str) {
-    page.line(0, &[(Ink::Strong, "whose bytes"), (Ink::Plain, &format!(", at the peak ({phase})"))]);
+    page.line(0, &[(Ink::Strong, "memory by owner"), (Ink::Plain, &format!(", at the peak ({phase})"))]);
     let names = device.owners.iter().map(|owner| owner.owner.len()).max().unwrap_or(0);
     let cells = page.width().saturating_sub(names + 18).min(50);
     let glyph = if page.unicode() { "█" } else { "#" };
@@ -127,7 +127,7 @@ fn limits(page: &mut Page, report: &PlanReport) {
         page.gap();
     }
     if !none.is_empty() {
-        let words = format!("no {} makes it fit by itself", none.join(" and no "));
+        let words = format!("no {} alone makes it fit", none.join(" and no "));
         page.paragraph(0, 2, &[(Ink::Plain, &words)]);
     }
     if !known.is_empty() {

@@ -1,8 +1,9 @@
-//! Where a program died: its own line, the module of the model, the line of the library.
+//! Shows where a program died: its own line, the module of the model, the line of the library.
 
 use super::page::{Ink, Page, shortened};
 use crate::clean;
-use crate::dry_run::{Oom, Site};
+use crate::oom::Oom;
+use crate::site::Site;
 
 /// The user's line, the module of the model, and the library's line: for a trainer the first is always `trainer.train()`.
 pub(super) fn write(page: &mut Page, oom: &Oom) {

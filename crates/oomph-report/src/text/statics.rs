@@ -1,4 +1,4 @@
-//! How a run looks that a statically linked CUDA runtime kept from the virtual GPU: the cause, and what each family of
+//! Shows a run that a statically linked CUDA runtime kept from the virtual GPU: the cause, and what each family of
 //! programs can do about it.
 
 use super::page::{Ink, Page};

@@ -1,12 +1,12 @@
-//! A matrix of dry runs as a table: cards across, the other axes down.
+//! Shows a matrix of dry runs as a table: cards across, the other axes down.
 
 use std::collections::BTreeMap;
 
+use oomph_protocol::Verdict;
 use unicode_width::UnicodeWidthStr;
 
 use super::page::{Ink, Page, Style, shortened};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::sweep::{Largest, Pending, SweepAxis, SweepCell, SweepReport};
 
 /// The axis whose values are the columns, where there is one.

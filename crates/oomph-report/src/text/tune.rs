@@ -1,12 +1,12 @@
-//! The largest values that fit, on one screen.
+//! Shows the largest values that fit, on one screen.
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
 use unicode_width::UnicodeWidthStr;
 
 use super::dry_run::phase;
 use super::page::{Ink, Page, Style};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::tune::{TriedValue, TuneReport, TuneVerdict, Values};
 
 /// Runs that are shown; of more, those around the boundary.
@@ -67,7 +67,7 @@ fn verdict(page: &mut Page, report: &TuneReport) {
             }
         }
         (TuneVerdict::Failed, ..) => {
-            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for another reason than memory")]);
+            page.paragraph(0, 2, &[(Ink::Bad, "the program failed"), (Ink::Strong, " for a reason other than memory")]);
         }
         _ => {
             let smallest = report.fails_at.as_ref().map(words).unwrap_or_default();

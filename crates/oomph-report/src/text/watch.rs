@@ -1,4 +1,4 @@
-//! The cards of a moment, as text.
+//! Shows the cards at one moment.
 
 use oomph_gpu::size::format as size;
 use oomph_protocol::Moment;

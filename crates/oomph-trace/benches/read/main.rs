@@ -50,7 +50,7 @@ fn million(criterion: &mut Criterion) {
     }
 }
 
-/// The most memory that this process had so far, in bytes; 0 where the system does not tell.
+/// The most memory that this process had so far, in bytes; 0 where the system does not say.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! A JSON value of which only plain ones matter.
+//! Reads a JSON value of which only plain ones matter.
 
 use std::fmt;
 

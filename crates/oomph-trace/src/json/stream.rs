@@ -1,4 +1,4 @@
-//! Reading a document as it comes instead of building it.
+//! Reads a document while it arrives, without building it in memory.
 
 use std::fmt;
 use std::io::{BufRead, Read};

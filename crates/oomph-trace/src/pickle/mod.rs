@@ -1,4 +1,4 @@
-//! A reader of Python's pickles that cannot run anything.
+//! Reads Python's pickles without running anything.
 //!
 //! [`Machine`] executes the instructions of protocols 2 to 5 that build plain data: numbers, texts, lists, tuples and
 //! dicts. The others are refused. What the data means is decided by a [`Shapes`]: it gets every dict and list once filled, and

@@ -1,4 +1,4 @@
-//! What the parts of a snapshot are gathered into while it is read, and the trace that is made of them.
+//! Gathers the parts of a snapshot while it is read, and makes the trace of them.
 
 use std::ops::Range;
 

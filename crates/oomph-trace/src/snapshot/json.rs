@@ -1,4 +1,4 @@
-//! Snapshots that somebody converted to JSON: the same dicts, with every stack written out.
+//! Reads snapshots that somebody converted to JSON: the same dicts, with every stack written out.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! PyTorch's memory snapshots: `torch.cuda.memory._snapshot()` of every version since 1.13.
+//! Reads PyTorch's memory snapshots: `torch.cuda.memory._snapshot()` of every version since 1.13.
 
 mod gather;
 mod json;

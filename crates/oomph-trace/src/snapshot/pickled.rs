@@ -1,4 +1,4 @@
-//! Snapshots in pickles.
+//! Reads snapshots in pickles.
 
 use std::io::Read;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Allocated and reserved memory over time.
+//! Computes allocated and reserved memory over time.
 
 use crate::{Action, BlockState, Device};
 

@@ -1,4 +1,4 @@
-//! Writers: what a trace can be given to.
+//! Writes traces in the formats of other tools.
 
 mod curve;
 #[cfg(feature = "parquet")]

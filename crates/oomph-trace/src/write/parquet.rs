@@ -1,4 +1,4 @@
-//! Parquet: the events as a table, for DuckDB, pandas, Polars and the like.
+//! Writes the events as a Parquet table, for DuckDB, pandas, Polars and the like.
 
 use std::io::{self, Write};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Chrome's trace format, which ui.perfetto.dev and chrome://tracing open.
+//! Writes Chrome's trace format, which ui.perfetto.dev and chrome://tracing open.
 
 use std::io::{self, BufWriter, Write};
 

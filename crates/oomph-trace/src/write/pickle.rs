@@ -1,4 +1,4 @@
-//! PyTorch snapshots, for PyTorch's own viewer and for tests of the reader.
+//! Writes PyTorch snapshots, for PyTorch's own viewer and for tests of the reader.
 
 use std::io::{self, BufWriter, Write};
 

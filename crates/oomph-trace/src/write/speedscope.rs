@@ -1,4 +1,4 @@
-//! Speedscope's format: what is live at one moment, by stack. https://www.speedscope.app opens it.
+//! Writes Speedscope's format: what is live at one moment, by stack. https://www.speedscope.app opens it.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};

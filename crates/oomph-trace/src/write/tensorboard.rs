@@ -1,4 +1,4 @@
-//! TensorBoard's event files: framed protocol buffers, of which three messages with few fields are needed.
+//! Writes TensorBoard's event files: framed protocol buffers, of which three messages with few fields are needed.
 //!
 //! The frame is that of TFRecord: length (u64), masked CRC-32C of it, the message, masked CRC-32C of it, little end
 //! first. The fields are those of `tensorflow/core/util/event.proto` and `tensorboard/compat/proto/summary.proto`.

@@ -177,7 +177,7 @@ export function causes(card: Card): HTMLElement[] {
     const died = explanation.verdict.outcome === "oom";
     const part = section("What if", el("p", "faint", `Replays of the recording on ${own.card}${died ? "; it ends with the failure, so what follows is not in it" : ""}.`));
     for (const row of rows) part.append(whatIf(row, most, died));
-    const unclear = own.says.startsWith("cannot be told") ? own.says : rows.find((row) => row.says.startsWith("cannot be told"))?.says;
+    const unclear = own.says.startsWith("unclear: ") ? own.says : rows.find((row) => row.says.startsWith("unclear: "))?.says;
     if (unclear !== undefined) part.append(el("p", "faint", sentence(unclear)));
     const others = unclear !== undefined ? [] : explanation.what_if.filter((row) => row.card !== own.card && row.as_recorded);
     if (others.length > 0) {
@@ -216,7 +216,7 @@ function causeRow(cause: Cause, whole: number): HTMLElement {
 }
 
 function whatIf(row: WhatIf, most: number, died: boolean): HTMLElement {
-  const unclear = row.says.startsWith("cannot be told") && !row.as_recorded;
+  const unclear = row.says.startsWith("unclear: ") && !row.as_recorded;
   const fate = unclear ? "unclear" : row.survives ? (died ? "gets past" : "fits") : row.may_survive ? "perhaps" : "dies";
   const good = fate === "fits" || fate === "gets past";
   const name = row.settings === "" ? (row.as_recorded ? "as recorded" : "default settings") : `${row.settings}${row.as_recorded ? " (as recorded)" : ""}`;

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn without_debug_information_the_function_is_told_and_without_symbols_the_address() {
+    fn without_debug_information_the_function_is_reported_and_without_symbols_the_address() {
         let mut lines = Lines::default();
         let named = frame("/nowhere/prog", Some("_ZN5plate4stepEv"));
         assert_eq!(lines.of(&[named, frame("/nowhere/prog", Some("main"))]).unwrap(), "plate::step() in prog");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_told_by_its_folder_and_a_line_of_a_crate_by_the_crate() {
+    fn a_module_is_identified_by_its_folder_and_a_line_of_a_crate_by_the_crate() {
         let line = |file: &str| Line { file: file.into(), line: 3, function: String::new(), foreign: false }.place();
         let registry = "/home/me/.cargo/registry/src/index.crates.io-1/cudarc-0.19.10/src/driver/result.rs";
         assert_eq!(line(registry), "cudarc-0.19.10/result.rs:3");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn without_line_tables_a_rust_program_is_told_apart_from_the_crates_it_calls() {
+    fn without_line_tables_a_rust_program_is_distinguished_from_the_crates_it_calls() {
         let mut lines = Lines::default();
         let inner = frame("/nowhere/train-it", Some("_ZN6cudarc6driver5alloc17h0123456789abcdefE"));
         let own = frame("/nowhere/train-it", Some("_ZN8train_it7Network7forward17h0123456789abcdefE"));

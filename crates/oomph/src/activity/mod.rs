@@ -1,5 +1,5 @@
-//! What a program's own memory calls tell its author: the counts of all processes together, with the lines they come
-//! from, and what is worth changing.
+//! Reports a program's own memory calls: the counts of all processes together, with the lines they come from, and what
+//! is worth changing.
 
 mod lines;
 mod remarks;
@@ -59,7 +59,7 @@ pub fn tell(processes: &[counted::Activity], framework: bool) -> Option<Activity
     Some(Activity { allocations, pooled, transfers, remarks })
 }
 
-/// The innermost line of a call that is the program's own; where debug information does not tell it, the function.
+/// The innermost line of a call that is the program's own; where debug information does not have it, the function.
 pub fn own_line(frames: &[counted::CodePlace]) -> Result<Site, Option<String>> {
     let mut lines = Lines::default();
     lines.own(frames).ok_or_else(|| lines.own_function(frames))
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn churn_and_what_is_never_freed_are_named_with_their_place() {
-        let told = tell(&[run(1000, 990, 512)], false).unwrap();
-        assert_eq!(told.allocations.sites[0].place, "step in prog");
-        assert!(told.remarks[0].contains("never freed"), "{:?}", told.remarks);
-        assert!(told.remarks[1].starts_with("990 of 1000 allocations"), "{:?}", told.remarks);
-        assert!(told.remarks[1].contains("step in prog"), "{:?}", told.remarks);
+        let activity = tell(&[run(1000, 990, 512)], false).unwrap();
+        assert_eq!(activity.allocations.sites[0].place, "step in prog");
+        assert!(activity.remarks[0].contains("never freed"), "{:?}", activity.remarks);
+        assert!(activity.remarks[1].starts_with("990 of 1000 allocations"), "{:?}", activity.remarks);
+        assert!(activity.remarks[1].contains("step in prog"), "{:?}", activity.remarks);
     }
 
     #[test]

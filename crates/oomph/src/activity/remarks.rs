@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pools_never_got_back_is_told_with_what_the_card_never_got_back() {
+    fn what_pools_never_got_back_is_reported_with_what_the_card_never_got_back() {
         let direct = Allocations {
             never_freed_blocks: 1,
             never_freed_bytes: 1 << 20,
@@ -233,12 +233,12 @@ mod tests {
             ..Default::default()
         };
         let pooled = Allocations { sites: vec![site("b.rs:2", 3 << 20, 3 << 20)], ..direct.clone() };
-        let told = never_freed(&direct, &pooled, &|_| false).unwrap();
-        assert_eq!(told, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
+        let remark = never_freed(&direct, &pooled, &|_| false).unwrap();
+        assert_eq!(remark, "2.00 MiB in 2 blocks were never freed (allocated at a.cu:1, b.rs:2)");
         // What a library's pool keeps is left out.
         let direct = Allocations { sites: vec![site("a.cu:1", 1 << 20, 1 << 20)], ..direct };
-        let told = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
-        assert_eq!(told, None);
+        let remark = never_freed(&direct, &Allocations::default(), &|place| place == "a.cu:1");
+        assert_eq!(remark, None);
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_loop_of_the_programs_own_is_told_of_page_locked_memory() {
+    fn only_a_loop_of_the_programs_own_is_warned_of_page_locked_memory() {
         let copying = |place: &str, calls: u64, bytes: u64| TransferSite {
             place: place.into(),
             way: "to_card".into(),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_gives_back_and_takes_again_is_told_of_its_threshold() {
+    fn a_pool_that_gives_back_and_takes_again_is_warned_of_its_threshold() {
         let pooled = Pooled { grew: 120, regrew: 119, ..Default::default() };
         assert!(regrown(&pooled).unwrap().contains("cudaMemPoolAttrReleaseThreshold"));
         assert_eq!(regrown(&Pooled { grew: 120, regrew: 3, ..Default::default() }), None);

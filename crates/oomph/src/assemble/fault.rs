@@ -2,7 +2,8 @@
 
 use oomph_report::Fault;
 
-use super::{Observation, host, statics};
+use super::{host, statics};
+use crate::observation::Observation;
 
 /// Errors that the virtual GPU answers with where it cannot do what a real driver does, in small letters.
 const REFUSALS: [&str; 8] = [
@@ -34,7 +35,7 @@ pub(super) fn of(run: &Observation) -> Option<Fault> {
     let to_blame = match failure {
         // An exception that has nothing to do with CUDA is the program's own, whatever it called before.
         Some(_) => says(&REFUSALS) || (!asked.is_empty() && says(&OF_CUDA)),
-        // A program of machine code, or one that left by a signal, does not tell.
+        // A program of machine code, or one that left by a signal, does not say.
         None => !asked.is_empty(),
     };
     to_blame.then(|| Fault { asked, message: message(run), static_runtime: None })

@@ -1,11 +1,11 @@
-//! The cards of the catalogue that hold a program.
+//! Finds the cards of the catalogue that hold a program.
 
 use oomph_gpu::Catalogue;
 use oomph_report::{CapacityKnown, CardThatHolds, DeviceReport, Peak};
 
-use super::Observation;
 use super::probe::with_less;
 use crate::cards::Card;
+use crate::observation::Observation;
 use crate::{architectures, pool};
 
 /// How many of the smallest cards are named in the text.

@@ -1,10 +1,10 @@
-//! How full a card was: the processes on it, and the peak of those that were on it together.
+//! Computes how full a card was: the processes on it, and the peak of those that were on it together.
 
 use oomph_ledger::Kind;
 use oomph_report::{DeviceReport, ModelledTerm, Peak, Pool};
 
-use super::{Observation, device_map};
 use crate::cards::Card;
+use crate::observation::{Observation, device_map};
 use crate::{followed, pool};
 
 /// Processes count as being on a card at the same time while their peaks add up to no more than this part of the
@@ -32,14 +32,14 @@ fn shares(index: usize, run: &Observation) -> Vec<Share> {
             let framework = run.hooks.reports.iter().filter(|hook| hook.pid == process.pid).find_map(|hook| {
                 let map = device_map(hook, &run.ledger);
                 let device = hook.devices.iter().find(|device| map.get(&device.index) == Some(&index))?;
-                let told = (device.reserved_peak_bytes, device.allocated_peak_bytes);
-                Some((told, pool::of(hook, device.index)))
+                let peaks = (device.reserved_peak_bytes, device.allocated_peak_bytes);
+                Some((peaks, pool::of(hook, device.index)))
             });
             Some(Share {
                 peak_bytes: books.peak_bytes,
                 context_bytes: books.at_peak(Kind::Context),
                 // A framework may say what limits its pool, and nothing of what is in it.
-                framework: framework.map(|(told, _)| told).filter(|told| told.1 > 0),
+                framework: framework.map(|(peaks, _)| peaks).filter(|peaks| peaks.1 > 0),
                 pool: framework.and_then(|(_, pool)| pool),
             })
         })
@@ -70,13 +70,13 @@ pub(super) fn peak(index: usize, card: &Card, run: &Observation) -> (Peak, u32, 
         .collect();
     let context_bytes = together.iter().fold(0_u64, |sum, share| sum.saturating_add(share.context_bytes));
     let context_bytes = context_bytes.min(process_bytes);
-    let told: Vec<(Option<u64>, u64)> = together.iter().filter_map(|share| share.framework).collect();
+    let reported: Vec<(Option<u64>, u64)> = together.iter().filter_map(|share| share.framework).collect();
     let framework_bytes = process_bytes - context_bytes;
     let reserved: Option<u64> =
-        told.iter().map(|share| share.0).try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)));
-    let reserved = reserved.filter(|_| !told.is_empty()).map(|bytes| bytes.min(framework_bytes));
-    let allocated = told.iter().map(|share| share.1).fold(0, u64::saturating_add);
-    let allocated = (!told.is_empty()).then(|| allocated.min(reserved.unwrap_or(framework_bytes)));
+        reported.iter().map(|share| share.0).try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)));
+    let reserved = reserved.filter(|_| !reported.is_empty()).map(|bytes| bytes.min(framework_bytes));
+    let allocated = reported.iter().map(|share| share.1).fold(0, u64::saturating_add);
+    let allocated = (!reported.is_empty()).then(|| allocated.min(reserved.unwrap_or(framework_bytes)));
     let contexts = u64::try_from(together.iter().filter(|share| share.context_bytes > 0).count()).unwrap_or(0);
     let cost = &card.gpu.context;
     let below = cost.expected_bytes.saturating_sub(cost.low_bytes).saturating_mul(contexts);

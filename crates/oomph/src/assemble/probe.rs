@@ -5,9 +5,10 @@ use oomph_gpu::size::format as size;
 use oomph_report::{CapacityKnown, DeviceReport, HostShortage, Oom, Peak, PoolScale, RanOn, SmallestCapacity, Verdict};
 
 use super::peaks::peak;
-use super::{Observation, host, judge};
+use super::{host, judge};
 use crate::cards::Card;
-use crate::needs::{Foretold, Found};
+use crate::evidence::{Foretold, Found};
+use crate::observation::Observation;
 use crate::pool;
 
 /// Takes the smallest cards that were run for what the program needs. `whole` is the run on cards without a limit.
@@ -136,28 +137,7 @@ pub(super) fn add_probe(
             ));
             return;
         }
-        let (mut needed, _, _) = peak(index, card, probe);
-        if device.pool.is_some() {
-            needed = pool::without_slack(&needed);
-        }
-        // The cache is never given back on a card without a limit.
-        if let Some((found, reserved)) = foretold.get(index).and_then(Option::as_ref).zip(needed.reserved_bytes)
-            && early
-            && device.pool.is_none()
-        {
-            needed = with_less(&needed, reserved.saturating_sub(found.firm));
-        }
-        // The first run reached its own peak and asked for more, so the need is no less than that.
-        if let Some(oom) = &device.oom {
-            let least = device.peak.process_bytes.max(card_use(device, oom).saturating_add(oom.requested_bytes));
-            if early && needed.process_bytes < least {
-                let more = least - needed.process_bytes;
-                needed.process_bytes = least;
-                needed.low_bytes = needed.low_bytes.saturating_add(more);
-                needed.high_bytes = needed.high_bytes.saturating_add(more);
-                needed.other_bytes = needed.other_bytes.saturating_add(more);
-            }
-        }
+        let needed = need_seen(index, card, device, probe, early, foretold.get(index).and_then(Option::as_ref));
         if needed.process_bytes == 0 {
             continue;
         }
@@ -183,18 +163,52 @@ pub(super) fn add_probe(
     if early {
         let why = match host {
             Some(host) => host_words(&host),
-            None if !probe.is_done() => "was not done when its time was up".into(),
+            None if !probe.is_done() => "timed out".into(),
             None => "ran out of memory as well".into(),
         };
         warnings.push(format!(
-            "the second run, on cards without a limit, {why}, so the program may need more than is said"
+            "the second run, on cards without a limit, {why}, so the program may need more than reported"
         ));
     }
 }
 
-/// How a run ended for want of the host's memory.
+/// What a card has to hold as a run on cards without a limit has shown it; `early` where that may have ended before its peak.
+fn need_seen(
+    index: usize,
+    card: &Card,
+    device: &DeviceReport,
+    probe: &Observation,
+    early: bool,
+    foretold: Option<&Foretold>,
+) -> Peak {
+    let (mut needed, _, _) = peak(index, card, probe);
+    if device.pool.is_some() {
+        needed = pool::without_slack(&needed);
+    }
+    // The cache is never given back on a card without a limit.
+    if let Some((found, reserved)) = foretold.zip(needed.reserved_bytes)
+        && early
+        && device.pool.is_none()
+    {
+        needed = with_less(&needed, reserved.saturating_sub(found.firm));
+    }
+    // The first run reached its own peak and asked for more, so the need is no less than that.
+    if let Some(oom) = &device.oom {
+        let least = device.peak.process_bytes.max(card_use(device, oom).saturating_add(oom.requested_bytes));
+        if early && needed.process_bytes < least {
+            let more = least - needed.process_bytes;
+            needed.process_bytes = least;
+            needed.low_bytes = needed.low_bytes.saturating_add(more);
+            needed.high_bytes = needed.high_bytes.saturating_add(more);
+            needed.other_bytes = needed.other_bytes.saturating_add(more);
+        }
+    }
+    needed
+}
+
+/// How a run ended for lack of the host's memory.
 fn host_words(host: &HostShortage) -> String {
-    let asked = host.requested_bytes.map(|bytes| format!(", where it asked for {}", size(bytes))).unwrap_or_default();
+    let asked = host.requested_bytes.map(|bytes| format!(", where it requested {}", size(bytes))).unwrap_or_default();
     let total = host.total_bytes.map(|bytes| format!(" (this machine has {})", size(bytes))).unwrap_or_default();
     format!("ran out of the host's memory{asked}{total}")
 }

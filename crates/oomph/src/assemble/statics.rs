@@ -2,7 +2,7 @@
 
 use oomph_ledger::Kind;
 
-use super::Observation;
+use crate::observation::Observation;
 
 /// Words of the errors that such a runtime answers with on the virtual GPU, in small letters.
 const ITS_ERRORS: [&str; 4] =

@@ -2,12 +2,14 @@
 
 use oomph_report::{DeviceReport, Verdict};
 
-use super::{Cut, Observation, statics, unexplained_refusal, used_a_gpu};
+use super::{statics, unexplained_refusal, used_a_gpu};
 use crate::architectures;
 use crate::cards::Card;
+use crate::observation::{Cut, Observation};
+use crate::status::SIGNAL;
 
 /// Exit statuses of programs that a bus error, a division by zero or a bad address ended.
-const CRASHES: [i32; 3] = [128 + 7, 128 + 8, 128 + 11];
+const CRASHES: [i32; 3] = [SIGNAL + 7, SIGNAL + 8, SIGNAL + 11];
 
 /// What weakens the answer.
 pub(super) fn weaknesses(
@@ -40,10 +42,10 @@ pub(super) fn weaknesses(
     warnings.extend(cards.iter().filter_map(|card| architectures::missing(run, &card.gpu)));
     match run.cut {
         Some(Cut::TimeUp) => {
-            warnings.push("the time was up before the program was done, so that its peak may be yet to come".into());
+            warnings.push("the run timed out before the program ended, so a higher peak may still come".into());
         }
         Some(Cut::Interrupted) => warnings.push(
-            "the program was interrupted: its figures are of what it did until then, and a peak may be yet to come"
+            "the program was interrupted: the figures cover what it did until then, and a higher peak may still come"
                 .into(),
         ),
         Some(Cut::Listening) | None => {}
@@ -57,7 +59,7 @@ pub(super) fn weaknesses(
     }
     if verdict == Verdict::Failed && run.ledger.refusals() > 0 {
         warnings.push(format!(
-            "a card refused {} allocations before the program failed, so lack of memory may be behind it after all",
+            "a card refused {} allocations before the program failed, so a lack of memory may be the cause after all",
             run.ledger.refusals()
         ));
     }
@@ -66,8 +68,8 @@ pub(super) fn weaknesses(
         let last = run.refusals.first().map(|refusal| oomph_gpu::size::format(refusal.bytes));
         let last = last.map(|size| format!(", the last of {size},")).unwrap_or_default();
         warnings.push(format!(
-            "the card refused {} allocations{last} and the program went on and ended well: unless it is made to do with \
-             less, it does not fit; see what it takes on a card with more (--vram)",
+            "the card refused {} allocations{last} and the program continued and succeeded: unless it manages with \
+             less by design, it does not fit; run it on a larger card (--vram) to see what it takes",
             run.ledger.refusals()
         ));
     }

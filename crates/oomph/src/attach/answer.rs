@@ -1,4 +1,4 @@
-//! The script's answer (`python/oomph/attached.py`).
+//! Reads the script's answer (`python/oomph/attached.py`).
 
 use oomph_report::{AttachedDevice, Recorded};
 use serde::Deserialize;

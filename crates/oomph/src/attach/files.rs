@@ -1,4 +1,4 @@
-//! The Python files that are sent with an errand: a part of the hook, under a name of its own.
+//! Collects the Python files that are sent with an errand: a part of the hook, under a name of its own.
 //!
 //! A program under `oomph run` has the hook itself, of its own version, as the package `oomph`.
 

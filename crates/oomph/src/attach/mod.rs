@@ -15,8 +15,9 @@ use anyhow::{Context, Result};
 use oomph_report::{AttachReport, AttachSchema, AttachedProcess, clean_json, render_attach};
 
 use crate::cli::{AttachArgs, Format};
-use crate::failure::status;
-use crate::{output, program, whose};
+use crate::duration::duration;
+use crate::status;
+use crate::{output, recordings};
 
 use visit::{Action, Visit};
 
@@ -30,7 +31,7 @@ const RECORDING: Duration = Duration::from_secs(300);
 /// # Errors
 /// When an option makes no sense, or the answer cannot be written.
 pub fn run(args: &AttachArgs, quiet: bool) -> Result<ExitCode> {
-    let timeout = args.timeout.as_deref().map(|text| program::duration("--timeout", text)).transpose()?;
+    let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     let timeout = timeout.unwrap_or(if args.record.is_some() { RECORDING } else { TIMEOUT });
     if let Some(file) = &args.snapshot {
         output::writable(file)?;
@@ -41,7 +42,7 @@ pub fn run(args: &AttachArgs, quiet: bool) -> Result<ExitCode> {
     let words: Vec<String> = pids.iter().map(|pid| visit::word(*pid)).collect();
     let each = |file: Option<&std::path::Path>| -> Vec<Option<std::path::PathBuf>> {
         match file {
-            Some(file) => whose::targets(file, words.iter().cloned()).map(Some).collect(),
+            Some(file) => recordings::targets(file, words.iter().cloned()).map(Some).collect(),
             None => vec![None; pids.len()],
         }
     };

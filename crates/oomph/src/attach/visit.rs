@@ -1,4 +1,4 @@
-//! The conversation with one process.
+//! Talks to one process.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::answer::{Answer, Started};
 use super::files::files;
 use crate::failure::Hinted;
-use crate::whose::names_beside;
+use crate::recordings::names_path;
 use crate::{explain, output};
 
 /// How long a program that counts no steps is recorded.
@@ -148,8 +148,8 @@ impl Visit {
             Action::Stop => {
                 let answer = met.stopped(process)?;
                 let words = match (answer.stopped, answer.dumps) {
-                    (Some(true), 0) => "it recorded or watched, and does not any more".to_owned(),
-                    (Some(true), dumps) => format!("it watched, wrote {dumps} snapshots, and does not any more"),
+                    (Some(true), 0) => "recording and watching have stopped".to_owned(),
+                    (Some(true), dumps) => format!("watching has stopped; it wrote {dumps} snapshots"),
                     _ => "no oomph attach had left anything running".to_owned(),
                 };
                 process.notes.push(words);
@@ -317,7 +317,7 @@ impl Met<'_> {
         }
         let file = errand.folder().join("snapshot.pickle");
         let trace = oomph_trace::read(&file, &ReadOptions::default()).context("cannot read the snapshot")?;
-        let names = fs::read(names_beside(&file)).ok().and_then(|text| Names::parse(&text).ok());
+        let names = fs::read(names_path(&file)).ok().and_then(|text| Names::parse(&text).ok());
         let is_recorded = process.recorded.is_some();
         let options = Options {
             at,
@@ -332,9 +332,9 @@ impl Met<'_> {
         process.notes.extend(explanation.notes);
         if let Some(to) = &self.visit.snapshot {
             copy(&file, to)?;
-            let beside = names_beside(&file);
-            if beside.is_file() {
-                copy(&beside, &names_beside(to))?;
+            let names = names_path(&file);
+            if names.is_file() {
+                copy(&names, &names_path(to))?;
             }
             process.snapshot = Some(to.display().to_string());
         }

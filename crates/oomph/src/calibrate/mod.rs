@@ -1,7 +1,5 @@
 //! `oomph calibrate`: runs the same small programs on this machine's card and on its virtual twin, and compares them.
 
-pub mod correction;
-
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -14,12 +12,14 @@ use oomph_launch::{Guard, Output};
 use oomph_report::{CalibrateReport, CalibrateSchema, CardReadings, clean_json, render_calibrate};
 
 use crate::cards::{self, Card};
+use crate::changes::Changes;
 use crate::cli::{self, CalibrateArgs, Format};
-use crate::failure::{hinted, status};
+use crate::correction;
+use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
 use crate::run_context::{RealRun, Recording, RunContext};
-use crate::trial::Changes;
+use crate::status;
 
 /// The programs, and what reads their figures.
 const PROBE: &str = include_str!("probe.py");
@@ -151,7 +151,7 @@ impl Bench {
             recording: Recording::Off,
             guard: &Guard::default(),
             keep: None,
-            beside: None,
+            meanwhile: None,
         })?;
         if outcome.exit_status != 0 {
             return Ok(None);

@@ -68,7 +68,7 @@ class Nvml:
         if call is None or call(handle, ctypes.byref(count), processes) != 0:
             return None
         for process in processes[: count.value]:
-            # All bits set say that the driver does not tell.
+            # All bits set say that the driver does not say.
             if process.pid == os.getpid() and process.used < 1 << 62:
                 return process.used
         return None

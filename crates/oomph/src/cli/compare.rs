@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::explain::TrustArgs;
+use super::reading::TrustArgs;
 use super::{Format, PageArgs};
 
 pub(super) const DIFF_HELP: &str = "\

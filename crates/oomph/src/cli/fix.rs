@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use oomph_remedy::search::Prefer;
 
 use super::{FormatArgs, PageArgs, ProgramArgs, at_least_one};
 
@@ -48,7 +50,7 @@ pub struct FixArgs {
     pub list: bool,
 
     /// What to optimize for
-    #[arg(long, value_enum, default_value_t = Prefer::Quality)]
+    #[arg(long, value_parser = preference(), default_value = "quality")]
     pub prefer: Prefer,
 
     /// Try only these remedies: ids from --list, or words like amp, checkpointing, lora
@@ -117,13 +119,16 @@ pub struct FixArgs {
     pub report: Option<PathBuf>,
 }
 
-/// What matters most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Prefer {
-    /// Speed
-    Speed,
-    /// An unchanged result
-    Quality,
-    /// The most memory freed
-    Memory,
+/// What `--prefer` takes: a word, its help, and what it means.
+const PREFERENCES: [(&str, &str, Prefer); 3] = [
+    ("speed", "Speed", Prefer::Speed),
+    ("quality", "An unchanged result", Prefer::Quality),
+    ("memory", "The most memory freed", Prefer::Memory),
+];
+
+fn preference() -> impl TypedValueParser<Value = Prefer> {
+    let words = PREFERENCES.map(|(word, help, _)| PossibleValue::new(word).help(help));
+    let meant = |typed: String| PREFERENCES.iter().find(|(word, ..)| *word == typed).map(|(.., prefer)| *prefer);
+    // The parser lets no other word through.
+    PossibleValuesParser::new(words).map(move |typed| meant(typed).unwrap_or_default())
 }

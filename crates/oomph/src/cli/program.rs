@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueEnum};
 
 /// A program and how it is to be run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ProgramArgs {
     /// The cards: NAME, NAME:COUNT, or a comma-separated list (see `oomph gpus`) [default: this machine's NVIDIA
     /// cards, or a card without a limit if it has none]

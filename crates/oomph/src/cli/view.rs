@@ -4,19 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::explain::ReadingArgs;
-
-/// A command's answer as an HTML page; most commands take these.
-#[derive(Debug, Default, Args)]
-pub struct PageArgs {
-    /// Write the answer to FILE as an HTML page, with charts of the recording
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-
-    /// Leave folders and lines of source out of the page
-    #[arg(long, requires = "html")]
-    pub private: bool,
-}
+use super::ReadingArgs;
 
 pub(super) const HELP: &str = "\
 Examples:

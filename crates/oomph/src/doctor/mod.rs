@@ -14,7 +14,7 @@ use oomph_launch::{CacheDir, host_memory_bytes};
 use oomph_report::{Check, CheckState, DoctorReport, DoctorSchema, clean_json, render_doctor};
 
 use crate::cli::{DoctorArgs, Format};
-use crate::failure::status;
+use crate::status;
 use crate::{embedded, output};
 
 /// What an environment with PyTorch and its CUDA wheels takes on disk, in bytes.

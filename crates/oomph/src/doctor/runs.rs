@@ -1,5 +1,5 @@
-//! What only a run shows: what keeps a program's writes away, whether the network can be cut off, whether the virtual GPU
-//! is seen.
+//! Checks what only a run shows: what keeps a program's writes away, whether the network can be cut off, whether the
+//! virtual GPU is seen.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -14,9 +14,10 @@ use oomph_report::{ExplainKind, ExplainReport, ExplainSchema, render_explain};
 use oomph_trace::{ReadOptions, Trace};
 
 use crate::cli::{ExplainArgs, Form, ReadingArgs};
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::html::{self, Shown, Writing};
-use crate::whose::names_beside;
+use crate::recordings::names_path;
+use crate::status;
 use crate::{cards, export, output};
 
 pub use inputs::{Input, open, recording};
@@ -78,8 +79,8 @@ pub fn run(args: &ExplainArgs, quiet: bool) -> Result<ExitCode> {
 /// # Errors
 /// When it cannot be read.
 pub fn names_of(args: &ReadingArgs, recording: &Path) -> Result<Option<Names>> {
-    let beside = names_beside(recording);
-    let path = args.names.clone().or_else(|| beside.is_file().then_some(beside));
+    let companion = names_path(recording);
+    let path = args.names.clone().or_else(|| companion.is_file().then_some(companion));
     path.as_deref().map(names).transpose()
 }
 

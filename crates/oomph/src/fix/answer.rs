@@ -5,26 +5,28 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use oomph_gpu::Catalogue as Cards;
-use oomph_launch::{HookKept, RemedyState, masked};
+use oomph_launch::{AppliedRemedy, HookKept, RemedyState, masked};
 use oomph_remedy::effect::{self, ZeroStage};
 use oomph_remedy::rewrite::{self, Change, Into};
-use oomph_remedy::search::{Dose, Fix, Found, Mix, Prefer, Ran};
+use oomph_remedy::search::{Dose, Fix, Found, Mix, Ran};
 use oomph_remedy::{
     Catalogue, Cause, Fact, Framework, Kind, Operation, OwnerGroup, Remedy, Sameness, Situation, Task, Written,
 };
 use oomph_report::{
-    Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixOrder, FixReport, FixRow, FixSchema, FixVerdict,
-    Floor, Foretold, NextStep, ResultChange, Verdict,
+    Apply, Attempt, Baseline, DeviceReport, Dropped, DryRunReport, FixReport, FixRow, FixSchema, FixVerdict, Floor,
+    Foretold, NextStep, ResultChange, Verdict,
 };
 
-use super::Wanted;
-use super::bench::{Applier, Means, Ready, Said, Sight, dosed, peak};
-use super::in_place::work_tree;
+use super::applier::{Applier, Means, Ready, Said, dosed};
+use super::bench::{Sight, peak};
 use super::price::{self, Priced};
 use super::situation::Known;
-use crate::assemble::Observation;
+use super::unmodified::fullest;
+use super::wanted::Wanted;
+use super::work_tree::work_tree;
+use crate::changes::Changes;
+use crate::observation::Observation;
 use crate::run_context::RunContext;
-use crate::trial::Changes;
 
 /// Cards beyond this are no longer one machine.
 const MOST_CARDS: u64 = 64;
@@ -84,7 +86,7 @@ pub fn without_fixes(
         warnings: baseline.warnings.clone(),
         command: context.program.shown(),
         next: Vec::new(),
-        order: order(wanted.wishes.prefer),
+        order: wanted.wishes.prefer,
     };
     Answer { report, changes: Vec::new(), messages: run.stderr_tail.clone(), stopped: None }
 }
@@ -98,14 +100,6 @@ fn command(context: &RunContext) -> Vec<String> {
     context.program.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-fn order(prefer: Prefer) -> FixOrder {
-    match prefer {
-        Prefer::Quality => FixOrder::Quality,
-        Prefer::Speed => FixOrder::Speed,
-        Prefer::Memory => FixOrder::Memory,
-    }
-}
-
 fn seconds(start: Instant) -> f64 {
     rounded(start.elapsed())
 }
@@ -117,7 +111,7 @@ fn rounded(time: Duration) -> f64 {
 /// The unmodified program; its owners are not known from the run on the card.
 fn baseline(wanted: &Wanted, report: &DryRunReport) -> Baseline {
     let died = |device: &DeviceReport| device.oom.is_some() || !device.caught_ooms.is_empty();
-    let place = report.devices.iter().position(died).unwrap_or(super::fullest(report));
+    let place = report.devices.iter().position(died).unwrap_or(fullest(report));
     let device = report.devices.get(place);
     Baseline {
         verdict: report.verdict,
@@ -199,7 +193,7 @@ impl<'a> Parts<'_, 'a> {
             verdict: if fixes.is_empty() { FixVerdict::NothingFits } else { FixVerdict::Fixed },
             floor: fixes.is_empty().then(|| self.floor()),
             next: self.next(),
-            order: order(self.wanted.wishes.prefer),
+            order: self.wanted.wishes.prefer,
             fixes,
             attempts,
             dropped,
@@ -220,7 +214,7 @@ impl<'a> Parts<'_, 'a> {
         let needs = |remedy: &&Remedy| remedy.when.plausible.contains(&Fact::SamplesAreIndependent);
         Catalogue::builtin().remedies().iter().filter(needs).filter(move |_| is_one).map(|remedy| Dropped {
             remedy: remedy.id.clone(),
-            why: "the loss compares the samples of a batch with each other, so that parts of one have another loss"
+            why: "the loss compares the samples of a batch with each other, so splitting a batch changes the loss"
                 .to_owned(),
         })
     }
@@ -244,7 +238,7 @@ impl<'a> Parts<'_, 'a> {
         };
         let ids: Vec<&str> = fix.mix.doses.iter().map(|dose| dose.remedy.id.as_str()).collect();
         let ids = ids.join(",");
-        let mut next = vec![step("see the first one at work", &["--allow", &ids, "--apply", "1"])];
+        let mut next = vec![step("run the program with the first fix", &["--allow", &ids, "--apply", "1"])];
         let ready = self.applier.ready(&fix.mix).ok();
         if ready.is_some_and(|ready| ready.means != Means::Hook && !ready.changes.edited.is_empty()) {
             next.push(step("keep it as a patch", &["--allow", &ids, "--write", "1", "fix.patch"]));
@@ -261,28 +255,6 @@ impl<'a> Parts<'_, 'a> {
 
     fn row(&self, fix: &Fix<'a>, base: &Baseline) -> FixRow {
         let sight = self.seen.get(&fix.mix.key());
-        let seen = sight.map(|sight| sight.remedies.as_slice()).unwrap_or_default();
-        let mut notes: Vec<String> = Vec::new();
-        for dose in &fix.mix.doses {
-            notes.extend(dose.remedy.note_for(&self.applier.situation.frameworks));
-            // The line is reported with the remedy that changes what it keeps.
-            if dose.remedy.when.causes.contains(&Cause::Leak) {
-                let results = dose.remedy.aims.contains(&Operation::Evaluation);
-                let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
-                for place in kept.filter_map(place_of) {
-                    if !notes.contains(&place) {
-                        notes.push(place);
-                    }
-                }
-            }
-        }
-        let evidence = fix.mix.doses.iter().filter_map(|dose| {
-            let told = seen.iter().find(|told| told.id == dose.remedy.id && told.state == RemedyState::Applied)?;
-            Some(match &told.evidence {
-                Some(evidence) => format!("{}: {}; {evidence}", told.id, told.what),
-                None => format!("{}: {}", told.id, told.what),
-            })
-        });
         let dearest = fix.mix.doses.iter().max_by_key(|dose| dose.remedy.time.class);
         let quality: Vec<&str> =
             fix.mix.doses.iter().filter_map(|dose| dose.remedy.quality_in(self.applier.situation)).collect();
@@ -293,23 +265,7 @@ impl<'a> Parts<'_, 'a> {
         let placed = ready.as_ref().and_then(|ready| self.patch(ready));
         let (placed, folder) = placed.unzip();
         let patch = placed.clone().filter(|_| !by_hand);
-        if let Some(folder) = folder.flatten() {
-            notes.push(format!("Apply the patch in {}.", folder.display()));
-        }
-        if let Some(ready) = &ready {
-            notes.extend(ready.notes.iter().cloned());
-            if let Some((before, after)) = ready.smaller_batch {
-                notes.insert(
-                    0,
-                    format!(
-                        "The effective batch shrinks from {before} to {after}: the program accumulates no gradients."
-                    ),
-                );
-            }
-        }
         let price = self.priced.of(fix, self.seen, self.applier);
-        let mut seen_titles = BTreeSet::new();
-        notes.retain(|note| seen_titles.insert(note.clone()));
         FixRow {
             remedies: fix.mix.doses.iter().map(Dose::name).collect(),
             titles: fix.mix.doses.iter().map(|dose| self.title(dose)).collect(),
@@ -325,10 +281,10 @@ impl<'a> Parts<'_, 'a> {
                 Sameness::ChangesTheResult => ResultChange::Changed,
             },
             time_cost: dearest.map(|dose| dose.remedy.time.text.clone()).unwrap_or_default(),
-            slowdown: price.as_ref().ok().copied().map(price::told),
+            slowdown: price.as_ref().ok().copied().map(price::time_ratio),
             slowdown_unknown: price.err(),
             quality_cost: (!quality.is_empty()).then(|| quality.join("; ")),
-            evidence: evidence.collect(),
+            evidence: sight.map(|sight| evidence(fix, sight)).unwrap_or_default(),
             apply: match &patch {
                 Some(patch) => {
                     let remedies: Vec<String> = fix.mix.doses.iter().map(Dose::name).collect();
@@ -341,8 +297,32 @@ impl<'a> Parts<'_, 'a> {
             by_hand,
             tight: fix.tight,
             found_after_seconds: sight.map(|sight| rounded(sight.when.duration_since(self.start))),
-            notes,
+            notes: self.notes(fix, ready.as_ref(), folder.flatten()),
         }
+    }
+
+    /// What the user should know of a fix, one sentence each; `folder` is where its patch is to be applied, if not here.
+    fn notes(&self, fix: &Fix<'_>, ready: Option<&Ready>, folder: Option<PathBuf>) -> Vec<String> {
+        let mut notes: Vec<String> = Vec::new();
+        if let Some((before, after)) = ready.and_then(|ready| ready.smaller_batch) {
+            notes.push(format!(
+                "The effective batch shrinks from {before} to {after}: the program accumulates no gradients."
+            ));
+        }
+        for dose in &fix.mix.doses {
+            notes.extend(dose.remedy.note_for(&self.applier.situation.frameworks));
+            // The line is reported with the remedy that changes what it keeps.
+            if dose.remedy.when.causes.contains(&Cause::Leak) {
+                let results = dose.remedy.aims.contains(&Operation::Evaluation);
+                let kept = self.known.program.kept.iter().filter(|kept| kept.is_results() == results);
+                notes.extend(kept.filter_map(place_of));
+            }
+        }
+        notes.extend(folder.map(|folder| format!("Apply the patch in {}.", folder.display())));
+        notes.extend(ready.into_iter().flat_map(|ready| ready.notes.iter().cloned()));
+        let mut seen = BTreeSet::new();
+        notes.retain(|note| seen.insert(note.clone()));
+        notes
     }
 
     /// What a user has to do for a fix that is not a patch: the part of it that was placed in the code, and words for the rest.
@@ -474,6 +454,19 @@ impl<'a> Parts<'_, 'a> {
             (each <= self.known.limit_bytes).then_some((u32::try_from(cards).ok()?, each))
         })
     }
+}
+
+/// What a trial has shown of the remedies of its fix that took effect.
+fn evidence(fix: &Fix<'_>, sight: &Sight) -> Vec<String> {
+    let of = |dose: &Dose<'_>| {
+        let is = |seen: &&AppliedRemedy| seen.id == dose.remedy.id && seen.state == RemedyState::Applied;
+        let seen = sight.remedies.iter().find(is)?;
+        Some(match &seen.evidence {
+            Some(evidence) => format!("{}: {}; {evidence}", seen.id, seen.what),
+            None => format!("{}: {}", seen.id, seen.what),
+        })
+    };
+    fix.mix.doses.iter().filter_map(of).collect()
 }
 
 /// The line that keeps tensors, in a sentence.

@@ -15,13 +15,14 @@ use oomph_remedy::rewrite::{self, Format, Line};
 use oomph_report::{FixRow, Verdict};
 
 use super::answer::{Answer, Applied};
-use super::bench::{self, Said, peak};
+use super::applier::{Said, line_of};
+use super::bench::peak;
 use crate::assemble::assemble;
-use crate::dry_run::interrupted;
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::output;
-use crate::program::quoted;
 use crate::run_context::{Ended, RealRun, Recording, RunContext, RunRequest};
+use crate::shell_words::quoted;
+use crate::status::{self, interrupted};
 
 /// What `--write N FILE` means for a program. The file must not exist, and what ends like a configuration file is one.
 pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, PathBuf)>> {
@@ -34,8 +35,8 @@ pub fn target(write: &[String], command: &[OsString]) -> Result<Option<(usize, P
     if path.symlink_metadata().is_ok() {
         return Err(hinted(format!("{} exists already", path.display()), "name a new file; nothing is written over"));
     }
-    let directory = std::env::current_dir().context("cannot tell the current folder")?;
-    let has_file_of = |format| bench::line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
+    let directory = std::env::current_dir().context("cannot find the current folder")?;
+    let has_file_of = |format| line_of(command, &directory).is_some_and(|line| can_be_written(&line, format));
     if let Some(format) = Format::of(&path.to_string_lossy())
         && !has_file_of(format)
     {
@@ -103,12 +104,12 @@ pub fn run(
             recording: Recording::Off,
             guard: &Guard::default(),
             keep: None,
-            beside: None,
+            meanwhile: None,
         };
         let outcome = context.perform_for_real(&run)?;
         return Ok(match outcome.interrupted {
             Some(signal) => interrupted(signal),
-            None => ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX)),
+            None => status::of_program(outcome.exit_status),
         });
     }
     let cards = &context.program.cards;
@@ -132,7 +133,7 @@ pub fn run(
         Verdict::Oom => ("does not fit", status::DOES_NOT_FIT),
         Verdict::Recovered => ("runs out of memory and recovers", status::DOES_NOT_FIT),
         Verdict::Unsure => ("may or may not fit", status::DOES_NOT_FIT),
-        Verdict::Failed => ("failed for another reason than memory", status::PROGRAM_FAILED),
+        Verdict::Failed => ("failed for a reason other than memory", status::PROGRAM_FAILED),
     };
     let peak = oomph_gpu::size::format(peak(&report));
     output::tell(&format!("oomph: with fix {number} it {word}: its peak was {peak}"), quiet);
@@ -194,28 +195,28 @@ fn write_config(said: Option<&Said>, format: Format, number: usize, path: &Path)
 fn write_script(row: &FixRow, said: Option<&Said>, command: &[String], path: &Path) -> Result<String> {
     let mut names = BTreeMap::new();
     for (name, text) in said.iter().flat_map(|said| &said.files) {
-        let beside = beside(path, name);
-        create(&beside, text)?;
-        names.insert(name.clone(), beside.to_string_lossy().into_owned());
+        let copy = copy_path(path, name);
+        create(&copy, text)?;
+        names.insert(name.clone(), copy.to_string_lossy().into_owned());
     }
     if let Some(patch) = &row.patch {
-        let beside = path.with_extension("patch");
-        create(&beside, patch)?;
-        names.insert(String::new(), beside.to_string_lossy().into_owned());
+        let patch_path = path.with_extension("patch");
+        create(&patch_path, patch)?;
+        names.insert(String::new(), patch_path.to_string_lossy().into_owned());
     }
     create(path, &script(row, said, command, &names))?;
     executable(path);
     let files: String = names.values().map(|name| format!(" and {name}")).collect();
-    let told = format!("oomph: wrote {}{files}", path.display());
+    let message = format!("oomph: wrote {}{files}", path.display());
     Ok(if said.is_some() || row.patch.is_some() {
-        told
+        message
     } else {
-        format!("{told}; the change to the program is in it as a comment")
+        format!("{message}; the change to the program is in it as a comment")
     })
 }
 
 /// The name of a configuration file next to a script: that of both.
-fn beside(script: &Path, config: &str) -> PathBuf {
+fn copy_path(script: &Path, config: &str) -> PathBuf {
     let stem = script.file_stem().unwrap_or_default().to_string_lossy();
     let config = Path::new(config).file_name().unwrap_or_default().to_string_lossy();
     script.with_file_name(format!("{stem}.{config}"))
@@ -317,9 +318,9 @@ mod tests {
             environment: vec![("A".into(), "1 2".into())],
             files: BTreeMap::from([("configs/my run.yml".to_owned(), "micro_batch_size: 4\n".to_owned())]),
         };
-        let told = write_script(&row("config", "micro_batch_size: 4"), Some(&said), &[], &script).unwrap();
+        let message = write_script(&row("config", "micro_batch_size: 4"), Some(&said), &[], &script).unwrap();
         let copy = folder.path().join("fixed.my run.yml");
-        assert_eq!(told, format!("oomph: wrote {} and {}", script.display(), copy.display()));
+        assert_eq!(message, format!("oomph: wrote {} and {}", script.display(), copy.display()));
         assert_eq!(fs::read_to_string(&copy).unwrap(), "micro_batch_size: 4\n");
         let text = fs::read_to_string(&script).unwrap();
         let last = format!("exec env A='1 2' axolotl train '{}' \"$@\"\n", copy.display());
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_script_cannot_do_stands_in_it_for_its_reader() {
+    fn what_a_script_cannot_do_is_in_it_for_its_reader() {
         let text = script(&row("code", "a()\nb()"), None, &["python".into(), "my train.py".into()], &BTreeMap::new());
         assert!(
             text.contains("#     a()\n#     b()\n") && text.ends_with("exec python 'my train.py' \"$@\"\n"),

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use oomph_launch::Output;
 use oomph_report::Verdict;
 
-use crate::assemble::{Observation, assemble};
+use crate::assemble::assemble;
 use crate::cards::Card;
+use crate::changes::Changes;
+use crate::observation::Observation;
 use crate::run_context::{Ended, RunRequest};
-use crate::trial::{Changes, Runner, Stop};
+use crate::trial::{Runner, Stop};
 
 /// How long a program may take on cards without a limit, where a leak goes on forever: this long, or so many times as
 /// long as it took to die on the card. Cut short it says nothing of owners, so it is given time.
@@ -55,7 +57,7 @@ impl Baseline<'_> {
         self.runner.prepare(self.cards);
         if self.runner.jobs() > 1 {
             tell("the unmodified program");
-            return self.beside_each_other();
+            return self.at_the_same_time();
         }
         tell("the unmodified program");
         let first = self.on_the_cards()?;
@@ -68,7 +70,7 @@ impl Baseline<'_> {
         Ok(Seen { first, probe, time_limit })
     }
 
-    fn beside_each_other(&self) -> Result<Seen, Stop> {
+    fn at_the_same_time(&self) -> Result<Seen, Stop> {
         let give_up = AtomicBool::new(false);
         let (first, probe) = std::thread::scope(|scope| {
             let probing = scope.spawn(|| self.runner.perform(&self.probe(self.timeout, Some(&give_up))));

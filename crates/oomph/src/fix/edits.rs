@@ -8,7 +8,6 @@ use oomph_edit::{Amount, CannotPlace, Facts, KeptAt, ModelFacts, Placed, Program
 use oomph_launch::{HookKept, HookSite};
 use oomph_remedy::search::Dose;
 
-use super::serving::Serving;
 use super::situation::Known;
 
 /// A program whose code can be edited.
@@ -38,10 +37,10 @@ impl Edits {
         program.apply(&dose.remedy.id, Amount { by: dose.amount.map(u64::from) }, &self.facts)
     }
 
-    /// Gives the recipes the part of a server's settings that fits.
-    pub fn learn(&mut self, serving: &Serving) {
-        self.facts.context_that_fits = serving.context_that_fits();
-        self.facts.layers_that_fit = serving.layers_that_fit();
+    /// Gives the recipes the longest context of a server that fits, in tokens, and the most layers.
+    pub fn learn(&mut self, context_that_fits: Option<u64>, layers_that_fit: Option<u64>) {
+        self.facts.context_that_fits = context_that_fits;
+        self.facts.layers_that_fit = layers_that_fit;
     }
 
     /// How many samples the program takes at a time, as its code and options say.

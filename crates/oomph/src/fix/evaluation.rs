@@ -1,4 +1,4 @@
-//! What the evaluation of a program that dies before it needs: a fix for training alone would die there.
+//! Plans for the evaluation of a program that dies before it: a fix for training alone would die there.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::cards::Card;
 use crate::run_context::Ended;
 use crate::trial::{Runner, Stop};
 
-use super::bench::Applier;
+use super::applier::Applier;
 use super::phases;
 
 /// How many remedies are tried.

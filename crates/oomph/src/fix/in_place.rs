@@ -1,4 +1,4 @@
-//! Changes the user's files as a fix says.
+//! Applies a fix to the user's own files.
 
 use std::fs;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use super::answer::Answer;
 use super::apply::chosen;
+use super::work_tree::work_tree;
 use crate::failure::hinted;
 
 /// Changes the files of a fix, after asking unless `yes` says not to, and says what was done. A file that git does not
@@ -68,11 +69,6 @@ fn asked(names: &[String]) -> Result<bool> {
 /// Whether a file is in a git work tree.
 fn is_kept_by_git(path: &Path) -> bool {
     path.parent().is_some_and(|folder| work_tree(folder).is_some())
-}
-
-/// The top of the git work tree that a folder is in. In a submodule or a linked work tree `.git` is a file.
-pub(super) fn work_tree(folder: &Path) -> Option<&Path> {
-    folder.ancestors().find(|folder| folder.join(".git").exists())
 }
 
 /// The first free name for a copy of a file.

@@ -8,8 +8,9 @@ use oomph_remedy::{Catalogue, DryRunKind, Remedy, Sameness};
 use serde::Serialize;
 
 use crate::cli::Form;
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::output;
+use crate::status;
 
 /// Words that people use, and the remedies that they mean.
 const WORDS: &[(&str, &[&str])] = &[

@@ -4,7 +4,7 @@ use oomph_launch::{HookKept, HookProgram, HookReports};
 use oomph_remedy::search::{Candidate, Wishes};
 use oomph_remedy::{Catalogue, Cause, Operation, Remedy, Sameness, Situation, Task};
 
-use super::bench::{Applier, Means};
+use super::applier::{Applier, Means};
 
 /// What is added to the tier of a remedy that is applied by a means after the program's own.
 const PER_MEANS: u8 = 32;

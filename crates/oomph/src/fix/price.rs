@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use oomph_gpu::Gpu;
 use oomph_gpu::roofline::{self, Counted, Slowdown};
-use oomph_launch::HookReports;
 use oomph_remedy::search::{Fix, Prefer};
 use oomph_remedy::{Sameness, TimeClass};
 use oomph_report::TimeRatio;
 
-use super::bench::{Applier, Sight};
+use super::applier::{Applier, Means};
+use super::bench::Sight;
 
 /// Prices that are this close count as equal.
 const EQUAL: f64 = 1.10;
@@ -21,14 +21,6 @@ const EQUAL: f64 = 1.10;
 /// From so many times the time on, an exact result is worth no more than one that is nearly the same: nobody lets a model
 /// answer several times slower from the host's memory where 8-bit weights would do.
 const TOO_DEAR: f64 = 2.0;
-
-/// The work of the process that computes most.
-pub fn of_run(hooks: &HookReports) -> Option<Counted> {
-    let works = hooks.reports.iter().filter_map(|hook| hook.work.as_ref());
-    works
-        .max_by_key(|work| work.products.iter().map(|(_, operations, _, times)| operations * times).sum::<u64>())
-        .cloned()
-}
 
 /// What is known for the prices of all fixes.
 pub struct Priced<'a> {
@@ -56,10 +48,36 @@ impl Priced<'_> {
         let price = roofline::of_steps(self.gpu, before, after, smaller_batch);
         price.ok_or_else(|| "a step computes nothing on the card".to_owned())
     }
+
+    /// Puts fixes in order: those with room to spare first, then by the means that they take, how exact the result stays and
+    /// what they cost. Where memory is preferred, the smallest peak comes first whatever the rest.
+    pub fn order(
+        &self,
+        fixes: &mut Vec<Fix<'_>>,
+        prefer: Prefer,
+        seen: &BTreeMap<Vec<String>, Sight>,
+        applier: &Applier<'_>,
+    ) {
+        let means = |fix: &Fix<'_>| applier.ready(&fix.mix).map_or(Means::Hook, |ready| ready.means);
+        let group = |fix: &Fix<'_>| {
+            // As in the order of the search: another result is no reason to take the program's own means first.
+            let changes = fix.mix.sameness() == Sameness::ChangesTheResult;
+            match means(fix) {
+                Means::Hook => (fix.tight, 2),
+                Means::Own if !changes => (fix.tight, 0),
+                // A variable that costs nothing is better than an edit that slows the program down.
+                _ => (fix.tight, 1),
+            }
+        };
+        order(fixes, prefer, group, means, |fix| self.of(fix, seen, applier).ok().map(Slowdown::middle));
+        if prefer == Prefer::Memory {
+            fixes.sort_by_key(|fix| fix.peak_bytes);
+        }
+    }
 }
 
 /// The price for the report.
-pub fn told(price: Slowdown) -> TimeRatio {
+pub fn time_ratio(price: Slowdown) -> TimeRatio {
     TimeRatio { low: rounded(price.low), high: rounded(price.high) }
 }
 
@@ -81,7 +99,7 @@ fn published(fix: &Fix<'_>) -> f64 {
 /// Puts the fixes of each group in order: by how exact the result stays ([`TOO_DEAR`] says when that counts no more), then by
 /// the price, or the other way round where speed is preferred. `group` says what comes first whatever it costs, `means` what
 /// does so of fixes that are equal in that. Of equal ones the order stays.
-pub fn order<G: Ord, M: Ord>(
+fn order<G: Ord, M: Ord>(
     fixes: &mut Vec<Fix<'_>>,
     prefer: Prefer,
     group: impl Fn(&Fix<'_>) -> G,

@@ -1,5 +1,5 @@
-//! What a server of language models requests of the card, from its model's file and its own settings: whose its memory is,
-//! and the longest context and the most layers that fit.
+//! Estimates what a server of language models requests of the card, from its model's file and its own settings: who
+//! owns its memory, and the longest context and the most layers that fit.
 
 use std::collections::BTreeMap;
 
@@ -304,9 +304,9 @@ fn vllm(
     let budget = (gpu.capacity_bytes as f64 * share) as u64;
     let plan = planned(context);
     let of = |plan: &Estimate, owner: Planned| plan.owners.get(owner as usize).copied().unwrap_or(0);
-    let beside = [Planned::Weights, Planned::Activations, Planned::Workspaces, Planned::Context];
-    let beside: u64 = beside.into_iter().map(|owner| of(&plan, owner)).sum();
-    let left = budget.saturating_sub(beside);
+    let outside_cache = [Planned::Weights, Planned::Activations, Planned::Workspaces, Planned::Context];
+    let outside_cache: u64 = outside_cache.into_iter().map(|owner| of(&plan, owner)).sum();
+    let left = budget.saturating_sub(outside_cache);
     let owners = [
         (OwnerGroup::Parameters, of(&plan, Planned::Weights)),
         (OwnerGroup::KvCache, of(&plan, Planned::KvCache).max(left)),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_is_the_longest_that_fits_and_told_in_whole_thousands() {
+    fn a_context_is_the_longest_that_fits_and_printed_in_whole_thousands() {
         assert_eq!(longest(131_072, CELLS, |context| context <= 50_000), Some(48 * 1024));
         assert_eq!(longest(8192, CELLS, |context| context <= 3000), Some(2816));
         assert_eq!(longest(8192, CELLS, |_| true), None);

@@ -102,6 +102,12 @@ impl Known<'_> {
         owners
     }
 
+    /// Whether the program computes with other frameworks than PyTorch.
+    pub fn is_without_torch(&self) -> bool {
+        let has = |name: &str| self.versions.contains_key(name);
+        !has("torch") && ["tensorflow", "jax", "onnxruntime", "numba", "llama.cpp"].into_iter().any(has)
+    }
+
     /// What the program does.
     pub fn task(&self) -> Option<Task> {
         match self.program.task.as_deref() {

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_oomph_are_told_from_those_of_the_program() {
+    fn lines_of_oomph_are_distinguished_from_those_of_the_program() {
         let mut messages = Messages::default();
         assert!(messages.add(b"step 1\noomph: making an envi").is_empty());
         assert_eq!(messages.add(b"ronment\nloss 3\noomph: ready\n"), ["making an environment", "ready"]);

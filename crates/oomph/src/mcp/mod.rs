@@ -21,8 +21,9 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use tokio::sync::{RwLock, mpsc};
 
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::output;
+use crate::status;
 
 use job::{Finished, Job};
 use tools::Offered;
@@ -131,10 +132,10 @@ impl ServerHandler for Server {
         })?;
         let call = offered.call(request.arguments.unwrap_or_default()).map_err(|wrong| wrong.into_error())?;
         let _running = self.running.read().await;
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (tell, mut messages) = mpsc::unbounded_channel();
         let forward = async {
             let mut count = 0.0;
-            while let Some(message) = told.recv().await {
+            while let Some(message) = messages.recv().await {
                 let Some(token) = context.meta.get_progress_token() else { continue };
                 count += 1.0;
                 let progress = ProgressNotificationParam::new(token, count).with_message(message);

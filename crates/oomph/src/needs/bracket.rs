@@ -60,10 +60,10 @@ impl Bracket {
         match (self.died, self.held) {
             (false, false) => {
                 let first = between(self.foretold);
-                let beside = between(self.below(first));
+                let second = between(self.below(first));
                 let mut chosen = vec![first];
-                if jobs > 1 && beside < first {
-                    chosen.push(beside);
+                if jobs > 1 && second < first {
+                    chosen.push(second);
                 }
                 chosen
             }

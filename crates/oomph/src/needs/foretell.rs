@@ -3,23 +3,13 @@
 use oomph_allocator::{Capacity, Script, Spread, Start, Unlike};
 use oomph_explain::snapshot::{Options, Requests, requests};
 
-use crate::assemble::{Observation, device_map};
+use crate::evidence::Foretold;
+use crate::observation::{Observation, device_map};
 
 /// Up to this many requests the smallest card is searched for to the end, which takes some dozens of replays.
 const SEARCHED: usize = 300_000;
 /// With more, so many requests are replayed in the search.
 const REPLAYED: usize = 6_000_000;
-
-/// What a replay says of one card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foretold {
-    /// The least that the allocator can do with, in bytes, where every workspace is to be had.
-    pub firm: u64,
-    /// The same where cuDNN's convolutions do with less workspace.
-    pub least: u64,
-    /// What the allocator reserves without a limit.
-    pub reserved: u64,
-}
 
 /// What was requested on each card of a run. `None` where nothing was recorded, where the recording lacks its beginning,
 /// and where more than one process used the card.
@@ -63,7 +53,7 @@ pub fn spreads(
 
 /// The recorded requests, with the card of the run on which they were made.
 fn of_cards(run: &Observation) -> Vec<(usize, Requests)> {
-    let of_process = |process: &crate::whose::ProcessMemory| {
+    let of_process = |process: &crate::recordings::ProcessMemory| {
         let hook = run.hooks.reports.iter().find(|hook| hook.pid == process.pid);
         let map = hook.map(|hook| device_map(hook, &run.ledger)).unwrap_or_default();
         let options = Options { version: hook.and_then(version), ..Options::default() };

@@ -9,20 +9,22 @@ mod foretell;
 
 use std::time::{Duration, Instant};
 
-use oomph_allocator::Spread;
+use oomph_explain::snapshot::Requests;
 use oomph_launch::Output;
 use oomph_report::{DryRunReport, Verdict};
 
-use crate::assemble::{Evidence, Observation, assemble, assemble_with};
+use crate::assemble::{assemble, assemble_with};
 use crate::cards::Card;
+use crate::changes::Changes;
+use crate::evidence::{Evidence, Found};
 use crate::followed;
 use crate::fork_runner::ForkRunner;
+use crate::observation::Observation;
 use crate::pool;
 use crate::run_context::{Ended, RunContext, RunRequest};
-use crate::trial::{Changes, Runner, Stop};
+use crate::trial::{Runner, Stop};
 
 use bracket::{Bracket, Closeness, GRANULE};
-pub use foretell::Foretold;
 use foretell::{foretold, recorded, spreads};
 
 /// The most runs of a search.
@@ -103,25 +105,6 @@ pub fn answer(
     Ok(assemble_with(cards, first, &evidence))
 }
 
-/// The smallest card that holds a program, from runs.
-#[derive(Debug)]
-pub struct Found {
-    /// The run on the smallest capacity that held it.
-    pub run: Observation,
-    /// What each card had there, in bytes.
-    pub cards: Vec<Card>,
-    /// The part of it, in bytes, that each card needs of that.
-    pub capacities: Vec<u64>,
-    /// What each card had, in bytes, where it was seen to die just below.
-    pub fails: Option<Vec<u64>>,
-    /// How many runs it took.
-    pub runs: u32,
-    /// The capacities of the fullest card that it was run on, in bytes, and whether they held it.
-    pub tried: Vec<(u64, bool)>,
-    /// How far each card's reserved bytes may come out otherwise on a real one.
-    pub spreads: Vec<Option<Spread>>,
-}
-
 /// A search.
 pub struct Search<'a> {
     /// Where the program runs.
@@ -142,6 +125,51 @@ pub struct Search<'a> {
     pub tell: &'a (dyn Fn(&str) + Sync),
 }
 
+/// What the run without a limit says of the capacities to try, by card.
+struct Outlook {
+    /// Whether the program adapts to the card.
+    adapts: bool,
+    /// What the card must have at least for what was at the peak, in bytes.
+    peaks: Vec<u64>,
+    /// What the framework had reserved at the peak, in bytes.
+    reserved: Vec<Option<u64>>,
+    /// The least capacity that is foretold, in bytes.
+    least: Vec<u64>,
+    /// The card that is searched for: the others follow it.
+    fullest: usize,
+    /// What was requested.
+    requests: Vec<Option<Requests>>,
+}
+
+impl Outlook {
+    /// What a card has to hold outside the framework's allocator, in bytes.
+    fn outside(&self, card: usize) -> u64 {
+        self.peaks[card].saturating_sub(self.reserved[card].unwrap_or(self.peaks[card]))
+    }
+
+    /// The capacities of all cards where the fullest has so many bytes: the others in proportion to what is foretold for them.
+    fn capacities(&self, bytes: u64) -> Vec<u64> {
+        let scaled = |card: usize| {
+            let share = u128::from(bytes) * u128::from(self.least[card]) / u128::from(self.least[self.fullest].max(1));
+            // Of a card that is not used, a context is all that is taken.
+            u64::try_from(share).unwrap_or(u64::MAX).next_multiple_of(GRANULE).max(1 << 30)
+        };
+        (0..self.peaks.len()).map(|card| if card == self.fullest { bytes } else { scaled(card) }).collect()
+    }
+
+    /// What each card has to have for a run that fitted where the fullest had so many bytes. A run to which nothing was refused
+    /// goes the same on a card that is just full at its peak, unless it adapts to the card.
+    fn needed(&self, report: &DryRunReport, run: &Observation, bytes: u64) -> Vec<u64> {
+        let devices = report.devices.iter().zip(run.ledger.devices()).zip(self.capacities(bytes));
+        let needed = devices.map(
+            |((device, books), had)| {
+                if books.refusals == 0 && !self.adapts { device.peak.process_bytes } else { had }
+            },
+        );
+        needed.collect()
+    }
+}
+
 impl Search<'_> {
     /// Searches; `None` where the program is not one whose need is found so, because several processes share a card.
     /// Then its peak is all that is known.
@@ -152,52 +180,12 @@ impl Search<'_> {
     /// # Errors
     /// When a run cannot be set up, or a signal ends one.
     pub fn run(&self) -> Result<Option<Found>, Stop> {
-        let report = assemble(&self.unlimited_cards(), self.unlimited, None);
-        let used: Vec<usize> =
-            (0..self.cards.len()).filter(|&card| foretell::users(self.unlimited, card) > 0).collect();
-        let adapts = report.devices.iter().any(|device| device.pool.is_some());
-        // vLLM takes all of a card that it may, so that its run without a limit says nothing of where to begin.
-        let fills = report.frameworks.contains_key("vllm");
-        let shared = used.iter().any(|&card| foretell::users(self.unlimited, card) > 1);
-        // What was left out of loops that grow is not in any run.
-        let grows = report.devices.iter().any(|device| followed::left_out_bytes(device, &report.loops) > 0);
-        let whole = report.verdict == Verdict::Fits && self.unlimited.is_done() && !grows;
-        if used.is_empty() || fills || shared || !whole {
-            return Ok(None);
-        }
         let start = Instant::now();
-        // What adapts is run for each capacity anew, and takes the time of as many trials.
-        let hurry = self.hurry && adapts;
+        let Some(outlook) = self.outlook() else { return Ok(None) };
+        // What adapts runs once for each capacity, and takes the time of as many trials.
+        let hurry = self.hurry && outlook.adapts;
         let time_limit = if hurry { LONGEST } else { LONGEST.max(self.unlimited.elapsed.saturating_mul(TIMES)) };
-        let peaks: Vec<u64> = report
-            .devices
-            .iter()
-            .zip(self.unlimited_cards())
-            .enumerate()
-            .map(|(index, (device, card))| pool::smallest_for(device, card.description(index).capacity_bytes))
-            .collect();
-        let outside =
-            |card: usize| peaks[card].saturating_sub(report.devices[card].peak.reserved_bytes.unwrap_or(peaks[card]));
-        let requests = recorded(self.unlimited, self.cards.len());
-        let replayed = foretold(&requests);
-        let least: Vec<u64> = (0..peaks.len())
-            .map(|card| replayed[card].map_or(peaks[card], |found| found.least.saturating_add(outside(card))))
-            .map(|bytes| bytes.next_multiple_of(GRANULE))
-            .collect();
-        // One figure for all cards: that of the fullest, and the others in proportion to what is foretold for them.
-        let fullest = used.iter().copied().max_by_key(|&card| least[card]).unwrap_or(0);
-        let died = self.died.then(|| self.cards[fullest].capacity_bytes()).flatten();
-        let dies = died.filter(|&bytes| self.cards.len() == 1 && (adapts || bytes < peaks[fullest])).unwrap_or(0);
-        let closeness = if adapts { Closeness::Adapting } else { Closeness::Exact };
-        let mut bracket = Bracket::new(dies, least[fullest], peaks[fullest], closeness);
-        let scaled = |bytes: u64, card: usize| {
-            let share = u128::from(bytes) * u128::from(least[card]) / u128::from(least[fullest].max(1));
-            // Of a card that is not used, a context is all that is taken.
-            u64::try_from(share).unwrap_or(u64::MAX).next_multiple_of(GRANULE).max(1 << 30)
-        };
-        let capacities = |bytes: u64| -> Vec<u64> {
-            (0..self.cards.len()).map(|card| if card == fullest { bytes } else { scaled(bytes, card) }).collect()
-        };
+        let mut bracket = self.bracket(&outlook);
         let mut best: Option<(Observation, Vec<Card>, Vec<u64>)> = None;
         let (mut runs, mut is_over) = (0, false);
         let mut tried = Vec::new();
@@ -209,7 +197,7 @@ impl Search<'_> {
             }
             let sizes: Vec<String> = chosen.iter().map(|&bytes| oomph_gpu::size::format(bytes)).collect();
             (self.tell)(&format!("running it on a card of {}", sizes.join(" and of ")));
-            let cards: Vec<Vec<Card>> = chosen.iter().map(|&bytes| self.limited(&capacities(bytes))).collect();
+            let cards: Vec<Vec<Card>> = chosen.iter().map(|&bytes| self.limited(&outlook.capacities(bytes))).collect();
             runs += u32::try_from(chosen.len()).unwrap_or(1);
             for ((bytes, cards), ended) in chosen.into_iter().zip(cards.iter()).zip(self.perform(&cards, left)) {
                 let run = match ended? {
@@ -226,31 +214,65 @@ impl Search<'_> {
                     bracket.record(bytes, None);
                     continue;
                 }
-                // A run to which nothing was refused goes the same on a card that is just full at its peak, unless it
-                // adapts to the card.
-                let needed: Vec<u64> = report
-                    .devices
-                    .iter()
-                    .zip(run.ledger.devices())
-                    .zip(capacities(bytes))
-                    .map(
-                        |((device, books), had)| {
-                            if books.refusals == 0 && !adapts { device.peak.process_bytes } else { had }
-                        },
-                    )
-                    .collect();
-                bracket.record(bytes, Some(needed[fullest].max(1)));
-                if bracket.answer() == Some(needed[fullest].max(1)) {
+                let needed = outlook.needed(&report, &run, bytes);
+                let of_fullest = Some(needed[outlook.fullest].max(1));
+                bracket.record(bytes, of_fullest);
+                if bracket.answer() == of_fullest {
                     best = Some((*run, cards.clone(), needed));
                 }
             }
         }
-        let fails = bracket.fails().map(&capacities);
+        let fails = bracket.fails().map(|bytes| outlook.capacities(bytes));
         Ok(best.map(|(run, cards, capacities)| {
-            let spreads =
-                spreads(self.unlimited, &requests, |card| Some(capacities.get(card)?.saturating_sub(outside(card))));
+            let available = |card: usize| Some(capacities.get(card)?.saturating_sub(outlook.outside(card)));
+            let spreads = spreads(self.unlimited, &outlook.requests, available);
             Found { run, cards, capacities, fails, runs, tried, spreads }
         }))
+    }
+
+    /// What the run without a limit says of the capacities to try; `None` where the need is not found so.
+    fn outlook(&self) -> Option<Outlook> {
+        let report = assemble(&self.unlimited_cards(), self.unlimited, None);
+        let used: Vec<usize> =
+            (0..self.cards.len()).filter(|&card| foretell::users(self.unlimited, card) > 0).collect();
+        // vLLM takes all of a card that it may, so that its run without a limit says nothing of where to begin.
+        let fills = report.frameworks.contains_key("vllm");
+        let shared = used.iter().any(|&card| foretell::users(self.unlimited, card) > 1);
+        // What was left out of loops that grow is not in any run.
+        let grows = report.devices.iter().any(|device| followed::left_out_bytes(device, &report.loops) > 0);
+        let whole = report.verdict == Verdict::Fits && self.unlimited.is_done() && !grows;
+        if used.is_empty() || fills || shared || !whole {
+            return None;
+        }
+        let peaks: Vec<u64> = report
+            .devices
+            .iter()
+            .zip(self.unlimited_cards())
+            .enumerate()
+            .map(|(index, (device, card))| pool::smallest_for(device, card.description(index).capacity_bytes))
+            .collect();
+        let requests = recorded(self.unlimited, self.cards.len());
+        let adapts = report.devices.iter().any(|device| device.pool.is_some());
+        let reserved = report.devices.iter().map(|device| device.peak.reserved_bytes).collect();
+        let mut outlook = Outlook { adapts, peaks, reserved, least: Vec::new(), fullest: 0, requests };
+        let replayed = foretold(&outlook.requests);
+        outlook.least = (0..outlook.peaks.len())
+            .map(|card| {
+                replayed[card].map_or(outlook.peaks[card], |found| found.least.saturating_add(outlook.outside(card)))
+            })
+            .map(|bytes| bytes.next_multiple_of(GRANULE))
+            .collect();
+        outlook.fullest = used.into_iter().max_by_key(|&card| outlook.least[card]).unwrap_or(0);
+        Some(outlook)
+    }
+
+    /// What is known of the fullest card's capacity before any run.
+    fn bracket(&self, outlook: &Outlook) -> Bracket {
+        let (fullest, adapts) = (outlook.fullest, outlook.adapts);
+        let died = self.died.then(|| self.cards[fullest].capacity_bytes()).flatten();
+        let dies = died.filter(|&bytes| self.cards.len() == 1 && (adapts || bytes < outlook.peaks[fullest]));
+        let closeness = if adapts { Closeness::Adapting } else { Closeness::Exact };
+        Bracket::new(dies.unwrap_or(0), outlook.least[fullest], outlook.peaks[fullest], closeness)
     }
 
     fn unlimited_cards(&self) -> Vec<Card> {

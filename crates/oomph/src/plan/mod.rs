@@ -17,10 +17,11 @@ use oomph_report::{
 };
 
 use self::asked::Asked;
+use self::subject::Found;
 use self::verify::{Verification, verify};
 use crate::cli::PlanArgs;
-use crate::dry_run::interrupted;
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
+use crate::status::{self, interrupted};
 use crate::{html, output};
 
 /// The card whose kernels run where none was asked for.
@@ -44,15 +45,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         output::data(&oomph_plan::guide::page())?;
         return Ok(ExitCode::from(status::DONE));
     }
-    let found = subject::find(args.model.as_deref().unwrap_or_default(), quiet)?;
-    let found = match &args.gguf {
-        Some(name) => subject::as_gguf(found, name)?,
-        None => found,
-    };
-    let found = match &args.controlnet {
-        Some(name) => subject::with_control(found, subject::find(name, quiet)?)?,
-        None => found,
-    };
+    let found = found(args, quiet)?;
     let catalogue = Catalogue::builtin();
     let asked = asked::read(args, &found)?;
     let (workload, subject) = (&asked.workload, &found.subject);
@@ -67,18 +60,8 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         ));
     }
     let capacity = gpu.map(|gpu| gpu.capacity_bytes);
-    let mut devices = vec![device(gpu, asked.count, &answer)];
-    let mut split_notes = Vec::new();
-    if let Some((shares, left_over)) = shared_out(&asked, subject) {
-        devices = shares;
-        if left_over > 0 {
-            split_notes.push(format!(
-                "{left_over} layers find no room on the cards: device_map=\"auto\" keeps them in the computer's memory, \
-                 and copies each to a card whenever it runs"
-            ));
-        }
-    }
-    let fits = worst(&devices, !split_notes.is_empty());
+    let (devices, left_out) = devices(&asked, subject, &answer);
+    let fits = worst(&devices, left_out.is_some());
     if let Some(path) = &args.script {
         let program = script::program(&found, workload)?;
         std::fs::write(path, program).with_context(|| format!("cannot write the program to {}", path.display()))?;
@@ -117,7 +100,7 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         terms: if args.explain { terms(&answer) } else { Vec::new() },
         table: args.table.then(|| table(catalogue, subject, workload)),
         verify: verified,
-        warnings: found.notes.iter().cloned().chain(asked.notes(&found)).chain(split_notes).collect(),
+        warnings: found.notes.iter().cloned().chain(asked.notes(&found)).chain(left_out).collect(),
         devices,
     };
     html::answered(&args.page, format!("oomph plan: {}", report.model), || html::plan(&report))?;
@@ -130,6 +113,32 @@ pub fn run(args: &PlanArgs, quiet: bool) -> Result<ExitCode> {
         text
     })?;
     Ok(ExitCode::from(if fits_not { status::DOES_NOT_FIT } else { status::DONE }))
+}
+
+/// The model that was named, with what is to replace parts of it.
+fn found(args: &PlanArgs, quiet: bool) -> Result<Found> {
+    let mut found = subject::find(args.model.as_deref().unwrap_or_default(), quiet)?;
+    if let Some(name) = &args.gguf {
+        found = subject::as_gguf(found, name)?;
+    }
+    if let Some(name) = &args.controlnet {
+        found = subject::with_control(found, subject::find(name, quiet)?)?;
+    }
+    Ok(found)
+}
+
+/// The cards, and a sentence on the layers that none of them has room for.
+fn devices(asked: &Asked, subject: &Subject, answer: &Estimate) -> (Vec<PlannedDevice>, Option<String>) {
+    let Some((shares, left_over)) = shared_out(asked, subject) else {
+        return (vec![device(asked.gpu.as_ref(), asked.count, answer)], None);
+    };
+    let left_out = (left_over > 0).then(|| {
+        format!(
+            "{left_over} layers find no room on the cards: device_map=\"auto\" keeps them in the computer's memory, \
+             and copies each to a card whenever it runs"
+        )
+    });
+    (shares, left_out)
 }
 
 /// Whether a card holds an interval.

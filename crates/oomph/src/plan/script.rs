@@ -26,7 +26,7 @@ pub fn program(found: &Found, workload: &Workload) -> Result<String> {
         );
     }
     if workload.parallel.offload_optimizer || (workload.parallel.offload_weights && workload.task != Task::Image) {
-        return refuse("offloading to the computer's memory", "--config deepspeed has its settings");
+        return refuse("offloading to host memory", "--config deepspeed has its settings");
     }
     if let Subject::Pipeline(pipeline) = &found.subject {
         if pipeline.is_guided() {

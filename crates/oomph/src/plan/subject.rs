@@ -207,8 +207,8 @@ pub fn as_gguf(found: Found, name: &str) -> Result<Found> {
 pub fn with_control(found: Found, control: Found) -> Result<Found> {
     let [name, other] = [&found.name, &control.name].map(|name| oomph_report::clean(name).to_string());
     match (found.subject, control.subject) {
-        (Subject::Pipeline(mut pipeline), Subject::Pipeline(beside)) if beside.is_control() => {
-            pipeline.networks.extend(beside.networks);
+        (Subject::Pipeline(mut pipeline), Subject::Pipeline(control)) if control.is_control() => {
+            pipeline.networks.extend(control.networks);
             let name = format!("{name} with {other}");
             Ok(Found { name, subject: Subject::Pipeline(pipeline), ..found })
         }
@@ -238,5 +238,5 @@ fn adapter(model: &Model) -> anyhow::Error {
     if base.is_empty() {
         return hinted(message, "plan the model that it was trained on, with --task lora");
     }
-    hinted(message, format!("plan the model that it stands on: oomph plan {base} --task lora --lora-rank {rank}"))
+    hinted(message, format!("plan its base model: oomph plan {base} --task lora --lora-rank {rank}"))
 }

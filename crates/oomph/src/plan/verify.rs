@@ -12,12 +12,13 @@ use super::script;
 use super::subject::{Found, Origin};
 use crate::assemble::assemble;
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::cli::{Batches, PlanArgs, ProgramArgs, Routing, Values};
 use crate::failure::hinted;
 use crate::output;
 use crate::program::Program;
 use crate::run_context::{Ended, RunContext};
-use crate::trial::{Changes, Runner};
+use crate::trial::Runner;
 
 /// What became of it.
 pub enum Verification {
@@ -33,7 +34,7 @@ pub enum Verification {
 /// second run on the card itself says whether PyTorch's allocator makes do with less.
 ///
 /// # Errors
-/// When there is no such program, when what it needs is missing, or when it fails for another reason than memory.
+/// When there is no such program, when what it needs is missing, or when it fails for a reason other than memory.
 pub fn verify(args: &PlanArgs, found: &Found, asked: &Asked, answer: &Estimate, quiet: bool) -> Result<Verification> {
     let folder = tempfile::tempdir().context("cannot make a folder for the program")?;
     let path = folder.path().join("plan.py");

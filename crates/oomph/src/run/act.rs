@@ -1,5 +1,5 @@
-//! `--act`: a remedy is looked for at the first sign of a death, while the program still runs. Only when there is one is the
-//! program asked to save a checkpoint and to end.
+//! `--act`: searches for a remedy at the first sign of a death, while the program still runs. Only when there is one is
+//! the program asked to save a checkpoint and to end.
 //!
 //! The search is a process of its own ([`look`]), because the end of a dry run ends all that runs below its process. It
 //! gives the remedies by their ids; the next start tries them once more, and no others.
@@ -61,7 +61,7 @@ pub fn look(guarded: &Guarded<'_>, steps: u64) -> Result<ExitCode> {
     let found = match guarded.decide(&unchanged, steps, &cards, 0, &mut Vec::new()) {
         Ok(Decision::Again(next)) => Found { remedies: next.remedies, titles: next.titles, reason: None },
         Ok(Decision::End(reason)) => Found { reason: Some(reason), ..Found::default() },
-        Err(crate::trial::Stop::Interrupted(signal)) => return Ok(crate::dry_run::interrupted(signal)),
+        Err(crate::trial::Stop::Interrupted(signal)) => return Ok(crate::status::interrupted(signal)),
         Err(crate::trial::Stop::Failed(error)) => return Err(error),
     };
     output::data(&(serde_json::to_string(&found)? + "\n"))?;
@@ -84,7 +84,7 @@ impl Guarded<'_> {
                 break progress().filter_map(|one| one.step).max().unwrap_or(counted);
             }
         };
-        self.tell("looking for what makes it fit, while it runs");
+        self.tell("looking for a fix while it runs");
         let began = Instant::now();
         let answer = match self.searched(steps, &has_ended) {
             Ok(Some(answer)) => answer,

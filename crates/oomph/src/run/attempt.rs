@@ -93,7 +93,7 @@ fn amiss(from: &HookCheckpoint, progress: &[&HookProgress], at: Option<u64>) -> 
 }
 
 /// A death in one line.
-pub fn told(death: &Death) -> String {
+pub fn described(death: &Death) -> String {
     let place = match (&death.file, death.line) {
         (Some(file), Some(line)) => {
             let name = Path::new(file).file_name().map_or(file.clone(), |name| name.to_string_lossy().into_owned());

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_can_resume_is_told_to() {
+    fn a_script_that_can_resume_is_asked_to() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("train.py"), "parser.add_argument(\"--resume_from_checkpoint\")").unwrap();
         let checkpoint = named("accelerate", Path::new("/out/checkpoint-50"), 50);

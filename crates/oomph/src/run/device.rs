@@ -20,7 +20,7 @@ const SETTLED: u64 = 64 << 20;
 
 /// The cards that a program runs on.
 pub struct Devices {
-    /// Virtual cards in the place of the machine's own.
+    /// Virtual cards in place of the machine's own.
     pub stand_in: Option<Vec<Card>>,
     /// What `--vram` leaves of each, in bytes.
     pub limit_bytes: Option<u64>,

@@ -24,14 +24,18 @@ use oomph_remedy::Catalogue;
 
 use crate::assemble::assemble;
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::cli::{self, Record, RunArgs};
-use crate::dry_run::interrupted;
+use crate::duration::duration;
 use crate::fix::{self, list};
+use crate::margin::Margin;
 use crate::output;
-use crate::program::{self, Program};
+use crate::program::Program;
 use crate::progress::Progress;
-use crate::run_context::{Beside, Ended, Ending, RealOutcome, RealRun, Recording, RunContext};
-use crate::trial::{Changes, Runner, Stop};
+use crate::run_context::{Ended, Ending, Meanwhile, RealOutcome, RealRun, Recording, RunContext};
+use crate::shell_words::quoted;
+use crate::status::{self, interrupted};
+use crate::trial::{Runner, Stop};
 
 use act::Found;
 use attempt::Attempt;
@@ -45,9 +49,6 @@ const QUICK_CHECK: Duration = Duration::from_secs(10);
 /// A death in a step beyond this is too far away for dry runs that make every step.
 const FARTHEST: u32 = 400;
 
-/// The exit status of a program that died of GPU memory with a remedy too, when no other is left.
-const NO_REMEDY_LEFT: u8 = 78;
-
 /// Runs the program under guard.
 ///
 /// # Errors
@@ -57,13 +58,14 @@ pub fn run(args: RunArgs, quiet: bool) -> Result<ExitCode> {
     let rules = Rules {
         allow: list::allowed(catalogue, &args.allow)?,
         forbid: list::ids(catalogue, "--forbid", &args.forbid)?,
-        max_time: args.max_time.as_deref().map(|text| program::duration("--max-time", text)).transpose()?,
+        max_time: args.max_time.as_deref().map(|text| duration("--max-time", text)).transpose()?,
         only: None,
     };
     let devices = Devices::new(args.rehearse.as_deref(), args.vram.as_deref())?;
     let program = Program { cards: devices.twins()?, ..program_of(&args)? };
-    let margin = args.margin.clone();
-    fix::limited(&program.cards, None, margin.as_deref())?;
+    let cards = fix::limited(&program.cards, None)?;
+    let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?;
+    margin.off(&cards)?;
     let (context, problem) = RunContext::new_for_real(program, quiet)?;
     if let Some(problem) = problem.as_ref().filter(|_| args.rehearse.is_some()) {
         return Err(anyhow::anyhow!("{problem}"));
@@ -133,7 +135,7 @@ struct Guarded<'a> {
     search_arguments: Vec<OsString>,
     devices: Devices,
     rules: Rules,
-    margin: Option<String>,
+    margin: Margin,
     recording: Recording,
     /// How often the program is started at most.
     attempts: usize,
@@ -158,7 +160,7 @@ enum Decision {
 }
 
 impl Guarded<'_> {
-    /// Starts the program until it ends for another reason than GPU memory, or nothing is left to try.
+    /// Starts the program until it ends for a reason other than GPU memory, or nothing is left to try.
     fn go(mut self, check: Option<Duration>) -> Result<ExitCode> {
         self.journal.add(JournalEvent::Start(events::Start {
             command: self.context.program.shown(),
@@ -195,9 +197,9 @@ impl Guarded<'_> {
                 }
                 continue;
             }
-            let own = ExitCode::from(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX));
+            let own = status::of_program(outcome.exit_status);
             let Some(death) = &attempt.death else { return Ok(own) };
-            output::say(&format!("oomph: {}", attempt::told(death)));
+            output::say(&format!("oomph: {}", attempt::described(death)));
             self.died.push(configuration.clone());
             let (decision, seconds) = remedy::timed(|| {
                 if number >= self.attempts {
@@ -225,7 +227,7 @@ impl Guarded<'_> {
                     output::say(&format!("oomph: not started again: {reason}"));
                     self.point_to(death);
                     let changed = self.died.iter().any(|died| !died.remedies.is_empty());
-                    return Ok(if changed { ExitCode::from(NO_REMEDY_LEFT) } else { own });
+                    return Ok(if changed { ExitCode::from(status::NO_REMEDY_LEFT) } else { own });
                 }
             }
         }
@@ -305,7 +307,7 @@ impl Guarded<'_> {
             recording: self.recording,
             guard: &guard,
             keep: Some(&recording),
-            beside: acts.then_some(&look as Beside<'_>),
+            meanwhile: acts.then_some(&look as Meanwhile<'_>),
         })?;
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let attempt = Attempt::of(&outcome, &recording, from.as_ref());
@@ -396,7 +398,7 @@ impl Guarded<'_> {
             // What was promised of it did not hold on this card.
             cards = remedy::below(&cards, peak, requested_bytes);
         }
-        output::say("oomph: looking for what makes it fit");
+        output::say("oomph: looking for a fix");
         let mut found = self.search(self.context, &cards)?;
         if let (Next::Fits { .. }, Some(context)) = (&found, self.as_far_as(steps).map_err(Stop::Failed)?) {
             self.tell(&format!("the dry run fits, the real run did not: following the program to step {}", steps + 1));
@@ -448,7 +450,7 @@ impl Guarded<'_> {
 
     /// The cards with what is free on them now, less the margin.
     fn cards(&self) -> Result<Vec<Card>> {
-        fix::limited(&self.devices.twins()?, None, self.margin.as_deref())
+        self.margin.off(&fix::limited(&self.devices.twins()?, None)?)
     }
 
     fn decided(&mut self, remedies: &[String], reason: &str, seconds: f64) {
@@ -463,7 +465,7 @@ impl Guarded<'_> {
     fn point_to(&self, death: &events::Death) {
         self.tell(&format!("the journal is {}", self.journal.path().display()));
         if let Some(recording) = &death.recording {
-            self.tell(&format!("why it died: oomph explain {}", program::quoted(&recording.to_string_lossy())));
+            self.tell(&format!("why it died: oomph explain {}", quoted(&recording.to_string_lossy())));
         }
     }
 

@@ -10,9 +10,10 @@ use oomph_remedy::{Catalogue, Sameness};
 use oomph_report::{FixVerdict, ResultChange};
 
 use crate::cards::Card;
+use crate::changes::Changes;
 use crate::fix::{self, Answer, Wanted};
 use crate::run_context::RunContext;
-use crate::trial::{Changes, Stop};
+use crate::trial::Stop;
 
 /// How many fixes a search looks for: the first may turn out too tight on the real card.
 const FIXES: usize = 2;

@@ -13,8 +13,8 @@ use oomph_ledger::{DeviceDescription, Ledger};
 
 use super::{CUDNN_VARIABLE, RunContext};
 use crate::cards::Card;
-use crate::trial::Changes;
-use crate::whose;
+use crate::changes::Changes;
+use crate::recordings;
 
 /// Events that PyTorch's recording keeps per card in a run that may take days. One with its stack takes some kilobytes.
 const RING: u32 = 100_000;
@@ -40,7 +40,7 @@ pub struct RealRun<'a> {
     pub changes: &'a Changes,
     /// Where the program's output goes.
     pub output: Output,
-    /// Virtual cards in the place of the machine's own.
+    /// Virtual cards in place of the machine's own.
     pub stand_in: Option<&'a [Card]>,
     /// How closely it is recorded.
     pub recording: Recording,
@@ -49,11 +49,11 @@ pub struct RealRun<'a> {
     /// Where the recordings are copied to, if it dies.
     pub keep: Option<&'a Path>,
     /// What is done at the same time in a thread of its own.
-    pub beside: Option<Beside<'a>>,
+    pub meanwhile: Option<Meanwhile<'a>>,
 }
 
 /// Work that goes on while a program runs, with the run's folder. The run is over when both have ended.
-pub type Beside<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
+pub type Meanwhile<'a> = &'a (dyn Fn(&RunFolder, &Ending) + Sync);
 
 /// Whether a running program has ended, for the work done at the same time.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl RunContext {
     /// # Errors
     /// When the run cannot be set up.
     pub fn perform_for_real(&self, run: &RealRun<'_>) -> Result<RealOutcome> {
-        let RealRun { changes, output, stand_in, recording, guard, keep, beside } = *run;
+        let RealRun { changes, output, stand_in, recording, guard, keep, meanwhile } = *run;
         let folder = RunFolder::create(&HookConfig {
             schema: Default::default(),
             stop: Stop { mode: StopMode::Exit, steps: 0, budget_seconds: None },
@@ -129,8 +129,8 @@ impl RunContext {
         }
         let ending = Ending::default();
         let outcome = std::thread::scope(|scope| {
-            if let Some(beside) = beside {
-                scope.spawn(|| beside(&folder, &ending));
+            if let Some(meanwhile) = meanwhile {
+                scope.spawn(|| meanwhile(&folder, &ending));
             }
             let outcome = launch.run();
             ending.has_ended.store(true, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl RunContext {
         let kept = match keep {
             Some(path) if !histories.is_empty() => {
                 let ranks = hooks.reports.iter().filter_map(|hook| Some((hook.pid, hook.rank?))).collect();
-                whose::keep(&histories, &ranks, path).is_ok()
+                recordings::keep(&histories, &ranks, path).is_ok()
             }
             _ => false,
         };

@@ -11,10 +11,10 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::file::{COMMITS, Rule, SweepFile};
+use crate::changes::Changes;
 use crate::cli::ProgramArgs;
 use crate::failure::hinted;
 use crate::program::Program;
-use crate::trial::Changes;
 
 /// What the name of a cell is made of begins with; raised when the same command would be answered otherwise.
 const CONTRACT: &str = "oomph.sweep-cell/1";

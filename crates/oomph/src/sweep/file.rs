@@ -141,6 +141,65 @@ impl<'a> Node<'a> {
 const MATRIX_HINT: &str = "write `matrix:` and below it lists, such as `batch: [1, 2, 4]`";
 const PROGRAM_HINT: &str = "write, for example, `program: python train.py --batch-size {batch}`";
 
+/// The keys of a file; what depends on the axes is not read yet.
+#[derive(Default)]
+struct Keys<'a> {
+    program: Option<Node<'a>>,
+    env: Option<Node<'a>>,
+    exclude: Option<Node<'a>>,
+    /// The axes with their lines; `commit` comes first.
+    axes: Vec<(SweepAxis, usize)>,
+    options: Vec<(String, Option<Template>)>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(root: &Node<'a>) -> Result<Self> {
+        let mut keys = Self::default();
+        for (key, line, value) in root.entries("the file", "start with `program:` and `matrix:`")? {
+            let option = OPTIONS.iter().find(|(name, _)| *name == key);
+            match (key.as_str(), option) {
+                ("program", _) => keys.program = Some(value),
+                ("env", _) => keys.env = Some(value),
+                ("exclude", _) => keys.exclude = Some(value),
+                ("matrix", _) => {
+                    for (name, line, values) in value.entries("matrix", MATRIX_HINT)? {
+                        keys.axes.push((axis(&name, line, &values)?, line));
+                    }
+                }
+                ("commits", _) => {
+                    let values = value.list("a commit", "write `commits: [main, HEAD~5]`")?;
+                    keys.axes.insert(0, (distinct(COMMITS, values, &value)?, line));
+                }
+                (_, Some((name, takes))) => keys.options.extend(option_of(name, *takes, &value)?),
+                ("allow-writes", _) => {
+                    return Err(root.text.wrong(
+                        line,
+                        "the runs of a sweep may not write to your files, because they run at the same time",
+                        "run one program with `oomph dry-run --allow-writes`",
+                    ));
+                }
+                (unknown, None) => {
+                    let names = KEYS.iter().copied().chain(OPTIONS.iter().map(|(name, _)| *name));
+                    return Err(root.text.wrong(
+                        line,
+                        format_args!("there is no key `{}`", clean(unknown)),
+                        template::nearest(unknown, names, "`oomph sweep --help` lists the keys"),
+                    ));
+                }
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// The variables that `env` sets.
+fn variables(env: &Node<'_>) -> Result<Vec<(String, Template)>> {
+    let one = |(name, _, value): (String, usize, Node<'_>)| {
+        Ok((name, Template::new(&value.text("a variable", "write `NAME: value`")?)))
+    };
+    env.entries("env", "write `env:` and below it `NAME: value`")?.into_iter().map(one).collect()
+}
+
 impl SweepFile {
     /// Reads a file.
     ///
@@ -176,86 +235,25 @@ impl SweepFile {
                 "`oomph sweep --help` shows what such a file looks like",
             ));
         };
-        let root = Node { node: document, text: &source };
-        let mut file = Self { program: vec![], axes: vec![], env: vec![], exclude: vec![], options: vec![] };
-        let (mut program, mut exclude, mut lines, mut env) = (None, None, Vec::new(), None);
-        let mut option_lines = Vec::new();
-        for (key, line, value) in root.entries("the file", "start with `program:` and `matrix:`")? {
-            let option = OPTIONS.iter().find(|(name, _)| *name == key);
-            match (key.as_str(), option) {
-                ("program", _) => program = Some(value),
-                ("matrix", _) => {
-                    for (name, line, values) in value.entries("matrix", MATRIX_HINT)? {
-                        file.axes.push(axis(&name, line, &values)?);
-                        lines.push(line);
-                    }
-                }
-                ("commits", _) => {
-                    let values = value.list("a commit", "write `commits: [main, HEAD~5]`")?;
-                    file.axes.insert(0, distinct(COMMITS, values, &value)?);
-                    lines.insert(0, line);
-                }
-                ("env", _) => env = Some(value),
-                ("exclude", _) => exclude = Some(value),
-                (_, Some((name, takes))) => {
-                    option_lines.push(line);
-                    file.options.extend(option_of(name, *takes, &value)?);
-                }
-                ("allow-writes", _) => {
-                    return Err(source.wrong(
-                        line,
-                        "the runs of a sweep may not write to your files, because they run at the same time",
-                        "run one program with `oomph dry-run --allow-writes`",
-                    ));
-                }
-                (unknown, None) => {
-                    let names = KEYS.iter().copied().chain(OPTIONS.iter().map(|(name, _)| *name));
-                    return Err(source.wrong(
-                        line,
-                        format_args!("there is no key `{}`", clean(unknown)),
-                        template::nearest(unknown, names, "`oomph sweep --help` lists the keys"),
-                    ));
-                }
-            }
-        }
+        let Keys { program, env, exclude, axes, options } = Keys::of(&Node { node: document, text: &source })?;
         let Some(program) = program else {
             return Err(hinted(format!("{} does not say what to run", path.display()), PROGRAM_HINT));
         };
-        file.program = words(&program)?;
-        if file.axes.is_empty() {
+        let words = words(&program)?;
+        if axes.is_empty() {
             return Err(hinted(format!("{} has no matrix, so there is nothing to vary", path.display()), MATRIX_HINT));
         }
-        for (at, axis) in file.axes.iter().enumerate() {
-            if file.axes[..at].iter().any(|other| other.name == axis.name) {
-                return Err(source.wrong(lines[at], format_args!("there are two axes `{}`", axis.name), "rename one"));
+        for (at, (axis, line)) in axes.iter().enumerate() {
+            if axes[..at].iter().any(|(other, _)| other.name == axis.name) {
+                return Err(source.wrong(*line, format_args!("there are two axes `{}`", axis.name), "rename one"));
             }
         }
-        if let Some(env) = &env {
-            for (name, _, value) in env.entries("env", "write `env:` and below it `NAME: value`")? {
-                let text = value.text("a variable", "write `NAME: value`")?;
-                file.env.push((name, Template::new(&text)));
-            }
-        }
-        // An axis of cards needs no place: that is what --gpu is for. The same for sizes of cards.
-        for name in [CARDS, "vram"] {
-            if file.axes.iter().any(|axis| axis.name == name)
-                && !file.options.iter().any(|(word, _)| word[2..] == *name)
-            {
-                file.options.push((format!("--{name}"), Some(Template::new(&format!("{{{name}}}")))));
-            }
-        }
+        let (axes, lines): (Vec<SweepAxis>, Vec<usize>) = axes.into_iter().unzip();
+        let variables = env.as_ref().map_or_else(|| Ok(Vec::new()), variables)?;
+        let mut file = Self { program: words, axes, env: variables, exclude: Vec::new(), options };
+        file.name_cards();
         file.check_names(&program, env.as_ref())?;
-        for (axis, line) in file.axes.iter().zip(&lines) {
-            let used =
-                axis.name == COMMITS || file.templates().any(|template| template.names().any(|name| name == axis.name));
-            if !used {
-                return Err(source.wrong(
-                    *line,
-                    format_args!("nothing uses the axis `{}`, so its runs would all be the same", axis.name),
-                    format!("write {{{}}} where its value goes, in `program` or `env`", axis.name),
-                ));
-            }
-        }
+        file.check_axes(&lines, &source)?;
         if let Some(exclude) = &exclude {
             file.exclude = file.excluded(exclude)?;
         }
@@ -267,6 +265,33 @@ impl SweepFile {
             ));
         }
         Ok(file)
+    }
+
+    /// An axis of cards needs no place: that is what --gpu is for. The same for sizes of cards.
+    fn name_cards(&mut self) {
+        for name in [CARDS, "vram"] {
+            if self.axes.iter().any(|axis| axis.name == name)
+                && !self.options.iter().any(|(word, _)| word[2..] == *name)
+            {
+                self.options.push((format!("--{name}"), Some(Template::new(&format!("{{{name}}}")))));
+            }
+        }
+    }
+
+    /// Every axis is used. `lines` are those of the axes.
+    fn check_axes(&self, lines: &[usize], source: &Text<'_>) -> Result<()> {
+        for (axis, line) in self.axes.iter().zip(lines) {
+            let used =
+                axis.name == COMMITS || self.templates().any(|template| template.names().any(|name| name == axis.name));
+            if !used {
+                return Err(source.wrong(
+                    *line,
+                    format_args!("nothing uses the axis `{}`, so its runs would all be the same", axis.name),
+                    format!("write {{{}}} where its value goes, in `program` or `env`", axis.name),
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn templates(&self) -> impl Iterator<Item = &Template> {

@@ -51,8 +51,8 @@ fn a_mistake_has_a_line_and_advice() {
         ("program: a {b}\nmatrix: {b: [1]}\nuntil-exit: maybe\n", "line 3", ["neither true nor false", "dry-run"]),
         ("program: a\nprogram: b\n", "line 2", ["duplicated key", "YAML"]),
     ] {
-        let told = refused(text);
-        assert!(told.contains(line) && parts.iter().all(|part| told.contains(part)), "{text}: {told}");
+        let message = refused(text);
+        assert!(message.contains(line) && parts.iter().all(|part| message.contains(part)), "{text}: {message}");
     }
     assert!(refused("matrix: {b: [1]}\n").contains("does not say what to run"));
     assert!(refused("program: a\n").contains("no matrix"));

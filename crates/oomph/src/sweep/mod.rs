@@ -27,10 +27,10 @@ use oomph_report::{
 };
 
 use crate::cli::{SweepArgs, SweepFormat};
-use crate::dry_run::interrupted;
-use crate::failure::{hinted, status};
+use crate::failure::hinted;
 use crate::progress::Progress;
 use crate::run_context::RunContext;
+use crate::status::{self, interrupted};
 use crate::{html, output};
 
 use cells::{Cell, Places, expand, matrix_name};
@@ -201,7 +201,7 @@ impl Sweep {
         if let Some(expected) = args.matrix.as_ref().filter(|expected| **expected != name) {
             return Err(hinted(
                 format!("the matrix is not the one that this job was written for ({expected}, now {name})"),
-                "the file, a commit or oomph's version has changed; write the job anew with --write",
+                "the file, a commit or oomph's version has changed; write the job again with --write",
             ));
         }
         let numbers = numbers(text, self.cells.len())?;
@@ -232,7 +232,7 @@ impl Sweep {
 
     /// Runs a cell by an oomph of its own, which leaves the answer.
     fn run_apart(&self, cell: &Cell) -> Result<()> {
-        let oomph = std::env::current_exe().context("cannot tell where oomph is")?;
+        let oomph = std::env::current_exe().context("cannot find oomph itself")?;
         let mut command = Command::new(oomph);
         command.args(["--quiet", "--ends-with-parent", "sweep", "--fresh", "--matrix", &matrix_name(&self.cells)]);
         command.args(["--cell", &cell.index.to_string()]).arg(&self.path).stdin(Stdio::null()).stdout(Stdio::null());
@@ -240,8 +240,8 @@ impl Sweep {
         if output.status.success() {
             return Ok(());
         }
-        let told = String::from_utf8_lossy(&output.stderr);
-        let line = told.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it said nothing");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let line = stderr.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it said nothing");
         Err(anyhow::anyhow!("cell {} was not run ({}): {}", cell.index, output.status, clean(line)))
     }
 
@@ -322,7 +322,7 @@ fn answer(report: &SweepReport, args: &SweepArgs) -> Result<()> {
         let text = serde_json::to_string_pretty(report).context("cannot write the answer as JSON")?;
         Ok(clean_json(&text).into_owned() + "\n")
     };
-    let told = match args.format {
+    let printed = match args.format {
         SweepFormat::Text => output::data(&render_sweep(report, args.by.as_deref(), output::style())),
         SweepFormat::Json => document().and_then(|document| output::data(&document)),
         SweepFormat::Csv => output::data(&report.csv()),
@@ -342,7 +342,7 @@ fn answer(report: &SweepReport, args: &SweepArgs) -> Result<()> {
     let by = args.by.as_deref();
     let title = format!("oomph sweep: {}", report.file);
     let shown = html::answered(&args.page, title, || html::sweep(report, by));
-    told.and(saved).and(drawn).and(shown)
+    printed.and(saved).and(drawn).and(shown)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Running cells: those of a program, an environment and a kind of card share one fork server, which forks one at a time per
-//! core. What cannot be forked is run by an oomph of its own for each cell.
+//! Runs cells: those of a program, an environment and a kind of card share one fork server, which forks one at a time
+//! per core. What cannot be forked is run by an oomph of its own for each cell.
 //!
 //! Groups come one after another, because each has a server of its own and a signal goes to the server that runs. A cell is
 //! begun only where the host has memory for it.
@@ -17,9 +17,10 @@ use oomph_report::{DryRunReport, SweepCell, Verdict};
 use super::cells::Cell;
 use super::sources;
 use super::store::Record;
-use crate::assemble::{Observation, assemble};
+use crate::assemble::assemble;
 use crate::dry_run;
 use crate::fork_runner::ForkRunner;
+use crate::observation::Observation;
 use crate::run_context::{Ended, RunContext};
 use crate::trial::Runner;
 

@@ -11,8 +11,8 @@ use oomph_report::clean;
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Cell, digest};
-use crate::assemble::Observation;
 use crate::failure::hinted;
+use crate::observation::Observation;
 
 /// A larger file is known by its size and the time of its last change: reading it would take longer than the run.
 const LARGEST_READ: u64 = 8 << 20;
@@ -113,8 +113,8 @@ fn git(folder: &Path, index: Option<&Path>, words: &[&str]) -> Result<String> {
     }
     let output = command.output().context("cannot start git")?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        anyhow::bail!("git {}: {}", words.first().unwrap_or(&""), told.lines().next().unwrap_or("it failed"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        anyhow::bail!("git {}: {}", words.first().unwrap_or(&""), stderr.lines().next().unwrap_or("it failed"));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
 }

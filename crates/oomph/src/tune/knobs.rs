@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use anyhow::Result;
 use oomph_report::clean;
 
+use crate::changes::Changes;
 use crate::failure::hinted;
-use crate::trial::Changes;
 
 /// More values of one knob are not held.
 const MOST_VALUES: u64 = 1 << 20;

@@ -16,13 +16,14 @@ use oomph_report::{
 use crate::assemble::assemble;
 use crate::cards::Card;
 use crate::cli::TuneArgs;
-use crate::dry_run::interrupted;
-use crate::failure::{hinted, status};
-use crate::fix::margin_of;
+use crate::failure::hinted;
 use crate::fork_runner::ForkRunner;
-use crate::program::{Program, quoted};
+use crate::margin::Margin;
+use crate::program::Program;
 use crate::progress::Progress;
 use crate::run_context::{Ended, RunContext};
+use crate::shell_words::quoted;
+use crate::status::{self, interrupted};
 use crate::trial::Runner;
 use crate::{html, output};
 
@@ -46,7 +47,7 @@ pub fn run(args: TuneArgs, quiet: bool) -> Result<ExitCode> {
             "name a card with --gpu, or a size with --vram",
         ));
     };
-    let margin = args.margin.as_deref().map(|text| margin_of(text, capacity)).transpose()?.unwrap_or(0);
+    let margin = args.margin.as_deref().map_or(Ok(Margin::NONE), Margin::parse)?.of(capacity);
     if let Some(path) = &args.report {
         output::writable(path)?;
     }
@@ -220,48 +221,9 @@ fn upper_of(tried: &Tried, margin: u64) -> Trial {
 /// Makes the answer of all rows.
 fn answer(rows: Vec<Row>, knobs: &Knobs, program: &Program, margin: u64) -> TuneReport {
     let values = &knobs.inner().values;
-    let mut warnings = Vec::new();
-    let mut frontier = Vec::new();
-    let mut failure = None;
-    for row in &rows {
-        let setting = |index: usize| row.tried.get(&index).map(|tried| tried.setting.clone());
-        let peak =
-            |index: usize| row.tried.get(&index).and_then(|tried| tightest(&tried.report, |d| d.peak.process_bytes));
-        let high =
-            |index: usize| row.tried.get(&index).and_then(|tried| tightest(&tried.report, |d| d.peak.high_bytes));
-        let Boundary { best, fails } = row.boundary;
-        let failed =
-            fails.and_then(|index| row.tried.get(&index)).filter(|tried| tried.report.verdict == Verdict::Failed);
-        if let Some(tried) = failed {
-            warnings.push(format!(
-                "at {} the program did not run out of memory but failed with status {}{}",
-                words(&tried.setting),
-                tried.report.exit_status,
-                last_line(&tried.messages).map(|line| format!(": {line}")).unwrap_or_default(),
-            ));
-            failure = failure.or(Some(tried.report.exit_status)).filter(|_| best.is_none());
-        }
-        let trials: BTreeMap<usize, Trial> = row.tried.iter().map(|(index, tried)| (*index, peak_of(tried))).collect();
-        for (low, high) in search::surprises(&trials) {
-            warnings.push(format!(
-                "{} does not fit, though {} does: the peak does not simply grow with the value",
-                setting(low).as_ref().map(words).unwrap_or_default(),
-                setting(high).as_ref().map(words).unwrap_or_default(),
-            ));
-        }
-        warnings.extend(unmoved(row));
-        frontier.push(TuneRow {
-            best: best.and_then(setting),
-            peak_bytes: best.and_then(peak).map(|(bytes, _)| bytes),
-            fails_at: fails.and_then(setting),
-            recommended: row.recommended.and_then(setting),
-            recommended_peak_bytes: row.recommended.and_then(peak).map(|(bytes, _)| bytes),
-            margin_bytes: row.recommended.and_then(|index| {
-                let uncertain = high(index)?.0.saturating_sub(peak(index)?.0);
-                Some(uncertain.saturating_add(margin))
-            }),
-        });
-    }
+    let warnings = rows.iter().flat_map(warnings).collect();
+    let has_failed = rows.iter().any(|row| row.boundary.best.is_none() && failed(row).is_some());
+    let frontier: Vec<TuneRow> = rows.iter().map(|row| frontier_row(row, margin)).collect();
     // Of several settings the one that does most at once: the largest product of all values.
     let amount = |setting: &Option<Setting>| {
         let names = knobs.knobs.iter().map(|knob| &knob.name);
@@ -272,11 +234,11 @@ fn answer(rows: Vec<Row>, knobs: &Knobs, program: &Program, margin: u64) -> Tune
     };
     let chosen = frontier.iter().rev().max_by_key(|row| (amount(&row.recommended), amount(&row.best))).cloned();
     let chosen = chosen.unwrap_or_default();
-    let verdict = match (&chosen.best, &chosen.fails_at, failure) {
-        (Some(_), None, _) => TuneVerdict::AllFit,
-        (Some(_), Some(_), _) => TuneVerdict::Found,
-        (None, _, Some(_)) => TuneVerdict::Failed,
-        (None, _, None) => TuneVerdict::NoneFits,
+    let verdict = match (&chosen.best, &chosen.fails_at) {
+        (Some(_), None) => TuneVerdict::AllFit,
+        (Some(_), Some(_)) => TuneVerdict::Found,
+        (None, _) if has_failed => TuneVerdict::Failed,
+        (None, _) => TuneVerdict::NoneFits,
     };
     let tried = rows.iter().flat_map(|row| row.tried.values()).map(tried_value).collect();
     let card = program.cards.iter().min_by_key(|card| card.capacity_bytes().unwrap_or(u64::MAX));
@@ -299,6 +261,56 @@ fn answer(rows: Vec<Row>, knobs: &Knobs, program: &Program, margin: u64) -> Tune
         forked: false,
         elapsed_seconds: 0.0,
         warnings,
+    }
+}
+
+/// The value that does not fit because the program failed there, for a reason other than memory.
+fn failed(row: &Row) -> Option<&Tried> {
+    let tried = row.tried.get(&row.boundary.fails?)?;
+    Some(tried).filter(|tried| tried.report.verdict == Verdict::Failed)
+}
+
+/// What weakens the answer of a row.
+fn warnings(row: &Row) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(tried) = failed(row) {
+        warnings.push(format!(
+            "at {} the program did not run out of memory but failed with status {}{}",
+            words(&tried.setting),
+            tried.report.exit_status,
+            last_line(&tried.messages).map(|line| format!(": {line}")).unwrap_or_default(),
+        ));
+    }
+    let trials: BTreeMap<usize, Trial> = row.tried.iter().map(|(index, tried)| (*index, peak_of(tried))).collect();
+    let setting = |index: usize| row.tried.get(&index).map(|tried| words(&tried.setting)).unwrap_or_default();
+    for (low, high) in search::surprises(&trials) {
+        warnings.push(format!(
+            "{} does not fit, though {} does: the peak does not simply grow with the value",
+            setting(low),
+            setting(high),
+        ));
+    }
+    warnings.extend(unmoved(row));
+    warnings
+}
+
+/// The boundary of a row, with its peaks.
+fn frontier_row(row: &Row, margin: u64) -> TuneRow {
+    let setting = |index: usize| row.tried.get(&index).map(|tried| tried.setting.clone());
+    let bytes = |index: usize, of: fn(&DeviceReport) -> u64| Some(tightest(&row.tried.get(&index)?.report, of)?.0);
+    let peak = |index: usize| bytes(index, |device| device.peak.process_bytes);
+    let high = |index: usize| bytes(index, |device| device.peak.high_bytes);
+    let Boundary { best, fails } = row.boundary;
+    TuneRow {
+        best: best.and_then(setting),
+        peak_bytes: best.and_then(peak),
+        fails_at: fails.and_then(setting),
+        recommended: row.recommended.and_then(setting),
+        recommended_peak_bytes: row.recommended.and_then(peak),
+        margin_bytes: row.recommended.and_then(|index| {
+            let uncertain = high(index)?.saturating_sub(peak(index)?);
+            Some(uncertain.saturating_add(margin))
+        }),
     }
 }
 

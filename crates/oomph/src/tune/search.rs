@@ -118,8 +118,8 @@ fn between(
     let mut chosen = vec![guess];
     if jobs > 1 {
         // The other side of the boundary, if the guess is right; else it narrows the interval all the same.
-        let beside = [guess + 1, guess - 1].into_iter().find(|index| (best + 1..end).contains(index));
-        chosen.extend(beside);
+        let neighbour = [guess + 1, guess - 1].into_iter().find(|index| (best + 1..end).contains(index));
+        chosen.extend(neighbour);
     }
     chosen
 }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_told() {
+    fn the_ends_are_reported() {
         assert_eq!(search(&all(), 1, |_| LIMIT + 1).0, Boundary { best: None, fails: Some(0) });
         let (found, tried) = search(&all(), 1, |_| 5 * MIB);
         assert_eq!(found, Boundary { best: Some(4095), fails: None });

@@ -67,7 +67,7 @@ struct Line {
 }
 
 impl Series {
-    /// Adds what was seen; a step that was seen before says nothing new, and an earlier one begins anew.
+    /// Adds what was seen; a step that was seen before says nothing new, and an earlier one begins again.
     pub fn add(&mut self, sample: Sample) {
         if let Some(last) = self.samples.last() {
             if sample.step < last.step {

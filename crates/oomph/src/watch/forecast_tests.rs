@@ -71,10 +71,10 @@ fn ten_leaks_are_dated_within_five_percent() {
         let wobble = |step: f64| Noise(step.to_bits() ^ 77).next() * noise;
         let (series, died) = series(|step| first + leak * step + wobble(step), |_| 600.0, room, every, until);
         let outlook = series.outlook();
-        let (told, died) = (outlook.full_at_step, died.expect("a leak fills the card"));
+        let (foretold, died) = (outlook.full_at_step, died.expect("a leak fills the card"));
         assert_eq!(outlook.trend, Trend::Leak, "{number}: {outlook:?}");
-        let told = told.unwrap_or_else(|| panic!("{number}: {outlook:?}"));
-        assert!(float(told.abs_diff(died)) <= 0.05 * float(died), "{number}: told {told}, died {died}");
+        let foretold = foretold.unwrap_or_else(|| panic!("{number}: {outlook:?}"));
+        assert!(float(foretold.abs_diff(died)) <= 0.05 * float(died), "{number}: foretold {foretold}, died {died}");
     }
 }
 
@@ -145,7 +145,7 @@ fn ten_fluctuating_series_get_no_date() {
 }
 
 #[test]
-fn growing_inputs_and_fragmentation_are_told_from_leaks() {
+fn growing_inputs_and_fragmentation_are_distinguished_from_leaks() {
     let (inputs, died) = series(|_| 3000.0, |step| 500.0 + 5.0 * step, 12_000.0, 1, 300);
     let outlook = inputs.outlook();
     assert_eq!(outlook.trend, Trend::GrowingInputs);
@@ -212,8 +212,8 @@ proptest! {
         let until = 100;
         let room = first + above + leak * (float(until) + left);
         let (seen, died) = series(|step| first + leak * step, |_| above, room, 1, until);
-        let told = seen.outlook().full_at_step;
-        prop_assert!(told.is_some_and(|told| told.abs_diff(died.unwrap()) <= 2), "{told:?} {died:?}");
+        let foretold = seen.outlook().full_at_step;
+        prop_assert!(foretold.is_some_and(|foretold| foretold.abs_diff(died.unwrap()) <= 2), "{foretold:?} {died:?}");
     }
 
     #[test]

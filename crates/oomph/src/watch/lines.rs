@@ -178,14 +178,14 @@ mod tests {
     #[test]
     fn a_trend_is_said_once_it_is_agreed_on_and_again_when_its_date_moves() {
         let mut lines = Lines::new(vec![]);
-        let mut told = |trend, full| lines.of(&report(500, vec![process(trend, full)]));
-        assert!(told(Trend::Unknown, None)[1].contains("7 is on it"));
-        assert!(told(Trend::Leak, Some(1000)).is_empty());
-        assert!(told(Trend::Fluctuating, None).is_empty());
-        assert!(told(Trend::Leak, Some(1000)).is_empty() && told(Trend::Leak, Some(1000)).is_empty());
-        assert!(told(Trend::Leak, Some(1000))[0].contains("leak"));
-        assert!(told(Trend::Leak, Some(1050)).is_empty());
-        assert_eq!(told(Trend::Leak, Some(1500)).len(), 1);
+        let mut printed = |trend, full| lines.of(&report(500, vec![process(trend, full)]));
+        assert!(printed(Trend::Unknown, None)[1].contains("7 is on it"));
+        assert!(printed(Trend::Leak, Some(1000)).is_empty());
+        assert!(printed(Trend::Fluctuating, None).is_empty());
+        assert!(printed(Trend::Leak, Some(1000)).is_empty() && printed(Trend::Leak, Some(1000)).is_empty());
+        assert!(printed(Trend::Leak, Some(1000))[0].contains("leak"));
+        assert!(printed(Trend::Leak, Some(1050)).is_empty());
+        assert_eq!(printed(Trend::Leak, Some(1500)).len(), 1);
         assert!(lines.of(&report(500, vec![]))[0].contains("7 has left: step 0, peak allocated"));
     }
 }

@@ -21,7 +21,7 @@ pub struct Looker {
 }
 
 /// A process of a guarded run that has reported what it holds.
-struct Told<'a> {
+struct Reported<'a> {
     report: &'a HookReport,
     now: &'a HookMemoryNow,
 }
@@ -91,7 +91,7 @@ fn of_driver(monitor: &mut Monitor, place: usize, reports: &[HookReport], time: 
         }
         Err(reason) => card.memory_reason = Some(reason),
     }
-    let mut told: BTreeMap<u32, (Told<'_>, &HookHeld)> = BTreeMap::new();
+    let mut frameworks: BTreeMap<u32, (Reported<'_>, &HookHeld)> = BTreeMap::new();
     for report in reports {
         let Some(now) = &report.memory_now else { continue };
         let is_here = |held: &&HookHeld| match (&held.uuid, &card.uuid) {
@@ -99,7 +99,7 @@ fn of_driver(monitor: &mut Monitor, place: usize, reports: &[HookReport], time: 
             _ => mig.is_none() && !is_divided && held.index == index,
         };
         if let Some(held) = now.devices.iter().find(is_here) {
-            told.insert(report.pid, (Told { report, now }, held));
+            frameworks.insert(report.pid, (Reported { report, now }, held));
         }
     }
     let listed = match monitor.processes(place) {
@@ -110,16 +110,16 @@ fn of_driver(monitor: &mut Monitor, place: usize, reports: &[HookReport], time: 
         }
     };
     for process in &listed {
-        let framework = told.remove(&process.pid);
+        let framework = frameworks.remove(&process.pid);
         let known = reports.iter().find(|report| report.pid == process.pid);
-        let mut seen = beside(process.pid, process.used_bytes.clone(), framework, known, time);
+        let mut seen = watched(process.pid, process.used_bytes.clone(), framework, known, time);
         join_mps(&mut seen, process.is_mps_client);
         card.processes.push(seen);
     }
     let unlisted = card.processes_reason.clone().unwrap_or_else(|| not_listed(&listed, &card.processes));
-    for (pid, framework) in told {
+    for (pid, framework) in frameworks {
         let known = Some(framework.0.report);
-        card.processes.push(beside(pid, Err(unlisted.clone()), Some(framework), known, time));
+        card.processes.push(watched(pid, Err(unlisted.clone()), Some(framework), known, time));
     }
     card.processes.sort_by_key(|process| process.pid);
     card
@@ -186,9 +186,9 @@ fn of_ledger(run: &Running, time: f64) -> Vec<WatchedGpu> {
                     Some(theirs) => is_same_card(theirs, &uuid),
                     None => held.index == number,
                 };
-                Some((Told { report, now }, now.devices.iter().find(is_here)?))
+                Some((Reported { report, now }, now.devices.iter().find(is_here)?))
             });
-            card.processes.push(beside(process.pid, Ok(books.used_bytes), framework, known, time));
+            card.processes.push(watched(process.pid, Ok(books.used_bytes), framework, known, time));
         }
         card.processes.sort_by_key(|process| process.pid);
         card.uuid = Some(uuid);
@@ -198,10 +198,10 @@ fn of_ledger(run: &Running, time: f64) -> Vec<WatchedGpu> {
 }
 
 /// A process with the driver's figure and its framework's side by side. `known` is its report, on this card or another.
-fn beside(
+fn watched(
     pid: u32,
     driver: Result<u64, String>,
-    framework: Option<(Told<'_>, &HookHeld)>,
+    framework: Option<(Reported<'_>, &HookHeld)>,
     known: Option<&HookReport>,
     time: f64,
 ) -> WatchedProcess {
@@ -219,7 +219,7 @@ fn beside(
         Err(reason) => process.driver_reason = Some(reason),
     }
     match framework {
-        Some((told, held)) => process.framework = Some(framework_of(&told, held, time)),
+        Some((reported, held)) => process.framework = Some(framework_of(&reported, held, time)),
         None => {
             process.framework_reason = Some(match known {
                 Some(_) => "its framework holds nothing of this card yet".to_owned(),
@@ -240,8 +240,8 @@ fn beside(
     process
 }
 
-fn framework_of(told: &Told<'_>, held: &HookHeld, time: f64) -> WatchedFramework {
-    let peak = told.report.devices.iter().find(|device| device.index == held.index);
+fn framework_of(reported: &Reported<'_>, held: &HookHeld, time: f64) -> WatchedFramework {
+    let peak = reported.report.devices.iter().find(|device| device.index == held.index);
     WatchedFramework {
         allocated_bytes: held.allocated_bytes,
         reserved_bytes: held.reserved_bytes,
@@ -251,10 +251,10 @@ fn framework_of(told: &Told<'_>, held: &HookHeld, time: f64) -> WatchedFramework
         reserved_peak_bytes: peak.and_then(|peak| peak.reserved_peak_bytes),
         room_bytes: held.free_bytes.map(|free| free.saturating_add(held.reserved_bytes)),
         retries: held.retries,
-        step: told.now.step.saturating_add(ahead(told.report)),
-        process_steps: told.now.step,
-        moment: told.now.moment,
-        age_seconds: (time - told.now.time).max(0.0),
+        step: reported.now.step.saturating_add(ahead(reported.report)),
+        process_steps: reported.now.step,
+        moment: reported.now.moment,
+        age_seconds: (time - reported.now.time).max(0.0),
         outlook: None,
     }
 }
@@ -327,22 +327,25 @@ mod tests {
     fn layers_lie_side_by_side() {
         let (report, held) = (report(), held());
         let now = HookMemoryNow { moment: Moment::StepEnd, time: 10.0, step: 3, devices: vec![held.clone()] };
-        let told = || Some((Told { report: &report, now: &now }, &held));
-        let both = beside(7, Ok(100), told(), Some(&report), 12.0);
-        let framework = both.framework.as_ref().unwrap();
-        assert_eq!((framework.cached_bytes, framework.allocated_peak_bytes, framework.age_seconds), (20, 80, 2.0));
+        let framework = || Some((Reported { report: &report, now: &now }, &held));
+        let both = watched(7, Ok(100), framework(), Some(&report), 12.0);
+        let held_by_framework = both.framework.as_ref().unwrap();
+        assert_eq!(
+            (held_by_framework.cached_bytes, held_by_framework.allocated_peak_bytes, held_by_framework.age_seconds),
+            (20, 80, 2.0)
+        );
         assert_eq!((both.outside_bytes, both.outside_reason), (Some(30), None));
         assert_eq!(both.command.as_deref(), Some("train.py --fast"));
-        let older = beside(7, Ok(60), told(), Some(&report), 12.0);
+        let older = watched(7, Ok(60), framework(), Some(&report), 12.0);
         assert!(older.outside_bytes.is_none() && older.outside_reason.unwrap().contains("different moments"));
-        let blind = beside(7, Err("WSL2".into()), told(), Some(&report), 12.0);
+        let blind = watched(7, Err("WSL2".into()), framework(), Some(&report), 12.0);
         assert_eq!((blind.driver_bytes, blind.outside_reason.as_deref()), (None, Some("WSL2")));
-        let foreign = beside(u32::MAX, Ok(5), None, None, 12.0);
+        let foreign = watched(u32::MAX, Ok(5), None, None, 12.0);
         assert!(foreign.framework_reason.unwrap().contains("not started by oomph run"));
     }
 
     #[test]
-    fn cards_are_told_apart_by_their_identifiers() {
+    fn cards_are_distinguished_by_their_identifiers() {
         assert!(is_same_card("00010203-0405", "GPU-00010203-0405"));
         assert!(!is_same_card("00010203-0405", "GPU-00010203-0406"));
         let uuid = std::array::from_fn(|at| u8::try_from(at).unwrap());
@@ -355,7 +358,7 @@ mod tests {
     #[test]
     fn the_parts_in_mps_are_known() {
         let seen = |command: &str, is_client| {
-            let mut process = beside(u32::MAX, Ok(5), None, None, 12.0);
+            let mut process = watched(u32::MAX, Ok(5), None, None, 12.0);
             process.command = Some(command.into());
             join_mps(&mut process, is_client);
             process

@@ -22,8 +22,10 @@ use oomph_gpu::size;
 use oomph_report::{WatchReport, clean_json, render_watch};
 
 use crate::cli::{Format, WatchArgs};
-use crate::failure::{hinted, status};
-use crate::{output, program};
+use crate::duration::duration;
+use crate::failure::hinted;
+use crate::output;
+use crate::status;
 
 use condition::Condition;
 use course::Courses;
@@ -43,14 +45,14 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// # Errors
 /// When an option makes no sense, or there is nothing to watch.
 pub fn run(args: &WatchArgs, quiet: bool) -> Result<ExitCode> {
-    let interval = program::duration("--interval", &args.interval)?;
+    let interval = duration("--interval", &args.interval)?;
     if interval < LEAST_INTERVAL {
         return Err(hinted(
             format!("--interval {} is too short: each look holds a lock of the driver", args.interval),
             "write --interval 250ms or more",
         ));
     }
-    let timeout = args.timeout.as_deref().map(|text| program::duration("--timeout", text)).transpose()?;
+    let timeout = args.timeout.as_deref().map(|text| duration("--timeout", text)).transpose()?;
     let until = args.until.as_deref().map(|text| Condition::parse("--until", text)).transpose()?;
     let alerts: Vec<&str> =
         if args.alert.is_empty() { vec!["free<10%"] } else { args.alert.iter().map(String::as_str).collect() };

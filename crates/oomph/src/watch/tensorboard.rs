@@ -213,7 +213,7 @@ mod tests {
         let runs = folder.path().join("runs");
         let mut names: Vec<_> = fs::read_dir(&runs).unwrap().map(|run| run.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!(names, ["node-1-gpu0", "node-1-gpu0-pid4711"], "what tells nothing has no run");
+        assert_eq!(names, ["node-1-gpu0", "node-1-gpu0-pid4711"], "what has no figures has no run");
 
         let card = records(&only_file(&runs.join("node-1-gpu0")));
         assert_eq!(card.len(), 1 + 4);

@@ -2,7 +2,7 @@
 //!
 //!     relax careless|careful CELLS STEPS
 //!
-//! `careless` takes its scratch anew in every step and waits for the card after each, so that the driver's pool gives the
+//! `careless` allocates its scratch again in every step and waits for the card after each, so that the driver's pool gives the
 //! memory back and takes it again; it sends the sources in every step, keeps a second copy of them, reads the whole plate
 //! back every tenth step, and never lets go of what it put aside. `careful` takes everything once, sends it once from
 //! page-locked memory and reads the plate back at the end.

@@ -3,10 +3,12 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::Edit;
-use crate::options::parameters;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{around, function_of, within};
+use crate::error::CannotPlace;
+use crate::program::Program;
+use crate::scopes::parameters;
+use crate::source::{At, around, function_of, within};
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};

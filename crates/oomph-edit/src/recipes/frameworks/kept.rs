@@ -1,8 +1,9 @@
-//! What a loop keeps on the card goes to host memory, in the words of each framework.
+//! Moves what a loop keeps on the card to host memory, as each framework writes it.
 
+use crate::draft::{Draft, Way};
 use crate::edit::Edit;
-use crate::program::{At, CannotPlace, Draft, Way};
-use crate::source::{Source, within};
+use crate::error::CannotPlace;
+use crate::source::{At, Source, within};
 
 use super::super::cannot;
 use super::super::keeping::stored;

@@ -1,10 +1,12 @@
 //! TensorFlow and Keras: batches of `tf.data` and of `fit`, accumulation by the optimizer, policies for types.
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
-use crate::options::string;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::Source;
+use crate::error::CannotPlace;
+use crate::literals::string;
+use crate::program::Program;
+use crate::source::{At, Source};
 
 use super::super::{Recipe, cannot, own};
 use super::places::{divide, evaluates};

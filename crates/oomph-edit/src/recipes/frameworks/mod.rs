@@ -11,8 +11,10 @@ mod serving;
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, lines_after};
-use crate::program::{CannotPlace, Draft, Program, Way};
+use crate::error::CannotPlace;
+use crate::program::Program;
 use crate::source::{Source, statements, within};
 
 use super::Recipe;

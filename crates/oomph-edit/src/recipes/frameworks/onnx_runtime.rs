@@ -3,11 +3,12 @@
 use tree_sitter::Node;
 
 use crate::calls::removed;
+use crate::draft::{Draft, Way};
 use crate::edit::Edit;
-use crate::names::assigned_anywhere;
-use crate::options::string;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::statement_of;
+use crate::error::CannotPlace;
+use crate::literals::string;
+use crate::program::Program;
+use crate::source::{At, statement_of};
 
 use super::super::{Recipe, cannot};
 use super::places::divide;
@@ -47,7 +48,7 @@ fn options(program: &Program) -> Vec<Options<'_>> {
                 match given.node.kind() {
                     "dictionary" => found.push(Options::Written(given)),
                     "identifier" => {
-                        let made = assigned_anywhere(program, given.text());
+                        let made = program.assigned(given.text());
                         found
                             .extend(made.into_iter().filter(|at| at.node.kind() == "dictionary").map(Options::Written));
                     }

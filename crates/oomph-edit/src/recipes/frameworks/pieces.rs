@@ -6,10 +6,11 @@
 use tree_sitter::Node;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::{Edit, import};
-use crate::names::assigned_anywhere;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
-use crate::source::{Source, around, within};
+use crate::error::CannotPlace;
+use crate::program::Program;
+use crate::source::{At, Source, around, within};
 
 use super::super::cannot;
 use super::alias;
@@ -179,7 +180,7 @@ fn cut(call: Call<'_>, arguments: &[Node<'_>], names: &Names) -> String {
 /// Whether a call is that of something that the program made and that is not a function of its own: a model.
 fn is_model(program: &Program, call: &Call<'_>) -> bool {
     call.function.kind() == "identifier"
-        && !assigned_anywhere(program, call.path()).is_empty()
+        && !program.assigned(call.path()).is_empty()
         && function_of(program, call).is_none()
 }
 
@@ -194,7 +195,7 @@ fn function_of<'a>(program: &'a Program, call: &Call<'_>) -> Option<At<'a>> {
         return None;
     }
     named(call.path()).or_else(|| {
-        let made = assigned_anywhere(program, call.path()).into_iter().filter_map(Call::of);
+        let made = program.assigned(call.path()).into_iter().filter_map(Call::of);
         made.filter(|made| matches!(made.name(), "jit" | "pjit" | "function"))
             .find_map(|made| named(made.argument("fun", 0)?.text()))
     })

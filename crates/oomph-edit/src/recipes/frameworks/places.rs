@@ -1,8 +1,10 @@
-//! Where programs without a `DataLoader` write how many samples they take at a time.
+//! Finds where programs without a `DataLoader` say how many samples they take at a time.
 
 use crate::calls::Call;
-use crate::program::{At, CannotPlace, Draft, Program};
-use crate::source::around;
+use crate::draft::Draft;
+use crate::error::CannotPlace;
+use crate::program::Program;
+use crate::source::{At, around};
 
 use super::super::batch::{Batch, place_of, resize};
 use super::super::{cannot, own};

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::calls::Call;
+use crate::draft::{Draft, Way};
 use crate::edit::Edit;
+use crate::error::CannotPlace;
+use crate::literals::plain;
 use crate::names::{Value, follow};
-use crate::options::plain;
-use crate::program::{At, CannotPlace, Draft, Program, Way};
+use crate::program::Program;
+use crate::source::At;
 
 use super::super::{Recipe, cannot};
 use super::imports;

@@ -180,7 +180,7 @@ fn live(ledger: &mut Ledger) {
     }
     if bytes.saturating_add(request) > usable {
         let because = format!(
-            "{} are in use and {} more were asked for, and the card has {} for PyTorch: no setting of the allocator \
+            "{} are in use and {} more were requested, and the card has {} for PyTorch: no setting of the allocator \
              changes that",
             readable(live),
             readable(request),

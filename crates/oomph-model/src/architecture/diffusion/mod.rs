@@ -1,4 +1,4 @@
-//! Networks of diffusion pipelines, described flatly.
+//! Describes the networks of diffusion pipelines as plain values.
 
 mod autoencoder;
 mod cogvideo;

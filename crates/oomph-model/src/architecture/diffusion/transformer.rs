@@ -1,4 +1,4 @@
-//! Denoisers of diffusers that are transformers: how their configurations are read and their tensors named.
+//! Reads the configurations of diffusers' transformer denoisers, and names their tensors.
 
 use super::super::ArchitectureError;
 use super::super::builder::Builder;

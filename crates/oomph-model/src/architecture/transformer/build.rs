@@ -1,4 +1,4 @@
-//! The tensors of a [`Transformer`], as transformers builds it.
+//! Lists the tensors of a [`Transformer`], as transformers builds it.
 
 use super::super::builder::Builder;
 use super::super::parameter::{Parameter, Role};
@@ -13,7 +13,7 @@ pub(in super::super) fn parameters(model: &Transformer) -> Vec<Parameter> {
         stack(&mut builder, encoder);
     }
     match &model.vision {
-        Some(vision) if model.kind == Kind::Decoder => beside_text(&mut builder, model, vision),
+        Some(vision) if model.kind == Kind::Decoder => vision_and_text(&mut builder, model, vision),
         Some(vision) => {
             // CLIP and SigLIP: two towers that meet.
             builder.within("text_model", |builder| stack(builder, model));
@@ -70,7 +70,7 @@ fn place(model: &Transformer, parameters: &mut [Parameter]) {
         }
         _ => return,
     };
-    let beside = [
+    let outside_text = [
         "model.vision_tower.",
         "model.visual.",
         "model.multi_modal_projector.",
@@ -79,7 +79,7 @@ fn place(model: &Transformer, parameters: &mut [Parameter]) {
         "lm_head.",
     ];
     for parameter in parameters {
-        let moved = |name: &str| model.vision.is_some() && beside.iter().any(|beside| name.starts_with(beside));
+        let moved = |name: &str| model.vision.is_some() && outside_text.iter().any(|prefix| name.starts_with(prefix));
         // Only where the whole model moves does its head move too.
         let stays = moved(&parameter.name) && !(from.is_empty() && parameter.name.starts_with("lm_head."));
         if !stays && let Some(rest) = parameter.name.strip_prefix(from) {
@@ -446,7 +446,7 @@ fn meeting(out: &mut Builder, text: &Transformer, vision: &Transformer) {
 }
 
 /// A language model and its vision tower. [`place`] moves the text's names.
-fn beside_text(out: &mut Builder, text: &Transformer, vision: &Transformer) {
+fn vision_and_text(out: &mut Builder, text: &Transformer, vision: &Transformer) {
     stack(out, text);
     match (text.family.as_str(), vision.family.as_str()) {
         ("gemma3_text", _) => {

@@ -1,4 +1,4 @@
-//! What sets the families of text decoders apart from a Llama, as a table.
+//! The families of text decoders as a table: how each differs from a Llama.
 
 use super::super::ArchitectureError;
 use super::super::config::Config;

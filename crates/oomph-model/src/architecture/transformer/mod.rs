@@ -1,4 +1,4 @@
-//! Transformers of text, images and sound, described flatly.
+//! Describes transformers of text, images and sound as plain values.
 
 mod build;
 mod decoder;

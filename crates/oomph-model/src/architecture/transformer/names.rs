@@ -1,4 +1,4 @@
-//! How the families of transformers name their tensors, as `named_parameters()` of the library gives them.
+//! Names the tensors of each family of transformers as `named_parameters()` of the library does.
 //!
 //! An empty name means that a family has no such tensor.
 

@@ -1,4 +1,4 @@
-//! Encoders with a decoder: T5, BART, Whisper.
+//! Reads encoders with a decoder: T5, BART, Whisper.
 
 use super::super::ArchitectureError;
 use super::super::config::Config;

@@ -1,4 +1,4 @@
-//! `config.json` of transformers to a [`Transformer`].
+//! Reads a [`Transformer`] from `config.json` of transformers.
 
 use super::super::ArchitectureError;
 use super::super::config::Config;

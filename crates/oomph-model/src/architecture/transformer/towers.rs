@@ -1,4 +1,4 @@
-//! Encoders of text and images: BERT and its kin, ViT, CLIP and SigLIP, and vision towers of language models.
+//! Reads encoders of text and images: BERT and its kin, ViT, CLIP and SigLIP, and vision towers of language models.
 
 use serde_json::Value;
 

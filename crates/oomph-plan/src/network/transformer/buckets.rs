@@ -1,10 +1,6 @@
 //! T5's relative positions: a number for every head and pair of tokens, looked up by the bucket of their distance. All layers
 //! of a stack share them (`compute_bias` of transformers).
 
-use oomph_model::architecture::Positions;
-
-use super::Stack;
-use super::pass::Pass;
 use crate::tape::{Kind, Tape, Tensor, product};
 
 /// What is added to the scores of every layer.
@@ -14,25 +10,30 @@ pub(super) struct Biases {
     _crossed: Option<Tensor>,
 }
 
-impl Stack {
-    /// The biases of a pass, with the output of an encoder where there is one.
-    pub(super) fn biases(&self, tape: &Tape, pass: &Pass, encoded: Option<&Tensor>) -> Option<Biases> {
-        let (Positions::Buckets(_), Some(table)) = (self.shape.positions, &self.positions) else { return None };
-        let heads = self.shape.heads;
-        let own = {
-            let pairs = product([pass.length, pass.length.saturating_add(pass.past)]);
-            let _buckets = Buckets::of(tape, pairs, !pass.causal);
-            tape.empty(product([pairs, heads]), table.kind)
-        };
-        let crossed = encoded.map(|encoded| {
-            let keys = encoded.count / product([self.shape.hidden, pass.batch]).max(1);
-            tape.empty(product([heads, pass.length, keys]), if tape.is_autocast() { Kind::Half } else { table.kind })
-        });
-        Some(Biases { own, _crossed: crossed })
-    }
+/// What the biases of a pass are for.
+pub(super) struct Pairs {
+    pub(super) heads: u64,
+    /// Pairs of a token and one that it attends to.
+    pub(super) own: u64,
+    /// Whether a token attends to those behind it too.
+    pub(super) both_ways: bool,
+    /// Pairs of a token and one of an encoder's, where there is one.
+    pub(super) crossed: Option<u64>,
 }
 
 impl Biases {
+    /// The biases of these pairs, as numbers of this kind.
+    pub(super) fn new(tape: &Tape, pairs: &Pairs, kind: Kind) -> Self {
+        let own = {
+            let _buckets = Buckets::of(tape, pairs.own, pairs.both_ways);
+            tape.empty(product([pairs.own, pairs.heads]), kind)
+        };
+        let crossed = pairs.crossed.map(|crossed| {
+            tape.empty(product([pairs.heads, crossed]), if tape.is_autocast() { Kind::Half } else { kind })
+        });
+        Self { own, _crossed: crossed }
+    }
+
     /// The mask that fused attention is given for so many samples (`create_position_bias_mask`): what may not be seen is
     /// replaced in a new tensor, where there is such, and that is put into the order of heads in another.
     ///

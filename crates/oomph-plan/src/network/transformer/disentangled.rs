@@ -61,7 +61,7 @@ pub(super) fn forward(
         tape.add_in_place(&sum, &tape.keeping_nothing(&of_distances))
     };
     scores = tape.add(&scores, &bias);
-    let told = tape.empty(pass.batch.saturating_mul(places), Kind::Byte);
+    let mask = tape.empty(pass.batch.saturating_mul(places), Kind::Byte);
     let hidden = tape.empty(pass.batch.saturating_mul(places), Kind::Byte);
     scores = tape.mul(&scores, &hidden);
     drop(hidden);
@@ -69,6 +69,6 @@ pub(super) fn forward(
     chances = tape.dropout(&chances, pass.training && shape.attention_dropout > 0.0);
     let context = tape.contiguous(&tape.matmul(&chances, &value_layer, x.count));
     // Python's names keep these until the function returns.
-    drop((bias, told, scores, chances, query_layer, key_layer));
+    drop((bias, mask, scores, chances, query_layer, key_layer));
     context
 }

@@ -1,4 +1,4 @@
-//! Text token by token.
+//! Generates text token by token, on sizes.
 
 use super::Stack;
 use crate::tape::{Kind, Tape, TapeOwner, Tensor, product};

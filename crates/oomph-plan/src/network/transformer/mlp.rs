@@ -112,9 +112,10 @@ impl Gated {
 impl Experts {
     fn new(weights: &mut Weights<'_>, shape: &Transformer, experts: ExpertsShape) -> Self {
         let (hidden, width) = (shape.hidden, experts.intermediate);
-        let beside = experts.shared_intermediate;
-        let shared = (beside > 0).then(|| Gated::new(weights, shape, beside));
-        let shared_gate = (beside > 0 && experts.shared_gate).then(|| weights.linear(hidden, 1, false, Use::Other));
+        let shared_width = experts.shared_intermediate;
+        let shared = (shared_width > 0).then(|| Gated::new(weights, shape, shared_width));
+        let shared_gate =
+            (shared_width > 0 && experts.shared_gate).then(|| weights.linear(hidden, 1, false, Use::Other));
         Self {
             shape: experts,
             shared,
@@ -150,11 +151,11 @@ impl Experts {
             result = tape.cast(&result, x.kind);
         }
         if let Some(shared) = &self.shared {
-            let mut beside = shared.forward(tape, shape, false, x);
+            let mut from_shared = shared.forward(tape, shape, false, x);
             if let Some(gate) = &self.shared_gate {
-                beside = tape.mul(&tape.keeping_output(&tape.linear(gate, x)), &beside);
+                from_shared = tape.mul(&tape.keeping_output(&tape.linear(gate, x)), &from_shared);
             }
-            result = tape.add(&result, &beside);
+            result = tape.add(&result, &from_shared);
         }
         result
     }
@@ -166,7 +167,7 @@ impl Packed {
         Self { weight, adapter: weights.expert_adapter(count, inputs, outputs, fused) }
     }
 
-    /// The matrices with LoRA's product added, which makes them anew (PEFT's parametrization).
+    /// The matrices with LoRA's product added, which makes them again (PEFT's parametrization).
     fn adapted(&self, tape: &Tape) -> Tensor {
         let Some((down, up)) = &self.adapter else { return self.weight.clone() };
         let mut delta = tape.matmul(up, down, self.weight.count);

@@ -239,14 +239,14 @@ impl Stack {
         // distances.
         let distances = self.distance_norm.as_ref().zip(self.positions.as_ref());
         let distances = distances.map(|(norm, table)| norm.forward(tape, table));
-        let beside = distances.as_ref().or(encoded);
+        let second_input = distances.as_ref().or(encoded);
         let mut first = 0;
         for alike in self.layers.chunk_by(|one, next| one.is_like(next)) {
             let mut place = 0;
             while let Some(layer) = alike.get(place) {
                 let stands = place == 1 && alike.len() > 4 && tape.may_skip(&hidden);
                 let mark = stands.then(|| pass.mark(tape));
-                hidden = self.through(tape, workload, pass, layer, &hidden, beside, first + place);
+                hidden = self.through(tape, workload, pass, layer, &hidden, second_input, first + place);
                 place += 1;
                 if let Some(([.., last, _], mark)) = Some(alike).zip(mark) {
                     let skipped = &alike[place..alike.len() - 2];
@@ -278,21 +278,21 @@ impl Stack {
         pass: &Rc<Pass>,
         layer: &Rc<Layer>,
         hidden: &Tensor,
-        beside: Option<&Tensor>,
+        second_input: Option<&Tensor>,
         index: usize,
     ) -> Tensor {
         let unit = self.units.layers.get(index).copied().flatten();
         tape.unshard(unit);
         let hidden = &tape.entering(unit, hidden);
         let out = if workload.checkpointing && pass.training {
-            let inputs: Vec<&Tensor> = std::iter::once(hidden).chain(beside).collect();
+            let inputs: Vec<&Tensor> = std::iter::once(hidden).chain(second_input).collect();
             let (layer, pass, shape) = (Rc::clone(layer), Rc::clone(pass), self.shape.clone());
             tape.checkpoint(
                 &inputs,
                 Rc::new(move |tape, inputs| layer.forward(tape, &shape, &pass, &inputs[0], inputs.get(1), index)),
             )
         } else {
-            layer.forward(tape, &self.shape, pass, hidden, beside, index)
+            layer.forward(tape, &self.shape, pass, hidden, second_input, index)
         };
         tape.reshard(unit);
         tape.leaving(unit, out)

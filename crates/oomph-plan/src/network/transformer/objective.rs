@@ -1,4 +1,4 @@
-//! What training computes where it learns from more than labels.
+//! Computes the objectives that learn from more than labels, on sizes.
 
 use super::Stack;
 use crate::tape::{Kind, Tape, Tensor, product};

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use oomph_model::architecture::{Kind as StackKind, Positions};
 
 use super::Stack;
-use super::buckets::Biases;
-use crate::tape::{Kind, Mark, Storage, Tape, Tensor};
+use super::buckets::{Biases, Pairs};
+use crate::tape::{Kind, Mark, Storage, Tape, Tensor, product};
 use crate::workload::{Attention as How, Workload};
 
 /// What all layers of a pass share.
@@ -98,5 +98,20 @@ impl Stack {
             pixels: OnceCell::new(),
             biases: OnceCell::new(),
         })
+    }
+
+    /// T5's biases of a pass, with the output of an encoder where there is one.
+    pub(super) fn biases(&self, tape: &Tape, pass: &Pass, encoded: Option<&Tensor>) -> Option<Biases> {
+        let (Positions::Buckets(_), Some(table)) = (self.shape.positions, &self.positions) else { return None };
+        let pairs = Pairs {
+            heads: self.shape.heads,
+            own: product([pass.length, pass.length.saturating_add(pass.past)]),
+            both_ways: !pass.causal,
+            crossed: encoded.map(|encoded| {
+                let keys = encoded.count / product([self.shape.hidden, pass.batch]).max(1);
+                product([pass.length, keys])
+            }),
+        };
+        Some(Biases::new(tape, &pairs, table.kind))
     }
 }

@@ -1,4 +1,4 @@
-//! GitHub's workflow commands and job summaries.
+//! Writes a review as GitHub's workflow commands and job summaries.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! JUnit's XML, which most CI services show as tests.
+//! Writes a review as JUnit XML, which most CI services show as tests.
 
 use std::fmt::Write as _;
 

@@ -1,14 +1,14 @@
-//! A review for people, and in the forms that services of code review read.
+//! Shows a review to people, and writes it in the formats of CI services.
 
 mod github;
 mod junit;
 mod sarif;
 
 use oomph_gpu::size::format as size;
+use oomph_protocol::Verdict;
 
 use super::page::{Ink, Page, Style};
 use crate::clean;
-use crate::dry_run::Verdict;
 use crate::review::{Review, ReviewedRun};
 
 pub use github::{github_annotations, github_summary};

@@ -1,4 +1,4 @@
-//! SARIF 2.1.0, which code scanning reads.
+//! Writes a review as SARIF 2.1.0, which code scanning reads.
 
 use serde_json::{Value, json};
 

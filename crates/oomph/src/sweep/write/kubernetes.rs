@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Job;
-use crate::program::quoted;
+use crate::shell_words::quoted;
 
 /// The manifest: a Job whose pods see the file's folder through a claim, at the path that it has here. JSON strings are
 /// YAML too, so that names with any letters are quoted well.

@@ -20,7 +20,7 @@ use super::template::nearest;
 use crate::cli::SweepArgs;
 use crate::failure::hinted;
 use crate::output;
-use crate::program::quoted;
+use crate::shell_words::quoted;
 
 /// The schedulers.
 const KINDS: [&str; 3] = ["slurm", "kubernetes", "ray"];
@@ -87,7 +87,7 @@ pub fn job(sweep: &Sweep, words: &[String], args: &SweepArgs) -> Result<()> {
     };
     let file = sweep.path.file_name().map(Path::new).unwrap_or(&sweep.path);
     let job = Job {
-        oomph: text(&std::env::current_exe().context("cannot tell where oomph is")?)?,
+        oomph: text(&std::env::current_exe().context("cannot find oomph itself")?)?,
         folder: text(&sweep.folder)?,
         file: text(file)?,
         matrix: matrix_name(&sweep.cells),

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::Job;
 use crate::failure::hinted;
-use crate::program::quoted;
+use crate::shell_words::quoted;
 
 /// The script for `sbatch`. Its tasks write what they say to `logs` below `folder`.
 ///

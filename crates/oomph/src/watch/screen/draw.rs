@@ -186,15 +186,15 @@ fn draw_card(
 fn draw_course(frame: &mut Frame<'_>, area: Rect, course: &Course, total: u64, paint: Paint) {
     let scale = if area.height >= 2 && area.width >= 4 * SCALE { SCALE } else { 0 };
     let curve = Rect { width: area.width.saturating_sub(scale), ..area };
-    let beside = Rect { x: area.x.saturating_add(curve.width), width: scale, ..area };
+    let scale_area = Rect { x: area.x.saturating_add(curve.width), width: scale, ..area };
     let points = course.shown(usize::from(curve.width));
     let levels = if paint.unicode { bar::NINE_LEVELS } else { ASCII };
     let sparkline = Sparkline::default().data(points).max(total.max(1)).bar_set(levels);
     let absent = if paint.unicode { "·" } else { "?" };
     frame.render_widget(sparkline.absent_value_symbol(absent).style(paint.colour(Color::Green)), curve);
     let end = |text: &str| Line::styled(format!(" {text}"), paint.faint());
-    text(frame, Rect { height: beside.height.min(1), ..beside }, vec![end(&size::format(total))]);
-    let bottom = Rect { y: area.bottom().saturating_sub(1), height: beside.height.min(1), ..beside };
+    text(frame, Rect { height: scale_area.height.min(1), ..scale_area }, vec![end(&size::format(total))]);
+    let bottom = Rect { y: area.bottom().saturating_sub(1), height: scale_area.height.min(1), ..scale_area };
     if scale > 0 {
         text(frame, bottom, vec![end("0 used")]);
     }

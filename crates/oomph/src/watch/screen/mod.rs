@@ -19,7 +19,7 @@ use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 
-use crate::failure::status;
+use crate::status;
 use view::View;
 
 /// A signal is seen within this time.
@@ -82,7 +82,7 @@ impl Screen {
         let began = Instant::now();
         loop {
             if let Some(signal) = self.signals.seen() {
-                return Ok(Some(crate::dry_run::interrupted(signal)));
+                return Ok(Some(crate::status::interrupted(signal)));
             }
             let left = time.saturating_sub(began.elapsed());
             if left.is_zero() {

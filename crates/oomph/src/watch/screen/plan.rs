@@ -106,8 +106,8 @@ pub fn plan(asked: &Asked) -> Plan {
     let choices = [Detail::Full(CURVE), Detail::Brief(1), Detail::Brief(0)];
     let found = choices.into_iter().find(|choice| fits(*choice, details)).map(|choice| (choice, details));
     // With many cards a line for each is enough, where the selected process can be explained below them.
-    let beside = room.saturating_sub(cards).saturating_sub(1);
-    let (mut detail, details) = found.unwrap_or((Detail::Line, details.min(beside)));
+    let below = room.saturating_sub(cards).saturating_sub(1);
+    let (mut detail, details) = found.unwrap_or((Detail::Line, details.min(below)));
     let wanted = if asked.processes == 0 { 0 } else { 2_u16.saturating_add(rows(asked.process_rows)) };
     let mut spare = room.saturating_sub(of(detail)).saturating_sub(details);
     if let (Detail::Full(curve), true) = (detail, cards > 0) {

@@ -1,4 +1,4 @@
-//! Tests of the view's looks, and that no size and no key makes it fail.
+//! Tests how the view looks, and that no size and no key makes it fail.
 
 use oomph_report::{
     Moment, MpsRole, Style, Trend, WatchCost, WatchReport, WatchSchema, WatchedFramework, WatchedGpu, WatchedOutlook,

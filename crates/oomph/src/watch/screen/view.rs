@@ -75,7 +75,7 @@ impl View {
         let before = self.place();
         self.report = report.clone();
         if self.place().is_none() {
-            // What comes in the place of a process that has ended is selected next.
+            // What comes in place of a process that has ended is selected next.
             self.select(before.unwrap_or(0));
         }
     }

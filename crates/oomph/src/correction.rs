@@ -63,20 +63,20 @@ pub fn kept(id: &str) -> Option<CardCorrection> {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            told(&format!("cannot read {}: {error}", path.display()));
+            warn(&format!("cannot read {}: {error}", path.display()));
             return None;
         }
     };
     let correction: CardCorrection = match serde_json::from_str(&text) {
         Ok(correction) => correction,
         Err(error) => {
-            told(&format!("{} is damaged ({error}); run oomph calibrate again", path.display()));
+            warn(&format!("{} is damaged ({error}); run oomph calibrate again", path.display()));
             return None;
         }
     };
     match (&correction.driver, nvml::driver_version()) {
         (Some(then), Some(now)) if *then != now => {
-            told(&format!(
+            warn(&format!(
                 "what oomph calibrate found of {id} is not used: driver {then} was there, now it is {now}; run it again"
             ));
             None
@@ -133,7 +133,7 @@ fn path(id: &str) -> Option<PathBuf> {
     Some(CacheDir::locate().ok()?.path().join("corrections").join(format!("{id}.json")))
 }
 
-fn told(line: &str) {
+fn warn(line: &str) {
     crate::output::say(&format!("oomph: warning: {line}"));
 }
 

@@ -53,7 +53,7 @@ fn toml(table: &Value, path: &str, out: &mut String) {
 /// Each value with the keys that lead to it.
 fn values(path: &Path, text: &str) -> Option<Vec<(Vec<String>, String)>> {
     let document = Document::parse(path, text.to_owned())?;
-    let entry = |option: crate::options::Opt| Some((option.written?.keys, option.default?));
+    let entry = |option: crate::opt::Opt| Some((option.written?.keys, option.default?));
     document.settings.into_iter().map(entry).collect()
 }
 

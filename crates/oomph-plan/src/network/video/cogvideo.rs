@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use oomph_model::architecture::Autoencoder;
 
-use super::video::{Maps, convolution, parts};
+use super::maps::{Maps, convolution, parts};
 use crate::tape::{Kind, Tape, Tensor};
 
 /// Latent frames that are decoded at once; an odd one goes with the first of them.

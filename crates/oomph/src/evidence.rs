@@ -1,0 +1,51 @@
+//! Evidence of a program's need from other runs than the one that an answer is about, and from replays.
+
+use oomph_allocator::Spread;
+
+use crate::cards::Card;
+use crate::observation::Observation;
+
+/// What is known of a program's need from other runs than the one that the answer is about.
+#[derive(Clone, Copy, Default)]
+pub struct Evidence<'a> {
+    /// The run on cards without a limit.
+    pub probe: Option<&'a Observation>,
+    /// The smallest cards that hold it, from runs.
+    pub found: Option<&'a Found>,
+    /// The same for each card from replays, where nothing was run.
+    pub foretold: &'a [Option<Foretold>],
+    /// How far each card's reserved bytes may come out otherwise on a real one, by replays of the run.
+    pub spreads: &'a [Option<Spread>],
+    /// Cards of the catalogue on which it was run, and whether they held it.
+    pub run_on: &'a [(String, bool)],
+}
+
+/// The smallest card that holds a program, from runs.
+#[derive(Debug)]
+pub struct Found {
+    /// The run on the smallest capacity that held it.
+    pub run: Observation,
+    /// What each card had there, in bytes.
+    pub cards: Vec<Card>,
+    /// The part of it, in bytes, that each card needs of that.
+    pub capacities: Vec<u64>,
+    /// What each card had, in bytes, where it was seen to die just below.
+    pub fails: Option<Vec<u64>>,
+    /// How many runs it took.
+    pub runs: u32,
+    /// The capacities of the fullest card that it was run on, in bytes, and whether they held it.
+    pub tried: Vec<(u64, bool)>,
+    /// How far each card's reserved bytes may come out otherwise on a real one.
+    pub spreads: Vec<Option<Spread>>,
+}
+
+/// What a replay says of one card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foretold {
+    /// The least that the allocator can do with, in bytes, where every workspace is to be had.
+    pub firm: u64,
+    /// The same where cuDNN's convolutions do with less workspace.
+    pub least: u64,
+    /// What the allocator reserves without a limit.
+    pub reserved: u64,
+}

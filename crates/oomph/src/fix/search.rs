@@ -1,0 +1,281 @@
+//! Runs the whole search: the unmodified program, what it needs, and what makes it fit.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use oomph_launch::{HookProgram, ProgramKind};
+use oomph_remedy::search::{Candidate, Fix, Forecast, Found, Mix, search};
+use oomph_remedy::{Catalogue, Operation, Remedy, Task};
+use oomph_report::{DryRunReport, Verdict};
+
+use super::answer::{self, Answer};
+use super::applier::{Applier, line_of};
+use super::baseline::{Baseline, Seen, observed};
+use super::bench::{VirtualBench, peak, work_of};
+use super::evaluation::{self, Evaluation};
+use super::phases;
+use super::price::Priced;
+use super::question::Question;
+use super::situation::Known;
+use super::unmodified::Unmodified;
+use super::wanted::Wanted;
+use crate::assemble::assemble;
+use crate::cards::Card;
+use crate::changes::Changes;
+use crate::needs;
+use crate::pool;
+use crate::run_context::RunContext;
+use crate::trial::{Runner, Stop};
+
+/// How long is searched where nobody says how long.
+const LEAST_TIME: Duration = Duration::from_secs(60);
+
+/// Who waited for a program that takes long waits for this many more runs of it: fewer say little about what would help.
+const RUNS: u32 = 4;
+
+/// What a search works with.
+pub struct Search<'s, 'a> {
+    /// What every run of the program shares.
+    pub context: &'s RunContext,
+    /// Where trials run.
+    pub runner: &'s dyn Runner,
+    /// The remedies.
+    pub catalogue: &'a Catalogue,
+    /// What was asked for.
+    pub wanted: &'s Wanted,
+    /// When the command began.
+    pub start: Instant,
+    /// Receives what is tried.
+    pub tell: &'s (dyn Fn(&str) + Sync),
+}
+
+/// Cards without a limit, and how long a run on them may take.
+#[derive(Clone, Copy)]
+struct Unlimited<'s> {
+    cards: &'s [Card],
+    time_limit: Duration,
+}
+
+/// What the trials have found.
+struct Searched<'a> {
+    found: Found<'a>,
+    /// The signal that ended the search before its time.
+    stopped: Option<i32>,
+}
+
+impl<'a> Search<'_, 'a> {
+    /// Runs the unmodified program, and searches for changes where it does not fit.
+    ///
+    /// # Errors
+    /// When a run cannot be set up, or a signal ends the search before anything is found.
+    pub fn answer(&self) -> Result<Answer, Stop> {
+        let Self { context, runner, wanted, tell, .. } = *self;
+        let changes = Changes::none(&context.program.command);
+        let (cards, timeout) = (wanted.cards.as_slice(), context.program.timeout);
+        let unlimited: Vec<Card> = cards.iter().map(Card::without_limit).collect();
+        let accept_recovered = wanted.accept_recovered;
+        let baseline = Baseline { runner, changes: &changes, cards, unlimited: &unlimited, timeout, accept_recovered };
+        let Seen { first, probe, time_limit } = baseline.see(tell)?;
+        let Some(probe) = probe else {
+            let baseline = assemble(cards, &first, None);
+            return Ok(answer::without_fixes(context, wanted, &baseline, &first, self.start));
+        };
+        let needs = needs::Search {
+            runner,
+            changes: &changes,
+            cards,
+            unlimited: &probe,
+            died: true,
+            timeout,
+            hurry: true,
+            tell,
+        };
+        let unmodified = Unmodified::of(&first, needs, &unlimited)?;
+        self.answer_for(unmodified, Unlimited { cards: &unlimited, time_limit })
+    }
+
+    /// Searches for changes that make a program fit.
+    fn answer_for(&self, mut unmodified: Unmodified<'_>, unlimited: Unlimited<'_>) -> Result<Answer, Stop> {
+        let Self { context, wanted, start, .. } = *self;
+        let command = &context.program.command;
+        let full = unmodified.report();
+        let (owners, program) = (unmodified.owners(&full), unmodified.program());
+        let fullest = unmodified.fullest();
+        let card = wanted.cards.get(fullest).or(wanted.cards.first());
+        let card = card.ok_or_else(|| Stop::Failed(anyhow::anyhow!("there is no card")))?;
+        let limit_bytes = card.gpu.capacity_bytes;
+        let line = line_of(command, &context.directory);
+        let capability = card.gpu.compute_capability();
+        let known = Known {
+            line: line.as_ref(),
+            program: &program,
+            versions: &full.frameworks,
+            oom: unmodified.error(),
+            owners: &owners,
+            peak_bytes: unmodified.peak_bytes(&full, card),
+            limit_bytes,
+            capability: (capability.major, capability.minor),
+            cards: wanted.cards.len(),
+            own_limit: full.devices.get(fullest).and_then(|device| pool::own_limit(device, limit_bytes)),
+        };
+        let Question { situation, moments, edits } = Question::of(&known, command, &context.directory, &card.gpu);
+        let applier = Applier {
+            command,
+            line: line.clone(),
+            situation: &situation,
+            // From inside the hook changes programs of PyTorch only.
+            hook: matches!(context.kind(), ProgramKind::Python { .. }) && !known.is_without_torch(),
+            edits,
+            refused: self.lacking_a_package(&program).into(),
+        };
+        let candidates = self.candidates(&known, &moments, &applier);
+        let forecast = if unmodified.is_seen_whole() {
+            Forecast::new(situation.clone(), known.peak_bytes.max(limit_bytes), limit_bytes)
+        } else {
+            Forecast::new(situation.clone(), unmodified.at_death(card), limit_bytes).at_least()
+        };
+        let mut bench = self.bench(&applier, &unmodified, &full);
+        let evaluates = moments.contains(&Operation::Evaluation);
+        let always = if evaluates {
+            Mix::default()
+        } else {
+            self.for_the_evaluation(&applier, &unmodified.needed, unlimited, (limit_bytes, bench.deadline))?
+        };
+        bench.always = always.clone();
+        let causes = phases::first(&candidates, &situation, evaluates && known.oom.is_some());
+        let Searched { mut found, stopped } = self.search(&candidates, &causes, &forecast, &mut bench)?;
+        evaluation::named(&always, &mut found);
+        let priced = Priced { gpu: &card.gpu, before: work_of(&unmodified.probe.hooks) };
+        priced.order(&mut found.fixes, wanted.wishes.prefer, &bench.seen, &applier);
+        let least = self.least(&applier, &found, unlimited)?;
+        if stopped.is_none() {
+            unmodified.find_need()?;
+        }
+        let (full, first, seen) = (&unmodified.report(), unmodified.first, &bench.seen);
+        let (known, applier) = (&known, &applier);
+        let parts =
+            answer::Parts { context, wanted, full, first, known, applier, seen, priced, found, least, start, stopped };
+        Ok(parts.answer())
+    }
+
+    /// The remedies whose package the program's Python does not have, by id.
+    fn lacking_a_package(&self, program: &HookProgram) -> BTreeSet<String> {
+        let lacks = |remedy: &&Remedy| remedy.package.as_ref().is_some_and(|name| program.missing.contains(name));
+        self.catalogue.remedies().iter().filter(lacks).map(|remedy| remedy.id.clone()).collect()
+    }
+
+    /// The remedies that may help and can be applied, in the order in which they are tried.
+    fn candidates(&self, known: &Known<'_>, moments: &[Operation], applier: &Applier<'_>) -> Vec<Candidate<'a>> {
+        let Self { catalogue, wanted, .. } = *self;
+        let situation = applier.situation;
+        // Only trainers that cut what is longer have an argument for it.
+        let cuts = known.program.trainer.as_ref().is_some_and(|trainer| trainer.arguments.max_length.is_some());
+        let mut candidates = catalogue.candidates(situation, moments, &wanted.wishes, |remedy| {
+            applier.can_apply(remedy) && (cuts || remedy.knob.as_ref().is_none_or(|knob| knob.of.is_none()))
+        });
+        if !candidates.iter().any(|candidate| candidate.remedy.id == "no-grad") && known.task() == Some(Task::Training)
+        {
+            candidates.extend(phases::evaluation_without_graph(catalogue, situation, &wanted.wishes, applier));
+        }
+        phases::ordered(candidates, applier)
+    }
+
+    /// The bench that mixes of remedies are tried on; its time begins now.
+    fn bench<'b>(
+        &'b self,
+        applier: &'b Applier<'b>,
+        unmodified: &Unmodified<'_>,
+        before: &'b DryRunReport,
+    ) -> VirtualBench<'b> {
+        let wanted = self.wanted;
+        // The program itself may take long, and is not part of the search.
+        let time = wanted.max_time.unwrap_or_else(|| (unmodified.probe.elapsed * RUNS).max(LEAST_TIME));
+        VirtualBench {
+            runner: self.runner,
+            applier,
+            cards: &wanted.cards,
+            jobs: wanted.jobs,
+            deadline: Instant::now() + time,
+            stopped: OnceLock::new(),
+            accept_recovered: wanted.accept_recovered,
+            unreached: unmodified.needed.unreached.iter().map(|part| part.part.clone()).collect(),
+            before,
+            seen: Default::default(),
+            ran: Default::default(),
+            always: Mix::default(),
+            tell: self.tell,
+        }
+    }
+
+    /// What makes the evaluation fit of a program that dies before it: no trial of the training shows that.
+    fn for_the_evaluation(
+        &self,
+        applier: &Applier<'_>,
+        needed: &DryRunReport,
+        unlimited: Unlimited<'_>,
+        (limit_bytes, deadline): (u64, Instant),
+    ) -> Result<Mix<'a>, Stop> {
+        let evaluation = Evaluation {
+            catalogue: self.catalogue,
+            situation: applier.situation,
+            wishes: &self.wanted.wishes,
+            applier,
+            runner: self.runner,
+            unlimited: unlimited.cards,
+            limit_bytes,
+            time_limit: unlimited.time_limit,
+            deadline,
+            tell: self.tell,
+        };
+        evaluation.answer(needed)
+    }
+
+    /// Tries what answers the cause; where that is not enough all candidates; and, if none of those lowers the batch, also
+    /// what lowers it by the program's own options.
+    fn search(
+        &self,
+        candidates: &[Candidate<'a>],
+        causes: &[Candidate<'a>],
+        forecast: &Forecast,
+        bench: &mut VirtualBench<'_>,
+    ) -> Result<Searched<'a>, Stop> {
+        let (catalogue, fixes) = (self.catalogue, self.wanted.fixes);
+        let mut found = Found::default();
+        if !causes.is_empty() {
+            found = search(catalogue, causes, forecast, fixes, bench)?;
+        }
+        let by_cause = found.fixes.iter().any(|fix| !fix.tight);
+        if !by_cause && (causes.is_empty() || !found.out_of_time) {
+            found = search(catalogue, candidates, forecast, fixes, bench)?;
+        }
+        let stopped = bench.stopped.get().copied();
+        if let Some(signal) = stopped {
+            if found.fixes.is_empty() {
+                return Err(Stop::Interrupted(signal));
+            }
+            found.out_of_time = true;
+        }
+        let lowers = |fix: &Fix<'_>| fix.mix.doses.iter().any(|dose| phases::is_batch(&dose.remedy.id));
+        if !by_cause && !found.out_of_time && !found.fixes.iter().any(lowers) {
+            let batch = phases::own_batch(candidates, bench.applier);
+            let more = search(catalogue, &batch, forecast, 1, bench)?;
+            found.fixes.extend(more.fixes.into_iter().filter(|fix| !fix.tight));
+        }
+        Ok(Searched { found, stopped })
+    }
+
+    /// The peak of the strongest mix on cards without a limit, in bytes, where nothing fits.
+    fn least(&self, applier: &Applier<'_>, found: &Found<'_>, unlimited: Unlimited<'_>) -> Result<Option<u64>, Stop> {
+        let strongest: &Mix<'_> = match &found.strongest {
+            Some(mix) if found.fixes.is_empty() => mix,
+            _ => return Ok(None),
+        };
+        let Ok(changes) = applier.changes(strongest) else { return Ok(None) };
+        (self.tell)("the least that it needs with everything applied");
+        let ended = self.runner.run(&changes, unlimited.cards, Some(unlimited.time_limit));
+        let run = observed(ended.map_err(Stop::Failed)?)?;
+        let report = assemble(unlimited.cards, &run, None);
+        Ok((report.verdict == Verdict::Fits && run.is_done()).then(|| peak(&report)))
+    }
+}
