@@ -1,8 +1,8 @@
 //! The command line of oomph.
 //!
-//! It works in two steps: [`cli`] is what was typed, [`program`] and [`cards`] validate it. Then a module per command does the work:
-//! `oomph-launch` runs the program, `oomph-ledger` and the hook's files record what happened, [`assemble`] makes the
-//! report of it, `oomph-report` writes it.
+//! It works in two steps: [`cli`] is what was typed; [`program`], [`cards`], [`margin`], [`limits`] and [`duration`] turn it
+//! into valid values. Then a module per command does the work: `oomph-launch` runs the program, `oomph-ledger` and the hook's
+//! files record what happened, [`assemble`] makes the report of it, `oomph-report` writes it.
 //!
 //! Design constraints:
 //! - Data goes to stdout, talk to stderr. In text mode the program's own output passes through unchanged, and the
