@@ -1,7 +1,7 @@
 //! The graph API: questions go to the real library, or to the model where no library answers without a GPU.
 
 use crate::boundary::put;
-use crate::fork::{Mutex, MutexGuard, Once};
+use crate::lock::{Mutex, MutexGuard, Once, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ptr;
@@ -57,7 +57,7 @@ pub(super) fn source() -> Source {
                 Some(own) => format!("cuDNN {} cannot be asked without a GPU (9.8 and newer can)", spoken(own.version)),
                 None => "no libcudnn was found to be asked".to_owned(),
             };
-            crate::trace::warn(&format!(
+            crate::gpu::gpu().warn(&format!(
                 "{why}, so convolution workspaces are modelled: from 0 up to a copy of the tensors in channels-last order"
             ));
             return Source::Model;
@@ -66,7 +66,7 @@ pub(super) fn source() -> Source {
         if let Some(card) = props::current()
             && let Err(why) = real::describe(real, &card)
         {
-            crate::trace::warn(&format!(
+            crate::gpu::gpu().warn(&format!(
                 "cuDNN {} does not know {} ({why}), so convolution workspaces are modelled",
                 spoken(real.version),
                 card.name
@@ -74,7 +74,7 @@ pub(super) fn source() -> Source {
             return Source::Model;
         }
         if let Some(own) = real::users().filter(|own| own.version != real.version) {
-            crate::trace::warn(&format!(
+            crate::gpu::gpu().warn(&format!(
                 "cuDNN {} cannot be asked without a GPU, so {} was asked for the workspaces of convolutions",
                 spoken(own.version),
                 spoken(real.version)
@@ -117,7 +117,8 @@ struct Memory {
     made: BTreeSet<u32>,
 }
 
-static MEMORY: Mutex<Memory> = Mutex::new(Memory { descriptors: BTreeMap::new(), answers: 0, made: BTreeSet::new() });
+static MEMORY: Mutex<Memory> =
+    Mutex::new(Rank::BackendDescriptors, Memory { descriptors: BTreeMap::new(), answers: 0, made: BTreeSet::new() });
 
 fn memory() -> MutexGuard<'static, Memory> {
     // The memory is valid after every statement that changes it.
@@ -376,7 +377,7 @@ fn current_card(real: &Real) -> Option<*mut c_void> {
     let new = match real::describe(real, &props::current()?) {
         Ok(new) => new,
         Err(why) => {
-            crate::trace::warn(&format!("cuDNN refused the card: {why}"));
+            crate::gpu::gpu().warn(&format!("cuDNN refused the card: {why}"));
             return None;
         }
     };

@@ -2,7 +2,7 @@
 //! graph API's, which is asked the same question.
 
 use crate::boundary::put;
-use crate::fork::Mutex;
+use crate::lock::{Mutex, Rank};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
@@ -262,7 +262,7 @@ const WITHOUT_MEMORY: i32 = 0;
 
 /// The workspace of a convolution, as the graph API answers. Answers are kept: programs ask for the same shape often.
 fn workspace(direction: Direction, x: &Tensor, w: &Tensor, y: &Tensor, own: &Convolution) -> Result<u64, u32> {
-    static ANSWERS: Mutex<BTreeMap<Vec<i32>, Result<u64, u32>>> = Mutex::new(BTreeMap::new());
+    static ANSWERS: Mutex<BTreeMap<Vec<i32>, Result<u64, u32>>> = Mutex::new(Rank::ConvolutionAnswers, BTreeMap::new());
     let operation = match direction {
         Direction::Forward => 10,
         Direction::BackwardFilter => 11,

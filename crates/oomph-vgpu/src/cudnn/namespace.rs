@@ -18,7 +18,7 @@
 //! keys then lie where the program has none. In the program's libc, one key is kept in each part of the table that the
 //! library may use, and every thread sets these before it enters, so that the program's libc is the one that allocates.
 
-use crate::fork::{Mutex, Once};
+use crate::lock::{Mutex, Once, Rank};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -137,7 +137,7 @@ impl Namespace {
     /// Makes a namespace that holds a libc and nothing else.
     pub fn new() -> Result<Namespace, String> {
         // One at a time, so that each gets a place of its own.
-        static MAKING: Mutex<()> = Mutex::new(());
+        static MAKING: Mutex<()> = Mutex::new(Rank::Namespaces, ());
         let _making = MAKING.lock();
         let libc = open(libc::LM_ID_NEWLM, c"libc.so.6")?;
         let mut id: libc::Lmid_t = 0;

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use super::object::{BAD_PARAM, SUCCESS};
 use super::tensor::{FLOAT, Tensor, tensor};
 use crate::boundary::put;
-use crate::work;
+use crate::gpu::gpu;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
 const PERSISTENT: i32 = 2;
@@ -188,7 +188,7 @@ pub unsafe fn cudnnGetNormalizationTrainingReserveSpaceSize(
 unsafe fn count(x: *mut c_void, times: u64) -> u32 {
     // SAFETY: the caller's promise.
     if let Some(x) = unsafe { tensor(x) } {
-        work::kernel((x.bytes() as u64).saturating_mul(times));
+        gpu().work.kernel((x.bytes() as u64).saturating_mul(times));
     }
     SUCCESS
 }

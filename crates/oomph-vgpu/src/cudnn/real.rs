@@ -5,7 +5,7 @@
 //! other there through their own search paths. A `libcuda.so.1` that it finds there is a second, inert instance of this
 //! library, which is no matter: the deviceless mode does not need one.
 
-use crate::fork::Once;
+use crate::lock::Once;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -203,7 +203,8 @@ pub fn load(path: &Path) -> Option<Real> {
     match try_load(path) {
         Ok(real) => Some(real),
         Err(why) => {
-            crate::trace::warn(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
+            crate::gpu::gpu()
+                .warn(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
             None
         }
     }

@@ -1,13 +1,14 @@
 //! What an execution plan computes: the dimensions of tensors, passed on from descriptor to descriptor as the program joins
 //! them, from tensors to operations, graphs, engines and plans.
 
-use crate::fork::{Mutex, MutexGuard};
+use crate::lock::{Mutex, MutexGuard, Rank};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use super::backend::TYPE_DESCRIPTOR;
 use super::tensor;
-use crate::work::{self, Number, Product};
+use crate::gpu::gpu;
+use crate::work::{Number, Product};
 
 const TENSOR_TYPE: i32 = 901;
 const TENSOR_DIMENSIONS: i32 = 902;
@@ -35,7 +36,7 @@ struct Known {
     bytes: u64,
 }
 
-static KNOWN: Mutex<BTreeMap<usize, Known>> = Mutex::new(BTreeMap::new());
+static KNOWN: Mutex<BTreeMap<usize, Known>> = Mutex::new(Rank::PlanWork, BTreeMap::new());
 
 fn known() -> MutexGuard<'static, BTreeMap<usize, Known>> {
     KNOWN.lock()
@@ -137,9 +138,9 @@ pub(super) fn forget(descriptor: *mut c_void) {
 pub(super) fn executed(plan: *mut c_void) {
     let own = known().get(&(plan as usize)).copied();
     if let Some((own, (operations, bytes))) = own.and_then(|own| Some((own, own.computes()?))) {
-        work::product(Product { number: number(own.kind).0, operations, bytes });
+        gpu().work.product(Product { number: number(own.kind).0, operations, bytes });
     } else {
-        work::kernel(0);
+        gpu().work.kernel(0);
     }
 }
 
