@@ -1,4 +1,4 @@
-//! What the hook in Python calls of this library, besides CUDA's functions.
+//! What the hook in Python asks: refusals, the line of Python that is under way, and the work of a step.
 
 use std::ffi::{CStr, c_char};
 

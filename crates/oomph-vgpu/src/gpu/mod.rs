@@ -151,7 +151,7 @@ impl Gpu {
     }
 
     /// The ledger of this process's run, opened at the first call; `None` without one.
-    pub fn books(&'static self) -> Option<&'static Books> {
+    pub fn books(&self) -> Option<&Books> {
         let books = self.books.get_or_init(|| self.open()).as_ref()?;
         books.refresh();
         Some(books)
@@ -215,7 +215,7 @@ impl Gpu {
 
     /// Notes the call of a function that is refused, for the report, which names each once.
     #[cold]
-    pub fn refuse_call(&'static self, id: usize) {
+    pub fn refuse_call(&self, id: usize) {
         if let Some(name) = self.calls.refused(id) {
             self.note(NoteKind::Unsupported, name);
         }
