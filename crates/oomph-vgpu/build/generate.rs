@@ -52,9 +52,9 @@ fn refusal(name: &str, function: &Function<'_>) -> Option<&'static str> {
         ("runtime", _)
             if name == "__cudaLaunchKernel" || !(name.starts_with("__cuda") || INDEPENDENT.contains(&name)) =>
         {
-            Some("crate::runtime::refuse()")
+            Some("failed(crate::status::RuntimeStatus::NOT_INITIALIZED)")
         }
-        ("driver", _) if !INDEPENDENT.contains(&name) => Some("crate::status::NOT_INITIALIZED"),
+        ("driver", _) if !INDEPENDENT.contains(&name) => Some("failed(crate::status::DriverStatus::NOT_INITIALIZED)"),
         (_, "cublasCreate_v2" | "cublasLtCreate" | "cusolverDnCreate" | "cusparseCreate" | "cusparseLtInit") => {
             Some("1")
         }
@@ -96,7 +96,7 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
     }
 
     let mut code = String::from(
-        "use core::ffi::{c_char, c_void};\nuse crate::boundary::{Answer, Any, Number, counted, length, pass, pass_many};\n\n",
+        "use core::ffi::{c_char, c_void};\nuse crate::boundary::{Answer, Any, Number, counted, failed, length, pass, pass_many, pass_value};\n\n",
     );
     write_abi(&mut code, functions.values());
     let mut addresses: BTreeSet<&str> = BTreeSet::new();
@@ -232,6 +232,7 @@ fn argument(function: &Function<'_>, index: usize, kind: Type) -> String {
     };
     match kind {
         Type::In(Value::Ptr) => format!("pass::<Any, _>(p{index})"),
+        Type::In(Value::Number(_)) => format!("pass_value(p{index})"),
         Type::In(_) => format!("p{index}"),
         Type::Out(value) => format!("pass::<{}, _>(p{index})", table(value)),
         Type::OutHandle | Type::OutStr | Type::OutNowhere => format!("pass::<Any, _>(p{index})"),

@@ -11,8 +11,6 @@ use std::sync::atomic::Ordering;
 use crate::gpu::{Session, Stream, gpu};
 use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE};
 
-pub use crate::stream::launched;
-
 /// Capture status as both APIs number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {

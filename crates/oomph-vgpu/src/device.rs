@@ -38,14 +38,9 @@ struct Stack {
 /// The addresses that stand for contexts. A constant: what lies there is never used, only where it lies.
 static CONTEXT_HANDLES: [u64; MAX_DEVICES] = [0; MAX_DEVICES];
 
-/// The cards that `CUDA_VISIBLE_DEVICES` leaves, in its order.
-pub fn visible() -> &'static [Device] {
-    gpu().visible()
-}
-
 /// The card with an ordinal of this process.
 pub fn get(ordinal: i32) -> Option<Device> {
-    visible().get(usize::try_from(ordinal).ok()?).copied()
+    gpu().visible().get(usize::try_from(ordinal).ok()?).copied()
 }
 
 /// The ordinal of the current card of this thread.
@@ -55,7 +50,7 @@ pub fn current_ordinal() -> usize {
 
 /// The current card of this thread, if there is any card.
 pub fn current() -> Option<Device> {
-    visible().get(CURRENT.get()).copied()
+    gpu().visible().get(CURRENT.get()).copied()
 }
 
 /// Makes a card current and creates its context.
@@ -75,7 +70,7 @@ pub fn make_current(ordinal: i32) -> u32 {
 
 /// The status for a card that is not there.
 pub fn missing() -> u32 {
-    if visible().is_empty() { NO_DEVICE } else { INVALID_DEVICE }
+    if gpu().visible().is_empty() { NO_DEVICE } else { INVALID_DEVICE }
 }
 
 /// Creates a card's primary context, if it does not exist, and charges it.
@@ -136,7 +131,7 @@ pub fn context_handle(ordinal: usize) -> *mut c_void {
 pub fn ordinal_of(context: *mut c_void) -> Option<i32> {
     let offset = (context as usize).checked_sub(CONTEXT_HANDLES.as_ptr() as usize)?;
     let ordinal = offset / size_of::<u64>();
-    (offset % size_of::<u64>() == 0 && ordinal < visible().len()).then_some(ordinal as i32)
+    (offset % size_of::<u64>() == 0 && ordinal < gpu().visible().len()).then_some(ordinal as i32)
 }
 
 /// The handle of this thread's current context; null if it has none.

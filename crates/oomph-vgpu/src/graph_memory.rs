@@ -10,8 +10,10 @@ use std::sync::atomic::Ordering;
 
 use oomph_ledger::Kind;
 
-use crate::gpu::{PARAMETERS, Piece, gpu};
-use crate::status::INVALID_DEVICE;
+use crate::boundary::Record;
+pub use crate::gpu::PARAMETERS;
+use crate::gpu::{Piece, gpu};
+use crate::status::CudaStatus;
 use crate::{device, memory};
 
 /// Where the members of `cudaMemAllocNodeParams` are, in bytes.
@@ -35,31 +37,22 @@ impl Drop for Piece {
 }
 
 /// Allocates for a node of a graph, and writes the address into its parameters.
-///
-/// # Safety
-/// `parameters` must point to `cudaMemAllocNodeParams`, as CUDA requires.
-pub unsafe fn allocate(graph: *mut c_void, node: *mut c_void, parameters: *mut c_void) -> Result<(), u32> {
-    let parameters = parameters.cast::<[u8; PARAMETERS]>();
-    // SAFETY: the caller's promise.
-    let mut known = unsafe { parameters.read_unaligned() };
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| known[at + byte]));
-    // The lower half of the word is the member; what follows it is another one.
-    let ordinal = (word(LOCATION_ID) & 0xffff_ffff) as usize;
-    let size = word(SIZE) as usize;
-    let device = i32::try_from(ordinal).ok().and_then(device::get).ok_or(INVALID_DEVICE)?;
-    let start = memory::allocate_on(device, ordinal, size, Kind::Pool)? as usize;
-    let size = size as u64;
+pub fn allocate(graph: *mut c_void, node: *mut c_void, parameters: Record<'_, PARAMETERS>) -> Result<(), CudaStatus> {
+    let ordinal: i32 = parameters.read(LOCATION_ID).ok_or(CudaStatus::INVALID_VALUE)?;
+    let size: u64 = parameters.read(SIZE).ok_or(CudaStatus::INVALID_VALUE)?;
+    let device = device::get(ordinal).ok_or(CudaStatus::INVALID_DEVICE)?;
+    let ordinal = ordinal as usize;
+    let start = memory::allocate_on(device, ordinal, size as usize, Kind::Pool)? as usize;
     let memory = &gpu().graph_memory;
     if let (Some(held), Some(high)) = (memory.held.get(ordinal), memory.held_high.get(ordinal)) {
         let now = held.fetch_add(size, Ordering::Relaxed) + size;
         high.fetch_max(now, Ordering::Relaxed);
     }
-    known[POINTER..].copy_from_slice(&(start as u64).to_le_bytes());
-    // SAFETY: as above.
-    unsafe { parameters.write_unaligned(known) };
+    parameters.write(POINTER, start);
+    let answered = parameters.read(0).unwrap_or([0; PARAMETERS]);
     let mut owners = gpu().graph_memory.owners.lock();
     owners.pieces.entry(graph as usize).or_default().push(Arc::new(Piece { start, size, ordinal }));
-    owners.nodes.insert(node as usize, known);
+    owners.nodes.insert(node as usize, answered);
     Ok(())
 }
 
@@ -79,17 +72,9 @@ pub fn forget(owner: *mut c_void) {
     let _pieces = gpu().graph_memory.owners.lock().pieces.remove(&(owner as usize));
 }
 
-/// The parameters of an allocation node, for its getter.
-///
-/// # Safety
-/// `to` must be null or point to `cudaMemAllocNodeParams`.
-pub unsafe fn parameters(node: *mut c_void, to: *mut c_void) -> bool {
-    let known = gpu().graph_memory.owners.lock().nodes.get(&(node as usize)).copied();
-    if let (Some(known), false) = (known, to.is_null()) {
-        // SAFETY: the caller's promise.
-        unsafe { to.cast::<[u8; PARAMETERS]>().write_unaligned(known) };
-    }
-    known.is_some()
+/// The parameters of an allocation node, as they were answered.
+pub fn parameters(node: *mut c_void) -> Option<[u8; PARAMETERS]> {
+    gpu().graph_memory.owners.lock().nodes.get(&(node as usize)).copied()
 }
 
 /// A counter of a card.

@@ -33,6 +33,7 @@ mod library {
     pub(crate) mod cubin;
     pub(crate) mod cublas;
     pub(crate) mod cublaslt;
+    pub(crate) mod cuda;
     pub(crate) mod cudnn;
     pub(crate) mod cufft;
     pub(crate) mod cupti;

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 pub use crate::cubin::Attributes;
 use oomph_ledger::Kind;
 
+use crate::boundary::Memory;
 use crate::cubin::Globals;
 pub use crate::gpu::Kernel;
 use crate::gpu::{LoadedVariables, Module, gpu};
@@ -31,12 +32,10 @@ impl Attributes {
 const SMALL_GLOBALS: usize = 1 << 20;
 
 /// Loads an image: a cubin, a fat binary or PTX. An image that holds nothing is loaded like any other.
-///
-/// # Safety
-/// `image` must point to a whole image, as CUDA requires.
-pub unsafe fn load(image: *const c_void) -> Result<*mut c_void, u32> {
-    let image = NonNull::new(image.cast_mut().cast::<u8>()).ok_or(INVALID_VALUE)?;
-    // SAFETY: the caller's promise; the reader looks at headers first and at no more than they announce.
+pub fn load(image: Memory<'_>) -> Result<*mut c_void, u32> {
+    let image = NonNull::new(image.address().cast::<u8>()).ok_or(INVALID_VALUE)?;
+    // SAFETY: a program passes a whole image, as CUDA requires; the reader looks at headers first and at no more than they
+    // announce.
     let module = match unsafe { image::code(image) } {
         None => Module { kernels: None, globals: None },
         Some(code) => Module { globals: Some(LoadedVariables::of(code.globals)?), kernels: Some(code.kernels) },

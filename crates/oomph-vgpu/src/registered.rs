@@ -5,40 +5,32 @@ use std::sync::atomic::Ordering;
 
 use oomph_ledger::NoteKind;
 
+use crate::boundary::Record;
 use crate::gpu::{Architectures, Binaries, Binary, REMEMBERED, gpu};
 use crate::loaded::{self, File};
 use crate::lock::MutexGuard;
 use crate::work::kernel::{Launch, Recipe};
 use crate::{device, image};
 
-#[repr(C)]
-struct FatBinaryWrapper {
-    magic: u32,
-    version: u32,
-    data: *const u8,
-    file: *const c_char,
-}
-
+/// Size of the wrapper in which nvcc's start-up code passes a fat binary, in bytes, and where its members lie.
+pub const WRAPPER: usize = 24;
+const MAGIC: usize = 0;
+const DATA: usize = 8;
 const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 
 /// Notes for which architectures a fat binary holds code, and returns its handle.
-///
-/// # Safety
-/// `wrapper` must be what nvcc passes to `__cudaRegisterFatBinary`.
-pub unsafe fn register(wrapper: *const c_void) -> *mut c_void {
+pub fn register(wrapper: Record<'_, WRAPPER>) -> *mut c_void {
     let mut found = Architectures::default();
-    if !wrapper.is_null() {
-        // SAFETY: the caller's promise.
-        let wrapper = unsafe { &*wrapper.cast::<FatBinaryWrapper>() };
-        if wrapper.magic == WRAPPER_MAGIC {
-            // SAFETY: the wrapper's data is a fat binary.
-            for (arch, is_code) in unsafe { image::architectures(wrapper.data) } {
-                found.add(arch, is_code);
-            }
+    if wrapper.read(MAGIC) == Some(WRAPPER_MAGIC)
+        && let Some(data) = wrapper.read::<*const u8>(DATA)
+    {
+        // SAFETY: nvcc's start-up code passes the wrapper of a whole fat binary, as its magic number says.
+        for (arch, is_code) in unsafe { image::architectures(data) } {
+            found.add(arch, is_code);
         }
     }
     let mut registered = registered();
-    registered.binaries.push(Binary { architectures: found, at: wrapper as usize });
+    registered.binaries.push(Binary { architectures: found, at: wrapper.address() });
     // A handle is the binary's place, counted from 1 because null is not a handle.
     registered.binaries.len() as *mut c_void
 }
@@ -59,11 +51,8 @@ fn registered() -> MutexGuard<'static, Binaries> {
 }
 
 /// Counts a launch, and notes for the report what the file was compiled for that a kernel of the program is in.
-///
-/// # Safety
-/// The arguments are those of CUDA's contract.
 #[inline]
-pub unsafe fn launched(function: *const c_void, launch: &Launch) {
+pub fn launched(function: *const c_void, launch: &Launch<'_>) {
     let gpu = gpu();
     let place = &gpu.registered.launched[(function as usize >> 4) % REMEMBERED];
     let mut known = place.function.load(Ordering::Relaxed);
@@ -75,7 +64,8 @@ pub unsafe fn launched(function: *const c_void, launch: &Launch) {
         first_launch(function);
     }
     let recipe = Recipe(place.recipe.load(Ordering::Relaxed) & !15 | (known & 15) as u64);
-    // SAFETY: the caller's promise; which arguments are read was found for this very kernel.
+    // SAFETY: a program launches a kernel with an address for each of its parameters; which of them are read was found for
+    // this very kernel.
     unsafe { gpu.work.launched(recipe, launch) };
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 pub use crate::gpu::{Event, Stream};
 use crate::gpu::{FreeList, STREAM_MAGIC, gpu};
-use crate::status::{INVALID_HANDLE, INVALID_VALUE};
+use crate::status::INVALID_HANDLE;
 use crate::{capture, device, pool};
 
 /// Handles below this are the default streams of the current device.
@@ -149,25 +149,4 @@ pub fn launched(handle: *mut c_void) {
     {
         capture::add_node(stream);
     }
-}
-
-/// Runs a callback of the program in stream order, which is now.
-///
-/// # Safety
-/// `callback` must be callable with `data`, as CUDA requires.
-pub unsafe fn host_function(stream: *mut c_void, callback: *mut c_void, data: *mut c_void) -> Result<(), u32> {
-    let stream = get(stream)?;
-    if callback.is_null() {
-        return Err(INVALID_VALUE);
-    }
-    // SAFETY: the caller's promise; the exported function receives the program's function as a plain pointer.
-    let callback: unsafe extern "C" fn(*mut c_void) = unsafe { std::mem::transmute(callback) };
-    // A captured callback would run at every replay; no lock is held here.
-    if stream.capture.load(Ordering::Relaxed) == 0 {
-        // SAFETY: the caller's promise.
-        unsafe { callback(data) };
-    } else {
-        capture::add_node(stream);
-    }
-    Ok(())
 }

@@ -16,10 +16,10 @@ use std::ffi::{CStr, c_int, c_uint, c_ulonglong, c_void};
 use oomph_ledger::{DeviceDescription, MAX_DEVICES};
 
 use crate::boundary::{Out, Record, Room, Text, statuses};
+use crate::cuda::peers;
 use crate::device::Device;
-use crate::driver::peers;
 use crate::gpu::gpu;
-use crate::{device, driver};
+use crate::{cuda, device};
 
 statuses! {
     /// `nvmlReturn_t`
@@ -145,7 +145,7 @@ pub fn nvmlSystemGetNVMLVersion(text: Room<'_, u8>, _room: c_uint) -> Result<(),
 }
 
 pub fn nvmlSystemGetCudaDriverVersion(value: Out<'_, c_int>) -> Result<(), NvmlStatus> {
-    value.set(driver::version());
+    value.set(cuda::driver_version());
     Ok(())
 }
 
@@ -193,7 +193,7 @@ fn card_of_address(text: &str) -> Option<usize> {
     if parts.next().is_some_and(|domain| !domain.bytes().all(|digit| digit == b'0')) || !function.starts_with("00") {
         return None;
     }
-    // `driver::pci_bus_id` numbers the buses from 1.
+    // `pci_bus_id` numbers the buses from 1.
     bus.checked_sub(1)
 }
 
@@ -325,7 +325,7 @@ fn brand(name: &str) -> c_int {
 /// older versions end earlier, and are the same as far as they go.
 fn pci_info(index: usize, ids: u64) -> [u8; 68] {
     let mut bytes = [0; 68];
-    let short = driver::pci_bus_id(index);
+    let short = cuda::devices::pci_bus_id(index);
     let long = format!("0000{short}");
     let mut place = |offset: usize, value: &[u8]| {
         for (place, byte) in bytes.iter_mut().skip(offset).zip(value) {
@@ -344,7 +344,7 @@ fn pci_info(index: usize, ids: u64) -> [u8; 68] {
 fn write_pci_info<const SIZE: usize>(handle: *mut c_void, to: Out<'_, [u8; SIZE]>) -> Result<(), NvmlStatus> {
     let card = find(handle)?;
     let to = to.given().ok_or(NvmlStatus::INVALID_ARGUMENT)?;
-    let info = pci_info(card.index, driver::attributes::pci_device_id(card.description));
+    let info = pci_info(card.index, cuda::attributes::pci_device_id(card.description));
     to.set(std::array::from_fn(|index| info.get(index).copied().unwrap_or(0)));
     Ok(())
 }
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(card_of_address("0001:02:00.0"), None);
         assert_eq!(card_of_address("00000000:00:00.0"), None);
         assert_eq!(card_of_address("nonsense"), None);
-        assert_eq!(card_of_address(&driver::pci_bus_id(10)), Some(10), "the two sides number alike");
+        assert_eq!(card_of_address(&cuda::devices::pci_bus_id(10)), Some(10), "the two sides number alike");
     }
 
     #[test]

@@ -7,15 +7,16 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{BYTES_PER_THREAD, Number, Product, Work};
+use crate::boundary::Memory;
 
 /// A launch as the program asked for it.
-pub struct Launch {
+pub struct Launch<'a> {
     /// Blocks in each direction.
     pub grid: [u32; 3],
     /// Threads of a block in each direction.
     pub block: [u32; 3],
     /// The addresses of the arguments; null where they are given in another way.
-    pub arguments: *mut *mut c_void,
+    pub arguments: Memory<'a>,
 }
 
 /// How the elements of a kernel are counted. The numbers are kept in four bits.
@@ -187,11 +188,12 @@ impl Work {
     /// # Safety
     /// The recipe is that of the kernel, and the arguments are those of CUDA's contract: an address for each parameter, or null.
     #[inline]
-    pub unsafe fn launched(&self, recipe: Recipe, launch: &Launch) {
+    pub unsafe fn launched(&self, recipe: Recipe, launch: &Launch<'_>) {
+        let arguments = launch.arguments.address().cast::<*mut c_void>();
         let detail = recipe.0 >> 4;
         let count = COUNTS.get(recipe.tag()).copied().unwrap_or(Count::Threads);
         // SAFETY: the caller's promise, for all arms: kernels of these names have that many parameters, of 4 bytes or more.
-        let argument = |place: usize| unsafe { number_at(launch.arguments, place) };
+        let argument = |place: usize| unsafe { number_at(arguments, place) };
         let rows = u64::from(launch.grid[0]);
         let elements = match count {
             Count::Threads => return self.by_threads(launch.grid, launch.block),
@@ -205,7 +207,7 @@ impl Work {
             Count::Flash | Count::Efficient => {
                 // SAFETY: the kernels' only parameter is a structure of more than `MOST_WORDS` words in every version of
                 // PyTorch that has them.
-                let words = unsafe { words_of(launch.arguments) };
+                let words = unsafe { words_of(arguments) };
                 return self.attention(count, detail, launch.grid, words.unwrap_or([0; MOST_WORDS]));
             }
             Count::AttentionBackward => {
