@@ -1,23 +1,22 @@
 //! What an execution plan computes: the dimensions of tensors, passed on from descriptor to descriptor as the program joins
 //! them, from tensors to operations, graphs, engines and plans.
+#![deny(unsafe_code)]
 
-use crate::fork::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 
-use super::backend::TYPE_DESCRIPTOR;
+use super::attribute::{ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_TYPE, Elements, TYPE_DESCRIPTOR};
 use super::tensor;
-use crate::work::{self, Number, Product};
+use crate::work::{Number, Product};
 
-const TENSOR_TYPE: i32 = 901;
-const TENSOR_DIMENSIONS: i32 = 902;
 /// The filter, input and output of the three operations of convolution, or their gradients: forward, the gradient of the input,
 /// that of the filter. The numbers are those of `cudnnBackendAttributeName_t`.
 const FILTERS: [i32; 3] = [703, 709, 715];
 const INPUTS: [i32; 3] = [704, 710, 716];
 const OUTPUTS: [i32; 3] = [705, 711, 717];
 /// More dimensions than cuDNN knows.
-const MOST_DIMENSIONS: i64 = 8;
+const MOST_DIMENSIONS: usize = 8;
+/// More elements than the attributes have that matter here.
+const MOST_ELEMENTS: usize = 64;
 
 /// What is known of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,50 +34,69 @@ struct Known {
     bytes: u64,
 }
 
-static KNOWN: Mutex<BTreeMap<usize, Known>> = Mutex::new(BTreeMap::new());
+/// What is known of all of them, by their addresses.
+pub struct Computations(BTreeMap<usize, Known>);
 
-fn known() -> MutexGuard<'static, BTreeMap<usize, Known>> {
-    KNOWN.lock()
-}
-
-/// Notes an attribute that the program sets on a descriptor.
-///
-/// # Safety
-/// There are `count` elements of that kind.
-pub(super) unsafe fn set(descriptor: *mut c_void, name: i32, kind: i32, count: i64, elements: *const c_void) {
-    if elements.is_null() || !(1..=64).contains(&count) {
-        return;
+impl Computations {
+    /// Nothing yet.
+    pub const fn new() -> Computations {
+        Computations(BTreeMap::new())
     }
-    let at = |index: i64| usize::try_from(index).unwrap_or(0);
-    match name {
-        TENSOR_TYPE => {
-            // SAFETY: the caller's promise: one number of the type's enumeration.
-            known().entry(descriptor as usize).or_default().kind = unsafe { elements.cast::<i32>().read_unaligned() }
-        }
-        TENSOR_DIMENSIONS if count <= MOST_DIMENSIONS => {
-            // SAFETY: the caller's promise: dimensions are 64-bit numbers.
-            let sides = (0..count).map(|index| unsafe { elements.cast::<i64>().add(at(index)).read_unaligned() });
-            let sides: Vec<u64> = sides.map(|side| u64::try_from(side).unwrap_or(0)).collect();
-            let product = |sides: &[u64]| sides.iter().fold(1_u64, |product, &side| product.saturating_mul(side));
-            let mut known = known();
-            let own = known.entry(descriptor as usize).or_default();
-            (own.elements, own.in_channel) = (product(&sides), product(sides.get(1..).unwrap_or_default()));
-        }
-        _ if kind == TYPE_DESCRIPTOR => {
-            let mut known = known();
-            let mut own = known.get(&(descriptor as usize)).copied().unwrap_or_default();
-            for index in 0..count {
-                // SAFETY: the caller's promise: descriptors are addresses.
-                let part = unsafe { elements.cast::<usize>().add(at(index)).read_unaligned() };
-                if let Some(part) = known.get(&part) {
-                    own.join(name, part);
+
+    /// Notes an attribute that the program sets on a descriptor.
+    pub fn set(&mut self, descriptor: usize, name: i32, elements: Elements<'_>) {
+        let Some(count) = usize::try_from(elements.count()).ok().filter(|count| (1..=MOST_ELEMENTS).contains(count))
+        else {
+            return;
+        };
+        match name {
+            ATTR_TENSOR_TYPE => {
+                if let Some(kind) = elements.word(0) {
+                    self.0.entry(descriptor).or_default().kind = kind;
                 }
             }
-            if own != Known::default() {
-                known.insert(descriptor as usize, own);
+            ATTR_TENSOR_DIMENSIONS if count <= MOST_DIMENSIONS => {
+                let sides: Vec<i64> = (0..count).filter_map(|index| elements.long(index)).collect();
+                if sides.len() < count {
+                    return;
+                }
+                let sides: Vec<u64> = sides.into_iter().map(|side| u64::try_from(side).unwrap_or(0)).collect();
+                let product = |sides: &[u64]| sides.iter().fold(1_u64, |product, &side| product.saturating_mul(side));
+                let own = self.0.entry(descriptor).or_default();
+                (own.elements, own.in_channel) = (product(&sides), product(sides.get(1..).unwrap_or_default()));
             }
+            _ if elements.kind() == TYPE_DESCRIPTOR => {
+                let mut own = self.0.get(&descriptor).copied().unwrap_or_default();
+                for part in (0..count).filter_map(|index| elements.descriptor(index)) {
+                    if let Some(part) = self.0.get(&part.address()) {
+                        own.join(name, part);
+                    }
+                }
+                if own != Known::default() {
+                    self.0.insert(descriptor, own);
+                }
+            }
+            _ => {}
         }
-        _ => {}
+    }
+
+    /// Notes the engine configurations that heuristics found.
+    pub fn found(&mut self, heuristics: usize, configs: &[usize]) {
+        if let Some(own) = self.0.get(&heuristics).copied() {
+            self.0.extend(configs.iter().map(|config| (*config, own)));
+        }
+    }
+
+    /// Forgets a descriptor that is destroyed.
+    pub fn forget(&mut self, descriptor: usize) {
+        self.0.remove(&descriptor);
+    }
+
+    /// What a plan computes, if it is known.
+    pub fn product(&self, plan: usize) -> Option<Product> {
+        let own = self.0.get(&plan)?;
+        let (operations, bytes) = own.computes()?;
+        Some(Product { number: number(own.kind).0, operations, bytes })
     }
 }
 
@@ -120,75 +138,53 @@ fn number(kind: i32) -> (Number, u64) {
     }
 }
 
-/// Notes that `to` is an engine configuration that heuristics found.
-pub(super) fn found(from: *mut c_void, to: usize) {
-    let mut known = known();
-    if let Some(own) = known.get(&(from as usize)).copied() {
-        known.insert(to, own);
-    }
-}
-
-/// Forgets a descriptor that is destroyed.
-pub(super) fn forget(descriptor: *mut c_void) {
-    known().remove(&(descriptor as usize));
-}
-
-/// Counts an execution of a plan.
-pub(super) fn executed(plan: *mut c_void) {
-    let own = known().get(&(plan as usize)).copied();
-    if let Some((own, (operations, bytes))) = own.and_then(|own| Some((own, own.computes()?))) {
-        work::product(Product { number: number(own.kind).0, operations, bytes });
-    } else {
-        work::kernel(0);
-    }
-}
-
 #[cfg(test)]
+#[allow(unsafe_code, reason = "descriptors are made of addresses")]
 mod tests {
+    use std::ffi::c_void;
+
     use super::*;
+    use crate::boundary::{Any, pass};
+    use crate::cudnn::attribute::{Descriptor, TYPE_DATA_TYPE, TYPE_INT64};
 
     #[test]
     fn a_convolution_is_followed_from_its_tensors_to_its_plan() {
-        let address = |number: usize| (0x7000_0000 + number * 16) as *mut c_void;
-        let half = tensor::HALF;
-        let tensor = |at: *mut c_void, sides: [i64; 4]| {
-            // SAFETY: the elements are local variables, of the types that the attributes have.
-            unsafe {
-                set(at, TENSOR_TYPE, 1, 1, (&raw const half).cast());
-                set(at, TENSOR_DIMENSIONS, 3, 4, sides.as_ptr().cast());
-            }
+        let mut known = Computations::new();
+        let tensor = |known: &mut Computations, at: usize, sides: [i64; 4]| {
+            known.set(at, ATTR_TENSOR_TYPE, Elements::of(TYPE_DATA_TYPE, &[tensor::HALF]));
+            known.set(at, ATTR_TENSOR_DIMENSIONS, Elements::of(TYPE_INT64, &sides));
         };
-        let join = |at: *mut c_void, name: i32, part: *mut c_void| {
-            // SAFETY: as above.
-            unsafe { set(at, name, TYPE_DESCRIPTOR, 1, (&raw const part).cast()) };
+        let join = |known: &mut Computations, at: usize, name: i32, part: usize| {
+            // SAFETY: the address of a descriptor is only compared here.
+            let part = unsafe { pass::<Any, Descriptor<'_>>(part as *mut c_void) };
+            known.set(at, name, Elements::descriptors(&[part]));
         };
-        let [x, w, y, operation, graph, heuristics, plan] = [1, 2, 3, 4, 5, 6, 7].map(address);
-        tensor(x, [2, 64, 32, 32]);
-        tensor(w, [128, 64, 3, 3]);
-        tensor(y, [2, 128, 32, 32]);
+        let [x, w, y, operation, graph, heuristics, config, plan] = [1, 2, 3, 4, 5, 6, 7, 8];
+        tensor(&mut known, x, [2, 64, 32, 32]);
+        tensor(&mut known, w, [128, 64, 3, 3]);
+        tensor(&mut known, y, [2, 128, 32, 32]);
         for (name, part) in [(703, w), (704, x), (705, y)] {
-            join(operation, name, part);
+            join(&mut known, operation, name, part);
         }
-        join(graph, 801, operation);
-        join(heuristics, 201, graph);
-        let config = 0x7000_1000;
-        found(heuristics, config);
-        join(plan, 401, config as *mut c_void);
+        join(&mut known, graph, 801, operation);
+        join(&mut known, heuristics, 201, graph);
+        known.found(heuristics, &[config]);
+        join(&mut known, plan, 401, config);
         // What the plan was made of may be gone before it runs.
-        [x, w, y, operation, graph, heuristics].into_iter().for_each(forget);
-        let own = known().get(&(plan as usize)).copied().expect("the plan is known");
+        [x, w, y, operation, graph, heuristics].into_iter().for_each(|part| known.forget(part));
+        let own = known.product(plan).expect("the plan is known");
         // The gradient of the filter sums as often.
-        tensor(x, [2, 64, 32, 32]);
-        tensor(w, [128, 64, 3, 3]);
-        tensor(y, [2, 128, 32, 32]);
+        tensor(&mut known, x, [2, 64, 32, 32]);
+        tensor(&mut known, w, [128, 64, 3, 3]);
+        tensor(&mut known, y, [2, 128, 32, 32]);
         for (name, part) in [(715, w), (716, x), (717, y)] {
-            join(operation, name, part);
+            join(&mut known, operation, name, part);
         }
-        let gradient = known().get(&(operation as usize)).copied().expect("the operation is known");
-        assert_eq!(gradient.computes(), own.computes());
+        let gradient = known.product(operation).expect("the operation is known");
+        assert_eq!((gradient.operations, gradient.bytes), (own.operations, own.bytes));
         let operations = 2 * (2 * 128 * 32 * 32) * (64 * 3 * 3);
         let bytes = 2 * (2 * 64 * 32 * 32 + 128 * 64 * 9 + 2 * 128 * 32 * 32);
-        assert_eq!(own.computes(), Some((operations, bytes)));
-        assert_eq!(number(own.kind), (Number::F16, 2));
+        assert_eq!((own.operations, own.bytes), (operations, bytes));
+        assert!(matches!(own.number, Number::F16));
     }
 }
