@@ -84,12 +84,12 @@ fn wait(is_done: impl Fn() -> bool) -> bool {
 pub enum Rank {
     /// The making of a link namespace, one at a time.
     Namespaces,
-    /// cuDNN: descriptors of the program's library.
-    BackendDescriptors,
-    /// cuDNN: what plans compute.
-    PlanWork,
-    /// cuDNN: workspaces of convolutions that were asked for.
-    ConvolutionAnswers,
+    /// cuDNN: plans of the program's library.
+    Plans,
+    /// cuDNN: what they compute.
+    Computations,
+    /// cuDNN: workspaces that were asked for.
+    Workspaces,
     /// cuFFT: plans, which are charged while they are made.
     FftPlans,
     /// NCCL: what groups still have to do.

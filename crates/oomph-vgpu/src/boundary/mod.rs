@@ -8,7 +8,7 @@
 //! - [`Items`], [`Room`]: several values, as many as the parameter in brackets says (`name: out bytes1[length]`);
 //! - [`Record`]: a structure whose fields lie at known places;
 //! - [`Text`]: a string that ends with a zero byte;
-//! - [`Handle`]: an object of this library that the program holds by its address;
+//! - [`Handle`]: an object of this library that the program holds by its address; [`Held`] among several;
 //! - [`Memory`]: a place of the program's or of a card;
 //! - [`Untyped`]: one value, whose type another parameter says;
 //! - [`Callback`]: a function of the program's;

@@ -1,4 +1,5 @@
 //! The card, as cuDNN's deviceless mode wants to hear of it.
+#![deny(unsafe_code)]
 
 use std::fmt::Write as _;
 

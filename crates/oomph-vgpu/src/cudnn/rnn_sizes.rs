@@ -7,6 +7,7 @@
 //! persistent algorithms, which depends on the card and is taken to be the standard one's. In the shapes that were
 //! tried it was up to 12 MiB more for small hidden states, and up to 100 MiB more for the static algorithm, which
 //! PyTorch chooses for single layers in half precision only.
+#![deny(unsafe_code)]
 
 const LSTM: i32 = 2;
 const GRU: i32 = 3;
