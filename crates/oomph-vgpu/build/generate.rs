@@ -96,9 +96,8 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
     }
 
     let mut code = String::from(
-        "use core::ffi::{c_char, c_void};\nuse crate::boundary::{Answer, Any, Number, counted, failed, length, pass, pass_many, pass_value};\n\n",
+        "use core::ffi::{c_char, c_void};\nuse crate::abi;\nuse crate::boundary::{Answer, Any, Number, counted, failed, length, pass, pass_many, pass_value};\n\n",
     );
-    write_abi(&mut code, functions.values());
     let mut addresses: BTreeSet<&str> = BTreeSet::new();
     for (name, library, class) in &order {
         let function = &functions[name];
@@ -119,16 +118,20 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
     Ok(code)
 }
 
-fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function<'a>>) {
+/// The whole of `abi.rs`: structures that cross the boundary by value.
+pub fn abi(tables: &[(&str, Vec<Line>)]) -> String {
     let mut sizes = BTreeSet::new();
-    for function in functions {
-        let returned = if let Return::Value(value) = function.returns { Some(value) } else { None };
-        let passed = function.params.iter().map(|(_, kind)| kind.passed());
-        sizes.extend(
-            passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }),
-        );
+    for (_, lines) in tables {
+        for line in lines {
+            let Entry::Function { params, returns, .. } = &line.entry else { continue };
+            let returned = if let Return::Value(value) = returns { Some(*value) } else { None };
+            let passed = params.iter().map(|(_, kind)| kind.passed());
+            sizes.extend(
+                passed.chain(returned).filter_map(|value| if let Value::Bytes(n) = value { Some(n) } else { None }),
+            );
+        }
     }
-    code.push_str("/// Structs that cross the boundary by value.\n#[allow(dead_code)]\npub mod abi {\n");
+    let mut code = String::new();
     for size in sizes {
         // The widest integers that fill the struct, so that its alignment is that of the struct it stands for.
         let (item, width) = match size {
@@ -138,17 +141,17 @@ fn write_abi<'a>(code: &mut String, functions: impl Iterator<Item = &'a Function
         };
         let _ = writeln!(
             code,
-            "    #[repr(C)]\n    #[derive(Clone, Copy, Debug)]\n    pub struct Bytes{size}(pub [{item}; {}]);",
+            "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct Bytes{size}(pub [{item}; {}]);",
             size / width
         );
     }
     for (name, number) in [("C32", "f32"), ("C64", "f64")] {
         let _ = writeln!(
             code,
-            "    #[repr(C)]\n    #[derive(Clone, Copy, Debug)]\n    pub struct {name} {{ pub re: {number}, pub im: {number} }}"
+            "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {name} {{ pub re: {number}, pub im: {number} }}"
         );
     }
-    code.push_str("}\n\n");
+    code
 }
 
 fn rust_type(value: Value) -> String {

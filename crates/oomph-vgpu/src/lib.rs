@@ -25,6 +25,7 @@ pub mod source;
 #[cfg(feature = "device")]
 #[path = "."]
 mod library {
+    pub(crate) mod abi;
     pub(crate) mod activity;
     pub(crate) mod attributes;
     pub(crate) mod books;
@@ -52,6 +53,7 @@ mod library {
     pub(crate) mod hook;
     pub(crate) mod image;
     pub(crate) mod ipc;
+    pub(crate) mod libcudnn;
     pub(crate) mod loaded;
     pub(crate) mod loader;
     pub(crate) mod lock;
@@ -72,8 +74,6 @@ mod library {
     pub(crate) mod twister;
     pub(crate) mod virtual_memory;
     pub(crate) mod work;
-
-    pub(crate) use exports::abi;
 }
 #[cfg(feature = "device")]
 use library::*;

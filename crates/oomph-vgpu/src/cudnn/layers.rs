@@ -7,9 +7,9 @@ use std::ffi::c_void;
 
 use super::object::{Handle, change, descriptor, known};
 use super::props;
-use super::status::{CudnnStatus, Result};
 use super::tensor::{Tensor, is_rank};
 use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// An activation.
 #[derive(Default)]

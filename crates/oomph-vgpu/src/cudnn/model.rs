@@ -8,15 +8,15 @@
 
 use std::collections::BTreeMap;
 
-use super::attribute::{
+use super::object::{self, Handle, Kind, change, known};
+use super::{props, tensor};
+use crate::boundary::{Any, Out, pass};
+use crate::libcudnn::attribute::{
     ATTR_CONFIG_ENGINE, ATTR_CONFIG_WORKSPACE, ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG,
     ATTR_PLAN_WORKSPACE, ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_STRIDES, ATTR_TENSOR_TYPE, Descriptor, Elements,
     MODE_FALLBACK, Places, TENSOR, TYPE_DESCRIPTOR, TYPE_INT64,
 };
-use super::object::{self, Handle, Kind, change, known};
-use super::status::{CudnnStatus, Result};
-use super::{props, tensor};
-use crate::boundary::{Any, Out, pass};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const CONVOLUTION_FORWARD: i32 = 10;
 const CONVOLUTION_BACKWARD_DATA: i32 = 12;

@@ -9,10 +9,10 @@
 use std::ffi::c_void;
 
 use super::object::{Handle, known};
-use super::status::Result;
 use super::tensor::{FLOAT, Tensor};
 use crate::boundary::Out;
 use crate::gpu::gpu;
+use crate::libcudnn::status::Result;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
 const PERSISTENT: i32 = 2;

@@ -8,9 +8,9 @@ use std::ptr;
 use super::layers::Dropout;
 use super::object::{Handle, change, descriptor, known};
 use super::rnn_sizes::{Batch, Part, Shape};
-use super::status::{CudnnStatus, Result};
 use super::tensor::{self, Tensor};
 use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const BIDIRECTIONAL: i32 = 1;
 const SKIP_INPUT: i32 = 1;

@@ -2,19 +2,21 @@
 //! GPU.
 #![deny(unsafe_code)]
 
-use super::state::{Source, cudnn};
-use super::{props, real};
+use super::props;
+use crate::gpu::gpu;
+use crate::libcudnn::Source;
+use crate::libcudnn::real;
 
 /// Decides where answers come from, once: descriptors of the two sources cannot be mixed.
 pub fn source() -> Source {
-    let libraries = &cudnn().libraries;
-    *cudnn().source.get_or_init(|| {
+    let libraries = &gpu().cudnn.libraries;
+    *gpu().cudnn.source.get_or_init(|| {
         let Some(real) = libraries.asked() else {
             let why = match libraries.users() {
                 Some(own) => format!("cuDNN {} cannot be asked without a GPU (9.8 and newer can)", spoken(own.version)),
                 None => "no libcudnn was found to be asked".to_owned(),
             };
-            crate::gpu::gpu().warn(&format!(
+            gpu().warn(&format!(
                 "{why}, so convolution workspaces are modelled: from 0 up to a copy of the tensors in channels-last order"
             ));
             return Source::Model;
@@ -23,7 +25,7 @@ pub fn source() -> Source {
         if let Some(card) = props::current()
             && let Err(why) = real::describe(real, &card)
         {
-            crate::gpu::gpu().warn(&format!(
+            gpu().warn(&format!(
                 "cuDNN {} does not know {} ({why}), so convolution workspaces are modelled",
                 spoken(real.version),
                 card.name
@@ -31,7 +33,7 @@ pub fn source() -> Source {
             return Source::Model;
         }
         if let Some(own) = libraries.users().filter(|own| own.version != real.version) {
-            crate::gpu::gpu().warn(&format!(
+            gpu().warn(&format!(
                 "cuDNN {} cannot be asked without a GPU, so {} was asked for the workspaces of convolutions",
                 spoken(own.version),
                 spoken(real.version)

@@ -7,8 +7,8 @@ use oomph_ledger::NoteKind;
 
 use crate::boundary::{Out, Room, Text};
 use crate::cuda::{Opaque, devices, driver_version, functions, procedures};
-use crate::cudnn::namespace;
 use crate::gpu::gpu;
+use crate::libcudnn::namespace;
 use crate::status::{self, CudaStatus, DriverStatus};
 
 functions! { DriverStatus:

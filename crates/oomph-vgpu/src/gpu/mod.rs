@@ -28,9 +28,9 @@ use oomph_ledger::{MAX_DEVICES, NoteKind};
 
 use crate::activity::Activity;
 use crate::books::{self, Books};
-use crate::cudnn::namespace;
 use crate::device_log::DeviceLog;
 use crate::handle::Handles;
+use crate::libcudnn::{Cudnn, namespace};
 use crate::lock::{Mutex, Once, Rank};
 use crate::space::{FreeRanges, Space};
 use crate::trace::Calls;
@@ -102,7 +102,9 @@ pub struct Gpu {
     /// How often a static runtime asked for a table that is not there.
     pub static_runtime_looks: AtomicU32,
 
-    /// What the libraries above the driver keep.
+    /// What cuDNN keeps, with the program's own copy of it.
+    pub cudnn: Cudnn,
+    /// What the other libraries above the driver keep.
     pub libraries: Libraries,
     /// The file that this library was loaded from.
     pub own_path: Once<Option<CString>>,
@@ -144,6 +146,7 @@ impl Gpu {
             registered: Registered::new(),
             links: Mutex::new(Rank::Links, BTreeMap::new()),
             static_runtime_looks: AtomicU32::new(0),
+            cudnn: Cudnn::new(warn),
             libraries: Libraries::new(),
             own_path: Once::new(),
             runtime_major: Once::new(),
@@ -220,6 +223,11 @@ impl Gpu {
             self.note(NoteKind::Unsupported, name);
         }
     }
+}
+
+/// Leaves a sentence for the report, for parts that do not know the root.
+fn warn(sentence: &str) {
+    gpu().warn(sentence);
 }
 
 /// When the process ends in good order: what is counted is written, and what it held is free again for the others.

@@ -120,12 +120,14 @@ pub struct Libraries {
     newer: Once<Option<Real>>,
     /// Where they are loaded.
     pub namespaces: Namespaces,
+    /// Where a sentence for the report goes.
+    warn: fn(&str),
 }
 
 impl Libraries {
     /// None was looked for yet.
-    pub const fn new() -> Libraries {
-        Libraries { users: Once::new(), newer: Once::new(), namespaces: Namespaces::new() }
+    pub const fn new(warn: fn(&str)) -> Libraries {
+        Libraries { users: Once::new(), newer: Once::new(), namespaces: Namespaces::new(), warn }
     }
 
     /// The library that the program itself uses.
@@ -155,8 +157,7 @@ impl Libraries {
         match try_load(&self.namespaces, path) {
             Ok(real) => Some(real),
             Err(why) => {
-                crate::gpu::gpu()
-                    .warn(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
+                (self.warn)(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
                 None
             }
         }

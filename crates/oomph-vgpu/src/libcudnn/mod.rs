@@ -1,16 +1,28 @@
-//! What cuDNN remembers between calls.
-#![deny(unsafe_code)]
+//! The program's own libcudnn, and what cuDNN remembers between calls.
+//!
+//! `real` is the library, loaded into a `namespace` of its own and given a description of the card (`props`). `attribute`
+//! has what is passed to it, `plans` and `computations` what is remembered of its descriptors. Nothing here knows the root
+//! of the state, which holds it; `crate::cudnn` answers the program's calls with it.
+
+pub mod attribute;
+pub mod computations;
+pub mod data_type;
+pub mod namespace;
+pub mod plans;
+pub mod props;
+pub mod real;
+pub mod status;
 
 use std::collections::BTreeMap;
 
 use oomph_ledger::MAX_DEVICES;
 
-use super::attribute::Descriptor;
-use super::computations::Computations;
-use super::plans::Plans;
-use super::real::{Libraries, Real};
-use super::status::Result;
 use crate::lock::{Mutex, Once, Rank};
+use attribute::Descriptor;
+use computations::Computations;
+use plans::Plans;
+use real::{Libraries, Real};
+use status::Result;
 
 /// Where the graph API's answers come from.
 #[derive(Clone, Copy)]
@@ -21,7 +33,7 @@ pub enum Source {
     Model,
 }
 
-/// The state. None of its locks is held while another one is taken.
+/// What cuDNN remembers. None of its locks is held while another one is taken.
 pub struct Cudnn {
     /// The program's libcudnn.
     pub libraries: Libraries,
@@ -40,9 +52,10 @@ pub struct Cudnn {
 }
 
 impl Cudnn {
-    const fn new() -> Cudnn {
+    /// Nothing yet. What goes wrong with a library is said to `warn`.
+    pub const fn new(warn: fn(&str)) -> Cudnn {
         Cudnn {
-            libraries: Libraries::new(),
+            libraries: Libraries::new(warn),
             source: Once::new(),
             cards: [const { Once::new() }; MAX_DEVICES],
             plans: Mutex::new(Rank::Plans, Plans::new()),
@@ -51,10 +64,4 @@ impl Cudnn {
             variant_packs: 0,
         }
     }
-}
-
-/// This process's state.
-pub fn cudnn() -> &'static Cudnn {
-    static CUDNN: Cudnn = Cudnn::new();
-    &CUDNN
 }
