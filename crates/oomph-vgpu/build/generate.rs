@@ -196,7 +196,7 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     write_head(code, name, function, |index| answered || is_written(function.params, index));
     let id = function.id;
     if let Some(refusal) = refusal(name, function) {
-        let _ = writeln!(code, "    if crate::fork::is_refused() {{ return {refusal}; }}");
+        let _ = writeln!(code, "    if crate::gpu::gpu().is_refused() {{ return {refusal}; }}");
     }
     match function.class {
         Class::Answered => {

@@ -27,13 +27,6 @@ extern "C" fn in_child() {
     gpu().forked(is_orderly);
 }
 
-/// Notes a call that makes CUDA ready in this process. Returns whether it has to be refused, because this process was
-/// forked from one where CUDA was ready.
-#[inline]
-pub fn is_refused() -> bool {
-    gpu().is_refused()
-}
-
 /// Makes a child of the fork server a process like one that was started: what the server's imports asked of CUDA, this
 /// process has asked itself. The server has one thread and no contexts, so nothing was lost in the fork.
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -26,6 +26,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 thread_local! {
     // `const` and without a destructor, so that a thread's end runs no code of this library.
+    /// How many locks this thread holds.
     static MINE: Cell<usize> = const { Cell::new(0) };
     /// Whether nobody else held a lock when this thread last went on to fork.
     static ORDERLY: Cell<bool> = const { Cell::new(true) };
@@ -154,7 +155,7 @@ mod order {
     use super::Rank;
 
     thread_local! {
-        /// The locks that this thread holds, a bit for each rank.
+        /// The ranks of the locks that this thread holds, a bit for each.
         static TAKEN: Cell<u64> = const { Cell::new(0) };
     }
 

@@ -86,6 +86,8 @@ of_api! {
 }
 
 thread_local! {
+    // `cudaGetLastError` answers for its thread. `const` and without a destructor, so that a thread's end runs no code of
+    // this library.
     static LAST_FAILURE: Cell<Option<RuntimeStatus>> = const { Cell::new(None) };
 }
 

@@ -14,6 +14,7 @@ const MOST: usize = 1 << 12;
 const FIRST: usize = usize::MAX - MOST;
 
 thread_local! {
+    // Threads of the program are on different lines. `const` and without a destructor.
     /// The line that is under way in this thread, counted from 1; 0 where none is.
     static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
 }

@@ -2,14 +2,14 @@
 //!
 //! [`gpu`] reaches it from anywhere. Its parts are built when the library is compiled, so that it exists before the first
 //! call, before the loader has finished, and in a forked child; what has to be looked up is looked up when it is first
-//! asked for. The parts know nothing of each other or of the root, and the modules above work with them:
-//! `crate::memory` with `space` and `slabs`, `crate::stream` with `streams`, and so on.
+//! asked for. The parts do not know the root, and are given what they need of each other. The modules above work with
+//! them: `crate::memory` with `space` and `slabs`, `crate::stream` with `streams`, and so on.
 //!
 //! Locks are taken in the order that [`crate::lock::Rank`] declares. A fork is [`Gpu::forked`].
 //!
 //! What is not here: the gate of the locks (`crate::lock`), which is below; the loader's own `dlopen` (`crate::loader`),
 //! which a stub without a frame jumps through; and what C keeps for each thread: its current card and contexts
-//! (`crate::device`), its capture mode (`crate::capture`), its last error, the launch that it configures
+//! (`crate::device`), its capture mode (`crate::capture`), its last error (`crate::status`), the launch that it configures
 //! (`crate::runtime`), the depth of its NCCL groups, and the line of Python that is under way.
 
 mod devices;
@@ -112,6 +112,7 @@ pub struct Gpu {
     pub runtime_major: Once<u32>,
 }
 
+/// The root.
 static GPU: Gpu = Gpu::new();
 
 /// The state of this process.

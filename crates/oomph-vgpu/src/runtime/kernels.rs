@@ -23,6 +23,7 @@ struct Configuration {
 }
 
 thread_local! {
+    // A launch is configured and made by one thread, in two calls.
     static CONFIGURATION: Cell<Configuration> = const {
         Cell::new(Configuration { grid: Bytes12([0; 3]), block: Bytes12([0; 3]), shared: 0, stream: std::ptr::null_mut() })
     };
