@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use crate::gpu::{Session, Stream, gpu};
-use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, INVALID_VALUE};
+use crate::status::CudaStatus;
 
 /// Capture status as both APIs number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub fn exchange_mode(mode: u32) -> u32 {
 }
 
 /// Begins a capture on a stream, into a given graph or a new one.
-pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(), u32> {
+pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(), CudaStatus> {
     if stream.capture.load(Ordering::Relaxed) != 0 || mode > RELAXED {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     }
     let graph = if graph.is_null() { create_graph() } else { graph };
     let id = gpu().captures.begun.fetch_add(1, Ordering::Relaxed) + 1;
@@ -67,11 +67,15 @@ pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(
 }
 
 /// Ends the capture that was begun on a stream and returns its graph.
-pub fn end(stream: &'static Stream) -> Result<*mut c_void, u32> {
+pub fn end(stream: &'static Stream) -> Result<*mut c_void, CudaStatus> {
     let mut sessions = gpu().captures.sessions.lock();
     let origin = ptr::from_ref(stream) as usize;
     let Some(index) = sessions.iter().position(|session| session.origin == origin) else {
-        return Err(if stream.capture.load(Ordering::Relaxed) == 0 { INVALID_VALUE } else { CAPTURE_UNMATCHED });
+        return Err(if stream.capture.load(Ordering::Relaxed) == 0 {
+            CudaStatus::INVALID_VALUE
+        } else {
+            CudaStatus::CAPTURE_UNMATCHED
+        });
     };
     let session = sessions.swap_remove(index);
     gpu().captures.active.fetch_sub(1, Ordering::Relaxed);
@@ -79,7 +83,7 @@ pub fn end(stream: &'static Stream) -> Result<*mut c_void, u32> {
         // SAFETY: these are addresses of streams that were passed in by reference; streams are never freed.
         unsafe { &*(*address as *const Stream) }.capture.store(0, Ordering::Relaxed);
     }
-    if session.invalid { Err(CAPTURE_INVALIDATED) } else { Ok(session.graph as *mut c_void) }
+    if session.invalid { Err(CudaStatus::CAPTURE_INVALIDATED) } else { Ok(session.graph as *mut c_void) }
 }
 
 /// Makes a stream part of a capture, if that is still under way.
@@ -120,7 +124,7 @@ pub fn is_any_active() -> bool {
 }
 
 /// Refuses calls that may not be made during a capture (`cudaMalloc` is one), and spoils the capture.
-pub fn check_unsafe_call() -> Result<(), u32> {
+pub fn check_unsafe_call() -> Result<(), CudaStatus> {
     if !is_any_active() || MODE.get() == RELAXED {
         return Ok(());
     }
@@ -133,11 +137,11 @@ pub fn check_unsafe_call() -> Result<(), u32> {
             refused = true;
         }
     }
-    if refused { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    if refused { Err(CudaStatus::CAPTURE_UNSUPPORTED) } else { Ok(()) }
 }
 
 /// Refuses to wait for a stream that captures, and spoils the capture.
-pub fn check_synchronization(stream: &Stream) -> Result<(), u32> {
+pub fn check_synchronization(stream: &Stream) -> Result<(), CudaStatus> {
     let id = stream.capture.load(Ordering::Relaxed);
     if id == 0 {
         return Ok(());
@@ -145,7 +149,7 @@ pub fn check_synchronization(stream: &Stream) -> Result<(), u32> {
     if let Some(session) = gpu().captures.sessions.lock().iter_mut().find(|session| session.id == id) {
         session.invalid = true;
     }
-    Err(CAPTURE_UNSUPPORTED)
+    Err(CudaStatus::CAPTURE_UNSUPPORTED)
 }
 
 /// Makes an empty graph, or an executable one.

@@ -9,7 +9,7 @@ use oomph_ledger::{Kind, MAX_DEVICES};
 use crate::device_log::Kind as Logged;
 use crate::gpu::gpu;
 pub use crate::gpu::{Device, uuid_text};
-use crate::status::{INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY, SUCCESS};
+use crate::status::CudaStatus;
 
 impl Device {
     /// What it can hold, in bytes.
@@ -54,8 +54,8 @@ pub fn current() -> Option<Device> {
 }
 
 /// Makes a card current and creates its context.
-pub fn make_current(ordinal: i32) -> u32 {
-    let Some(device) = get(ordinal) else { return missing() };
+pub fn make_current(ordinal: i32) -> Result<(), CudaStatus> {
+    let Some(device) = get(ordinal) else { return Err(missing()) };
     CURRENT.set(ordinal as usize);
     let mut stack = STACK.get();
     if stack.depth == 0 {
@@ -69,34 +69,32 @@ pub fn make_current(ordinal: i32) -> u32 {
 }
 
 /// The status for a card that is not there.
-pub fn missing() -> u32 {
-    if gpu().visible().is_empty() { NO_DEVICE } else { INVALID_DEVICE }
+pub fn missing() -> CudaStatus {
+    if gpu().visible().is_empty() { CudaStatus::NO_DEVICE } else { CudaStatus::INVALID_DEVICE }
 }
 
 /// Creates a card's primary context, if it does not exist, and charges it.
-pub fn activate(device: Device) -> u32 {
+pub fn activate(device: Device) -> Result<(), CudaStatus> {
     let gpu = gpu();
-    let Some(context) = gpu.contexts.get(device.card) else { return INVALID_DEVICE };
+    let Some(context) = gpu.contexts.get(device.card) else { return Err(CudaStatus::INVALID_DEVICE) };
     if context.load(Ordering::Relaxed) || context.swap(true, Ordering::Relaxed) {
-        return SUCCESS;
+        return Ok(());
     }
     if gpu.charge(device.card, Kind::Context, device.description.context_bytes) {
         gpu.log.note(Logged::Context, device.card, 0, device.description.context_bytes as usize);
-        SUCCESS
+        Ok(())
     } else {
         context.store(false, Ordering::Relaxed);
-        OUT_OF_MEMORY
+        Err(CudaStatus::OUT_OF_MEMORY)
     }
 }
 
 /// Creates the current card's context, as the runtime does at the first call that needs one.
-pub fn activate_current() -> Result<Device, u32> {
+pub fn activate_current() -> Result<Device, CudaStatus> {
     let Some(device) = current() else { return Err(missing()) };
     bind_thread();
-    match activate(device) {
-        SUCCESS => Ok(device),
-        status => Err(status),
-    }
+    activate(device)?;
+    Ok(device)
 }
 
 /// Gives a thread without a current context that of its current card, as every call of the runtime that needs one does.
@@ -144,8 +142,8 @@ pub fn current_context() -> *mut c_void {
 }
 
 /// Pushes a context onto this thread's stack.
-pub fn push_context(ordinal: i32) -> u32 {
-    let Some(device) = get(ordinal) else { return missing() };
+pub fn push_context(ordinal: i32) -> Result<(), CudaStatus> {
+    let Some(device) = get(ordinal) else { return Err(missing()) };
     let mut stack = STACK.get();
     if let Some(place) = stack.devices.get_mut(stack.depth) {
         *place = ordinal as u8;

@@ -29,7 +29,8 @@ const RESERVED_HIGH: i32 = 3;
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        memory::free(self.start as *mut c_void);
+        // A program may have freed it itself.
+        let _ = memory::free(self.start as *mut c_void);
         if let Some(held) = gpu().graph_memory.held.get(self.ordinal) {
             held.fetch_sub(self.size, Ordering::Relaxed);
         }

@@ -9,7 +9,7 @@ use crate::device::{self, Device};
 use crate::device_log::Kind as Logged;
 use crate::gpu::gpu;
 use crate::space::{Block, GRANULE, Place};
-use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::status::CudaStatus;
 use crate::{capture, pool};
 
 /// Requests below this share a granule, as the driver lets them; in bytes.
@@ -18,7 +18,7 @@ const SMALL: usize = 1 << 20;
 const SMALL_ALIGNMENT: usize = 512;
 
 /// Allocates device memory on the current card. A size of 0 gives a null pointer.
-pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
+pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     capture::check_unsafe_call()?;
     let start = allocate_on(device, device::current_ordinal(), size, kind)
@@ -28,7 +28,7 @@ pub fn allocate(size: usize, kind: Kind) -> Result<*mut c_void, u32> {
 }
 
 /// Allocates device memory on a card.
-pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> Result<*mut c_void, u32> {
+pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> Result<*mut c_void, CudaStatus> {
     if size == 0 {
         return Ok(ptr::null_mut());
     }
@@ -38,10 +38,10 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
         let span = size.next_multiple_of(SMALL_ALIGNMENT);
         (small(device, span)?, span)
     } else {
-        let span = size.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+        let span = size.checked_next_multiple_of(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?;
         if kind != Kind::Managed && !gpu.charge(device.card, kind, span as u64) {
             gpu.log_refusal(device.card, span);
-            return Err(OUT_OF_MEMORY);
+            return Err(CudaStatus::OUT_OF_MEMORY);
         }
         match gpu.take_addresses(span) {
             Some(start) => (start, span),
@@ -49,7 +49,7 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
                 if kind != Kind::Managed {
                     gpu.release(device.card, kind, span as u64);
                 }
-                return Err(OUT_OF_MEMORY);
+                return Err(CudaStatus::OUT_OF_MEMORY);
             }
         }
     };
@@ -66,44 +66,44 @@ pub fn allocate_on(device: Device, ordinal: usize, size: usize, kind: Kind) -> R
 
 /// Leaves word of a request of `size` bytes, as the program asked for them, if `status` says that the card refused it.
 /// Called without a lock held.
-pub fn note_refusal(status: u32, card: usize, size: usize) {
-    if status == OUT_OF_MEMORY {
+pub fn note_refusal(status: CudaStatus, card: usize, size: usize) {
+    if status == CudaStatus::OUT_OF_MEMORY {
         gpu().request_refused(card, size);
     }
 }
 
 /// Takes a piece of a shared granule, a new one if none has room.
-fn small(device: Device, span: usize) -> Result<usize, u32> {
+fn small(device: Device, span: usize) -> Result<usize, CudaStatus> {
     let gpu = gpu();
-    let Some(slabs) = gpu.slabs.get(device.card) else { return Err(INVALID_VALUE) };
+    let Some(slabs) = gpu.slabs.get(device.card) else { return Err(CudaStatus::INVALID_VALUE) };
     let mut slabs = slabs.lock();
     if let Some(start) = slabs.take(span) {
         return Ok(start);
     }
     if !gpu.charge(device.card, Kind::Malloc, GRANULE as u64) {
         gpu.log_refusal(device.card, GRANULE);
-        return Err(OUT_OF_MEMORY);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     }
     let Some(start) = gpu.take_addresses(GRANULE) else {
         gpu.release(device.card, Kind::Malloc, GRANULE as u64);
-        return Err(OUT_OF_MEMORY);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     };
     gpu.log.note(Logged::Take, device.card, start, GRANULE);
     slabs.give(start, GRANULE);
-    slabs.take(span).ok_or(OUT_OF_MEMORY)
+    slabs.take(span).ok_or(CudaStatus::OUT_OF_MEMORY)
 }
 
 /// Frees what [`allocate`], a pool or managed allocation handed out. Null is allowed.
-pub fn free(pointer: *mut c_void) -> u32 {
+pub fn free(pointer: *mut c_void) -> Result<(), CudaStatus> {
     if pointer.is_null() {
-        return SUCCESS;
+        return Ok(());
     }
     let gpu = gpu();
     let block = {
         let mut space = gpu.space.lock();
         match space.find(pointer as usize) {
             // A variable of a module is not the program's to free.
-            Some(Block { place: Place::Device(Kind::Context), .. }) => return INVALID_VALUE,
+            Some(Block { place: Place::Device(Kind::Context), .. }) => return Err(CudaStatus::INVALID_VALUE),
             Some(block) if block.start == pointer as usize && matches!(block.place, Place::Device(_)) => {
                 space.remove(block.start);
                 block
@@ -112,14 +112,14 @@ pub fn free(pointer: *mut c_void) -> u32 {
                 drop(space);
                 return pool::free(pointer);
             }
-            _ => return INVALID_VALUE,
+            _ => return Err(CudaStatus::INVALID_VALUE),
         }
     };
-    let Place::Device(kind) = block.place else { return INVALID_VALUE };
+    let Place::Device(kind) = block.place else { return Err(CudaStatus::INVALID_VALUE) };
     gpu.activity.freed(pointer);
     if block.span % GRANULE != 0 {
         free_small(block);
-        return SUCCESS;
+        return Ok(());
     }
     if kind != Kind::Managed {
         gpu.log.note(Logged::Free, block.card, block.start, block.size);
@@ -128,7 +128,7 @@ pub fn free(pointer: *mut c_void) -> u32 {
     if kind != Kind::Managed {
         gpu.release(block.card, kind, block.span as u64);
     }
-    SUCCESS
+    Ok(())
 }
 
 /// Gives a piece of a granule back, and the granule to the card once all of it is free.
@@ -147,12 +147,12 @@ fn free_small(block: Block) {
 }
 
 /// Allocates page-locked host memory.
-pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
+pub fn allocate_host(size: usize) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    let span = size.checked_next_multiple_of(4096).ok_or(OUT_OF_MEMORY)?;
+    let span = size.checked_next_multiple_of(4096).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
     let at = unsafe {
         libc::mmap(
@@ -165,7 +165,7 @@ pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
         )
     };
     if at == libc::MAP_FAILED {
-        return Err(OUT_OF_MEMORY);
+        return Err(CudaStatus::OUT_OF_MEMORY);
     }
     let block = Block {
         start: at as usize,
@@ -181,9 +181,9 @@ pub fn allocate_host(size: usize) -> Result<*mut c_void, u32> {
 }
 
 /// Frees page-locked host memory.
-pub fn free_host(pointer: *mut c_void) -> u32 {
+pub fn free_host(pointer: *mut c_void) -> Result<(), CudaStatus> {
     if pointer.is_null() {
-        return SUCCESS;
+        return Ok(());
     }
     let mut space = gpu().space.lock();
     match space.find(pointer as usize) {
@@ -191,23 +191,23 @@ pub fn free_host(pointer: *mut c_void) -> u32 {
             space.remove(block.start);
             // SAFETY: the mapping is the one that `allocate_host` made for this block, which nobody may use any more.
             unsafe { libc::munmap(pointer, block.span) };
-            SUCCESS
+            Ok(())
         }
-        _ => INVALID_VALUE,
+        _ => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
 /// Device memory of less than a granule that is part of what a context takes: it is charged to nobody, and the program
 /// cannot free it. It begins as zeros.
-pub fn allocate_within_context(size: usize) -> Result<*mut c_void, u32> {
+pub fn allocate_within_context(size: usize) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
-    let span = size.max(1).checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
+    let span = size.max(1).checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     let mut free = gpu().module_slabs.lock();
     let start = match free.take(span) {
         Some(start) => start,
         None => {
-            free.give(gpu().take_addresses(GRANULE).ok_or(OUT_OF_MEMORY)?, GRANULE);
-            free.take(span).ok_or(OUT_OF_MEMORY)?
+            free.give(gpu().take_addresses(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?, GRANULE);
+            free.take(span).ok_or(CudaStatus::OUT_OF_MEMORY)?
         }
     };
     // SAFETY: the range is this module's alone, and address space is readable and writable memory.
@@ -229,13 +229,10 @@ pub fn free_within_context(pointer: *mut c_void) {
 }
 
 /// Remembers the program's own memory as page-locked.
-pub fn register_host(pointer: *mut c_void, size: usize) -> u32 {
-    let device = match device::activate_current() {
-        Ok(device) => device,
-        Err(status) => return status,
-    };
+pub fn register_host(pointer: *mut c_void, size: usize) -> Result<(), CudaStatus> {
+    let device = device::activate_current()?;
     if pointer.is_null() || size == 0 {
-        return INVALID_VALUE;
+        return Err(CudaStatus::INVALID_VALUE);
     }
     let block = Block {
         start: pointer as usize,
@@ -247,18 +244,18 @@ pub fn register_host(pointer: *mut c_void, size: usize) -> u32 {
         id: 0,
     };
     gpu().space.lock().insert(block);
-    SUCCESS
+    Ok(())
 }
 
 /// Forgets memory that was registered.
-pub fn unregister_host(pointer: *mut c_void) -> u32 {
+pub fn unregister_host(pointer: *mut c_void) -> Result<(), CudaStatus> {
     let mut space = gpu().space.lock();
     match space.find(pointer as usize) {
         Some(block) if block.start == pointer as usize && block.place == Place::Registered => {
             space.remove(block.start);
-            SUCCESS
+            Ok(())
         }
-        _ => INVALID_VALUE,
+        _ => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
@@ -268,7 +265,7 @@ pub fn find(pointer: *const c_void) -> Option<Block> {
 }
 
 /// Free and total bytes of the current card.
-pub fn info() -> Result<(usize, usize), u32> {
+pub fn info() -> Result<(usize, usize), CudaStatus> {
     let device = device::activate_current()?;
     Ok((gpu().free_bytes(device.card) as usize, device.capacity_bytes() as usize))
 }

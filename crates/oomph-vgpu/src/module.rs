@@ -11,7 +11,7 @@ use crate::cubin::Globals;
 pub use crate::gpu::Kernel;
 use crate::gpu::{LoadedVariables, Module, gpu};
 use crate::registered::code_architecture;
-use crate::status::{INVALID_HANDLE, INVALID_VALUE, NOT_FOUND};
+use crate::status::CudaStatus;
 use crate::{device, image, memory, transfer};
 
 const KERNEL_MAGIC: u64 = 0x6b65_726e_656c_6f6f;
@@ -32,8 +32,8 @@ impl Attributes {
 const SMALL_GLOBALS: usize = 1 << 20;
 
 /// Loads an image: a cubin, a fat binary or PTX. An image that holds nothing is loaded like any other.
-pub fn load(image: Memory<'_>) -> Result<*mut c_void, u32> {
-    let image = NonNull::new(image.address().cast::<u8>()).ok_or(INVALID_VALUE)?;
+pub fn load(image: Memory<'_>) -> Result<*mut c_void, CudaStatus> {
+    let image = NonNull::new(image.address().cast::<u8>()).ok_or(CudaStatus::INVALID_VALUE)?;
     // SAFETY: a program passes a whole image, as CUDA requires; the reader looks at headers first and at no more than they
     // announce.
     let module = match unsafe { image::code(image) } {
@@ -55,14 +55,14 @@ fn keep(module: Module) -> *mut c_void {
 }
 
 /// Forgets a module, and gives back what its variables took.
-pub fn unload(module: *mut c_void) -> Result<(), u32> {
+pub fn unload(module: *mut c_void) -> Result<(), CudaStatus> {
     let removed = gpu().modules.images.lock().remove(&(module as usize));
-    if let Some(LoadedVariables { globals, start }) = removed.ok_or(INVALID_HANDLE)?.globals {
+    if let Some(LoadedVariables { globals, start }) = removed.ok_or(CudaStatus::INVALID_HANDLE)?.globals {
         let start = start as *mut c_void;
         if globals.size < SMALL_GLOBALS {
             memory::free_within_context(start);
         } else {
-            memory::free(start);
+            let _ = memory::free(start);
         }
     }
     Ok(())
@@ -70,7 +70,7 @@ pub fn unload(module: *mut c_void) -> Result<(), u32> {
 
 impl LoadedVariables {
     /// Takes memory for variables.
-    fn of(globals: Globals) -> Result<Self, u32> {
+    fn of(globals: Globals) -> Result<Self, CudaStatus> {
         let start = match globals.size {
             0 => ptr::null_mut(),
             size if size < SMALL_GLOBALS => memory::allocate_within_context(size)?,
@@ -94,11 +94,11 @@ impl LoadedVariables {
 }
 
 /// The kernel of a name. In an image that could be read, an unknown name is an error.
-pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, u32> {
+pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, CudaStatus> {
     let attributes = {
         let modules = gpu().modules.images.lock();
-        match &modules.get(&(module as usize)).ok_or(INVALID_HANDLE)?.kernels {
-            Some(kernels) => *kernels.get(name.to_bytes()).ok_or(NOT_FOUND)?,
+        match &modules.get(&(module as usize)).ok_or(CudaStatus::INVALID_HANDLE)?.kernels {
+            Some(kernels) => *kernels.get(name.to_bytes()).ok_or(CudaStatus::NOT_FOUND)?,
             None => Attributes::ordinary(ptr::null()),
         }
     };
@@ -137,7 +137,7 @@ impl Kernel {
 
 /// A global variable of a module: its address and size. A name that is not in an image that could be read is an error;
 /// in others every name has room for what hosts copy there.
-pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), u32> {
+pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), CudaStatus> {
     const ROOM: usize = 64 << 10;
     let known = {
         let modules = gpu().modules.images.lock();
@@ -145,7 +145,7 @@ pub fn global(module: *mut c_void, name: &CStr) -> Result<(*mut c_void, usize), 
         loaded.map(|loaded| loaded.find(name.to_bytes()))
     };
     if let Some(found) = known {
-        return found.map(|(address, size)| (address as *mut c_void, size)).ok_or(NOT_FOUND);
+        return found.map(|(address, size)| (address as *mut c_void, size)).ok_or(CudaStatus::NOT_FOUND);
     }
     let mut globals = gpu().modules.variables.lock();
     let address = *globals

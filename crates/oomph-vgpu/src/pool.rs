@@ -14,7 +14,7 @@ use crate::device_log::Kind as Logged;
 use crate::gpu::{Pool, PoolCounters, gpu};
 use crate::lock::MutexGuard;
 use crate::space::{Block, FreeRanges, GRANULE, Place};
-use crate::status::{INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
+use crate::status::CudaStatus;
 
 /// Alignment of a pool's blocks, in bytes.
 const ALIGNMENT: usize = 512;
@@ -63,16 +63,16 @@ pub fn default_of(device: Device, ordinal: usize) -> *mut c_void {
 }
 
 /// Allocates from a pool; the current card's default one where `pool` is null.
-pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
+pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, CudaStatus> {
     let device = device::activate_current()?;
     if size == 0 {
         return Ok(ptr::null_mut());
     }
     let pool = if pool.is_null() { default_of(device, device::current_ordinal()) } else { pool };
-    let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(OUT_OF_MEMORY)?;
+    let span = size.checked_next_multiple_of(ALIGNMENT).ok_or(CudaStatus::OUT_OF_MEMORY)?;
     let mut pools = pools();
     let Some(pool) = pools.iter_mut().find(|candidate| candidate.handle == pool as usize) else {
-        return Err(INVALID_VALUE);
+        return Err(CudaStatus::INVALID_VALUE);
     };
     let (card, ordinal, handle) = (pool.card, pool.ordinal, pool.handle);
     let taken = pool.free.take(span).map_or_else(|| pool.grow(span), Ok);
@@ -80,7 +80,7 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
         Ok(start) => start,
         Err(status) => {
             drop(pools);
-            if status == OUT_OF_MEMORY {
+            if status == CudaStatus::OUT_OF_MEMORY {
                 gpu().request_refused(card, size);
             }
             return Err(status);
@@ -98,9 +98,9 @@ pub fn allocate(pool: *mut c_void, size: usize) -> Result<*mut c_void, u32> {
 
 impl Pool {
     /// Takes more of the card and a block out of it.
-    fn grow(&mut self, span: usize) -> Result<usize, u32> {
+    fn grow(&mut self, span: usize) -> Result<usize, CudaStatus> {
         let gpu = gpu();
-        let exact = span.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+        let exact = span.checked_next_multiple_of(GRANULE).ok_or(CudaStatus::OUT_OF_MEMORY)?;
         let wanted = exact.max(GROWTH);
         // A card that is nearly full still gives what is needed, after the pool's own free ranges went back.
         let size = if gpu.charge_if_free(self.card, Kind::Pool, wanted as u64) {
@@ -109,13 +109,13 @@ impl Pool {
             self.trim(0);
             if !gpu.charge(self.card, Kind::Pool, exact as u64) {
                 gpu.log_refusal(self.card, exact);
-                return Err(OUT_OF_MEMORY);
+                return Err(CudaStatus::OUT_OF_MEMORY);
             }
             exact
         };
         let Some(start) = gpu.take_addresses(size) else {
             gpu.release(self.card, Kind::Pool, size as u64);
-            return Err(OUT_OF_MEMORY);
+            return Err(CudaStatus::OUT_OF_MEMORY);
         };
         gpu.log.note(Logged::Take, self.card, start, size);
         gpu.activity.pool_grew(std::mem::take(&mut self.gave_back));
@@ -147,14 +147,14 @@ impl Pool {
 }
 
 /// Frees a block of a pool.
-pub fn free(pointer: *mut c_void) -> u32 {
+pub fn free(pointer: *mut c_void) -> Result<(), CudaStatus> {
     if pointer.is_null() {
-        return SUCCESS;
+        return Ok(());
     }
     let gpu = gpu();
     let removed = gpu.space.lock().remove(pointer as usize);
     let Some(Block { start, size, span, card, place: Place::Pool(handle), .. }) = removed else {
-        return INVALID_VALUE;
+        return Err(CudaStatus::INVALID_VALUE);
     };
     gpu.activity.freed(pointer);
     let mut pools = pools();
@@ -163,7 +163,7 @@ pub fn free(pointer: *mut c_void) -> u32 {
         pool.free.give(start, span);
         pool.counters.used -= span as u64;
     }
-    SUCCESS
+    Ok(())
 }
 
 /// At a synchronisation, pools let go of what their threshold does not keep.
@@ -178,23 +178,25 @@ pub fn synchronized() {
 }
 
 /// Trims a pool to at least `keep` bytes.
-pub fn trim(handle: *mut c_void, keep: usize) -> u32 {
+pub fn trim(handle: *mut c_void, keep: usize) -> Result<(), CudaStatus> {
     match pools().iter_mut().find(|pool| pool.handle == handle as usize) {
         Some(pool) => {
             pool.trim(keep as u64);
-            SUCCESS
+            Ok(())
         }
-        None => INVALID_VALUE,
+        None => Err(CudaStatus::INVALID_VALUE),
     }
 }
 
 /// Destroys a pool; its blocks keep their memory until the process ends.
-pub fn destroy(handle: *mut c_void) -> u32 {
+pub fn destroy(handle: *mut c_void) -> Result<(), CudaStatus> {
     let mut pools = pools();
-    let Some(index) = pools.iter().position(|pool| pool.handle == handle as usize) else { return INVALID_VALUE };
+    let Some(index) = pools.iter().position(|pool| pool.handle == handle as usize) else {
+        return Err(CudaStatus::INVALID_VALUE);
+    };
     let mut pool = pools.swap_remove(index);
     pool.trim(0);
-    SUCCESS
+    Ok(())
 }
 
 /// Reads an attribute as the 64-bit number that both APIs use for sizes; other attributes are switches.
@@ -212,9 +214,11 @@ pub fn attribute(handle: *mut c_void, attribute: i32) -> Option<u64> {
 }
 
 /// Sets the threshold, or resets a high-water mark.
-pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> u32 {
+pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> Result<(), CudaStatus> {
     let mut pools = pools();
-    let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle as usize) else { return INVALID_VALUE };
+    let Some(pool) = pools.iter_mut().find(|pool| pool.handle == handle as usize) else {
+        return Err(CudaStatus::INVALID_VALUE);
+    };
     if attribute == RELEASE_THRESHOLD {
         pool.counters.threshold = value;
     } else if attribute == RESERVED_HIGH {
@@ -222,5 +226,5 @@ pub fn set_attribute(handle: *mut c_void, attribute: i32, value: u64) -> u32 {
     } else if attribute == USED_HIGH {
         pool.counters.used_high = pool.counters.used;
     }
-    SUCCESS
+    Ok(())
 }

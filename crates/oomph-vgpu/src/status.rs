@@ -172,33 +172,3 @@ pub fn text(code: c_int) -> &'static CStr {
         _ => c"unknown error",
     }
 }
-
-// What is still a number in the modules below the two APIs.
-/// Success.
-pub const SUCCESS: u32 = 0;
-/// An argument is out of range.
-pub const INVALID_VALUE: u32 = 1;
-/// The card cannot hold the request.
-pub const OUT_OF_MEMORY: u32 = 2;
-/// There is no card.
-pub const NO_DEVICE: u32 = 100;
-/// No card has this ordinal.
-pub const INVALID_DEVICE: u32 = 101;
-/// No context is current.
-pub const INVALID_CONTEXT: u32 = 201;
-/// A handle is not one that was handed out.
-pub const INVALID_HANDLE: u32 = 400;
-/// A name is unknown.
-pub const NOT_FOUND: u32 = 500;
-/// The call is not permitted while a stream is capturing.
-pub const CAPTURE_UNSUPPORTED: u32 = 900;
-/// The capture was invalidated by an earlier error.
-pub const CAPTURE_INVALIDATED: u32 = 901;
-/// The capture was not begun on this stream.
-pub const CAPTURE_UNMATCHED: u32 = 903;
-
-impl From<u32> for CudaStatus {
-    fn from(number: u32) -> CudaStatus {
-        CudaStatus(number)
-    }
-}

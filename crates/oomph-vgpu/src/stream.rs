@@ -7,7 +7,7 @@ use std::time::Instant;
 
 pub use crate::gpu::{Event, Stream};
 use crate::gpu::{FreeList, STREAM_MAGIC, gpu};
-use crate::status::INVALID_HANDLE;
+use crate::status::CudaStatus;
 use crate::{capture, device, pool};
 
 /// Handles below this are the default streams of the current device.
@@ -24,7 +24,7 @@ fn release(list: &FreeList, address: usize) {
 }
 
 /// Creates a stream on the current card.
-pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
+pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
     let stream: &'static Stream = match reuse(&gpu().streams.free_streams) {
         // SAFETY: only addresses of leaked streams are buried.
@@ -41,23 +41,25 @@ pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
 }
 
 /// The stream that a handle names.
-pub fn get(handle: *mut c_void) -> Result<&'static Stream, u32> {
+pub fn get(handle: *mut c_void) -> Result<&'static Stream, CudaStatus> {
     if (handle as usize) < DEFAULT_HANDLES {
-        let stream = gpu().streams.defaults.get(device::current_ordinal()).ok_or(INVALID_HANDLE)?;
+        let stream = gpu().streams.defaults.get(device::current_ordinal()).ok_or(CudaStatus::INVALID_HANDLE)?;
         stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
         return Ok(stream);
     }
-    let pointer = NonNull::new(handle.cast::<Stream>()).filter(|pointer| pointer.is_aligned()).ok_or(INVALID_HANDLE)?;
+    let pointer = NonNull::new(handle.cast::<Stream>())
+        .filter(|pointer| pointer.is_aligned())
+        .ok_or(CudaStatus::INVALID_HANDLE)?;
     // SAFETY: a program may only pass handles that `create` returned, and those are never freed; the magic number
     // catches destroyed ones.
     let stream = unsafe { pointer.as_ref() };
-    if stream.magic.load(Ordering::Relaxed) == STREAM_MAGIC { Ok(stream) } else { Err(INVALID_HANDLE) }
+    if stream.magic.load(Ordering::Relaxed) == STREAM_MAGIC { Ok(stream) } else { Err(CudaStatus::INVALID_HANDLE) }
 }
 
 /// Destroys a stream.
-pub fn destroy(handle: *mut c_void) -> Result<(), u32> {
+pub fn destroy(handle: *mut c_void) -> Result<(), CudaStatus> {
     if (handle as usize) < DEFAULT_HANDLES {
-        return Err(INVALID_HANDLE);
+        return Err(CudaStatus::INVALID_HANDLE);
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
@@ -66,7 +68,7 @@ pub fn destroy(handle: *mut c_void) -> Result<(), u32> {
 }
 
 /// Creates an event.
-pub fn create_event(flags: u32) -> Result<*mut c_void, u32> {
+pub fn create_event(flags: u32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
     let event: &'static Event = match reuse(&gpu().streams.free_events) {
         // SAFETY: only addresses of leaked events are buried.
@@ -86,15 +88,17 @@ pub fn create_event(flags: u32) -> Result<*mut c_void, u32> {
 }
 
 /// The event that a handle names.
-pub fn event(handle: *mut c_void) -> Result<&'static Event, u32> {
-    let pointer = NonNull::new(handle.cast::<Event>()).filter(|pointer| pointer.is_aligned()).ok_or(INVALID_HANDLE)?;
+pub fn event(handle: *mut c_void) -> Result<&'static Event, CudaStatus> {
+    let pointer = NonNull::new(handle.cast::<Event>())
+        .filter(|pointer| pointer.is_aligned())
+        .ok_or(CudaStatus::INVALID_HANDLE)?;
     // SAFETY: as for streams.
     let event = unsafe { pointer.as_ref() };
-    if event.magic.load(Ordering::Relaxed) == EVENT_MAGIC { Ok(event) } else { Err(INVALID_HANDLE) }
+    if event.magic.load(Ordering::Relaxed) == EVENT_MAGIC { Ok(event) } else { Err(CudaStatus::INVALID_HANDLE) }
 }
 
 /// Destroys an event.
-pub fn destroy_event(handle: *mut c_void) -> Result<(), u32> {
+pub fn destroy_event(handle: *mut c_void) -> Result<(), CudaStatus> {
     event(handle)?.magic.store(DEAD, Ordering::Release);
     release(&gpu().streams.free_events, handle as usize);
     Ok(())
@@ -106,7 +110,7 @@ fn now() -> u64 {
 }
 
 /// Records an event on a stream, with the capture that is under way there.
-pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(), u32> {
+pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(), CudaStatus> {
     let stream = get(stream_handle)?;
     let event = event(event_handle)?;
     event.capture.store(stream.capture.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -115,7 +119,7 @@ pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(
 }
 
 /// Makes a stream wait for an event: if that was recorded in a capture, the stream joins it.
-pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(), u32> {
+pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(), CudaStatus> {
     let stream = get(stream_handle)?;
     let captured = event(event_handle)?.capture.load(Ordering::Relaxed);
     if captured != 0 {
@@ -125,17 +129,17 @@ pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(),
 }
 
 /// Milliseconds between two recorded events, never 0 because programs divide by it.
-pub fn elapsed(start: *mut c_void, end: *mut c_void) -> Result<f32, u32> {
+pub fn elapsed(start: *mut c_void, end: *mut c_void) -> Result<f32, CudaStatus> {
     let start = event(start)?.recorded.load(Ordering::Relaxed);
     let end = event(end)?.recorded.load(Ordering::Relaxed);
     if start == 0 || end == 0 {
-        return Err(INVALID_HANDLE);
+        return Err(CudaStatus::INVALID_HANDLE);
     }
     Ok((end.saturating_sub(start).max(1_000) as f64 / 1e6) as f32)
 }
 
 /// Checks that a stream may be waited for by the host: not while it captures.
-pub fn synchronize(handle: *mut c_void) -> Result<(), u32> {
+pub fn synchronize(handle: *mut c_void) -> Result<(), CudaStatus> {
     capture::check_synchronization(get(handle)?)?;
     pool::synchronized();
     Ok(())

@@ -41,19 +41,15 @@ pub fn ordinal_of_card(card: usize) -> Option<c_int> {
 }
 
 /// Writes a handle or an address, null where it was not to be had.
-pub fn hand_out(to: Out<'_, Opaque>, made: Result<Opaque, impl Into<CudaStatus>>) -> Result<(), CudaStatus> {
+pub fn hand_out(to: Out<'_, Opaque>, made: Result<Opaque, CudaStatus>) -> Result<(), CudaStatus> {
     hand_out_or(to, made, std::ptr::null_mut())
 }
 
 /// Writes what was made, or what stands for nothing.
-pub fn hand_out_or<T: Copy>(
-    to: Out<'_, T>,
-    made: Result<T, impl Into<CudaStatus>>,
-    nothing: T,
-) -> Result<(), CudaStatus> {
+pub fn hand_out_or<T: Copy>(to: Out<'_, T>, made: Result<T, CudaStatus>, nothing: T) -> Result<(), CudaStatus> {
     let (value, done) = match made {
         Ok(value) => (value, Ok(())),
-        Err(status) => (nothing, Err(status.into())),
+        Err(status) => (nothing, Err(status)),
     };
     to.set(value);
     done
@@ -74,18 +70,6 @@ impl Outcome for () {
 impl Outcome for Result<(), CudaStatus> {
     fn done(self) -> Result<(), CudaStatus> {
         self
-    }
-}
-
-impl Outcome for Result<(), u32> {
-    fn done(self) -> Result<(), CudaStatus> {
-        Ok(self?)
-    }
-}
-
-impl Outcome for u32 {
-    fn done(self) -> Result<(), CudaStatus> {
-        if self == crate::status::SUCCESS { Ok(()) } else { Err(self.into()) }
     }
 }
 

@@ -45,7 +45,7 @@ pub fn context(handle: Opaque, context: Out<'_, Opaque>) -> Result<(), CudaStatu
 
 /// Asks whether a stream has work left, which it never has; not allowed while it captures.
 pub fn query(handle: Opaque) -> Result<(), CudaStatus> {
-    Ok(capture::check_synchronization(stream::get(handle)?)?)
+    capture::check_synchronization(stream::get(handle)?)
 }
 
 /// Runs a callback that also gets the stream and a status.
@@ -100,7 +100,7 @@ pub fn elapsed(milliseconds: Out<'_, f32>, start: Opaque, end: Opaque) -> Result
 
 /// Begins a capture, into a given graph or a new one.
 pub fn begin_capture(handle: Opaque, graph: Opaque, mode: c_int) -> Result<(), CudaStatus> {
-    Ok(capture::begin(stream::get(handle)?, mode as u32, graph)?)
+    capture::begin(stream::get(handle)?, mode as u32, graph)
 }
 
 /// Ends a capture and hands out its graph.

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::boundary::Out;
-use crate::cuda::{Opaque, Outcome, devices, functions, peers};
+use crate::cuda::{Opaque, devices, functions, peers};
 use crate::status::{CudaStatus, DriverStatus};
 use crate::{capture, device, pool};
 
@@ -66,7 +66,7 @@ fn ordinal_of(context: Opaque) -> Result<c_int, CudaStatus> {
 /// Hands out a card's context and makes it current. The place is written even where there is no such card.
 fn create(context: Out<'_, Opaque>, ordinal: c_int) -> Result<(), CudaStatus> {
     context.set(device::context_handle(ordinal.max(0) as usize));
-    Outcome::done(device::push_context(ordinal))
+    device::push_context(ordinal)
 }
 
 fn set_current(context: Opaque) -> Result<(), CudaStatus> {
@@ -74,7 +74,7 @@ fn set_current(context: Opaque) -> Result<(), CudaStatus> {
         device::clear_context();
         return Ok(());
     }
-    Outcome::done(device::make_current(ordinal_of(context)?))
+    device::make_current(ordinal_of(context)?)
 }
 
 /// Writes the ordinal of the current context's card.

@@ -125,9 +125,7 @@ fn create(ranks: c_int, rank: c_int, ordinal: usize, name: Option<&str>) -> Made
         return Err(NcclStatus::INVALID_ARGUMENT);
     }
     let device = c_int::try_from(ordinal).ok().and_then(device::get).ok_or(NcclStatus::UNHANDLED_CUDA_ERROR)?;
-    if device::activate(device) != 0 {
-        return Err(NcclStatus::UNHANDLED_CUDA_ERROR);
-    }
+    device::activate(device).map_err(|_| NcclStatus::UNHANDLED_CUDA_ERROR)?;
     let communicator = Communicator {
         magic: AtomicU64::new(MAGIC),
         ranks,
@@ -371,7 +369,7 @@ pub fn ncclMemAlloc(out: Out<'_, *mut c_void>, size: usize) -> Result<(), NcclSt
 }
 
 pub fn ncclMemFree(address: *mut c_void) -> Result<(), NcclStatus> {
-    if crate::memory::free(address) == 0 { Ok(()) } else { Err(NcclStatus::UNHANDLED_CUDA_ERROR) }
+    crate::memory::free(address).map_err(|_| NcclStatus::UNHANDLED_CUDA_ERROR)
 }
 
 /// A window over a range of the program's memory, which its handle remembers.

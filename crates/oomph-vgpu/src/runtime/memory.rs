@@ -23,7 +23,7 @@ functions! { RuntimeStatus:
         allocated(to, memory::allocate(row.saturating_mul(height), Kind::Malloc))
     };
     cudaFree(pointer: *mut c_void) = {
-        device::activate_current().map_err(CudaStatus::from)?;
+        device::activate_current()?;
         memory::free(pointer)
     };
     cudaHostAlloc(to: Out<'_, Opaque>, size: usize, _flags: c_uint) = allocated(to, memory::allocate_host(size));
@@ -80,7 +80,7 @@ functions! { RuntimeStatus:
 }
 
 /// Writes an allocation's address. Unlike the driver, the runtime refuses a call without a place for it.
-fn allocated(to: Out<'_, Opaque>, made: Result<Opaque, impl Into<CudaStatus>>) -> Result<(), CudaStatus> {
+fn allocated(to: Out<'_, Opaque>, made: Result<Opaque, CudaStatus>) -> Result<(), CudaStatus> {
     hand_out(to.given().ok_or(CudaStatus::INVALID_VALUE)?, made)
 }
 
