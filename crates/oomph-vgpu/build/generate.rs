@@ -114,7 +114,7 @@ pub fn exports(tables: &[(&str, Vec<Line>)], versions: &str) -> Result<String, S
         }
         write_alias(&mut code, name, target, function);
     }
-    write_lists(&mut code, &order, &addresses);
+    write_addresses(&mut code, &addresses);
     write_versions(&mut code, versions, &addresses)?;
     Ok(code)
 }
@@ -197,7 +197,7 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
     }
     match function.class {
         Class::Answered => {
-            let _ = writeln!(code, "    crate::trace::called({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().calls.called({id});");
             let _ = write!(code, "    unsafe {{ crate::{}::{name}(", function.library);
             for (index, (_, kind)) in function.params.iter().enumerate() {
                 let _ = write!(code, "{}{}", if index == 0 { "" } else { ", " }, argument(function, index, *kind));
@@ -210,12 +210,12 @@ fn write_function(code: &mut String, name: &str, function: &Function<'_>) {
             let _ = writeln!(code, "){answer} }}");
         }
         Class::Compute => {
-            let _ = writeln!(code, "    crate::trace::called({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().calls.called({id});");
             write_outs(code, function);
             write_answer(code, function, 0);
         }
         Class::Unsupported => {
-            let _ = writeln!(code, "    crate::trace::unsupported({id});");
+            let _ = writeln!(code, "    crate::gpu::gpu().refuse_call({id});");
             write_outs(code, function);
             write_answer(code, function, not_supported(function.library));
         }
@@ -252,7 +252,7 @@ fn write_outs(code: &mut String, function: &Function<'_>) {
         // Callers may pass pointers into packed structs, so no alignment is taken for granted.
         let value = match kind {
             Type::In(_) | Type::Many { written: false, .. } => continue,
-            Type::OutHandle => "p.cast::<*mut c_void>().write_unaligned(crate::handle::fresh())".to_owned(),
+            Type::OutHandle => "p.cast::<*mut c_void>().write_unaligned(crate::gpu::gpu().handles.fresh())".to_owned(),
             Type::OutStr => "p.cast::<*const c_char>().write_unaligned(c\"\".as_ptr())".to_owned(),
             Type::OutSized => format!("p.cast::<u8>().write_bytes(0, p{})", index + 1),
             Type::OutNowhere => "p.cast::<i32>().write_unaligned(-1)".to_owned(),
@@ -299,13 +299,23 @@ fn write_alias(code: &mut String, name: &str, target: &str, function: &Function<
     code.push_str(") }\n}\n");
 }
 
-fn write_lists(code: &mut String, order: &[(&str, &str, Class)], addresses: &BTreeSet<&str>) {
-    code.push_str("\n/// The functions, by id.\npub static FUNCTIONS: &[crate::trace::Function] = {\n");
-    code.push_str("    use crate::trace::{Class, Function};\n    &[\n");
-    for (name, library, class) in order {
-        let _ = writeln!(code, "        Function {{ name: {name:?}, library: {library:?}, class: Class::{class:?} }},");
+/// The whole of `functions.rs`: what is known of each function, by its id.
+pub fn functions(tables: &[(&str, Vec<Line>)]) -> String {
+    let mut code = String::from("/// The functions, by id.\npub static FUNCTIONS: &[Function] = &[\n");
+    for (library, lines) in tables {
+        for line in lines {
+            if let Entry::Function { class, .. } = &line.entry {
+                let name = &line.name;
+                let _ =
+                    writeln!(code, "    Function {{ name: {name:?}, library: {library:?}, class: Class::{class:?} }},");
+            }
+        }
     }
-    code.push_str("    ]\n};\n\n");
+    code.push_str("];\n");
+    code
+}
+
+fn write_addresses(code: &mut String, addresses: &BTreeSet<&str>) {
     code.push_str(
         "/// The address of an exported function.\n#[derive(Clone, Copy, Debug)]\npub struct Address(pub *const ());\n\
          // SAFETY: the address of a function is the same in every thread, and reading it changes nothing.\n\

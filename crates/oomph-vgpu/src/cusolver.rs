@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::boundary::{InOut, Room, statuses};
 use crate::cublas::versions::{library_version, property};
+use crate::gpu::gpu;
 use crate::{boundary, device, transfer};
 
 statuses! {
@@ -23,7 +24,7 @@ statuses! {
     }
 }
 
-library_version!("libcusolver.so.", "cusolver", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
+library_version!(Cusolver, "libcusolver.so.", "cusolver", [11, 4, 1], [11, 7, 5], [12, 4, 1]);
 
 /// Columns of a block in the blocked algorithms.
 const BLOCK: u64 = 64;
@@ -308,7 +309,7 @@ batched! {
 /// Makes a handle; it has no state. What the library allocates for one is not documented, so nothing is charged.
 pub fn cusolverDnCreate(out: boundary::Out<'_, *mut c_void>) -> Result<(), CusolverStatus> {
     device::activate_current().map_err(|_| CusolverStatus::NOT_INITIALIZED)?;
-    out.set(crate::handle::fresh());
+    out.set(gpu().handles.fresh());
     Ok(())
 }
 

@@ -11,9 +11,9 @@ use oomph_ledger::Kind;
 
 use crate::abi::Bytes64;
 use crate::device;
-use crate::space::{self, Block, GRANULE, Place};
+use crate::gpu::gpu;
+use crate::space::{Block, GRANULE, Place};
 use crate::status::{INVALID_CONTEXT, INVALID_VALUE, OUT_OF_MEMORY};
-use crate::trace;
 
 /// The first number of every handle, so that a made-up one is refused.
 const MEMORY: u64 = 0x6f6f_6d70_6869_7063;
@@ -38,11 +38,11 @@ impl Handle {
 
 /// The handle of the block that a pointer lies in. As with CUDA, memory of pools and mapped memory has none.
 pub fn export(pointer: *const c_void) -> Result<Bytes64, u32> {
-    let block = space::lock().find(pointer as usize).ok_or(INVALID_VALUE)?;
+    let block = gpu().space.lock().find(pointer as usize).ok_or(INVALID_VALUE)?;
     if block.place != Place::Device(Kind::Malloc) {
         return Err(INVALID_VALUE);
     }
-    trace::warn(
+    gpu().warn(
         "GPU memory was shared between processes (CUDA IPC): it is counted once, and what one process writes there the \
          others read as zeros",
     );
@@ -62,16 +62,15 @@ pub fn open(handle: Bytes64) -> Result<*mut c_void, u32> {
     let device = device::activate_current()?;
     let size = usize::try_from(handle.size).map_err(|_| INVALID_VALUE)?;
     let span = size.checked_next_multiple_of(GRANULE).ok_or(INVALID_VALUE)?;
-    let mut space = space::lock();
-    let start = space.take(span).ok_or(OUT_OF_MEMORY)?;
+    let start = gpu().take_addresses(span).ok_or(OUT_OF_MEMORY)?;
     let ordinal = device::current_ordinal();
-    space.insert(Block { start, size, span, place: Place::Shared, card: device.card, ordinal, id: 0 });
+    gpu().space.lock().insert(Block { start, size, span, place: Place::Shared, card: device.card, ordinal, id: 0 });
     Ok(start as *mut c_void)
 }
 
 /// Lets go of what [`open`] gave.
 pub fn close(pointer: *const c_void) -> Result<(), u32> {
-    let mut space = space::lock();
+    let mut space = gpu().space.lock();
     match space.find(pointer as usize) {
         Some(block) if block.start == pointer as usize && block.place == Place::Shared => {
             space.remove(block.start);

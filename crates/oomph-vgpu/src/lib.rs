@@ -45,12 +45,15 @@ mod library {
     pub(crate) mod driver;
     pub(crate) mod exports;
     pub(crate) mod fork;
+    pub(crate) mod gpu;
     pub(crate) mod graph_memory;
     pub(crate) mod handle;
+    pub(crate) mod hook;
     pub(crate) mod image;
     pub(crate) mod ipc;
     pub(crate) mod loaded;
     pub(crate) mod loader;
+    pub(crate) mod lock;
     pub(crate) mod memory;
     pub(crate) mod module;
     pub(crate) mod nccl;

@@ -1,85 +1,32 @@
 //! Streams and events. Work is done the moment it is launched, so what they hold is identity and capture state.
 
-use crate::fork::{Mutex, Once};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use oomph_ledger::MAX_DEVICES;
-
+pub use crate::gpu::{Event, Stream};
+use crate::gpu::{FreeList, STREAM_MAGIC, gpu};
 use crate::status::{INVALID_HANDLE, INVALID_VALUE};
-use crate::{capture, device};
+use crate::{capture, device, pool};
 
 /// Handles below this are the default streams of the current device.
 const DEFAULT_HANDLES: usize = 16;
-const STREAM_MAGIC: u32 = 0x7374_726d;
 const EVENT_MAGIC: u32 = 0x6576_656e;
 const DEAD: u32 = 0;
 
-/// A stream.
-#[derive(Debug)]
-pub struct Stream {
-    magic: AtomicU32,
-    /// Ordinal of its card.
-    pub ordinal: AtomicU32,
-    /// Its creation flags.
-    pub flags: AtomicU32,
-    /// Its priority, as the bits of an `i32`.
-    pub priority: AtomicU32,
-    /// A number that no other stream of the process has.
-    pub id: AtomicU64,
-    /// The capture it takes part in, 0 for none.
-    pub capture: AtomicU64,
+fn reuse(list: &FreeList) -> Option<usize> {
+    list.lock().pop()
 }
 
-/// An event.
-#[derive(Debug)]
-pub struct Event {
-    magic: AtomicU32,
-    /// Its creation flags.
-    pub flags: AtomicU32,
-    /// The capture that was under way on the stream when it was recorded, 0 for none.
-    pub capture: AtomicU64,
-    /// When it was recorded, in nanoseconds since the first event; 0 for never.
-    pub recorded: AtomicU64,
-}
-
-impl Stream {
-    const fn new(magic: u32) -> Self {
-        Self {
-            magic: AtomicU32::new(magic),
-            ordinal: AtomicU32::new(0),
-            flags: AtomicU32::new(0),
-            priority: AtomicU32::new(0),
-            id: AtomicU64::new(0),
-            capture: AtomicU64::new(0),
-        }
-    }
-}
-
-static DEFAULTS: [Stream; MAX_DEVICES] = [const { Stream::new(STREAM_MAGIC) }; MAX_DEVICES];
-static NEXT_STREAM: AtomicU64 = AtomicU64::new(MAX_DEVICES as u64);
-
-/// Objects that were destroyed. Their memory is used again but never given back, so that a stale handle is an error
-/// and not a crash.
-struct FreeList(Vec<usize>);
-
-static FREE_STREAMS: Mutex<FreeList> = Mutex::new(FreeList(Vec::new()));
-static FREE_EVENTS: Mutex<FreeList> = Mutex::new(FreeList(Vec::new()));
-
-fn reuse(list: &Mutex<FreeList>) -> Option<usize> {
-    list.lock().0.pop()
-}
-
-fn release(list: &Mutex<FreeList>, address: usize) {
-    list.lock().0.push(address);
+fn release(list: &FreeList, address: usize) {
+    list.lock().push(address);
 }
 
 /// Creates a stream on the current card.
 pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
     device::activate_current()?;
-    let stream: &'static Stream = match reuse(&FREE_STREAMS) {
+    let stream: &'static Stream = match reuse(&gpu().streams.free_streams) {
         // SAFETY: only addresses of leaked streams are buried.
         Some(address) => unsafe { &*(address as *const Stream) },
         None => Box::leak(Box::new(Stream::new(DEAD))),
@@ -87,7 +34,7 @@ pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
     stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
     stream.flags.store(flags, Ordering::Relaxed);
     stream.priority.store(priority as u32, Ordering::Relaxed);
-    stream.id.store(NEXT_STREAM.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    stream.id.store(gpu().streams.next.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     stream.capture.store(0, Ordering::Relaxed);
     stream.magic.store(STREAM_MAGIC, Ordering::Release);
     Ok(ptr::from_ref(stream).cast_mut().cast())
@@ -96,7 +43,7 @@ pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, u32> {
 /// The stream that a handle names.
 pub fn get(handle: *mut c_void) -> Result<&'static Stream, u32> {
     if (handle as usize) < DEFAULT_HANDLES {
-        let stream = DEFAULTS.get(device::current_ordinal()).ok_or(INVALID_HANDLE)?;
+        let stream = gpu().streams.defaults.get(device::current_ordinal()).ok_or(INVALID_HANDLE)?;
         stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
         return Ok(stream);
     }
@@ -114,14 +61,14 @@ pub fn destroy(handle: *mut c_void) -> Result<(), u32> {
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
-    release(&FREE_STREAMS, handle as usize);
+    release(&gpu().streams.free_streams, handle as usize);
     Ok(())
 }
 
 /// Creates an event.
 pub fn create_event(flags: u32) -> Result<*mut c_void, u32> {
     device::activate_current()?;
-    let event: &'static Event = match reuse(&FREE_EVENTS) {
+    let event: &'static Event = match reuse(&gpu().streams.free_events) {
         // SAFETY: only addresses of leaked events are buried.
         Some(address) => unsafe { &*(address as *const Event) },
         None => Box::leak(Box::new(Event {
@@ -149,14 +96,13 @@ pub fn event(handle: *mut c_void) -> Result<&'static Event, u32> {
 /// Destroys an event.
 pub fn destroy_event(handle: *mut c_void) -> Result<(), u32> {
     event(handle)?.magic.store(DEAD, Ordering::Release);
-    release(&FREE_EVENTS, handle as usize);
+    release(&gpu().streams.free_events, handle as usize);
     Ok(())
 }
 
 /// Nanoseconds since the first call, never 0.
 fn now() -> u64 {
-    static START: Once<Instant> = Once::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
+    gpu().streams.start.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 
 /// Records an event on a stream, with the capture that is under way there.
@@ -191,8 +137,18 @@ pub fn elapsed(start: *mut c_void, end: *mut c_void) -> Result<f32, u32> {
 /// Checks that a stream may be waited for by the host: not while it captures.
 pub fn synchronize(handle: *mut c_void) -> Result<(), u32> {
     capture::check_synchronization(get(handle)?)?;
-    crate::pool::synchronized();
+    pool::synchronized();
     Ok(())
+}
+
+/// Counts a launch on a stream handle; the fast path outside captures is one load.
+#[inline]
+pub fn launched(handle: *mut c_void) {
+    if capture::is_any_active()
+        && let Ok(stream) = get(handle)
+    {
+        capture::add_node(stream);
+    }
 }
 
 /// Runs a callback of the program in stream order, which is now.

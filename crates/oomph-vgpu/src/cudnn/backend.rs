@@ -9,7 +9,7 @@ use super::source::source;
 use super::state::{Source, cudnn};
 use super::status::{CudnnStatus, Result};
 use crate::boundary::{Memory, Out};
-use crate::work;
+use crate::gpu::gpu;
 
 /// Makes a descriptor.
 pub fn cudnnBackendCreateDescriptor(kind: i32, out: Out<'_, *mut c_void>) -> Result<()> {
@@ -82,8 +82,8 @@ pub fn cudnnBackendExecute(_handle: *mut c_void, plan: Descriptor<'_>, _variant_
     }
     let product = cudnn().computations.lock().product(plan.address());
     match product {
-        Some(product) => work::product(product),
-        None => work::kernel(0),
+        Some(product) => gpu().work.product(product),
+        None => gpu().work.kernel(0),
     }
     let rank = cudnn().plans.lock().execute(plan.address());
     if rank > 0 {

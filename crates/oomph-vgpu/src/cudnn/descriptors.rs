@@ -13,6 +13,7 @@ use super::status::{CudnnStatus, Result};
 use super::{model, props};
 use crate::boundary::Out;
 use crate::device;
+use crate::gpu::gpu;
 
 /// Whether a descriptor is the one that stands for all variant packs.
 fn is_variant_pack(descriptor: Descriptor<'_>) -> bool {
@@ -160,7 +161,7 @@ fn current_card(real: &Real) -> Option<Descriptor<'static>> {
     let new = match real::describe(real, &props::current()?) {
         Ok(new) => new,
         Err(why) => {
-            crate::trace::warn(&format!("cuDNN refused the card: {why}"));
+            gpu().warn(&format!("cuDNN refused the card: {why}"));
             return None;
         }
     };

@@ -18,7 +18,7 @@
 //! keys then lie where the program has none. In the program's libc, one key is kept in each part of the table that the
 //! library may use, and every thread sets these before it enters, so that the program's libc is the one that allocates.
 
-use crate::fork::{Mutex, Once};
+use crate::lock::{Mutex, Once, Rank};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,7 +109,7 @@ impl Namespaces {
             keys: Once::new(),
             locales: [const { AtomicUsize::new(0) }; MOST_NAMESPACES],
             count: AtomicUsize::new(0),
-            making: Mutex::new(()),
+            making: Mutex::new(Rank::Namespaces, ()),
         }
     }
 

@@ -12,7 +12,7 @@ use super::object::{Handle, known};
 use super::status::Result;
 use super::tensor::{FLOAT, Tensor};
 use crate::boundary::Out;
-use crate::work;
+use crate::gpu::gpu;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
 const PERSISTENT: i32 = 2;
@@ -174,7 +174,7 @@ pub fn cudnnGetNormalizationTrainingReserveSpaceSize(
 /// Counts a normalization that goes over its tensor so many times.
 fn count(x: Handle<'_, Tensor>, times: u64) {
     if let Ok(x) = known(&x) {
-        work::kernel((x.bytes() as u64).saturating_mul(times));
+        gpu().work.kernel((x.bytes() as u64).saturating_mul(times));
     }
 }
 

@@ -5,7 +5,7 @@
 //! other there through their own search paths. A `libcuda.so.1` that it finds there is a second, inert instance of this
 //! library, which is no matter: the deviceless mode does not need one.
 
-use crate::fork::Once;
+use crate::lock::Once;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ impl Libraries {
         match try_load(&self.namespaces, path) {
             Ok(real) => Some(real),
             Err(why) => {
-                crate::trace::warn(&format!(
+                crate::gpu::gpu().warn(&format!(
                     "cuDNN's library could not be loaded to be asked for its workspaces: {why}"
                 ));
                 None

@@ -4,6 +4,7 @@
 
 use super::state::{Source, cudnn};
 use super::{props, real};
+use crate::gpu::gpu;
 
 /// Decides where answers come from, once: descriptors of the two sources cannot be mixed.
 pub fn source() -> Source {
@@ -14,7 +15,7 @@ pub fn source() -> Source {
                 Some(own) => format!("cuDNN {} cannot be asked without a GPU (9.8 and newer can)", spoken(own.version)),
                 None => "no libcudnn was found to be asked".to_owned(),
             };
-            crate::trace::warn(&format!(
+            gpu().warn(&format!(
                 "{why}, so convolution workspaces are modelled: from 0 up to a copy of the tensors in channels-last order"
             ));
             return Source::Model;
@@ -23,7 +24,7 @@ pub fn source() -> Source {
         if let Some(card) = props::current()
             && let Err(why) = real::describe(real, &card)
         {
-            crate::trace::warn(&format!(
+            gpu().warn(&format!(
                 "cuDNN {} does not know {} ({why}), so convolution workspaces are modelled",
                 spoken(real.version),
                 card.name
@@ -31,7 +32,7 @@ pub fn source() -> Source {
             return Source::Model;
         }
         if let Some(own) = libraries.users().filter(|own| own.version != real.version) {
-            crate::trace::warn(&format!(
+            gpu().warn(&format!(
                 "cuDNN {} cannot be asked without a GPU, so {} was asked for the workspaces of convolutions",
                 spoken(own.version),
                 spoken(real.version)

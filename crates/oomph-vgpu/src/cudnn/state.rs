@@ -10,7 +10,7 @@ use super::computations::Computations;
 use super::plans::Plans;
 use super::real::{Libraries, Real};
 use super::status::Result;
-use crate::fork::{Mutex, Once};
+use crate::lock::{Mutex, Once, Rank};
 
 /// Where the graph API's answers come from.
 #[derive(Clone, Copy)]
@@ -45,9 +45,9 @@ impl Cudnn {
             libraries: Libraries::new(),
             source: Once::new(),
             cards: [const { Once::new() }; MAX_DEVICES],
-            plans: Mutex::new(Plans::new()),
-            computations: Mutex::new(Computations::new()),
-            workspaces: Mutex::new(BTreeMap::new()),
+            plans: Mutex::new(Rank::BackendDescriptors, Plans::new()),
+            computations: Mutex::new(Rank::PlanWork, Computations::new()),
+            workspaces: Mutex::new(Rank::ConvolutionAnswers, BTreeMap::new()),
             variant_packs: 0,
         }
     }

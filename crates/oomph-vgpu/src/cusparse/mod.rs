@@ -17,7 +17,8 @@ use std::ffi::{CStr, c_int, c_void};
 
 use crate::boundary::{Handle, InOut, Out, statuses};
 use crate::cublas::versions::{library_version, property};
-use crate::{device, trace};
+use crate::device;
+use crate::gpu::gpu;
 
 statuses! {
     /// `cusparseStatus_t`
@@ -29,7 +30,7 @@ statuses! {
     }
 }
 
-library_version!("libcusparse.so.", "cusparse", [11, 7, 5], [12, 5, 10], [12, 9, 4]);
+library_version!(Cusparse, "libcusparse.so.", "cusparse", [11, 7, 5], [12, 5, 10], [12, 9, 4]);
 
 type Ptr = *mut c_void;
 
@@ -231,7 +232,7 @@ pub fn cusparseXcsrgeam2Nnz(
 }
 
 fn guessed() {
-    trace::warn(
+    gpu().warn(
         "The size of a sum or product of sparse matrices depends on values that were not computed; it was estimated.",
     );
 }
@@ -239,7 +240,7 @@ fn guessed() {
 /// Makes a handle. What the library allocates for one is not documented, so nothing is charged.
 pub fn cusparseCreate(out: Out<'_, *mut c_void>) -> Result<(), CusparseStatus> {
     device::activate_current().map_err(|_| CusparseStatus::NOT_INITIALIZED)?;
-    out.set(crate::handle::fresh());
+    out.set(gpu().handles.fresh());
     Ok(())
 }
 

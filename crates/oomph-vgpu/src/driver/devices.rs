@@ -1,16 +1,15 @@
 //! Devices, versions and error texts.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use oomph_ledger::NoteKind;
 
-use crate::activity::site;
-use crate::books;
 use crate::boundary::{Out, Room, Text};
 use crate::cudnn::namespace;
 use crate::device;
 use crate::driver::{attributes, peers, procedures, version};
+use crate::gpu::gpu;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
 
 pub fn cuInit(_flags: c_uint) -> u32 {
@@ -168,15 +167,14 @@ fn warn_of_static_runtime() {
     const MOST_LOOKS: u32 = 1000;
     // NVIDIA's compilers carry one too, and do their work without a card.
     const COMPILERS: [&str; 4] = ["libnvrtc", "libnvJitLink", "libnvvm", "libnvptxcompiler"];
-    static LOOKS: AtomicU32 = AtomicU32::new(0);
-    if LOOKS.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKS {
+    if gpu().static_runtime_looks.fetch_add(1, Ordering::Relaxed) >= MOST_LOOKS {
         return;
     }
-    let place = site::innermost_outside();
+    let place = gpu().activity.innermost_outside();
     let path = place.as_ref().map_or("a library of the program", |place| place.module.as_str());
     let file = path.rsplit('/').next().unwrap_or(path);
     if !COMPILERS.iter().any(|compiler| file.starts_with(compiler)) {
-        books::note(NoteKind::StaticRuntime, known_as(path));
+        gpu().note(NoteKind::StaticRuntime, known_as(path));
     }
 }
 

@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::boundary::{Out, Text};
 use crate::driver::{answer, attributes, hand_out};
+use crate::gpu::gpu;
 use crate::module::{self, Attributes};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{capture, device, work};
+use crate::{capture, device};
 
 const NULL: *mut c_void = std::ptr::null_mut();
 
@@ -174,7 +175,7 @@ pub fn cuLaunchKernel(
     _parameters: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> u32 {
-    work::kernel::by_threads([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    gpu().work.by_threads([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
     capture::launched(stream);
     SUCCESS
 }
@@ -199,7 +200,7 @@ pub unsafe fn cuLaunchKernelEx(
     }
     // SAFETY: CUDA's contract: the configuration can be read.
     let LaunchConfiguration { grid, block, stream, .. } = unsafe { &*configuration };
-    work::kernel::by_threads(*grid, *block);
+    gpu().work.by_threads(*grid, *block);
     capture::launched(*stream);
     SUCCESS
 }

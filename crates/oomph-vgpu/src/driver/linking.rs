@@ -3,14 +3,12 @@
 //! Nothing runs here, so nothing is linked. What a program does with the result is to load it and look its kernels up,
 //! so the result of one image is that image, and that of several is PTX text in which every kernel is found.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::boundary::{Items, Out, Room, Text};
 use crate::cubin::ELF_MAGIC;
-use crate::fork::Mutex;
-use crate::handle;
+use crate::gpu::{Link, gpu};
 use crate::status::{FILE_NOT_FOUND, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES` of `CUjit_option`: the size of a buffer
@@ -20,17 +18,6 @@ const LOG_SIZES: [c_int; 2] = [4, 6];
 const SEVERAL: &[u8] = b".version 8.0\n.target sm_50\n.address_size 64\n\0";
 /// Larger inputs than any are not copied, in bytes.
 const MOST_BYTES: usize = 1 << 30;
-
-/// What a program has handed to a linker.
-#[derive(Default)]
-struct Link {
-    inputs: Vec<Vec<u8>>,
-    /// What was made of them; it lives as long as the linker.
-    image: Option<Vec<u8>>,
-}
-
-/// Linkers by handle.
-static LINKS: Mutex<BTreeMap<usize, Link>> = Mutex::new(BTreeMap::new());
 
 pub fn cuLinkCreate_v2(
     _count: c_uint,
@@ -47,8 +34,8 @@ pub fn cuLinkCreate_v2(
             values.set(at, std::ptr::null_mut());
         }
     }
-    let state = handle::fresh();
-    LINKS.lock().insert(state as usize, Link::default());
+    let state = gpu().handles.fresh();
+    gpu().links.lock().insert(state as usize, Link::default());
     to.set(state);
     SUCCESS
 }
@@ -85,7 +72,7 @@ pub fn cuLinkAddFile_v2(
 }
 
 fn add(state: *mut c_void, data: Vec<u8>) -> u32 {
-    match LINKS.lock().get_mut(&(state as usize)) {
+    match gpu().links.lock().get_mut(&(state as usize)) {
         Some(link) => {
             link.inputs.push(data);
             SUCCESS
@@ -95,7 +82,7 @@ fn add(state: *mut c_void, data: Vec<u8>) -> u32 {
 }
 
 pub fn cuLinkComplete(state: *mut c_void, to: Out<'_, *mut c_void>, size: Out<'_, usize>) -> u32 {
-    let mut links = LINKS.lock();
+    let mut links = gpu().links.lock();
     let Some(link) = links.get_mut(&(state as usize)) else { return INVALID_HANDLE };
     let made = link.image.take().or_else(|| linked(std::mem::take(&mut link.inputs)));
     let Some(made) = made else { return INVALID_VALUE };
@@ -122,7 +109,7 @@ fn linked(mut inputs: Vec<Vec<u8>>) -> Option<Vec<u8>> {
 }
 
 pub fn cuLinkDestroy(state: *mut c_void) -> u32 {
-    match LINKS.lock().remove(&(state as usize)) {
+    match gpu().links.lock().remove(&(state as usize)) {
         Some(_) => SUCCESS,
         None => INVALID_HANDLE,
     }

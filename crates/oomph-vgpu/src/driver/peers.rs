@@ -1,15 +1,11 @@
 //! Which cards may read each other, and what of that the program switched on.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use oomph_ledger::MAX_DEVICES;
+use std::sync::atomic::Ordering;
 
 use crate::device::{self, Device};
+use crate::gpu::gpu;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_UNSUPPORTED, SUCCESS};
-
-/// For each card, a bit for each peer that it may read.
-static ENABLED: [AtomicU32; MAX_DEVICES] = [const { AtomicU32::new(0) }; MAX_DEVICES];
 
 /// The first compute capability whose GeForce cards do not reach each other over PCIe with NVIDIA's own driver: of the
 /// RTX 2080, 3090 (NVIDIA/nccl#1127), 4090 and 5090 that is reported.
@@ -36,7 +32,7 @@ fn change(peer: c_int, on: bool) -> u32 {
     if on && !reach(own, other) {
         return PEER_ACCESS_UNSUPPORTED;
     }
-    let Some(peers) = ENABLED.get(current) else { return INVALID_DEVICE };
+    let Some(peers) = gpu().peers.get(current) else { return INVALID_DEVICE };
     let bit = 1_u32 << peer;
     let before = if on { peers.fetch_or(bit, Ordering::Relaxed) } else { peers.fetch_and(!bit, Ordering::Relaxed) };
     match (on, before & bit != 0) {

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use crate::boundary::{Out, Room, Text};
 use crate::device;
 use crate::driver::attributes;
+use crate::gpu::gpu;
 use crate::runtime::{answer, fail, status};
 use crate::status::{INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::{capture, driver, loader, pool, stream};
@@ -108,9 +109,7 @@ pub fn cudaRuntimeGetVersion(version: Out<'_, c_int>) -> u32 {
 
 /// The version of the runtime that the program is linked against: the library's own word if it is mapped.
 fn runtime_version() -> c_int {
-    use crate::fork::Once;
-    static VERSION: Once<c_int> = Once::new();
-    *VERSION.get_or_init(|| {
+    *gpu().libraries.runtime_version.get_or_init(|| {
         let asked = loader::mapped_library("libcudart.so.").and_then(|path| {
             let path = std::ffi::CString::new(path).ok()?;
             // SAFETY: the library is mapped already, `RTLD_NOLOAD` only finds it, and the function it exports by this

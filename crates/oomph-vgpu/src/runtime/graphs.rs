@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_void};
 
 use crate::boundary::{InOut, Out, Room, put};
+use crate::gpu::gpu;
 use crate::runtime::{answer, fail};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{capture, graph_memory, handle, loader, stream};
+use crate::{capture, graph_memory, loader, stream};
 
 /// `cudaGraphNodeTypeMemAlloc`
 const ALLOCATION_NODE: c_int = 10;
@@ -43,7 +44,7 @@ pub unsafe fn cudaGraphInstantiate(executable: Out<'_, *mut c_void>, graph: *mut
 }
 
 pub fn cudaGraphInstantiateWithFlags(executable: Out<'_, *mut c_void>, graph: *mut c_void, _flags: u64) -> u32 {
-    let made = handle::fresh();
+    let made = gpu().handles.fresh();
     graph_memory::share(graph, made);
     executable.set(made);
     SUCCESS
@@ -97,7 +98,7 @@ pub fn cudaGraphGetNodes(graph: *mut c_void, nodes: Room<'_, *mut c_void>, count
     let existing = capture::nodes(graph).max(1) as usize;
     if !nodes.is_null() {
         for index in 0..nodes.count() {
-            nodes.set(index, if index < existing { handle::fresh() } else { std::ptr::null_mut() });
+            nodes.set(index, if index < existing { gpu().handles.fresh() } else { std::ptr::null_mut() });
         }
     }
     count.set(existing);
@@ -177,7 +178,7 @@ pub unsafe fn cudaGraphAddNode_v2(
         return unsafe { cudaGraphAddMemAllocNode(node, graph, std::ptr::null(), 0, parameters) };
     }
     capture::add_nodes(graph, 1);
-    node.set(handle::fresh());
+    node.set(gpu().handles.fresh());
     SUCCESS
 }
 
@@ -191,7 +192,7 @@ pub unsafe fn cudaGraphAddMemAllocNode(
     if parameters.is_null() {
         return fail(INVALID_VALUE);
     }
-    let made = handle::fresh();
+    let made = gpu().handles.fresh();
     // SAFETY: CUDA's contract: the parameters of an allocation; null was refused.
     let allocated = unsafe { graph_memory::allocate(graph, made, parameters) };
     if allocated.is_ok() {

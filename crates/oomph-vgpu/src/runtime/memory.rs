@@ -6,10 +6,11 @@ use oomph_ledger::Kind;
 
 use crate::abi::Bytes64;
 use crate::boundary::Out;
+use crate::gpu::gpu;
 use crate::runtime::{answer, fail, status};
 use crate::space::{Block, Place};
 use crate::status::{INVALID_VALUE, SUCCESS};
-use crate::{device, driver, handle, ipc, memory, transfer, virtual_memory};
+use crate::{device, driver, ipc, memory, transfer, virtual_memory};
 
 /// Writes an allocation's address, or null with its failure.
 fn hand_out(to: Out<'_, *mut c_void>, allocated: Result<*mut c_void, u32>) -> u32 {
@@ -256,7 +257,7 @@ pub fn cudaMallocArray(
     _height: usize,
     _flags: c_uint,
 ) -> u32 {
-    array.set(handle::fresh());
+    array.set(gpu().handles.fresh());
     SUCCESS
 }
 
