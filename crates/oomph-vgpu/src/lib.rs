@@ -51,6 +51,7 @@ mod library {
     pub(crate) mod hook;
     pub(crate) mod image;
     pub(crate) mod ipc;
+    pub(crate) mod libcudnn;
     pub(crate) mod loaded;
     pub(crate) mod loader;
     pub(crate) mod lock;

@@ -7,11 +7,11 @@ use std::ffi::c_void;
 use super::convolution::Convolution;
 use super::graph::{self, Question};
 use super::object::{Handle, known};
-use super::state::cudnn;
-use super::status::{CudnnStatus, Result};
 use super::tensor::{Filter, Tensor};
 use crate::boundary::Out;
 use crate::device;
+use crate::gpu::gpu;
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// `CUDNN_FMA_MATH`: no tensor cores.
 const FMA_MATH: i32 = 3;
@@ -61,11 +61,11 @@ fn workspace(direction: Direction, x: &Tensor, w: &Tensor, y: &Tensor, own: &Con
         key.extend_from_slice(list);
     }
     key.extend([x.kind, w.kind, y.kind]);
-    if let Some(answer) = cudnn().workspaces.lock().get(&key) {
+    if let Some(answer) = gpu().cudnn.workspaces.lock().get(&key) {
         return *answer;
     }
     let answer = graph::ask(&Question { operation, x, w, y, convolution: own, without_tensor_cores });
-    cudnn().workspaces.lock().insert(key, answer);
+    gpu().cudnn.workspaces.lock().insert(key, answer);
     answer
 }
 

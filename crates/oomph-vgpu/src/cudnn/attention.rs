@@ -6,9 +6,9 @@
 use std::ffi::c_void;
 
 use super::object::{Handle, change, descriptor, known};
-use super::status::{CudnnStatus, Result};
 use super::tensor::is_rank;
 use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// A batch of sequences.
 #[derive(Default)]

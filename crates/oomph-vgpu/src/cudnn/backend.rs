@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use super::attribute::{ATTR_PLAN_WORKSPACE, Descriptor, Elements, Places, TYPE_INT64, VARIANT_PACK};
 use super::descriptors;
 use super::source::source;
-use super::state::{Source, cudnn};
-use super::status::{CudnnStatus, Result};
 use crate::boundary::{Memory, Out};
 use crate::gpu::gpu;
+use crate::libcudnn::Source;
+use crate::libcudnn::attribute::{ATTR_PLAN_WORKSPACE, Descriptor, Elements, Places, TYPE_INT64, VARIANT_PACK};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// Makes a descriptor.
 pub fn cudnnBackendCreateDescriptor(kind: i32, out: Out<'_, *mut c_void>) -> Result<()> {
@@ -18,7 +18,7 @@ pub fn cudnnBackendCreateDescriptor(kind: i32, out: Out<'_, *mut c_void>) -> Res
     }
     out.set(if kind == VARIANT_PACK {
         // Nothing is ever written behind it.
-        (&raw const cudnn().variant_packs).cast_mut().cast()
+        (&raw const gpu().cudnn.variant_packs).cast_mut().cast()
     } else {
         descriptors::create(kind)?.pointer()
     });
@@ -80,12 +80,12 @@ pub fn cudnnBackendExecute(_handle: *mut c_void, plan: Descriptor<'_>, _variant_
     if !matches!(source(), Source::Real(_)) {
         return Ok(());
     }
-    let product = cudnn().computations.lock().product(plan.address());
+    let product = gpu().cudnn.computations.lock().product(plan.address());
     match product {
         Some(product) => gpu().work.product(product),
         None => gpu().work.kernel(0),
     }
-    let rank = cudnn().plans.lock().execute(plan.address());
+    let rank = gpu().cudnn.plans.lock().execute(plan.address());
     if rank > 0 {
         let end = Instant::now() + STEP * u32::from(rank.min(LAST_STEP));
         while Instant::now() < end {

@@ -2,9 +2,9 @@
 #![deny(unsafe_code)]
 
 use super::object::{Handle, change, descriptor, known};
-use super::status::{CudnnStatus, Result};
 use super::tensor::{Filter, Tensor, is_rank};
 use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const CROSS_CORRELATION: i32 = 1;
 

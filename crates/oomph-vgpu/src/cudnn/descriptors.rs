@@ -1,23 +1,23 @@
 //! Descriptors of the graph API: questions go to the real library, or to the model.
 #![deny(unsafe_code)]
 
-use super::attribute::{
+use super::source::{source, warn};
+use super::{card, model};
+use crate::boundary::Out;
+use crate::device;
+use crate::gpu::gpu;
+use crate::libcudnn::Source;
+use crate::libcudnn::attribute::{
     ATTR_CONFIG_WORKSPACE, ATTR_ENGINE_DEVICEPROP, ATTR_HEURISTICS_DEVICEPROP, ATTR_HEURISTICS_MODE,
     ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG, ATTR_PLAN_DEVICEPROP, ATTR_PLAN_WORKSPACE, Descriptor, ENGINE,
     ENGINE_CONFIG, Elements, HEURISTICS, MODE_FALLBACK, PLAN, Places, TYPE_DESCRIPTOR, TYPE_HANDLE, TYPE_INT64,
 };
-use super::real::{self, Real};
-use super::source::source;
-use super::state::{Source, cudnn};
-use super::status::{CudnnStatus, Result};
-use super::{model, props};
-use crate::boundary::Out;
-use crate::device;
-use crate::gpu::gpu;
+use crate::libcudnn::real::{self, Real};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// Whether a descriptor is the one that stands for all variant packs.
 fn is_variant_pack(descriptor: Descriptor<'_>) -> bool {
-    descriptor.address() == (&raw const cudnn().variant_packs) as usize
+    descriptor.address() == (&raw const gpu().cudnn.variant_packs) as usize
 }
 
 /// Makes a descriptor.
@@ -28,7 +28,7 @@ pub fn create(kind: i32) -> Result<Descriptor<'static>> {
     };
     let made = real.create(kind)?;
     if matches!(kind, ENGINE | ENGINE_CONFIG | HEURISTICS | PLAN) {
-        cudnn().plans.lock().add(made.address(), kind);
+        gpu().cudnn.plans.lock().add(made.address(), kind);
     }
     Ok(made)
 }
@@ -40,8 +40,8 @@ pub fn destroy(descriptor: Descriptor<'_>) -> Result<()> {
     }
     match source() {
         Source::Real(real) => {
-            cudnn().plans.lock().forget(descriptor.address());
-            cudnn().computations.lock().forget(descriptor.address());
+            gpu().cudnn.plans.lock().forget(descriptor.address());
+            gpu().cudnn.computations.lock().forget(descriptor.address());
             real.destroy(descriptor)
         }
         Source::Model => model::destroy(descriptor),
@@ -58,7 +58,7 @@ pub fn set(descriptor: Descriptor<'_>, name: i32, elements: Elements<'_>) -> Res
         Source::Real(real) => real,
         Source::Model => return model::set(descriptor, name, elements),
     };
-    cudnn().computations.lock().set(descriptor.address(), name, elements);
+    gpu().cudnn.computations.lock().set(descriptor.address(), name, elements);
     if elements.count() == 1 {
         match name {
             ATTR_PLAN_CONFIG => {
@@ -67,7 +67,7 @@ pub fn set(descriptor: Descriptor<'_>, name: i32, elements: Elements<'_>) -> Res
                 }
             }
             ATTR_HEURISTICS_MODE if elements.word(0) == Some(MODE_FALLBACK) => {
-                cudnn().plans.lock().falls_back(descriptor.address());
+                gpu().cudnn.plans.lock().falls_back(descriptor.address());
             }
             _ => {}
         }
@@ -86,7 +86,7 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
         Source::Real(real) => real,
         Source::Model => return model::get(descriptor, name, places, count),
     };
-    let workspace = cudnn().plans.lock().workspace(descriptor.address());
+    let workspace = gpu().cudnn.plans.lock().workspace(descriptor.address());
     if let Some(workspace) = workspace {
         if name == ATTR_PLAN_WORKSPACE && kind == TYPE_INT64 {
             places.set_long(workspace);
@@ -101,8 +101,8 @@ pub fn get(descriptor: Descriptor<'_>, name: i32, places: Places<'_>, count: Out
         let written = usize::try_from(written).unwrap_or(0);
         let configs: Vec<usize> =
             (0..written).map_while(|index| places.held().descriptor(index)).map(Descriptor::address).collect();
-        cudnn().computations.lock().found(descriptor.address(), &configs);
-        cudnn().plans.lock().number(descriptor.address(), &configs);
+        gpu().cudnn.computations.lock().found(descriptor.address(), &configs);
+        gpu().cudnn.plans.lock().number(descriptor.address(), &configs);
     }
     status
 }
@@ -114,7 +114,7 @@ pub fn finalize(descriptor: Descriptor<'_>) -> Result<()> {
     }
     match source() {
         Source::Real(real) => {
-            let workspace = cudnn().plans.lock().workspace(descriptor.address());
+            let workspace = gpu().cudnn.plans.lock().workspace(descriptor.address());
             if workspace.is_some() { Ok(()) } else { make(real, descriptor) }
         }
         Source::Model => model::finalize(descriptor),
@@ -123,7 +123,7 @@ pub fn finalize(descriptor: Descriptor<'_>) -> Result<()> {
 
 /// Finalizes a descriptor of the real library. One that would look for a GPU is given the virtual one first.
 fn make(real: &Real, descriptor: Descriptor<'_>) -> Result<()> {
-    let kind = cudnn().plans.lock().kind(descriptor.address());
+    let kind = gpu().cudnn.plans.lock().kind(descriptor.address());
     let attribute = match kind {
         Some(ENGINE) => ATTR_ENGINE_DEVICEPROP,
         Some(HEURISTICS) => ATTR_HEURISTICS_DEVICEPROP,
@@ -134,7 +134,7 @@ fn make(real: &Real, descriptor: Descriptor<'_>) -> Result<()> {
     // A refusal here shows in the finalization, with the library's own status.
     let _ = real.set(descriptor, attribute, Elements::descriptors(&[card]));
     real.finalize(descriptor)?;
-    cudnn().plans.lock().finish(descriptor.address());
+    gpu().cudnn.plans.lock().finish(descriptor.address());
     Ok(())
 }
 
@@ -142,26 +142,26 @@ fn make(real: &Real, descriptor: Descriptor<'_>) -> Result<()> {
 /// to measure them all, and many would be compiled, for minutes. Nothing is ever executed, so such a plan is not made in
 /// earnest: its workspace is the configuration's, which is always the same number.
 fn choose(real: &Real, plan: Descriptor<'_>, config: Descriptor<'_>) {
-    let measured = cudnn().plans.lock().is_measured(config.address());
+    let measured = gpu().cudnn.plans.lock().is_measured(config.address());
     let Some(measured) = measured else { return };
     let mut workspace = [-1_i64];
     let count =
         if measured { real.get(config, ATTR_CONFIG_WORKSPACE, Places::of(TYPE_INT64, &mut workspace)).0 } else { 0 };
     let [workspace] = workspace;
     let workspace = (count == 1 && workspace >= 0).then_some(workspace);
-    cudnn().plans.lock().choose(plan.address(), config.address(), workspace);
+    gpu().cudnn.plans.lock().choose(plan.address(), config.address(), workspace);
 }
 
 /// The device-properties descriptor of the current card, made when it is first asked for.
 fn current_card(real: &Real) -> Option<Descriptor<'static>> {
-    let place = cudnn().cards.get(device::current()?.card)?;
+    let place = gpu().cudnn.cards.get(device::current()?.card)?;
     if let Some(made) = place.get() {
         return Some(*made);
     }
-    let new = match real::describe(real, &props::current()?) {
+    let new = match real::describe(real, &card::current()?) {
         Ok(new) => new,
         Err(why) => {
-            gpu().warn(&format!("cuDNN refused the card: {why}"));
+            warn(&format!("cuDNN refused the card: {why}"));
             return None;
         }
     };

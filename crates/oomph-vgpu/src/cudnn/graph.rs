@@ -3,16 +3,16 @@
 
 #![deny(unsafe_code)]
 
-use super::attribute::{
+use super::convolution::Convolution;
+use super::descriptors;
+use super::tensor::Tensor;
+use crate::boundary::{Out, Plain};
+use crate::libcudnn::attribute::{
     ATTR_CONFIG_ENGINE, ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG, ATTR_PLAN_WORKSPACE,
     ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_STRIDES, ATTR_TENSOR_TYPE, Descriptor, ENGINE, ENGINE_CONFIG, Elements,
     HEURISTICS, PLAN, Places, TENSOR, TYPE_DATA_TYPE, TYPE_INT64,
 };
-use super::convolution::Convolution;
-use super::descriptors;
-use super::status::{CudnnStatus, Result};
-use super::tensor::Tensor;
-use crate::boundary::{Out, Plain};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const TYPE_FLOAT: i32 = 4;
 const TYPE_DOUBLE: i32 = 5;
@@ -193,9 +193,10 @@ fn uses_tensor_cores(config: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cudnn::props::tests::h100;
-    use crate::cudnn::real::{self, Real};
-    use crate::cudnn::{state, tensor};
+    use crate::gpu::gpu;
+    use crate::libcudnn::data_type;
+    use crate::libcudnn::props::tests::h100;
+    use crate::libcudnn::real::{self, Real};
     use std::path::Path;
 
     /// The workspace of a 3x3 convolution that keeps its size, on an H100, by the first proposal of the heuristics
@@ -222,7 +223,7 @@ mod tests {
         let w = tensor([channels, channels, 3, 3], 2);
         let y = tensor([1, channels, side, side], 3);
         let convolution = make(CONVOLUTION);
-        set(convolution, 100, Elements::of(TYPE_DATA_TYPE, &[tensor::FLOAT]));
+        set(convolution, 100, Elements::of(TYPE_DATA_TYPE, &[data_type::FLOAT]));
         set(convolution, 101, Elements::of(TYPE_CONVOLUTION_MODE, &[1_i32]));
         for name in 102..=105 {
             set(convolution, name, Elements::of(TYPE_INT64, &[1_i64, 1]));
@@ -273,12 +274,12 @@ mod tests {
             eprintln!("skipped: OOMPH_TEST_CUDNN does not name a libcudnn of 9.8 or newer");
             return;
         };
-        let real = state::cudnn().libraries.load(Path::new(&path)).expect("the library loads");
+        let real = gpu().cudnn.libraries.load(Path::new(&path)).expect("the library loads");
         assert!(real.is_deviceless(), "{} has no deviceless mode", real.version);
         let near = |left: f64, right: f64| assert!((left - right).abs() < 0.6, "{left} MiB, not {right} MiB");
-        near(asked(&real, tensor::HALF, 512, 512, false, false), 516.5);
-        near(asked(&real, tensor::HALF, 256, 1024, false, false), 1025.1);
-        near(asked(&real, tensor::HALF, 256, 1024, true, false), 0.0);
-        near(asked(&real, tensor::FLOAT, 256, 1024, false, true), 1026.3);
+        near(asked(&real, data_type::HALF, 512, 512, false, false), 516.5);
+        near(asked(&real, data_type::HALF, 256, 1024, false, false), 1025.1);
+        near(asked(&real, data_type::HALF, 256, 1024, true, false), 0.0);
+        near(asked(&real, data_type::FLOAT, 256, 1024, false, true), 1026.3);
     }
 }

@@ -3,9 +3,9 @@
 use std::ffi::c_void;
 
 use super::object::{Handle, change, descriptor, known};
-use super::status::Result;
 use super::tensor::Tensor;
 use crate::boundary::{Any, Items, Memory, Out, pass_many};
+use crate::libcudnn::status::Result;
 
 /// A loss.
 #[derive(Default)]

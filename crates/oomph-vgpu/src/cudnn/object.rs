@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::status::{CudnnStatus, Result};
 use crate::boundary::{self, Object, Out, hand_out};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// A structure that the program knows only by its address.
 pub trait Kind {
@@ -84,12 +84,14 @@ macro_rules! descriptor {
         }
 
         #[doc = concat!("Makes a [`", stringify!($name), "`].")]
-        pub fn $create(out: $crate::boundary::Out<'_, *mut ::std::ffi::c_void>) -> $crate::cudnn::status::Result<()> {
+        pub fn $create(
+            out: $crate::boundary::Out<'_, *mut ::std::ffi::c_void>,
+        ) -> $crate::libcudnn::status::Result<()> {
             $crate::cudnn::object::create(out, $name::default())
         }
 
         #[doc = concat!("Ends a [`", stringify!($name), "`].")]
-        pub fn $destroy(descriptor: $crate::cudnn::object::Handle<'_, $name>) -> $crate::cudnn::status::Result<()> {
+        pub fn $destroy(descriptor: $crate::cudnn::object::Handle<'_, $name>) -> $crate::libcudnn::status::Result<()> {
             $crate::cudnn::object::destroy(descriptor)
         }
     };

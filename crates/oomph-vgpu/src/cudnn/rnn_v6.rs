@@ -8,9 +8,9 @@ use super::layers::Dropout;
 use super::object::{Handle, Held, change, known};
 use super::rnn::{Rnn, address_of, bytes, cudnnRNNGetClip_v8, cudnnRNNSetClip_v8};
 use super::rnn_sizes::{Batch, Part};
-use super::status::{CudnnStatus, Result};
 use super::tensor::{Filter, Tensor};
 use crate::boundary::{Items, Out};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// Describes a network.
 pub fn cudnnSetRNNDescriptor_v6(

@@ -3,34 +3,14 @@
 #![deny(unsafe_code)]
 
 use super::object::{Handle, change, descriptor, known};
-use super::status::{CudnnStatus, Result};
 use crate::boundary::{Items, Out, Room};
-
-/// `CUDNN_DATA_FLOAT`
-pub const FLOAT: i32 = 0;
-/// `CUDNN_DATA_HALF`
-pub const HALF: i32 = 2;
-/// `CUDNN_DATA_BFLOAT16`
-pub const BFLOAT16: i32 = 9;
+use crate::libcudnn::data_type::{BFLOAT16, FLOAT, HALF, bits};
+use crate::libcudnn::status::{CudnnStatus, Result};
 
 const NHWC: i32 = 1;
 const VECTORIZED: i32 = 2;
 /// The most dimensions a descriptor can have.
 const MOST_DIMENSIONS: i32 = 8;
-
-/// The bits of an element of a data type.
-pub fn bits(kind: i32) -> usize {
-    match kind {
-        1 | 10 | 20 => 64,
-        HALF | BFLOAT16 => 16,
-        3 | 6 | 12..=15 | 22 | 23 => 8,
-        8 => 256,
-        11 => 1,
-        16..=18 => 4,
-        21 => 128,
-        _ => 32,
-    }
-}
 
 /// A tensor, as a program describes it.
 #[derive(Clone, Default)]

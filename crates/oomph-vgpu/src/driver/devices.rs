@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use oomph_ledger::NoteKind;
 
 use crate::boundary::{Out, Room, Text};
-use crate::cudnn::namespace;
 use crate::device;
 use crate::driver::{attributes, peers, procedures, version};
 use crate::gpu::gpu;
+use crate::libcudnn::namespace;
 use crate::status::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, SUCCESS};
 
 pub fn cuInit(_flags: c_uint) -> u32 {

@@ -28,9 +28,9 @@ use oomph_ledger::{MAX_DEVICES, NoteKind};
 
 use crate::activity::Activity;
 use crate::books::{self, Books};
-use crate::cudnn::namespace;
 use crate::device_log::DeviceLog;
 use crate::handle::Handles;
+use crate::libcudnn::{Cudnn, namespace};
 use crate::lock::{Mutex, Once, Rank};
 use crate::space::{FreeRanges, Space};
 use crate::trace::Calls;
@@ -104,6 +104,8 @@ pub struct Gpu {
 
     /// What the libraries above the driver keep.
     pub libraries: Libraries,
+    /// The program's libcudnn, and what is remembered of its answers.
+    pub cudnn: Cudnn,
     /// The file that this library was loaded from.
     pub own_path: Once<Option<CString>>,
     /// The major version of the runtime that the program is linked against.
@@ -145,6 +147,7 @@ impl Gpu {
             links: Mutex::new(Rank::Links, BTreeMap::new()),
             static_runtime_looks: AtomicU32::new(0),
             libraries: Libraries::new(),
+            cudnn: Cudnn::new(),
             own_path: Once::new(),
             runtime_major: Once::new(),
         }

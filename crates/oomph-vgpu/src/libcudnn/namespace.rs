@@ -236,11 +236,11 @@ fn error() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cudnn::state;
+    use crate::gpu::gpu;
 
     #[test]
     fn the_keys_of_two_libcs_lie_apart() {
-        let all = &state::cudnn().libraries.namespaces;
+        let all = &gpu().cudnn.libraries.namespaces;
         let namespace = all.make().expect("a namespace can be made");
         let libc = namespace.load(c"libc.so.6").expect("its libc can be found");
         for key in all.programs_keys() {
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_entered_can_end() {
-        let namespace = state::cudnn().libraries.namespaces.make().expect("a namespace can be made");
+        let namespace = gpu().cudnn.libraries.namespaces.make().expect("a namespace can be made");
         let libc = namespace.load(c"libc.so.6").expect("its libc can be found") as usize;
         let thread = std::thread::spawn(move || {
             namespace.enter();

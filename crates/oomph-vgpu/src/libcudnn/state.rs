@@ -40,7 +40,8 @@ pub struct Cudnn {
 }
 
 impl Cudnn {
-    const fn new() -> Cudnn {
+    /// Nothing yet.
+    pub const fn new() -> Cudnn {
         Cudnn {
             libraries: Libraries::new(),
             source: Once::new(),
@@ -51,10 +52,4 @@ impl Cudnn {
             variant_packs: 0,
         }
     }
-}
-
-/// This process's state.
-pub fn cudnn() -> &'static Cudnn {
-    static CUDNN: Cudnn = Cudnn::new();
-    &CUDNN
 }

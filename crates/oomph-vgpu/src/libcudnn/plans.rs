@@ -120,7 +120,7 @@ impl Plans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cudnn::attribute::{ENGINE_CONFIG, HEURISTICS};
+    use crate::libcudnn::attribute::{ENGINE_CONFIG, HEURISTICS};
 
     #[test]
     fn the_second_plan_of_an_answer_is_measured_and_takes_longer() {
