@@ -1,8 +1,8 @@
 //! Descriptors of the graph API: questions go to the real library, or to the model.
 #![deny(unsafe_code)]
 
-use super::source::source;
-use super::{model, props};
+use super::source::{source, warn};
+use super::{card, model};
 use crate::boundary::Out;
 use crate::device;
 use crate::gpu::gpu;
@@ -158,10 +158,10 @@ fn current_card(real: &Real) -> Option<Descriptor<'static>> {
     if let Some(made) = place.get() {
         return Some(*made);
     }
-    let new = match real::describe(real, &props::current()?) {
+    let new = match real::describe(real, &card::current()?) {
         Ok(new) => new,
         Err(why) => {
-            gpu().warn(&format!("cuDNN refused the card: {why}"));
+            warn(&format!("cuDNN refused the card: {why}"));
             return None;
         }
     };

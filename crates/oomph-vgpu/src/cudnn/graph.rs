@@ -193,8 +193,8 @@ fn uses_tensor_cores(config: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cudnn::tensor;
     use crate::gpu::gpu;
+    use crate::libcudnn::data_type;
     use crate::libcudnn::props::tests::h100;
     use crate::libcudnn::real::{self, Real};
     use std::path::Path;
@@ -223,7 +223,7 @@ mod tests {
         let w = tensor([channels, channels, 3, 3], 2);
         let y = tensor([1, channels, side, side], 3);
         let convolution = make(CONVOLUTION);
-        set(convolution, 100, Elements::of(TYPE_DATA_TYPE, &[tensor::FLOAT]));
+        set(convolution, 100, Elements::of(TYPE_DATA_TYPE, &[data_type::FLOAT]));
         set(convolution, 101, Elements::of(TYPE_CONVOLUTION_MODE, &[1_i32]));
         for name in 102..=105 {
             set(convolution, name, Elements::of(TYPE_INT64, &[1_i64, 1]));
@@ -277,9 +277,9 @@ mod tests {
         let real = gpu().cudnn.libraries.load(Path::new(&path)).expect("the library loads");
         assert!(real.is_deviceless(), "{} has no deviceless mode", real.version);
         let near = |left: f64, right: f64| assert!((left - right).abs() < 0.6, "{left} MiB, not {right} MiB");
-        near(asked(&real, tensor::HALF, 512, 512, false, false), 516.5);
-        near(asked(&real, tensor::HALF, 256, 1024, false, false), 1025.1);
-        near(asked(&real, tensor::HALF, 256, 1024, true, false), 0.0);
-        near(asked(&real, tensor::FLOAT, 256, 1024, false, true), 1026.3);
+        near(asked(&real, data_type::HALF, 512, 512, false, false), 516.5);
+        near(asked(&real, data_type::HALF, 256, 1024, false, false), 1025.1);
+        near(asked(&real, data_type::HALF, 256, 1024, true, false), 0.0);
+        near(asked(&real, data_type::FLOAT, 256, 1024, false, true), 1026.3);
     }
 }

@@ -5,8 +5,8 @@
 
 use std::ffi::c_void;
 
+use super::card;
 use super::object::{Handle, change, descriptor, known};
-use super::props;
 use super::tensor::{Tensor, is_rank};
 use crate::boundary::{Items, Out, Room};
 use crate::libcudnn::status::{CudnnStatus, Result};
@@ -253,7 +253,7 @@ descriptor!(Dropout = 13, cudnnCreateDropoutDescriptor, cudnnDestroyDropoutDescr
 /// The bytes of the generators' states: one of 48 bytes for every other thread that the card can hold at once, in
 /// blocks of 256. cuDNN 9.1 and 9.26 were seen to answer so.
 fn states_size() -> usize {
-    let threads = props::current().map_or(0, |card| card.sm_count * card.max_threads_per_sm);
+    let threads = card::current().map_or(0, |card| card.sm_count * card.max_threads_per_sm);
     usize::try_from((threads / 2).next_multiple_of(256) * 48).unwrap_or(0)
 }
 

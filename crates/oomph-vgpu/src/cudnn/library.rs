@@ -5,13 +5,12 @@
 use std::ffi::{CStr, c_void};
 
 use super::object::{self, Handle, Kind, change, known};
-use super::source::source;
+use super::source::{source, warn};
 use crate::boundary::{Out, Room};
 use crate::device;
 use crate::gpu::gpu;
-use crate::libcudnn::Source;
-use crate::libcudnn::real;
 use crate::libcudnn::status::{CudnnStatus, Result};
+use crate::libcudnn::{Source, real};
 
 /// What a library handle holds. Only its stream can be read back.
 pub struct Library {
@@ -51,7 +50,7 @@ pub fn cudnnGetStream(handle: Handle<'_, Library>, stream: Out<'_, *mut c_void>)
 
 /// The version, as one number.
 pub fn cudnnGetVersion() -> usize {
-    gpu().cudnn.libraries.version()
+    gpu().cudnn.libraries.version(warn)
 }
 
 /// The CUDA runtime inside the library: frameworks only print it.
@@ -67,7 +66,7 @@ pub fn cudnnGetMaxDeviceVersion() -> usize {
 
 /// A part of the version.
 pub fn cudnnGetProperty(property: i32, value: Out<'_, i32>) -> Result<()> {
-    let version = gpu().cudnn.libraries.version();
+    let version = gpu().cudnn.libraries.version(warn);
     // Since 9 the major version counts 10,000, before that 1,000.
     let major = if version >= 90_000 { 10_000 } else { 1000 };
     let part = match property {

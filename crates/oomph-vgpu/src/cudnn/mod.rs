@@ -1,8 +1,8 @@
 //! cuDNN.
 //!
 //! - `backend`: the graph API, by which frameworks ask for convolutions and attention. Its `descriptors` are made by the
-//!   program's own libcudnn (`crate::libcudnn`), which is given a description of the card (`props`) instead of a handle;
-//!   where none can be asked (`source`), `model` makes them.
+//!   program's own libcudnn (`crate::libcudnn`), which is given a description of the `card` instead of a handle; where none
+//!   can be asked (`source`), `model` makes them.
 //! - The older API, by which frameworks still ask for recurrent networks (`rnn`, `rnn_v6`, `rnn_sizes`), batch
 //!   normalization (`norm`), classification losses (`loss`) and some convolutions (`convolution`, and `algorithm`, which
 //!   asks the graph API through `graph`). Its descriptors are structures of this library (`object`, `tensor`, `layers`,
@@ -14,6 +14,7 @@
 mod algorithm;
 mod attention;
 mod backend;
+mod card;
 mod convolution;
 mod descriptors;
 mod graph;
@@ -23,7 +24,6 @@ mod loss;
 mod model;
 mod norm;
 mod object;
-mod props;
 mod rnn;
 mod rnn_sizes;
 mod rnn_v6;

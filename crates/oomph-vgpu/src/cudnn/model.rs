@@ -8,14 +8,15 @@
 
 use std::collections::BTreeMap;
 
+use super::card;
 use super::object::{self, Handle, Kind, change, known};
-use super::{props, tensor};
 use crate::boundary::{Any, Out, pass};
 use crate::libcudnn::attribute::{
     ATTR_CONFIG_ENGINE, ATTR_CONFIG_WORKSPACE, ATTR_HEURISTICS_MODE, ATTR_HEURISTICS_RESULTS, ATTR_PLAN_CONFIG,
     ATTR_PLAN_WORKSPACE, ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_STRIDES, ATTR_TENSOR_TYPE, Descriptor, Elements,
     MODE_FALLBACK, Places, TENSOR, TYPE_DESCRIPTOR, TYPE_INT64,
 };
+use crate::libcudnn::data_type;
 use crate::libcudnn::status::{CudnnStatus, Result};
 
 const CONVOLUTION_FORWARD: i32 = 10;
@@ -174,13 +175,13 @@ impl Described {
             .and_then(|attribute| attribute.bytes.first_chunk::<4>())
             .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
         let elements: u64 = dimensions.iter().map(|size| size.unsigned_abs()).fold(1, u64::saturating_mul);
-        self.bytes = elements.saturating_mul(tensor::bits(kind) as u64) / 8;
+        self.bytes = elements.saturating_mul(data_type::bits(kind) as u64) / 8;
         let channels_last = strides.get(1).is_none_or(|stride| *stride == 1);
         // Tensor cores take half from Volta on, single precision (as TF32) from Ampere on.
-        let version = props::current().map_or(0, |card| card.version);
+        let version = card::current().map_or(0, |card| card.version);
         let tensor_cores = match kind {
-            tensor::HALF => version >= 700,
-            tensor::BFLOAT16 | tensor::FLOAT => version >= 800,
+            data_type::HALF => version >= 700,
+            data_type::BFLOAT16 | data_type::FLOAT => version >= 800,
             _ => false,
         };
         self.converted = tensor_cores && !channels_last;

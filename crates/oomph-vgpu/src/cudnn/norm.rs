@@ -9,9 +9,10 @@
 use std::ffi::c_void;
 
 use super::object::{Handle, known};
-use super::tensor::{FLOAT, Tensor};
+use super::tensor::Tensor;
 use crate::boundary::Out;
 use crate::gpu::gpu;
+use crate::libcudnn::data_type::FLOAT;
 use crate::libcudnn::status::Result;
 
 /// `CUDNN_BATCHNORM_SPATIAL_PERSISTENT`
@@ -249,8 +250,8 @@ pub fn cudnnBatchNormalizationBackwardEx(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tensor::HALF;
     use super::*;
+    use crate::libcudnn::data_type::HALF;
 
     fn image(kind: i32, n: i32, c: i32, side: i32, channels_last: bool) -> Tensor {
         let strides = if channels_last {

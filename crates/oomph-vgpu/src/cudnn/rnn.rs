@@ -8,8 +8,9 @@ use std::ptr;
 use super::layers::Dropout;
 use super::object::{Handle, change, descriptor, known};
 use super::rnn_sizes::{Batch, Part, Shape};
-use super::tensor::{self, Tensor};
+use super::tensor::Tensor;
 use crate::boundary::{Items, Out, Room};
+use crate::libcudnn::data_type;
 use crate::libcudnn::status::{CudnnStatus, Result};
 
 const BIDIRECTIONAL: i32 = 1;
@@ -92,7 +93,7 @@ impl Rnn {
             hidden,
             projection: if self.projection > 0 { number(self.projection) } else { hidden },
             skips_input: self.input_mode == SKIP_INPUT,
-            element: tensor::bits(self.kind) as u64 / 8,
+            element: data_type::bits(self.kind) as u64 / 8,
             drops: self.drops,
             padded: self.flags & PADDED_IO != 0,
         }

@@ -2,38 +2,42 @@
 //! GPU.
 #![deny(unsafe_code)]
 
-use super::props;
+use super::card;
 use crate::gpu::gpu;
-use crate::libcudnn::Source;
-use crate::libcudnn::real;
+use crate::libcudnn::{Source, real};
+
+/// Leaves a sentence for the report.
+pub fn warn(sentence: &str) {
+    gpu().warn(sentence);
+}
 
 /// Decides where answers come from, once: descriptors of the two sources cannot be mixed.
 pub fn source() -> Source {
     let libraries = &gpu().cudnn.libraries;
     *gpu().cudnn.source.get_or_init(|| {
-        let Some(real) = libraries.asked() else {
-            let why = match libraries.users() {
+        let Some(real) = libraries.asked(warn) else {
+            let why = match libraries.users(warn) {
                 Some(own) => format!("cuDNN {} cannot be asked without a GPU (9.8 and newer can)", spoken(own.version)),
                 None => "no libcudnn was found to be asked".to_owned(),
             };
-            gpu().warn(&format!(
+            warn(&format!(
                 "{why}, so convolution workspaces are modelled: from 0 up to a copy of the tensors in channels-last order"
             ));
             return Source::Model;
         };
         // A card that the library refuses is found out now, while the model can still take over.
-        if let Some(card) = props::current()
+        if let Some(card) = card::current()
             && let Err(why) = real::describe(real, &card)
         {
-            gpu().warn(&format!(
+            warn(&format!(
                 "cuDNN {} does not know {} ({why}), so convolution workspaces are modelled",
                 spoken(real.version),
                 card.name
             ));
             return Source::Model;
         }
-        if let Some(own) = libraries.users().filter(|own| own.version != real.version) {
-            gpu().warn(&format!(
+        if let Some(own) = libraries.users(warn).filter(|own| own.version != real.version) {
+            warn(&format!(
                 "cuDNN {} cannot be asked without a GPU, so {} was asked for the workspaces of convolutions",
                 spoken(own.version),
                 spoken(real.version)

@@ -4,7 +4,7 @@
 
 use super::object::{Handle, change, descriptor, known};
 use crate::boundary::{Items, Out, Room};
-pub use crate::libcudnn::data_type::{BFLOAT16, FLOAT, HALF, bits};
+use crate::libcudnn::data_type::{BFLOAT16, FLOAT, HALF, bits};
 use crate::libcudnn::status::{CudnnStatus, Result};
 
 const NHWC: i32 = 1;

@@ -147,7 +147,7 @@ impl Gpu {
             registered: Registered::new(),
             links: Mutex::new(Rank::Links, BTreeMap::new()),
             static_runtime_looks: AtomicU32::new(0),
-            cudnn: Cudnn::new(warn),
+            cudnn: Cudnn::new(),
             libraries: Libraries::new(),
             own_path: Once::new(),
             runtime_major: Once::new(),
@@ -224,11 +224,6 @@ impl Gpu {
             self.note(NoteKind::Unsupported, name);
         }
     }
-}
-
-/// Leaves a sentence for the report, for parts that do not know the root.
-fn warn(sentence: &str) {
-    gpu().warn(sentence);
 }
 
 /// When the process ends in good order: what is counted is written, and what it held is free again for the others.

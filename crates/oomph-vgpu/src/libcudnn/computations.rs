@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::attribute::{ATTR_TENSOR_DIMENSIONS, ATTR_TENSOR_TYPE, Elements, TYPE_DESCRIPTOR};
-use super::data_type::{BFLOAT16, FLOAT, HALF};
+use super::data_type;
 use crate::work::{Number, Product};
 
 /// The filter, input and output of the three operations of convolution, or their gradients: forward, the gradient of the input,
@@ -130,8 +130,8 @@ impl Known {
 /// Convolutions of 32-bit numbers use tensor cores unless the program forbids it, in PyTorch and in cuDNN itself.
 fn number(kind: i32) -> (Number, u64) {
     match kind {
-        HALF | BFLOAT16 => (Number::F16, 2),
-        FLOAT => (Number::Tf32, 4),
+        data_type::HALF | data_type::BFLOAT16 => (Number::F16, 2),
+        data_type::FLOAT => (Number::Tf32, 4),
         1 => (Number::F64, 8),
         3 => (Number::I8, 1),
         _ => (Number::F16, 2),
@@ -151,7 +151,7 @@ mod tests {
     fn a_convolution_is_followed_from_its_tensors_to_its_plan() {
         let mut known = Computations::new();
         let tensor = |known: &mut Computations, at: usize, sides: [i64; 4]| {
-            known.set(at, ATTR_TENSOR_TYPE, Elements::of(TYPE_DATA_TYPE, &[HALF]));
+            known.set(at, ATTR_TENSOR_TYPE, Elements::of(TYPE_DATA_TYPE, &[data_type::HALF]));
             known.set(at, ATTR_TENSOR_DIMENSIONS, Elements::of(TYPE_INT64, &sides));
         };
         let join = |known: &mut Computations, at: usize, name: i32, part: usize| {

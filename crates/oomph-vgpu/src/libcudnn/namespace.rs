@@ -97,8 +97,7 @@ pub struct Namespaces {
 }
 
 thread_local! {
-    // What is prepared is the thread's table. `const` and without a destructor, so that a thread's end runs no code of this
-    // library.
+    // `const` and without a destructor, so that a thread's end runs no code of this library.
     /// How many namespaces this thread is prepared for.
     static PREPARED: Cell<usize> = const { Cell::new(0) };
 }

@@ -120,47 +120,46 @@ pub struct Libraries {
     newer: Once<Option<Real>>,
     /// Where they are loaded.
     pub namespaces: Namespaces,
-    /// Where a sentence for the report goes.
-    warn: fn(&str),
 }
 
 impl Libraries {
     /// None was looked for yet.
-    pub const fn new(warn: fn(&str)) -> Libraries {
-        Libraries { users: Once::new(), newer: Once::new(), namespaces: Namespaces::new(), warn }
+    pub const fn new() -> Libraries {
+        Libraries { users: Once::new(), newer: Once::new(), namespaces: Namespaces::new() }
     }
 
-    /// The library that the program itself uses.
-    pub fn users(&'static self) -> Option<&'static Real> {
+    /// The library that the program itself uses. What goes wrong is said to `warn`, once.
+    pub fn users(&'static self, warn: impl FnOnce(&str)) -> Option<&'static Real> {
         let find = || mapped().or_else(beside_packages).or_else(in_library_folders);
-        self.users.get_or_init(|| self.load(&find()?)).as_ref()
+        self.users.get_or_init(|| self.load(&find()?).map_err(|why| warn(&why)).ok()).as_ref()
     }
 
     /// The library that is asked: the program's own if it answers without a GPU, or the newer one that `OOMPH_CUDNN`
     /// names. Descriptors' numbers never change between versions, so a newer library understands an older program.
-    pub fn asked(&'static self) -> Option<&'static Real> {
+    pub fn asked(&'static self, warn: impl Fn(&str)) -> Option<&'static Real> {
         let find = || std::env::var_os("OOMPH_CUDNN");
-        match self.users() {
+        match self.users(&warn) {
             Some(own) if own.is_deviceless() => Some(own),
-            _ => self.newer.get_or_init(|| self.load(Path::new(&find()?)).filter(Real::is_deviceless)).as_ref(),
+            _ => self
+                .newer
+                .get_or_init(|| {
+                    let newer = self.load(Path::new(&find()?)).map_err(|why| warn(&why)).ok();
+                    newer.filter(Real::is_deviceless)
+                })
+                .as_ref(),
         }
     }
 
     /// The version that the program hears: its own library's, whichever one is asked, because frameworks compare it with
     /// the one they were built for.
-    pub fn version(&'static self) -> usize {
-        self.users().or_else(|| self.asked()).map_or(DEFAULT_VERSION, |real| real.version)
+    pub fn version(&'static self, warn: impl Fn(&str)) -> usize {
+        self.users(&warn).or_else(|| self.asked(&warn)).map_or(DEFAULT_VERSION, |real| real.version)
     }
 
-    /// Loads a libcudnn into a namespace of its own. What goes wrong is left as a sentence for the report.
-    pub fn load(&'static self, path: &Path) -> Option<Real> {
-        match try_load(&self.namespaces, path) {
-            Ok(real) => Some(real),
-            Err(why) => {
-                (self.warn)(&format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"));
-                None
-            }
-        }
+    /// Loads a libcudnn into a namespace of its own. What goes wrong is a sentence for the report.
+    pub fn load(&'static self, path: &Path) -> std::result::Result<Real, String> {
+        try_load(&self.namespaces, path)
+            .map_err(|why| format!("cuDNN's library could not be loaded to be asked for its workspaces: {why}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The current card, as cuDNN hears of it.
+//! The current card, as libcudnn wants to hear of it.
 #![deny(unsafe_code)]
 
 use crate::device;
