@@ -1,4 +1,4 @@
-//! The current card, as libcudnn wants to hear of it.
+//! The description of the current card that libcudnn is given.
 #![deny(unsafe_code)]
 
 use crate::device;

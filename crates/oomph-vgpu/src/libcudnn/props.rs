@@ -1,4 +1,4 @@
-//! The card, as cuDNN's deviceless mode wants to hear of it.
+//! The description of a card, as the deviceless mode of cuDNN reads it.
 #![deny(unsafe_code)]
 
 use std::fmt::Write as _;
