@@ -3,7 +3,7 @@
 //! **Model of the workspaces.** cuSOLVER computes its sizes for the card that is there and documents none, so that
 //! these are LAPACK's published optimal sizes (`LWORK` in each routine's documentation) for the same algorithm, with
 //! blocks of [`BLOCK`] columns; where cuSOLVER's algorithm is another (Jacobi, polar, hybrid), the matrices that it
-//! must keep beside the program's own. They were not compared with the library. Sizes are never 0, because callers
+//! must keep in addition to the program's own. They were not compared with the library. Sizes are never 0, because callers
 //! divide by or allocate them.
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of cuSOLVER's header")]
 
@@ -41,7 +41,7 @@ fn matrix(rows: u64, columns: u64) -> u64 {
     rows.saturating_mul(columns)
 }
 
-/// A panel of one block beside `n` rows or columns.
+/// A panel of one block next to `n` rows or columns.
 fn panel(n: u64) -> u64 {
     matrix(n, BLOCK)
 }

@@ -84,7 +84,7 @@ fn first_launch(function: *const c_void) {
     let at = {
         let mut registered = registered();
         let Some(at) = registered.binary_of(function).map(|binary| binary.at) else { return };
-        if registered.told.iter().any(|file| file.contains(&at)) {
+        if registered.reported.iter().any(|file| file.contains(&at)) {
             return;
         }
         at
@@ -92,12 +92,12 @@ fn first_launch(function: *const c_void) {
     // Without the lock: the loader may wait for a thread that is loading a library, whose start-up code registers here.
     let Some(File { name, range }) = loaded::file_of(at) else { return };
     let mut registered = registered();
-    // A library has many binaries, and some are for one card alone, beside others for the rest.
+    // A library has many binaries, and some are for one card alone, next to others for the rest.
     let mut all = Architectures::default();
     for binary in registered.binaries.iter().filter(|binary| range.contains(&binary.at)) {
         all.join(&binary.architectures);
     }
-    registered.told.push(range);
+    registered.reported.push(range);
     drop(registered);
     let names = all.names();
     if !names.is_empty() {

@@ -183,7 +183,7 @@ impl Space {
     }
 }
 
-/// Lets go of the pages behind a range. What the program wrote there is gone, as it is after `cudaFree`.
+/// Lets go of the pages behind a range. What the program wrote there is gone, as after `cudaFree`.
 pub fn forget(start: usize, span: usize) {
     // SAFETY: the range lies in a mapping that `reserve` made, and no block lives in it any more. A failure leaves the
     // pages in memory, which is harmless.

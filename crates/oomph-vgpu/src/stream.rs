@@ -27,7 +27,7 @@ fn release(list: &FreeList, address: usize) {
 pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
     let stream: &'static Stream = match reuse(&gpu().streams.free_streams) {
-        // SAFETY: only addresses of leaked streams are buried.
+        // SAFETY: the list has only addresses of leaked streams.
         Some(address) => unsafe { &*(address as *const Stream) },
         None => Box::leak(Box::new(Stream::new(DEAD))),
     };
@@ -71,7 +71,7 @@ pub fn destroy(handle: *mut c_void) -> Result<(), CudaStatus> {
 pub fn create_event(flags: u32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
     let event: &'static Event = match reuse(&gpu().streams.free_events) {
-        // SAFETY: only addresses of leaked events are buried.
+        // SAFETY: the list has only addresses of leaked events.
         Some(address) => unsafe { &*(address as *const Event) },
         None => Box::leak(Box::new(Event {
             magic: AtomicU32::new(DEAD),

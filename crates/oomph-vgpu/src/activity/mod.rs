@@ -123,7 +123,7 @@ impl Activity {
     }
 
     /// Notes a copy that the program asked for, before it is made. Only where the copy says so are its contents looked at.
-    /// Gives the way that it goes, where copies are counted and it does not stay on the host.
+    /// Returns its direction, where copies are counted and it does not stay on the host.
     ///
     /// # Safety
     /// With `contents`, `from` must be readable for `size` bytes, as CUDA requires of a copy.

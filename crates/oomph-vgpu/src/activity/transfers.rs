@@ -243,7 +243,7 @@ unsafe fn digest(from: usize, size: usize) -> Option<u64> {
     (any != 0).then_some(hash)
 }
 
-/// Whether all pages of a range are in memory, as far as the kernel tells.
+/// Whether all pages of a range are in memory, as far as the kernel reports.
 fn is_in_memory(start: usize, length: usize) -> bool {
     // A sample that begins within a page ends in the next one.
     const PAGES: usize = SAMPLE * SAMPLES / PAGE + 1;

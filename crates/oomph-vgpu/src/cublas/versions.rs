@@ -2,7 +2,7 @@
 //!
 //! The user's own libraries are mapped although the preloaded symbols precede them, but they are not asked: their
 //! functions call each other, which would come back here. Their files say it too: the name that a library's link leads
-//! to, or the folder `nvidia_cublas-13.4.1.3.dist-info` that pip leaves beside a package.
+//! to, or the folder `nvidia_cublas-13.4.1.3.dist-info` that pip leaves next to a package.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};

@@ -133,8 +133,8 @@ fn write_attribute(value: Untyped<'_>, attribute: c_int, pointer: *mut c_void, b
     Ok(())
 }
 
-/// Writes several attributes of a pointer, each into a place of its own. One that the pointer lacks keeps its value, and
-/// is no failure of the call.
+/// Writes several attributes of a pointer, each into a place of its own. One that the pointer lacks keeps its value,
+/// and the call succeeds.
 pub fn pointer_attributes(
     attributes: Items<'_, c_int>,
     values: Items<'_, Untyped<'_>>,

@@ -1,4 +1,4 @@
-//! Batch normalization: the memory that it asks for beside its tensors, and what it moves.
+//! Batch normalization: the memory that it needs in addition to its tensors, and what it moves.
 //!
 //! cuDNN's size functions want a handle. Their answers were taken from cuDNN 9.26 and 9.1, which agree, and do not
 //! depend on the card from compute capability 6.0 on: nothing for tensors in NCHW order, and for channels-last tensors

@@ -7,7 +7,7 @@ use crate::libcudnn::status::{CudnnStatus, Result};
 
 /// A structure that the program knows only by its address.
 pub trait Kind {
-    /// Tells the structures apart, so that a pointer of the wrong kind is refused rather than believed.
+    /// Distinguishes the structures, so that a pointer of the wrong kind is refused rather than believed.
     const KIND: u64;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Model of the buffers.** cuSPARSE documents no sizes. A product with a dense matrix or vector takes an index for
 //! each row, by which its work is divided; a triangular solve two indices for each row and each element; a sort the
-//! keys and the permutation twice. They are small beside the operands, and were not compared with the library.
+//! keys and the permutation twice. They are small compared with the operands, and were not compared with the library.
 //!
 //! **Sizes that depend on values.** How many elements the product or the sum of two sparse matrices has is known only
 //! when it is computed, which it never is. The product is given as many elements as it has terms when the second

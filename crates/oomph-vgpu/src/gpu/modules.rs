@@ -1,4 +1,4 @@
-//! Modules, kernels and variables as they are kept.
+//! The records of modules, kernels and variables.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! What nvcc's start-up code registered, as it is kept.
+//! The record of what nvcc's start-up code registered.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -55,7 +55,7 @@ pub struct Binaries {
     kernels: Vec<(usize, u32, usize)>,
     sorted: bool,
     /// Where the files lie that were already reported.
-    pub told: Vec<Range<usize>>,
+    pub reported: Vec<Range<usize>>,
 }
 
 /// A fat binary, and where it lies in the program.
@@ -108,7 +108,7 @@ pub struct Registered {
 
 impl Registered {
     pub const fn new() -> Self {
-        let binaries = Binaries { binaries: Vec::new(), kernels: Vec::new(), sorted: true, told: Vec::new() };
+        let binaries = Binaries { binaries: Vec::new(), kernels: Vec::new(), sorted: true, reported: Vec::new() };
         Self {
             binaries: Mutex::new(Rank::Registered, binaries),
             launched: [const { Launched { function: AtomicUsize::new(0), recipe: AtomicU64::new(0) } }; REMEMBERED],

@@ -1,4 +1,4 @@
-//! Streams, events and captures as they are kept.
+//! The records of streams, events and captures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};

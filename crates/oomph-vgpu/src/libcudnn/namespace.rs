@@ -31,7 +31,7 @@ const PART: u32 = 32;
 const PARTS: usize = 4;
 
 /// The environment variable that a namespace has and the program has not. A library that is loaded there opens the
-/// driver, and so a second instance of this library, which tells by it where it is.
+/// driver, and so a second instance of this library, which recognizes by it where it is.
 const VARIABLE: &str = "OOMPH_NAMESPACE";
 
 /// Whether this instance of the library serves a library in a namespace, and not the program.

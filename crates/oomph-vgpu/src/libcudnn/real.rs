@@ -1,4 +1,4 @@
-//! The user's own libcudnn, loaded beside this library and asked what it knows without a GPU.
+//! The user's own libcudnn, loaded in addition to this library and asked what it knows without a GPU.
 //!
 //! It lives in a link namespace of its own: its internal calls must not come back to the preloaded symbols, and the
 //! preloaded symbols must not be taken for its own. Its sub-libraries (`libcudnn_graph.so.9` and the others) find each
@@ -228,9 +228,9 @@ fn try_load(namespaces: &'static Namespaces, path: &Path) -> std::result::Result
     let namespace = namespaces.make()?;
     for name in SUBLIBRARIES {
         // Not every version has all of them, and one that is missing is missed by cuDNN itself.
-        let beside = path.with_file_name(name);
-        if beside.exists() {
-            let _ = namespace.load(&terminated(&beside)?);
+        let sibling = path.with_file_name(name);
+        if sibling.exists() {
+            let _ = namespace.load(&terminated(&sibling)?);
         }
     }
     let handle = namespace.load(&terminated(path)?)?;
@@ -257,7 +257,7 @@ fn try_load(namespaces: &'static Namespaces, path: &Path) -> std::result::Result
 }
 
 /// The CUDA runtime that the program uses, 13000 for CUDA 13, by the name of the library that is mapped; 0 where none
-/// is. libcudnn has a function that tells, which would wake the runtime inside libcudnn.
+/// is. libcudnn has a function for it, which would wake the runtime inside libcudnn.
 pub fn runtime_version() -> usize {
     files_in_maps()
         .iter()

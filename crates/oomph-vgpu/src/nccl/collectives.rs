@@ -1,6 +1,6 @@
 //! Collectives among ranks that run, and ranks that are like this one.
 //!
-//! Small buffers are exchanged with the ranks that run as processes beside this one (see [`exchange`]). Of all others,
+//! Small buffers are exchanged with the ranks that run as other processes (see [`exchange`]). Of all others,
 //! and in larger buffers, a rank receives what it would if every rank held what it holds itself: a sum is its own share
 //! times the number of ranks, a gathering repeats its own share. Frameworks compare what they gather (DDP its
 //! parameters' shapes), count ranks by summing ones, and read such numbers back; contents of tensors do not matter.
@@ -515,7 +515,7 @@ mod tests {
         ];
         assert_eq!(resolve(&group), [(500, 100, 8), (500, 200, 8), (500, 300, 8)]);
         let uneven = [group[1], GroupCall::Broadcast { own: false, from: 300, to: 300, bytes: 16 }];
-        assert_eq!(resolve(&uneven), [(500, 200, 8), (300, 300, 16)], "a share of another size stays as it is");
+        assert_eq!(resolve(&uneven), [(500, 200, 8), (300, 300, 16)], "a share of another size stays unchanged");
     }
 
     #[test]

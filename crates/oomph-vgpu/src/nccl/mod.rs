@@ -1,6 +1,6 @@
 //! NCCL: communicators of one rank among many, of which the others are taken to be like this one.
 //!
-//! Small messages are exchanged with the ranks that run beside this one ([`exchange`]). Of all others, a collective
+//! Small messages are exchanged with the other ranks that run ([`exchange`]). Of all others, a collective
 //! writes what it would have received if all ranks held what this one holds; see [`collectives`].
 #![allow(clippy::too_many_arguments, reason = "the parameters are those of NCCL's header")]
 
@@ -53,7 +53,7 @@ pub struct Communicator {
     connected: AtomicBool,
     /// The ranks of its machine that it is connected with, a bit each.
     peers: AtomicU64,
-    /// The ranks that run beside this one.
+    /// The other ranks that run.
     meeting: Meeting,
     /// How often it was split.
     splits: AtomicU64,
