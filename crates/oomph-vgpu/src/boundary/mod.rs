@@ -469,21 +469,6 @@ impl Answer<*const c_char> for &'static CStr {
     }
 }
 
-// Statuses that are still numbers, and texts that are still addresses.
-impl Answer<u32> for u32 {
-    #[inline(always)]
-    fn answer(self) -> u32 {
-        self
-    }
-}
-
-impl Answer<*const c_char> for *const c_char {
-    #[inline(always)]
-    fn answer(self) -> *const c_char {
-        self
-    }
-}
-
 /// Defines the status type of an API, so that no function answers with another API's number. Success is `Ok`.
 macro_rules! statuses {
     ($(#[$doc:meta])* $visible:vis $name:ident { $($(#[$about:meta])* $status:ident = $number:literal,)* }) => {
