@@ -149,17 +149,6 @@ pub unsafe fn counted<N: Plain + TryInto<usize>>(pointer: *mut c_void) -> usize 
     unsafe { pass::<Any, In<'_, N>>(pointer) }.get().map_or(0, length)
 }
 
-/// Writes an out-parameter that a function still takes as a pointer, which may be null.
-///
-/// # Safety
-/// `to` is null or may be written.
-pub unsafe fn put<T>(to: *mut T, value: T) {
-    if !to.is_null() {
-        // SAFETY: the caller's promise; programs may pass any alignment inside packed structures.
-        unsafe { to.write_unaligned(value) };
-    }
-}
-
 /// Implements the conversions of a type that holds a pointer.
 macro_rules! one {
     ($($name:ident)*) => {$(
@@ -406,20 +395,6 @@ impl<T, K> FromC<K> for *mut T {
 impl<T, K> FromC<K> for *const T {
     #[inline(always)]
     unsafe fn from_c(pointer: *mut c_void) -> Self {
-        pointer.cast()
-    }
-}
-
-impl<T, K> FromCounted<K> for *mut T {
-    #[inline(always)]
-    unsafe fn from_counted(pointer: *mut c_void, _count: usize) -> Self {
-        pointer.cast()
-    }
-}
-
-impl<T, K> FromCounted<K> for *const T {
-    #[inline(always)]
-    unsafe fn from_counted(pointer: *mut c_void, _count: usize) -> Self {
         pointer.cast()
     }
 }

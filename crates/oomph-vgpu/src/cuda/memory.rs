@@ -15,9 +15,9 @@ use crate::{ipc, memory, pool, stream, virtual_memory};
 /// Rows of a pitched allocation begin at multiples of this, in bytes.
 const ROW_ALIGNMENT: usize = 512;
 
-/// How far the rows of a pitched allocation are apart, in bytes.
+/// How far the rows of a pitched allocation are apart, in bytes; 0 where a row does not fit into the address space.
 pub fn pitch(width: usize) -> usize {
-    width.next_multiple_of(ROW_ALIGNMENT)
+    width.checked_next_multiple_of(ROW_ALIGNMENT).unwrap_or(0)
 }
 
 /// Writes the free and total bytes of the current card.
