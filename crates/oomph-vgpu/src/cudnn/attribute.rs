@@ -70,7 +70,7 @@ impl FromC<Any> for Descriptor<'_> {
 }
 
 impl Descriptor<'_> {
-    /// The address as a number, by which descriptors are told apart.
+    /// The address as a number, which identifies the descriptor.
     pub fn address(self) -> usize {
         self.address
     }
@@ -217,7 +217,7 @@ impl<'a> Places<'a> {
         self.held
     }
 
-    /// Where the room is, for the function that it is passed on to.
+    /// Where the elements go, for the function that it is passed on to.
     pub fn address(self) -> *mut c_void {
         self.room.address().cast()
     }

@@ -49,3 +49,6 @@ pub use norm::*;
 pub use rnn::*;
 pub use rnn_v6::*;
 pub use tensor::*;
+
+#[cfg(test)]
+mod tests;
