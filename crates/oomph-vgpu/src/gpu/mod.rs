@@ -235,3 +235,25 @@ extern "C" fn close() {
     gpu.activity.finish(&books.run_folder());
     books.close();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after_fork(readiness: u8, is_orderly: bool) -> &'static Gpu {
+        let gpu: &'static Gpu = Box::leak(Box::new(Gpu::new()));
+        gpu.readiness.store(readiness, Ordering::Relaxed);
+        gpu.forked(is_orderly);
+        gpu
+    }
+
+    #[test]
+    fn a_child_is_refused_where_its_parent_used_cuda_or_held_a_lock() {
+        assert!(!after_fork(UNUSED, true).is_refused());
+        assert!(after_fork(UNUSED, false).is_refused());
+        let child = after_fork(USED, true);
+        assert!(child.is_refused());
+        child.forked_afresh();
+        assert!(!child.is_refused(), "a child of the fork server is a process of its own");
+    }
+}
