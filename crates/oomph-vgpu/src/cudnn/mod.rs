@@ -41,3 +41,6 @@ pub use norm::*;
 pub use rnn::*;
 pub use rnn_v6::*;
 pub use tensor::*;
+
+#[cfg(test)]
+mod tests;

@@ -72,6 +72,7 @@ pub struct NcclSettings {
 /// What a program has handed to the driver's linker.
 #[derive(Default)]
 pub struct Link {
+    /// What the program added.
     pub inputs: Vec<Vec<u8>>,
     /// What was made of them; it lives as long as the linker.
     pub image: Option<Vec<u8>>,
@@ -104,6 +105,7 @@ pub struct Libraries {
 }
 
 impl Libraries {
+    /// Nothing yet.
     pub const fn new() -> Self {
         Self {
             fft_plans: Mutex::new(Rank::FftPlans, Vec::new()),

@@ -12,28 +12,39 @@ use crate::space::FreeRanges;
 /// Counters of a pool, in bytes, by the names of the attributes that both APIs have for them.
 #[derive(Clone, Copy, Default)]
 pub struct PoolCounters {
+    /// What it may keep when all of it is free.
     pub threshold: u64,
+    /// What it holds of the card.
     pub reserved: u64,
+    /// The most that it held.
     pub reserved_high: u64,
+    /// What lies in blocks.
     pub used: u64,
+    /// The most that lay in blocks.
     pub used_high: u64,
 }
 
 /// A stream-ordered pool.
 pub struct Pool {
+    /// What the program knows it by.
     pub handle: usize,
+    /// Ledger index of its card.
     pub card: usize,
+    /// Ordinal of that card in this process.
     pub ordinal: usize,
+    /// What is in no block.
     pub free: FreeRanges,
     /// Ranges taken from the address space, as start and size.
     pub ranges: Vec<(usize, usize)>,
     /// It gave memory back at a synchronisation and has not grown since.
     pub gave_back: bool,
+    /// Its attributes.
     pub counters: PoolCounters,
 }
 
 /// A piece of physical memory.
 pub struct Physical {
+    /// Its size in bytes.
     pub size: usize,
     /// The card that is charged; `None` for memory on the host.
     pub card: Option<usize>,
@@ -41,8 +52,9 @@ pub struct Physical {
     pub references: usize,
 }
 
-/// Physical memory by handle, and where it is mapped.
+/// Physical memory, and where it is mapped.
 pub struct Mappings {
+    /// Physical memory by handle.
     pub physical: BTreeMap<u64, Physical>,
     /// Mapped ranges: start to size and handle.
     pub mapped: BTreeMap<usize, (usize, u64)>,
@@ -51,6 +63,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
+    /// Nothing yet.
     pub const fn new() -> Self {
         Self { physical: BTreeMap::new(), mapped: BTreeMap::new(), next: 1 }
     }
@@ -61,8 +74,11 @@ pub const PARAMETERS: usize = 120;
 
 /// One allocation of a graph, freed when its last graph or executable goes (see `crate::graph_memory`).
 pub struct Piece {
+    /// Its address.
     pub start: usize,
+    /// Its size in bytes.
     pub size: u64,
+    /// Ordinal of its card.
     pub ordinal: usize,
 }
 
@@ -75,14 +91,18 @@ pub struct GraphOwners {
     pub nodes: BTreeMap<usize, [u8; PARAMETERS]>,
 }
 
-/// Memory that graphs own, with the bytes that are held now and at most, by ordinal.
+/// Memory that graphs own.
 pub struct GraphMemory {
+    /// Who keeps what.
     pub owners: Mutex<GraphOwners>,
+    /// Bytes that are held, by ordinal.
     pub held: [AtomicU64; MAX_DEVICES],
+    /// The most bytes that were held, by ordinal.
     pub held_high: [AtomicU64; MAX_DEVICES],
 }
 
 impl GraphMemory {
+    /// Nothing yet.
     pub const fn new() -> Self {
         let owners = GraphOwners { pieces: BTreeMap::new(), nodes: BTreeMap::new() };
         Self {

@@ -28,6 +28,7 @@ pub struct Module {
 
 /// Global variables, and where they are.
 pub struct LoadedVariables {
+    /// Their names and contents.
     pub globals: Globals,
     /// The address of the first; 0 where there is none.
     pub start: usize,
@@ -47,6 +48,7 @@ pub struct Modules {
 }
 
 impl Modules {
+    /// Nothing yet.
     pub const fn new() -> Self {
         Self {
             images: Mutex::new(Rank::Images, BTreeMap::new()),

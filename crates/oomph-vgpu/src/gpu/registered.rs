@@ -14,6 +14,7 @@ pub struct Architectures {
 }
 
 impl Architectures {
+    /// Adds machine code or PTX for an architecture, 90 for 9.0.
     pub fn add(&mut self, arch: u32, is_code: bool) {
         let words = if is_code { &mut self.code } else { &mut self.ptx };
         if let Some(word) = words.get_mut(arch as usize / 64) {
@@ -25,6 +26,7 @@ impl Architectures {
         words.get(arch as usize / 64).is_some_and(|word| word >> (arch % 64) & 1 == 1)
     }
 
+    /// Adds what another binary has.
     pub fn join(&mut self, other: &Self) {
         for (ours, theirs) in self.code.iter_mut().zip(other.code).chain(self.ptx.iter_mut().zip(other.ptx)) {
             *ours |= theirs;
@@ -49,6 +51,7 @@ impl Architectures {
 
 /// What nvcc's start-up code registered: fat binaries, and which kernel of the program is in which.
 pub struct Binaries {
+    /// Fat binaries, in the order of their registration.
     pub binaries: Vec<Binary>,
     /// Host functions that stand for kernels, with the index of their fat binary and the address of their name. Torch
     /// registers a hundred thousand while it loads and asks about a few, so they are sorted at the first question.
@@ -60,6 +63,7 @@ pub struct Binaries {
 
 /// A fat binary, and where it lies in the program.
 pub struct Binary {
+    /// What it holds code for.
     pub architectures: Architectures,
     /// The address of what was registered.
     pub at: usize,
@@ -95,18 +99,22 @@ pub const REMEMBERED: usize = 1 << 12;
 /// A kernel that was launched and looked at. Host functions begin at multiples of 16, so the low four bits of the address
 /// hold what its launches are looked at for: a place that another thread changes never has arguments read that are not there.
 pub struct Launched {
+    /// The address of its host function, with what to look at in the low four bits.
     pub function: AtomicUsize,
+    /// How its launches are counted.
     pub recipe: AtomicU64,
 }
 
 /// What was registered, and what is known of kernels that were launched.
 pub struct Registered {
+    /// What was registered.
     pub binaries: Mutex<Binaries>,
     /// Kernels that were launched and looked at, each at a place that its address says.
     pub launched: [Launched; REMEMBERED],
 }
 
 impl Registered {
+    /// Nothing yet.
     pub const fn new() -> Self {
         let binaries = Binaries { binaries: Vec::new(), kernels: Vec::new(), sorted: true, reported: Vec::new() };
         Self {

@@ -65,13 +65,16 @@ pub struct Streams {
     pub defaults: [Stream; MAX_DEVICES],
     /// The number of the next stream.
     pub next: AtomicU64,
+    /// Streams that were destroyed.
     pub free_streams: FreeList,
+    /// Events that were destroyed.
     pub free_events: FreeList,
     /// When the first event was recorded.
     pub start: Once<Instant>,
 }
 
 impl Streams {
+    /// Nothing yet.
     pub const fn new() -> Self {
         Self {
             defaults: [const { Stream::new(STREAM_MAGIC) }; MAX_DEVICES],
@@ -85,12 +88,17 @@ impl Streams {
 
 /// A capture that is under way.
 pub struct Session {
+    /// Its number.
     pub id: u64,
-    /// The address of the stream that it was begun on, and of those that joined.
+    /// The address of the stream that it was begun on.
     pub origin: usize,
+    /// The addresses of the streams that joined it.
     pub joined: Vec<usize>,
+    /// The graph that it fills.
     pub graph: usize,
+    /// The mode that it was begun in.
     pub mode: u32,
+    /// The number of the thread that began it.
     pub thread: u64,
     /// An error has spoilt it.
     pub invalid: bool,
@@ -98,6 +106,7 @@ pub struct Session {
 
 /// Captures and graphs.
 pub struct Captures {
+    /// Captures that are under way.
     pub sessions: Mutex<Vec<Session>>,
     /// How many captures are under way, so that everything outside them costs one load.
     pub active: AtomicUsize,
@@ -110,6 +119,7 @@ pub struct Captures {
 }
 
 impl Captures {
+    /// Nothing yet.
     pub const fn new() -> Self {
         Self {
             sessions: Mutex::new(Rank::Captures, Vec::new()),
