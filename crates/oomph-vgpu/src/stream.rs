@@ -5,10 +5,46 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::boundary::{Any, FromC, Plain};
 pub use crate::gpu::{Event, Stream};
 use crate::gpu::{FreeList, STREAM_MAGIC, gpu};
 use crate::status::CudaStatus;
 use crate::{capture, device, pool};
+
+/// The handle of a stream as a program passes it: one that [`create`] returned, or a small number for a default stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamHandle(*mut c_void);
+
+impl StreamHandle {
+    /// The default stream of the current card.
+    pub const DEFAULT: StreamHandle = StreamHandle(ptr::null_mut());
+
+    /// The handle as the program has it.
+    pub fn address(self) -> *mut c_void {
+        self.0
+    }
+}
+
+impl FromC<Any> for StreamHandle {
+    #[inline(always)]
+    unsafe fn from_c(pointer: *mut c_void) -> Self {
+        StreamHandle(pointer)
+    }
+}
+
+// SAFETY: an address may be any; a program promises of a handle in a structure what it promises of one that it passes.
+unsafe impl Plain for StreamHandle {}
+
+/// The handle of an event as a program passes it: one that [`create_event`] returned.
+#[derive(Clone, Copy, Debug)]
+pub struct EventHandle(*mut c_void);
+
+impl FromC<Any> for EventHandle {
+    #[inline(always)]
+    unsafe fn from_c(pointer: *mut c_void) -> Self {
+        EventHandle(pointer)
+    }
+}
 
 /// Handles below this are the default streams of the current device.
 const DEFAULT_HANDLES: usize = 16;
@@ -41,29 +77,29 @@ pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, CudaStatus> {
 }
 
 /// The stream that a handle names.
-pub fn get(handle: *mut c_void) -> Result<&'static Stream, CudaStatus> {
-    if (handle as usize) < DEFAULT_HANDLES {
+pub fn get(handle: StreamHandle) -> Result<&'static Stream, CudaStatus> {
+    if (handle.0 as usize) < DEFAULT_HANDLES {
         let stream = gpu().streams.defaults.get(device::current_ordinal()).ok_or(CudaStatus::INVALID_HANDLE)?;
         stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
         return Ok(stream);
     }
-    let pointer = NonNull::new(handle.cast::<Stream>())
+    let pointer = NonNull::new(handle.0.cast::<Stream>())
         .filter(|pointer| pointer.is_aligned())
         .ok_or(CudaStatus::INVALID_HANDLE)?;
-    // SAFETY: a program may only pass handles that `create` returned, and those are never freed; the magic number
-    // catches destroyed ones.
+    // SAFETY: a program passes only handles that `create` returned, and streams are never freed; the magic number catches
+    // destroyed ones.
     let stream = unsafe { pointer.as_ref() };
     if stream.magic.load(Ordering::Relaxed) == STREAM_MAGIC { Ok(stream) } else { Err(CudaStatus::INVALID_HANDLE) }
 }
 
 /// Destroys a stream.
-pub fn destroy(handle: *mut c_void) -> Result<(), CudaStatus> {
-    if (handle as usize) < DEFAULT_HANDLES {
+pub fn destroy(handle: StreamHandle) -> Result<(), CudaStatus> {
+    if (handle.0 as usize) < DEFAULT_HANDLES {
         return Err(CudaStatus::INVALID_HANDLE);
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
-    release(&gpu().streams.free_streams, handle as usize);
+    release(&gpu().streams.free_streams, handle.0 as usize);
     Ok(())
 }
 
@@ -88,8 +124,8 @@ pub fn create_event(flags: u32) -> Result<*mut c_void, CudaStatus> {
 }
 
 /// The event that a handle names.
-pub fn event(handle: *mut c_void) -> Result<&'static Event, CudaStatus> {
-    let pointer = NonNull::new(handle.cast::<Event>())
+pub fn event(handle: EventHandle) -> Result<&'static Event, CudaStatus> {
+    let pointer = NonNull::new(handle.0.cast::<Event>())
         .filter(|pointer| pointer.is_aligned())
         .ok_or(CudaStatus::INVALID_HANDLE)?;
     // SAFETY: as for streams.
@@ -98,9 +134,9 @@ pub fn event(handle: *mut c_void) -> Result<&'static Event, CudaStatus> {
 }
 
 /// Destroys an event.
-pub fn destroy_event(handle: *mut c_void) -> Result<(), CudaStatus> {
+pub fn destroy_event(handle: EventHandle) -> Result<(), CudaStatus> {
     event(handle)?.magic.store(DEAD, Ordering::Release);
-    release(&gpu().streams.free_events, handle as usize);
+    release(&gpu().streams.free_events, handle.0 as usize);
     Ok(())
 }
 
@@ -110,7 +146,7 @@ fn now() -> u64 {
 }
 
 /// Records an event on a stream, with the capture that is under way there.
-pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(), CudaStatus> {
+pub fn record(event_handle: EventHandle, stream_handle: StreamHandle) -> Result<(), CudaStatus> {
     let stream = get(stream_handle)?;
     let event = event(event_handle)?;
     event.capture.store(stream.capture.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -119,7 +155,7 @@ pub fn record(event_handle: *mut c_void, stream_handle: *mut c_void) -> Result<(
 }
 
 /// Makes a stream wait for an event: if that was recorded in a capture, the stream joins it.
-pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(), CudaStatus> {
+pub fn wait(stream_handle: StreamHandle, event_handle: EventHandle) -> Result<(), CudaStatus> {
     let stream = get(stream_handle)?;
     let captured = event(event_handle)?.capture.load(Ordering::Relaxed);
     if captured != 0 {
@@ -129,7 +165,7 @@ pub fn wait(stream_handle: *mut c_void, event_handle: *mut c_void) -> Result<(),
 }
 
 /// Milliseconds between two recorded events, never 0 because programs divide by it.
-pub fn elapsed(start: *mut c_void, end: *mut c_void) -> Result<f32, CudaStatus> {
+pub fn elapsed(start: EventHandle, end: EventHandle) -> Result<f32, CudaStatus> {
     let start = event(start)?.recorded.load(Ordering::Relaxed);
     let end = event(end)?.recorded.load(Ordering::Relaxed);
     if start == 0 || end == 0 {
@@ -139,7 +175,7 @@ pub fn elapsed(start: *mut c_void, end: *mut c_void) -> Result<f32, CudaStatus> 
 }
 
 /// Checks that a stream may be waited for by the host: not while it captures.
-pub fn synchronize(handle: *mut c_void) -> Result<(), CudaStatus> {
+pub fn synchronize(handle: StreamHandle) -> Result<(), CudaStatus> {
     capture::check_synchronization(get(handle)?)?;
     pool::synchronized();
     Ok(())
@@ -147,7 +183,7 @@ pub fn synchronize(handle: *mut c_void) -> Result<(), CudaStatus> {
 
 /// Counts a launch on a stream handle; the fast path outside captures is one load.
 #[inline]
-pub fn launched(handle: *mut c_void) {
+pub fn launched(handle: StreamHandle) {
     if capture::is_any_active()
         && let Ok(stream) = get(handle)
     {

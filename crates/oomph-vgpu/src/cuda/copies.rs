@@ -6,10 +6,10 @@
 use std::ffi::c_uint;
 
 use crate::boundary::{In, Memory};
-use crate::cuda::Opaque;
 use crate::cuda::rectangles::Rectangle;
 use crate::status::CudaStatus;
-use crate::{stream, transfer};
+use crate::stream::{self, StreamHandle};
+use crate::transfer;
 
 /// A copy between any two places.
 pub fn copy(to: Memory<'_>, from: Memory<'_>, size: usize) {
@@ -18,7 +18,7 @@ pub fn copy(to: Memory<'_>, from: Memory<'_>, size: usize) {
 }
 
 /// A copy between any two places, counted where a stream captures.
-pub fn copy_on(stream: Opaque, to: Memory<'_>, from: Memory<'_>, size: usize) {
+pub fn copy_on(stream: StreamHandle, to: Memory<'_>, from: Memory<'_>, size: usize) {
     stream::launched(stream);
     copy(to, from, size);
 }
@@ -64,13 +64,13 @@ pub fn fill(to: Memory<'_>, value: c_uint, element: usize, count: usize) {
 }
 
 /// A fill of `count` elements of 1, 2 or 4 bytes, counted where a stream captures.
-pub fn fill_on(stream: Opaque, to: Memory<'_>, value: c_uint, element: usize, count: usize) {
+pub fn fill_on(stream: StreamHandle, to: Memory<'_>, value: c_uint, element: usize, count: usize) {
     stream::launched(stream);
     fill(to, value, element, count);
 }
 
 /// A fill of rows with a byte, counted where a stream captures.
-pub fn fill_2d(stream: Opaque, to: Memory<'_>, pitch: usize, value: c_uint, rows: Rows) {
+pub fn fill_2d(stream: StreamHandle, to: Memory<'_>, pitch: usize, value: c_uint, rows: Rows) {
     stream::launched(stream);
     for row in 0..rows.height {
         // SAFETY: see the module's description.

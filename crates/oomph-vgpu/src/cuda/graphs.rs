@@ -7,7 +7,8 @@ use crate::cuda::Opaque;
 use crate::gpu::gpu;
 use crate::graph_memory::PARAMETERS;
 use crate::status::CudaStatus;
-use crate::{capture, graph_memory, stream};
+use crate::stream::{self, StreamHandle};
+use crate::{capture, graph_memory};
 
 /// `cudaGraphNodeTypeMemAlloc`
 const ALLOCATION_NODE: c_int = 10;
@@ -43,7 +44,7 @@ pub fn instantiate(executable: Out<'_, Opaque>, graph: Opaque) {
 }
 
 /// Launches an executable: a stream must be there for it.
-pub fn launch(stream: Opaque) -> Result<(), CudaStatus> {
+pub fn launch(stream: StreamHandle) -> Result<(), CudaStatus> {
     stream::get(stream)?;
     Ok(())
 }

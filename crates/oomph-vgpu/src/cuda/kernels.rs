@@ -7,6 +7,7 @@ use crate::cuda::{Opaque, attributes, hand_out};
 use crate::device;
 use crate::module::{self, Attributes};
 use crate::status::CudaStatus;
+use crate::stream::StreamHandle;
 
 /// What is said of a card's shared memory without a card, in bytes.
 const USUAL_SHARED: usize = 49_152;
@@ -80,7 +81,7 @@ pub struct LaunchConfiguration {
     /// Threads of a block in each direction.
     pub block: [u32; 3],
     /// The stream.
-    pub stream: Opaque,
+    pub stream: StreamHandle,
 }
 
 /// Reads `CUlaunchConfig` or `cudaLaunchConfig_t`: grid, block and shared memory, whose size has 4 bytes and padding in the

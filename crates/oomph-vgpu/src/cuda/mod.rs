@@ -24,7 +24,7 @@ use crate::gpu::gpu;
 use crate::loader;
 use crate::status::CudaStatus;
 
-/// The handle of a context, stream, event, graph or the like, which the object's own module looks up.
+/// The handle of a context, graph, module or the like. It is looked up, and nothing is read there.
 pub type Opaque = *mut c_void;
 
 /// The CUDA version of the virtual driver: at least that of any runtime in use, so that none refuses to start.

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use crate::boundary::{Callback, HostFunction, InOut, Out, StreamCallback};
 use crate::cuda::{Opaque, hand_out};
 use crate::status::CudaStatus;
-use crate::{capture, device, stream};
+use crate::stream::{self, EventHandle, StreamHandle};
+use crate::{capture, device};
 
 /// Makes a stream on the current card.
 pub fn create(to: Out<'_, Opaque>, flags: c_uint, priority: c_int) -> Result<(), CudaStatus> {
@@ -14,43 +15,43 @@ pub fn create(to: Out<'_, Opaque>, flags: c_uint, priority: c_int) -> Result<(),
 }
 
 /// Writes a stream's priority.
-pub fn priority(handle: Opaque, priority: Out<'_, c_int>) -> Result<(), CudaStatus> {
+pub fn priority(handle: StreamHandle, priority: Out<'_, c_int>) -> Result<(), CudaStatus> {
     priority.set(stream::get(handle)?.priority.load(Ordering::Relaxed) as c_int);
     Ok(())
 }
 
 /// Writes the flags that a stream was made with.
-pub fn flags(handle: Opaque, flags: Out<'_, c_uint>) -> Result<(), CudaStatus> {
+pub fn flags(handle: StreamHandle, flags: Out<'_, c_uint>) -> Result<(), CudaStatus> {
     flags.set(stream::get(handle)?.flags.load(Ordering::Relaxed));
     Ok(())
 }
 
 /// Writes the number that no other stream of the process has.
-pub fn id(handle: Opaque, id: Out<'_, u64>) -> Result<(), CudaStatus> {
+pub fn id(handle: StreamHandle, id: Out<'_, u64>) -> Result<(), CudaStatus> {
     id.set(stream::get(handle)?.id.load(Ordering::Relaxed));
     Ok(())
 }
 
 /// Writes the ordinal of a stream's card.
-pub fn ordinal(handle: Opaque, ordinal: Out<'_, c_int>) -> Result<(), CudaStatus> {
+pub fn ordinal(handle: StreamHandle, ordinal: Out<'_, c_int>) -> Result<(), CudaStatus> {
     ordinal.set(stream::get(handle)?.ordinal.load(Ordering::Relaxed) as c_int);
     Ok(())
 }
 
 /// Writes a stream's context.
-pub fn context(handle: Opaque, context: Out<'_, Opaque>) -> Result<(), CudaStatus> {
+pub fn context(handle: StreamHandle, context: Out<'_, Opaque>) -> Result<(), CudaStatus> {
     context.set(device::context_handle(stream::get(handle)?.ordinal.load(Ordering::Relaxed) as usize));
     Ok(())
 }
 
 /// Asks whether a stream has work left, which it never has; not allowed while it captures.
-pub fn query(handle: Opaque) -> Result<(), CudaStatus> {
+pub fn query(handle: StreamHandle) -> Result<(), CudaStatus> {
     capture::check_synchronization(stream::get(handle)?)
 }
 
 /// Runs a callback that also gets the stream and a status.
 pub fn add_callback(
-    handle: Opaque,
+    handle: StreamHandle,
     callback: Callback<'_, StreamCallback>,
     data: *mut c_void,
 ) -> Result<(), CudaStatus> {
@@ -58,13 +59,13 @@ pub fn add_callback(
     if callback.is_null() {
         return Err(CudaStatus::INVALID_VALUE);
     }
-    callback.call(handle, 0, data);
+    callback.call(handle.address(), 0, data);
     Ok(())
 }
 
 /// Runs a callback of the program in stream order, which is now.
 pub fn host_function(
-    handle: Opaque,
+    handle: StreamHandle,
     callback: Callback<'_, HostFunction>,
     data: *mut c_void,
 ) -> Result<(), CudaStatus> {
@@ -87,29 +88,29 @@ pub fn create_event(to: Out<'_, Opaque>, flags: c_uint) -> Result<(), CudaStatus
 }
 
 /// Asks for an event, or waits for it: what it stands for has happened.
-pub fn event_is_done(event: Opaque) -> Result<(), CudaStatus> {
+pub fn event_is_done(event: EventHandle) -> Result<(), CudaStatus> {
     stream::event(event)?;
     Ok(())
 }
 
 /// Writes the milliseconds between two events.
-pub fn elapsed(milliseconds: Out<'_, f32>, start: Opaque, end: Opaque) -> Result<(), CudaStatus> {
+pub fn elapsed(milliseconds: Out<'_, f32>, start: EventHandle, end: EventHandle) -> Result<(), CudaStatus> {
     milliseconds.set(stream::elapsed(start, end)?);
     Ok(())
 }
 
 /// Begins a capture, into a given graph or a new one.
-pub fn begin_capture(handle: Opaque, graph: Opaque, mode: c_int) -> Result<(), CudaStatus> {
+pub fn begin_capture(handle: StreamHandle, graph: Opaque, mode: c_int) -> Result<(), CudaStatus> {
     capture::begin(stream::get(handle)?, mode as u32, graph)
 }
 
 /// Ends a capture and hands out its graph.
-pub fn end_capture(handle: Opaque, graph: Out<'_, Opaque>) -> Result<(), CudaStatus> {
+pub fn end_capture(handle: StreamHandle, graph: Out<'_, Opaque>) -> Result<(), CudaStatus> {
     hand_out(graph, stream::get(handle).and_then(capture::end))
 }
 
 /// Writes whether a stream captures.
-pub fn is_capturing(handle: Opaque, status: Out<'_, c_int>) -> Result<(), CudaStatus> {
+pub fn is_capturing(handle: StreamHandle, status: Out<'_, c_int>) -> Result<(), CudaStatus> {
     status.set(capture::info(stream::get(handle)?).0 as c_int);
     Ok(())
 }
@@ -131,7 +132,7 @@ pub struct CaptureInfo<'a> {
 }
 
 /// Writes what is captured on a stream.
-pub fn capture_info(handle: Opaque, asked: &CaptureInfo<'_>) -> Result<(), CudaStatus> {
+pub fn capture_info(handle: StreamHandle, asked: &CaptureInfo<'_>) -> Result<(), CudaStatus> {
     let (state, session, captured) = capture::info(stream::get(handle)?);
     asked.status.set(state as c_int);
     asked.id.set(session);

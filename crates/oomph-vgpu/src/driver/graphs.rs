@@ -8,6 +8,7 @@ use crate::cuda::{Opaque, functions, graphs};
 use crate::driver::known_to_runtime;
 use crate::graph_memory::{self, PARAMETERS};
 use crate::status::DriverStatus;
+use crate::stream::StreamHandle;
 
 functions! { DriverStatus:
     cuGraphCreate(graph: Out<'_, Opaque>, _flags: c_uint) = graphs::create(graph);
@@ -24,7 +25,7 @@ functions! { DriverStatus:
     cuGraphInstantiateWithParams(executable: Out<'_, Opaque>, graph: Opaque, _parameters: *mut c_void)
         = graphs::instantiate(executable, graph);
     cuGraphExecDestroy(executable: Opaque) = graph_memory::forget(executable);
-    cuGraphLaunch(_executable: Opaque, stream: Opaque) = known_to_runtime(graphs::launch(stream));
+    cuGraphLaunch(_executable: Opaque, stream: StreamHandle) = known_to_runtime(graphs::launch(stream));
     cuGraphGetNodes(graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>)
         = known_to_runtime(graphs::nodes(graph, nodes, count));
     /// 0 is a kernel.

@@ -6,8 +6,9 @@ use crate::boundary::{Memory, Out, Record, Text};
 use crate::cuda::kernels::{self, LAUNCH_CONFIGURATION};
 use crate::cuda::{Opaque, functions};
 use crate::gpu::gpu;
+use crate::module;
 use crate::status::DriverStatus;
-use crate::{module, stream};
+use crate::stream::{self, StreamHandle};
 
 functions! { DriverStatus:
     cuModuleLoadData(to: Out<'_, Opaque>, image: Memory<'_>) = kernels::load(to, image);
@@ -50,7 +51,7 @@ functions! { DriverStatus:
 
     cuLaunchKernel(
         _function: Opaque, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
-        block_z: c_uint, _shared: c_uint, stream: Opaque, _parameters: *mut *mut c_void, _extra: *mut *mut c_void
+        block_z: c_uint, _shared: c_uint, stream: StreamHandle, _parameters: *mut *mut c_void, _extra: *mut *mut c_void
     ) = launch([grid_x, grid_y, grid_z], [block_x, block_y, block_z], stream);
     cuLaunchKernelEx(
         configuration: Record<'_, LAUNCH_CONFIGURATION>, _function: Opaque, _parameters: *mut *mut c_void,
@@ -84,7 +85,7 @@ functions! { DriverStatus:
 }
 
 /// Counts a launch. Nothing is known of the kernel's arguments, which its caller passes in one of two ways.
-fn launch(grid: [u32; 3], block: [u32; 3], stream: Opaque) {
+fn launch(grid: [u32; 3], block: [u32; 3], stream: StreamHandle) {
     gpu().work.by_threads(grid, block);
     stream::launched(stream);
 }

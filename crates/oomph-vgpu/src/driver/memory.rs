@@ -10,7 +10,8 @@ use crate::cuda::memory::AllocationProperties;
 use crate::cuda::rectangles::Rectangle;
 use crate::cuda::{Opaque, copies, functions, hand_out};
 use crate::status::{CudaStatus, DriverStatus};
-use crate::{cuda, ipc, memory, pool, stream};
+use crate::stream::{self, StreamHandle};
+use crate::{cuda, ipc, memory, pool};
 
 const NULL: Opaque = std::ptr::null_mut();
 
@@ -26,10 +27,10 @@ functions! { DriverStatus:
     cuMemAllocManaged(to: Out<'_, Opaque>, size: usize, _flags: c_uint)
         = hand_out(to, memory::allocate(size, Kind::Managed));
     cuMemFree_v2(pointer: Memory<'_>) = memory::free(pointer.address());
-    cuMemAllocAsync(to: Out<'_, Opaque>, size: usize, _stream: Opaque) = hand_out(to, pool::allocate(NULL, size));
-    cuMemAllocFromPoolAsync(to: Out<'_, Opaque>, size: usize, pool: Opaque, _stream: Opaque)
+    cuMemAllocAsync(to: Out<'_, Opaque>, size: usize, _stream: StreamHandle) = hand_out(to, pool::allocate(NULL, size));
+    cuMemAllocFromPoolAsync(to: Out<'_, Opaque>, size: usize, pool: Opaque, _stream: StreamHandle)
         = hand_out(to, pool::allocate(pool, size));
-    cuMemFreeAsync(pointer: Memory<'_>, _stream: Opaque) = memory::free(pointer.address());
+    cuMemFreeAsync(pointer: Memory<'_>, _stream: StreamHandle) = memory::free(pointer.address());
     cuMemAllocHost_v2(to: Out<'_, Opaque>, size: usize) = hand_out(to, memory::allocate_host(size));
     cuMemHostAlloc(to: Out<'_, Opaque>, size: usize, _flags: c_uint) = hand_out(to, memory::allocate_host(size));
     cuMemFreeHost(pointer: *mut c_void) = memory::free_host(pointer);
@@ -64,37 +65,37 @@ functions! { DriverStatus:
     cuMemPoolSetAccess(_pool: Opaque, _map: *const c_void, _count: usize) = ();
 
     cuMemcpy(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy(to, from, size);
-    cuMemcpyAsync(to: Memory<'_>, from: Memory<'_>, size: usize, stream: Opaque)
+    cuMemcpyAsync(to: Memory<'_>, from: Memory<'_>, size: usize, stream: StreamHandle)
         = copies::copy_on(stream, to, from, size);
-    cuMemcpyHtoD_v2(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy_on(NULL, to, from, size);
-    cuMemcpyDtoH_v2(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy_on(NULL, to, from, size);
-    cuMemcpyDtoD_v2(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy_on(NULL, to, from, size);
-    cuMemcpyHtoDAsync_v2(to: Memory<'_>, from: Memory<'_>, size: usize, stream: Opaque)
+    cuMemcpyHtoD_v2(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy_on(StreamHandle::DEFAULT, to, from, size);
+    cuMemcpyDtoH_v2(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy_on(StreamHandle::DEFAULT, to, from, size);
+    cuMemcpyDtoD_v2(to: Memory<'_>, from: Memory<'_>, size: usize) = copies::copy_on(StreamHandle::DEFAULT, to, from, size);
+    cuMemcpyHtoDAsync_v2(to: Memory<'_>, from: Memory<'_>, size: usize, stream: StreamHandle)
         = copies::copy_on(stream, to, from, size);
-    cuMemcpyDtoHAsync_v2(to: Memory<'_>, from: Memory<'_>, size: usize, stream: Opaque)
+    cuMemcpyDtoHAsync_v2(to: Memory<'_>, from: Memory<'_>, size: usize, stream: StreamHandle)
         = copies::copy_on(stream, to, from, size);
-    cuMemcpyDtoDAsync_v2(to: Memory<'_>, from: Memory<'_>, size: usize, stream: Opaque)
+    cuMemcpyDtoDAsync_v2(to: Memory<'_>, from: Memory<'_>, size: usize, stream: StreamHandle)
         = copies::copy_on(stream, to, from, size);
     cuMemcpyPeer(to: Memory<'_>, _to_context: Opaque, from: Memory<'_>, _from_context: Opaque, size: usize)
-        = copies::copy_on(NULL, to, from, size);
+        = copies::copy_on(StreamHandle::DEFAULT, to, from, size);
     cuMemcpyPeerAsync(
-        to: Memory<'_>, _to_context: Opaque, from: Memory<'_>, _from_context: Opaque, size: usize, stream: Opaque
+        to: Memory<'_>, _to_context: Opaque, from: Memory<'_>, _from_context: Opaque, size: usize, stream: StreamHandle
     ) = copies::copy_on(stream, to, from, size);
     cuMemcpy2D_v2(rectangle: In<'_, Rectangle>) = copies::copy_rectangle(rectangle);
     cuMemcpy2DUnaligned_v2(rectangle: In<'_, Rectangle>) = copies::copy_rectangle(rectangle);
-    cuMemcpy2DAsync_v2(rectangle: In<'_, Rectangle>, stream: Opaque) = {
+    cuMemcpy2DAsync_v2(rectangle: In<'_, Rectangle>, stream: StreamHandle) = {
         stream::launched(stream);
         copies::copy_rectangle(rectangle)
     };
 
-    cuMemsetD8_v2(to: Memory<'_>, value: c_uint, count: usize) = copies::fill_on(NULL, to, value, 1, count);
-    cuMemsetD16_v2(to: Memory<'_>, value: c_uint, count: usize) = copies::fill_on(NULL, to, value, 2, count);
-    cuMemsetD32_v2(to: Memory<'_>, value: c_uint, count: usize) = copies::fill_on(NULL, to, value, 4, count);
-    cuMemsetD8Async(to: Memory<'_>, value: c_uint, count: usize, stream: Opaque)
+    cuMemsetD8_v2(to: Memory<'_>, value: c_uint, count: usize) = copies::fill_on(StreamHandle::DEFAULT, to, value, 1, count);
+    cuMemsetD16_v2(to: Memory<'_>, value: c_uint, count: usize) = copies::fill_on(StreamHandle::DEFAULT, to, value, 2, count);
+    cuMemsetD32_v2(to: Memory<'_>, value: c_uint, count: usize) = copies::fill_on(StreamHandle::DEFAULT, to, value, 4, count);
+    cuMemsetD8Async(to: Memory<'_>, value: c_uint, count: usize, stream: StreamHandle)
         = copies::fill_on(stream, to, value, 1, count);
-    cuMemsetD16Async(to: Memory<'_>, value: c_uint, count: usize, stream: Opaque)
+    cuMemsetD16Async(to: Memory<'_>, value: c_uint, count: usize, stream: StreamHandle)
         = copies::fill_on(stream, to, value, 2, count);
-    cuMemsetD32Async(to: Memory<'_>, value: c_uint, count: usize, stream: Opaque)
+    cuMemsetD32Async(to: Memory<'_>, value: c_uint, count: usize, stream: StreamHandle)
         = copies::fill_on(stream, to, value, 4, count);
 
     cuIpcGetMemHandle(handle: Out<'_, Bytes64>, pointer: Memory<'_>)

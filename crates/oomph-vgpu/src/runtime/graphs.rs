@@ -8,6 +8,7 @@ use crate::cuda::{Opaque, functions, graphs};
 use crate::graph_memory::{self, PARAMETERS};
 use crate::loader;
 use crate::status::{CudaStatus, RuntimeStatus};
+use crate::stream::StreamHandle;
 
 /// Size of `cudaGraphExecUpdateResultInfo`, in bytes; all zeros mean that the update was done.
 const UPDATE_RESULT: usize = 24;
@@ -31,7 +32,7 @@ functions! { RuntimeStatus:
     cudaGraphExecUpdate(
         executable: Opaque, graph: Opaque, result: Record<'_, UPDATE_RESULT>, older_result: Out<'_, c_int>
     ) = update(executable, graph, result, older_result);
-    cudaGraphLaunch(_executable: Opaque, stream: Opaque) = graphs::launch(stream);
+    cudaGraphLaunch(_executable: Opaque, stream: StreamHandle) = graphs::launch(stream);
     cudaGraphGetNodes(graph: Opaque, nodes: Room<'_, Opaque>, count: InOut<'_, usize>)
         = graphs::nodes(graph, nodes, count);
     cudaGraphGetEdges(

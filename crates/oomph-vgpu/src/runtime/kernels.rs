@@ -7,11 +7,12 @@ use crate::abi::Bytes12;
 use crate::boundary::{Memory, Out, Record, Text};
 use crate::cuda::kernels::{self, LAUNCH_CONFIGURATION};
 use crate::cuda::{Opaque, functions};
+use crate::device;
 use crate::module::{self, Attributes};
 use crate::registered::{self, WRAPPER};
 use crate::status::{CudaStatus, RuntimeStatus};
+use crate::stream::{self, StreamHandle};
 use crate::work::kernel::Launch;
-use crate::{device, stream};
 
 /// What `<<<...>>>` pushed and the stub of the kernel pops.
 #[derive(Clone, Copy)]
@@ -19,18 +20,18 @@ struct Configuration {
     grid: Bytes12,
     block: Bytes12,
     shared: usize,
-    stream: Opaque,
+    stream: StreamHandle,
 }
 
 thread_local! {
     // A launch is configured and made by one thread, in two calls.
     static CONFIGURATION: Cell<Configuration> = const {
-        Cell::new(Configuration { grid: Bytes12([0; 3]), block: Bytes12([0; 3]), shared: 0, stream: std::ptr::null_mut() })
+        Cell::new(Configuration { grid: Bytes12([0; 3]), block: Bytes12([0; 3]), shared: 0, stream: StreamHandle::DEFAULT })
     };
 }
 
 /// Keeps the configuration of the launch that comes next; 0 says that it was kept.
-pub fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: Opaque) -> c_uint {
+pub fn __cudaPushCallConfiguration(grid: Bytes12, block: Bytes12, shared: usize, stream: StreamHandle) -> c_uint {
     CONFIGURATION.set(Configuration { grid, block, shared, stream });
     0
 }
@@ -58,7 +59,7 @@ pub fn __cudaRegisterFunction(
 
 functions! { RuntimeStatus:
     __cudaPopCallConfiguration(
-        grid: Out<'_, Bytes12>, block: Out<'_, Bytes12>, shared: Out<'_, usize>, stream: Out<'_, Opaque>
+        grid: Out<'_, Bytes12>, block: Out<'_, Bytes12>, shared: Out<'_, usize>, stream: Out<'_, StreamHandle>
     ) = {
         let configuration = CONFIGURATION.get();
         grid.set(configuration.grid);
@@ -68,13 +69,13 @@ functions! { RuntimeStatus:
     };
     __cudaGetKernel(kernel: Out<'_, Opaque>, function: Opaque) = kernel.set(function);
     __cudaLaunchKernel(
-        function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, _shared: usize, stream: Opaque
+        function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, _shared: usize, stream: StreamHandle
     ) = launch(function, grid, block, arguments, stream);
     cudaLaunchKernel(
-        function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, _shared: usize, stream: Opaque
+        function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, _shared: usize, stream: StreamHandle
     ) = launch(function, grid, block, arguments, stream);
     cudaLaunchCooperativeKernel(
-        function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, _shared: usize, stream: Opaque
+        function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, _shared: usize, stream: StreamHandle
     ) = launch(function, grid, block, arguments, stream);
     cudaLaunchKernelExC(
         configuration: Record<'_, LAUNCH_CONFIGURATION>, function: Opaque, arguments: Memory<'_>
@@ -119,7 +120,7 @@ functions! { RuntimeStatus:
 
 /// Counts a launch. It is the most frequent call of all.
 #[inline]
-fn launch(function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, stream: Opaque) {
+fn launch(function: Opaque, grid: Bytes12, block: Bytes12, arguments: Memory<'_>, stream: StreamHandle) {
     device::bind_thread();
     registered::launched(function, &Launch { grid: grid.0, block: block.0, arguments });
     stream::launched(stream);

@@ -11,6 +11,7 @@ use crate::cuda::{Opaque, copies, functions, hand_out};
 use crate::gpu::gpu;
 use crate::space::Place;
 use crate::status::{CudaStatus, RuntimeStatus};
+use crate::stream::StreamHandle;
 use crate::{cuda, device, ipc, memory};
 
 functions! { RuntimeStatus:
@@ -38,12 +39,12 @@ functions! { RuntimeStatus:
         = attributes.given().ok_or(CudaStatus::INVALID_VALUE)?.set(PointerAttributes::of(pointer));
 
     cudaMemcpy(to: Memory<'_>, from: Memory<'_>, size: usize, _kind: c_int) = copies::copy(to, from, size);
-    cudaMemcpyAsync(to: Memory<'_>, from: Memory<'_>, size: usize, _kind: c_int, stream: Opaque)
+    cudaMemcpyAsync(to: Memory<'_>, from: Memory<'_>, size: usize, _kind: c_int, stream: StreamHandle)
         = copies::copy_on(stream, to, from, size);
     cudaMemcpyPeer(to: Memory<'_>, _to_device: c_int, from: Memory<'_>, _from_device: c_int, size: usize)
         = copies::copy(to, from, size);
     cudaMemcpyPeerAsync(
-        to: Memory<'_>, _to_device: c_int, from: Memory<'_>, _from_device: c_int, size: usize, stream: Opaque
+        to: Memory<'_>, _to_device: c_int, from: Memory<'_>, _from_device: c_int, size: usize, stream: StreamHandle
     ) = copies::copy_on(stream, to, from, size);
     cudaMemcpy2D(
         to: Memory<'_>, to_pitch: usize, from: Memory<'_>, from_pitch: usize, width: usize, height: usize,
@@ -51,7 +52,7 @@ functions! { RuntimeStatus:
     ) = copies::copy_2d(to, to_pitch, from, from_pitch, Rows { width, height });
     cudaMemcpy2DAsync(
         to: Memory<'_>, to_pitch: usize, from: Memory<'_>, from_pitch: usize, width: usize, height: usize,
-        _kind: c_int, stream: Opaque
+        _kind: c_int, stream: StreamHandle
     ) = {
         crate::stream::launched(stream);
         copies::copy_2d(to, to_pitch, from, from_pitch, Rows { width, height });
@@ -60,12 +61,12 @@ functions! { RuntimeStatus:
     cudaGetSymbolAddress(address: Out<'_, Opaque>, symbol: *mut c_void) = address.set(symbol);
     cudaGetSymbolSize(size: Out<'_, usize>, _symbol: *const c_void) = size.set(size_of::<u64>());
     cudaMemset(to: Memory<'_>, value: c_int, count: usize) = copies::fill(to, low_byte(value), 1, count);
-    cudaMemsetAsync(to: Memory<'_>, value: c_int, count: usize, stream: Opaque)
+    cudaMemsetAsync(to: Memory<'_>, value: c_int, count: usize, stream: StreamHandle)
         = copies::fill_on(stream, to, low_byte(value), 1, count);
     cudaMemset2D(to: Memory<'_>, pitch: usize, value: c_int, width: usize, height: usize)
-        = copies::fill_2d(std::ptr::null_mut(), to, pitch, low_byte(value), Rows { width, height });
+        = copies::fill_2d(StreamHandle::DEFAULT, to, pitch, low_byte(value), Rows { width, height });
     cudaMemset2DAsync(
-        to: Memory<'_>, pitch: usize, value: c_int, width: usize, height: usize, stream: Opaque
+        to: Memory<'_>, pitch: usize, value: c_int, width: usize, height: usize, stream: StreamHandle
     ) = copies::fill_2d(stream, to, pitch, low_byte(value), Rows { width, height });
     /// An array of CUDA has no address that a program could use, so a handle is all it gets; its bytes are not charged.
     cudaMallocArray(

@@ -6,14 +6,15 @@ use crate::boundary::{In, Out, Untyped};
 use crate::cuda::memory::{self as shared, AllocationProperties};
 use crate::cuda::{Opaque, functions, hand_out};
 use crate::status::RuntimeStatus;
+use crate::stream::StreamHandle;
 use crate::{memory, pool};
 
 functions! { RuntimeStatus:
-    cudaMallocAsync(to: Out<'_, Opaque>, size: usize, _stream: Opaque)
+    cudaMallocAsync(to: Out<'_, Opaque>, size: usize, _stream: StreamHandle)
         = hand_out(to, pool::allocate(std::ptr::null_mut(), size));
-    cudaMallocFromPoolAsync(to: Out<'_, Opaque>, size: usize, pool: Opaque, _stream: Opaque)
+    cudaMallocFromPoolAsync(to: Out<'_, Opaque>, size: usize, pool: Opaque, _stream: StreamHandle)
         = hand_out(to, pool::allocate(pool, size));
-    cudaFreeAsync(pointer: *mut c_void, _stream: Opaque) = memory::free(pointer);
+    cudaFreeAsync(pointer: *mut c_void, _stream: StreamHandle) = memory::free(pointer);
     cudaDeviceGetDefaultMemPool(to: Out<'_, Opaque>, ordinal: c_int) = shared::default_pool(to, ordinal);
     cudaDeviceGetMemPool(to: Out<'_, Opaque>, ordinal: c_int) = shared::default_pool(to, ordinal);
     cudaDeviceSetMemPool(_ordinal: c_int, _pool: Opaque) = ();
