@@ -55,7 +55,7 @@ pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(
     stream.capture.store(id, Ordering::Relaxed);
     gpu().captures.sessions.lock().push(Session {
         id,
-        origin: ptr::from_ref(stream) as usize,
+        origin: stream,
         joined: Vec::new(),
         graph: graph as usize,
         mode,
@@ -69,8 +69,7 @@ pub fn begin(stream: &'static Stream, mode: u32, graph: *mut c_void) -> Result<(
 /// Ends the capture that was begun on a stream and returns its graph.
 pub fn end(stream: &'static Stream) -> Result<*mut c_void, CudaStatus> {
     let mut sessions = gpu().captures.sessions.lock();
-    let origin = ptr::from_ref(stream) as usize;
-    let Some(index) = sessions.iter().position(|session| session.origin == origin) else {
+    let Some(index) = sessions.iter().position(|session| ptr::eq(session.origin, stream)) else {
         return Err(if stream.capture.load(Ordering::Relaxed) == 0 {
             CudaStatus::INVALID_VALUE
         } else {
@@ -79,9 +78,8 @@ pub fn end(stream: &'static Stream) -> Result<*mut c_void, CudaStatus> {
     };
     let session = sessions.swap_remove(index);
     gpu().captures.active.fetch_sub(1, Ordering::Relaxed);
-    for address in session.joined.iter().chain([&session.origin]) {
-        // SAFETY: these are addresses of streams that were passed in by reference; streams are never freed.
-        unsafe { &*(*address as *const Stream) }.capture.store(0, Ordering::Relaxed);
+    for stream in session.joined.iter().chain([&session.origin]) {
+        stream.capture.store(0, Ordering::Relaxed);
     }
     if session.invalid { Err(CudaStatus::CAPTURE_INVALIDATED) } else { Ok(session.graph as *mut c_void) }
 }
@@ -91,7 +89,7 @@ pub fn join(id: u64, stream: &'static Stream) {
     if let Some(session) = gpu().captures.sessions.lock().iter_mut().find(|session| session.id == id)
         && stream.capture.swap(id, Ordering::Relaxed) != id
     {
-        session.joined.push(ptr::from_ref(stream) as usize);
+        session.joined.push(stream);
     }
 }
 

@@ -14,8 +14,6 @@ use crate::registered::code_architecture;
 use crate::status::CudaStatus;
 use crate::{device, image, memory, transfer};
 
-const KERNEL_MAGIC: u64 = 0x6b65_726e_656c_6f6f;
-
 impl Attributes {
     /// What is assumed of a kernel whose code cannot be read: nothing unusual.
     pub fn ordinary(function: *const c_void) -> Self {
@@ -103,11 +101,10 @@ pub fn function(module: *mut c_void, name: &CStr) -> Result<*mut c_void, CudaSta
         }
     };
     let mut kernels = gpu().modules.kernels.lock();
-    let address = *kernels.entry((module as usize, name.to_bytes().to_vec())).or_insert_with(|| {
-        let kernel = Kernel { magic: KERNEL_MAGIC, name: name.to_owned(), attributes, module: module as usize };
-        ptr::from_ref::<Kernel>(Box::leak(Box::new(kernel))) as usize
-    });
-    Ok(address as *mut c_void)
+    let kernel: &'static Kernel = kernels
+        .entry((module as usize, name.to_bytes().to_vec()))
+        .or_insert_with(|| Box::leak(Box::new(Kernel { name: name.to_owned(), attributes, module: module as usize })));
+    Ok(ptr::from_ref(kernel).cast_mut().cast())
 }
 
 /// Names of the kernels of a module, where its image could be read.
@@ -119,13 +116,7 @@ pub fn names(module: *mut c_void) -> Vec<Vec<u8>> {
 
 /// The kernel behind a handle, if it is one of this module's; the runtime's kernels are host functions.
 pub fn kernel(handle: *mut c_void) -> Option<&'static Kernel> {
-    let known = gpu().modules.kernels.lock().values().any(|address| *address == handle as usize);
-    if !known {
-        return None;
-    }
-    // SAFETY: the address is one of the leaked kernels in the table.
-    let kernel = unsafe { &*handle.cast::<Kernel>() };
-    (kernel.magic == KERNEL_MAGIC).then_some(kernel)
+    gpu().modules.kernels.lock().values().copied().find(|kernel| ptr::eq(*kernel, handle.cast()))
 }
 
 impl Kernel {

@@ -51,22 +51,18 @@ const DEFAULT_HANDLES: usize = 16;
 const EVENT_MAGIC: u32 = 0x6576_656e;
 const DEAD: u32 = 0;
 
-fn reuse(list: &FreeList) -> Option<usize> {
+fn reuse<T>(list: &FreeList<T>) -> Option<&'static T> {
     list.lock().pop()
 }
 
-fn release(list: &FreeList, address: usize) {
-    list.lock().push(address);
+fn release<T>(list: &FreeList<T>, object: &'static T) {
+    list.lock().push(object);
 }
 
 /// Creates a stream on the current card.
 pub fn create(flags: u32, priority: i32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
-    let stream: &'static Stream = match reuse(&gpu().streams.free_streams) {
-        // SAFETY: the list has only addresses of leaked streams.
-        Some(address) => unsafe { &*(address as *const Stream) },
-        None => Box::leak(Box::new(Stream::new(DEAD))),
-    };
+    let stream = reuse(&gpu().streams.free_streams).unwrap_or_else(|| Box::leak(Box::new(Stream::new(DEAD))));
     stream.ordinal.store(device::current_ordinal() as u32, Ordering::Relaxed);
     stream.flags.store(flags, Ordering::Relaxed);
     stream.priority.store(priority as u32, Ordering::Relaxed);
@@ -99,23 +95,21 @@ pub fn destroy(handle: StreamHandle) -> Result<(), CudaStatus> {
     }
     let stream = get(handle)?;
     stream.magic.store(DEAD, Ordering::Release);
-    release(&gpu().streams.free_streams, handle.0 as usize);
+    release(&gpu().streams.free_streams, stream);
     Ok(())
 }
 
 /// Creates an event.
 pub fn create_event(flags: u32) -> Result<*mut c_void, CudaStatus> {
     device::activate_current()?;
-    let event: &'static Event = match reuse(&gpu().streams.free_events) {
-        // SAFETY: the list has only addresses of leaked events.
-        Some(address) => unsafe { &*(address as *const Event) },
-        None => Box::leak(Box::new(Event {
+    let event = reuse(&gpu().streams.free_events).unwrap_or_else(|| {
+        Box::leak(Box::new(Event {
             magic: AtomicU32::new(DEAD),
             flags: AtomicU32::new(0),
             capture: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
-        })),
-    };
+        }))
+    });
     event.flags.store(flags, Ordering::Relaxed);
     event.capture.store(0, Ordering::Relaxed);
     event.recorded.store(0, Ordering::Relaxed);
@@ -135,8 +129,9 @@ pub fn event(handle: EventHandle) -> Result<&'static Event, CudaStatus> {
 
 /// Destroys an event.
 pub fn destroy_event(handle: EventHandle) -> Result<(), CudaStatus> {
-    event(handle)?.magic.store(DEAD, Ordering::Release);
-    release(&gpu().streams.free_events, handle.0 as usize);
+    let event = event(handle)?;
+    event.magic.store(DEAD, Ordering::Release);
+    release(&gpu().streams.free_events, event);
     Ok(())
 }
 

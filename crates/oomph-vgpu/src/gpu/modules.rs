@@ -8,8 +8,6 @@ use crate::lock::{Mutex, Rank};
 
 /// A kernel handle's object.
 pub struct Kernel {
-    /// That it is one.
-    pub magic: u64,
     /// Its name, for `cuFuncGetName`.
     pub name: CString,
     /// What is known of it.
@@ -35,16 +33,16 @@ pub struct LoadedVariables {
 }
 
 /// Something of a module, by the module's handle and a name.
-type Named = BTreeMap<(usize, Vec<u8>), usize>;
+type Named<T> = BTreeMap<(usize, Vec<u8>), T>;
 
 /// Modules and their kernels.
 pub struct Modules {
     /// Images that were loaded, by handle.
     pub images: Mutex<BTreeMap<usize, Module>>,
     /// Kernels handed out, so that asking twice gives the same handle.
-    pub kernels: Mutex<Named>,
+    pub kernels: Mutex<Named<&'static Kernel>>,
     /// Addresses of variables of images that could not be read.
-    pub variables: Mutex<Named>,
+    pub variables: Mutex<Named<usize>>,
 }
 
 impl Modules {

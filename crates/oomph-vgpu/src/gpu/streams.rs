@@ -55,9 +55,9 @@ impl Stream {
     }
 }
 
-/// Addresses of objects that were destroyed. Their memory is used again but never given back, so that a stale handle is an
-/// error and not a crash.
-pub type FreeList = Mutex<Vec<usize>>;
+/// Objects that were destroyed. Their memory is used again but never given back, so that a stale handle is an error and not a
+/// crash.
+pub type FreeList<T> = Mutex<Vec<&'static T>>;
 
 /// Streams and events.
 pub struct Streams {
@@ -66,9 +66,9 @@ pub struct Streams {
     /// The number of the next stream.
     pub next: AtomicU64,
     /// Streams that were destroyed.
-    pub free_streams: FreeList,
+    pub free_streams: FreeList<Stream>,
     /// Events that were destroyed.
-    pub free_events: FreeList,
+    pub free_events: FreeList<Event>,
     /// When the first event was recorded.
     pub start: Once<Instant>,
 }
@@ -90,10 +90,10 @@ impl Streams {
 pub struct Session {
     /// Its number.
     pub id: u64,
-    /// The address of the stream that it was begun on.
-    pub origin: usize,
-    /// The addresses of the streams that joined it.
-    pub joined: Vec<usize>,
+    /// The stream that it was begun on.
+    pub origin: &'static Stream,
+    /// The streams that joined it.
+    pub joined: Vec<&'static Stream>,
     /// The graph that it fills.
     pub graph: usize,
     /// The mode that it was begun in.
